@@ -22,9 +22,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.catalo
     gpu_packages,
     rdma_packages,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.compatibility import (  # noqa: E402
-    STATUSES,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (  # noqa: E402
     distribution_of,
 )
@@ -38,6 +35,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software 
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software_rules import (  # noqa: E402
     BY_CONSTRUCTION,
     RULES,
+    STATUSES,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema import kinds  # noqa: E402
 

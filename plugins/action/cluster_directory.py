@@ -13,12 +13,11 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
 
 from ..module_utils.core.text import counted
-from ..module_utils.software.compatibility import REFUSED
 from ..module_utils.software.software_set import SoftwareSet
 from ..plugin_utils import model as cluster_model
 from ..plugin_utils.model import digest, directory, names
 from ..plugin_utils.model.cluster import DIGEST
-from ..plugin_utils.model.software_rules import judge
+from ..plugin_utils.model.software_rules import REFUSED, judge
 from ..plugin_utils.schema.findings import Findings, listed
 
 NO_MODELS = {"group_vars", "host_vars", "keys"}
@@ -114,13 +113,10 @@ def _models(sources: list[Path]) -> Iterator[Path]:
                 yield path
 
 
-def _doubts(software: dict[str, Any]) -> list[str]:
+def _doubts(variable: dict[str, Any]) -> list[str]:
     """What is doubtful or unknown of the software set, a line each."""
-    return [
-        f"{judgement.status}: {judgement.line()}"
-        for judgement in judge(SoftwareSet.of(software))
-        if judgement.status != REFUSED
-    ]
+    software = SoftwareSet.of(variable)
+    return [rule.line(software) for rule in judge(software) if rule.status != REFUSED]
 
 
 # Variables of the collection's roles, by the roles' meta/argument_specs.yml. Ansible checks them in

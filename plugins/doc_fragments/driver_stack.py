@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """What the modules that install drivers from the cluster's set are given alike.
 
-Their arguments: plugins/module_utils/software/arguments.py.
+Their arguments: DRIVER_STACK in plugins/module_utils/software/software_set.py.
 """
 
 from __future__ import annotations

@@ -42,12 +42,12 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.engine import Layer, Settled, carry_out, settle
 from ..module_utils.core.part import Node
-from ..module_utils.core.system import manager_of
-from ..module_utils.software.distribution import UnsupportedDistribution, distribution
+from ..module_utils.packages.engine import manager_of
+from ..module_utils.software.distribution import distribution
 from ..module_utils.storage.lustre import Kernel, Packages
 from ..module_utils.storage.lustre_packages import ClientPackages, client_packages
 
-LAYER = Layer("storage", 900.0, refusals=(UnsupportedDistribution,), simulates=False)
+LAYER = Layer("storage", 900.0, simulates=False)
 
 
 def converge(given: Mapping[str, Any], node: Node) -> Settled:

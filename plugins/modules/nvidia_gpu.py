@@ -121,29 +121,25 @@ reboot_reasons: {type: list, elements: dict, returned: success, description: Its
 
 import base64
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core.engine import Layer, Settled, carry_out
-from ..module_utils.core.part import Node, PlanError
-from ..module_utils.core.system import manager_of
+from ..module_utils.core.engine import Layer, Settled, carry_out, settle
+from ..module_utils.core.part import Node
 from ..module_utils.gpu import stack
 from ..module_utils.gpu.shared import Kernel
-from ..module_utils.packages.engine import Installer
-from ..module_utils.software.arguments import DRIVER_STACK
+from ..module_utils.packages.engine import Installer, manager_of
 from ..module_utils.software.catalog import gpu_packages
-from ..module_utils.software.distribution import NotInCatalog, UnsupportedDistribution, distribution
-from ..module_utils.software.software_set import SoftwareSet
+from ..module_utils.software.distribution import distribution
+from ..module_utils.software.software_set import DRIVER_STACK, SoftwareSet
 
 LAYER = Layer(
     "gpu",
     command_s=1800.0,  # DKMS compiles the modules; the fabric manager trains every NVLink
     look_s=60.0,  # a driver that hangs is a finding soon, and not after half an hour
-    refusals=(NotInCatalog, UnsupportedDistribution),
 )
 HEALTH = {
     "product": {"type": "str"},
@@ -164,20 +160,16 @@ HEALTH = {
 def converge(options: Mapping[str, Any], node: Node) -> Settled:
     """Raises PlanError, before anything is changed."""
     software = SoftwareSet.of(options["software"])
-    excused = stack.excused(options, software, node)
-    if excused:
-        return stack.nothing(node, excused)
+    excuse = stack.excuse(options, software, node)
+    if excuse:
+        return Settled(settle([stack.Excused(excuse)], node))
     found = distribution()
     release = Kernel(Path(options["hardware_root"])).release
-    refused, doubtful = stack.judged(software, found, release)
-    if refused:
-        raise PlanError("\n".join(refused))
     keys = {name: base64.b64decode(text) for name, text in options["keys"].items()}
     packages = gpu_packages(software, found, release, keys)
     manager = manager_of(found, packages, LAYER.tag)
     installer = Installer(packages, manager, LAYER.tag, options["allow_downgrade"])
-    result = stack.converge(options, software, node, installer)
-    return replace(result, warnings=doubtful)
+    return stack.converge(options, software, node, installer)
 
 
 def main() -> None:

@@ -103,23 +103,22 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.engine import Layer, Settled, carry_out, settle
 from ..module_utils.core.part import Node, Part
-from ..module_utils.core.system import manager_of
 from ..module_utils.hardware import SurveyError
 from ..module_utils.os_baseline.kernel_cmdline import KernelArguments
+from ..module_utils.packages.engine import manager_of
 from ..module_utils.packages.package import Manager, PackageSet
 from ..module_utils.rdma import THIS, Hardware, pcie
 from ..module_utils.rdma.devices import Devices, Tools
 from ..module_utils.rdma.drivers import Drivers, Kernel, Modules, SecureBoot
 from ..module_utils.rdma.packages import Packages
-from ..module_utils.software.arguments import DRIVER_STACK
 from ..module_utils.software.catalog import rdma_packages
-from ..module_utils.software.distribution import NotInCatalog, UnsupportedDistribution, distribution
-from ..module_utils.software.software_set import NO_RDMA, SoftwareSet
+from ..module_utils.software.distribution import distribution
+from ..module_utils.software.software_set import DRIVER_STACK, NO_RDMA, SoftwareSet
 
 LAYER = Layer(
     "rdma",
     command_s=600.0,  # update-grub probes every disk; openibd waits for every device
-    refusals=(NotInCatalog, UnsupportedDistribution, SurveyError),
+    refusals=(SurveyError,),
 )
 
 

@@ -136,7 +136,6 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.engine import Layer, Settled, carry_out, settle
 from ..module_utils.core.part import Node
-from ..module_utils.software.distribution import UnsupportedDistribution
 from ..module_utils.storage.options import storage
 from ..module_utils.storage.service import THREADS
 
@@ -144,7 +143,6 @@ LAYER = Layer(
     "storage",
     command_s=900.0,  # mkfs on a large device
     look_s=60.0,
-    refusals=(UnsupportedDistribution,),
 )
 
 

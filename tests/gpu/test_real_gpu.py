@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import commands
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import STATUSES
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import (
     Gpus,
     Wanted,
@@ -21,6 +22,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import (
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.judging import NAMES
 
 DEVICE = Path("/dev/nvidiactl")
+HERE = Node("gpu", Path("/"), commands.run, None, "this boot")
 WELL = (
     *("product_name", "uuid", "vbios_version", "persistence_mode", "performance_state"),
     *("gpu_recovery_action", "ecc_mode/current_ecc", "mig_mode/current_mig"),
@@ -43,14 +45,14 @@ def pynvml() -> Path:
 
 @pytest.fixture(scope="module")
 def seen() -> Gpus:
-    return read(commands.run, Path("/"), pynvml())
+    return read(HERE, Path("/"), pynvml())
 
 
 def test_the_driver_answers_for_every_gpu(seen: Gpus) -> None:
-    said = seen.smi
-    assert (said.error, said.hung, said.mismatch) == ("", False, False)
-    assert said.gpus and not seen.simulated
-    for gpu in said.gpus:
+    found = seen.smi
+    assert (found.error, found.hung, found.mismatch) == ("", False, False)
+    assert found.gpus and not seen.simulated
+    for gpu in found.gpus:
         assert gpu.pci and gpu.text("uuid").startswith("GPU-") and not gpu.lost
         assert all(gpu.text(path) for path in ("product_name", "vbios_version"))
         assert gpu.text("performance_state")
@@ -82,6 +84,6 @@ def test_no_element_was_renamed() -> None:
 def test_it_is_judged_by_every_check(seen: Gpus) -> None:
     model = [{"index": gpu.index, "pci": gpu.pci, "numa": None} for gpu in seen.smi.gpus]
     wanted = Wanted(seen.driver.module, model, fabric=False, nvlinks=0, pcie_gts=0)
-    checks = judge(seen, wanted).checks
+    checks = judge(seen, wanted, HERE).checks
     assert {check.name for check in checks} == set(NAMES)
     assert {check.status for check in checks} <= set(STATUSES)

@@ -21,7 +21,10 @@ from typing import Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import commands
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.apt import Apt
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import Repository
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
+    PackageSet,
+    Repository,
+)
 
 from tests.waiting import deadline
 
@@ -215,9 +218,10 @@ class AptRoot:
             argv, check=check, stdin=stdin, timeout_s=deadline(300), env=environment
         )
 
-    def manager(self) -> Apt:
+    def manager(self, wanted: Optional[PackageSet] = None, layer: str = "gpu") -> Apt:
         """A manager as a new run of the module would make it."""
-        return Apt(self.run, root=self.root, uid=os.getuid(), gid=os.getgid())
+        owner = {"uid": os.getuid(), "gid": os.getgid()}
+        return Apt(wanted or PackageSet(), layer, self.run, root=self.root, **owner)
 
     def installed(self) -> dict[str, str]:
         return dict(self.manager().installed())

@@ -29,16 +29,16 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
     CommandError,
     Result,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import Settled
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import Settled, settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import stack
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import engine
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
     INSTALL,
     UPGRADE,
     Change,
     PackageError,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.planning import Plan
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import read_software
 
 KERNEL = "6.8.0-79-generic"
@@ -90,7 +90,7 @@ class Installer:
     fails: str = ""
     """`before`: no package changed yet; `between`: driver libraries new, the rest old."""
 
-    def plan(self) -> engine.Plan:
+    def plan(self) -> Plan:
         changes = [
             Change(
                 UPGRADE if name in self.node.installed else INSTALL,
@@ -101,11 +101,9 @@ class Installer:
             for name, version in self.wanted.items()
             if self.node.installed.get(name) != version
         ]
-        return engine.Plan(
-            repairs=self.node.interrupted, stages=[("all", changes)] if changes else []
-        )
+        return Plan(repairs=self.node.interrupted, stages=[("all", changes)] if changes else [])
 
-    def act(self, planned: engine.Plan) -> None:
+    def act(self, planned: Plan) -> None:
         self.node.spend()
         self.node.calls.append(["packages"])
         if self.fails == "before":
@@ -135,8 +133,9 @@ class Installer:
             for name, version in self.wanted.items()
         ]
 
-    def installed(self) -> Mapping[str, str]:
-        return {"dpkg": "1.22.6", **self.node.installed}
+    @property
+    def manager(self) -> SimpleNamespace:
+        return SimpleNamespace(installed=lambda: {"dpkg": "1.22.6", **self.node.installed})
 
 
 @dataclass
@@ -158,7 +157,6 @@ class GpuNode:
     units: dict[str, list[str]] = field(default_factory=dict)
     calls: list[list[str]] = field(default_factory=list)
     linker: set[str] = field(default_factory=set)
-    persistence: bool = False
     fabric: list[str] = field(default_factory=list)
     """What the fabric says at each look; the last one stays."""
     steps_left: Optional[int] = None
@@ -264,9 +262,9 @@ class GpuNode:
         options = {**OPTIONS, "hardware_root": str(self.root), **options}
         asked = {**software(driver, dcgm=dcgm), **(extra or {})} if driver else {}
         node = self.node(check_mode)
-        excused = stack.excused(options, read_software(asked), node)
-        if excused:
-            return stack.nothing(node, excused)
+        excuse = stack.excuse(options, read_software(asked), node)
+        if excuse:
+            return Settled(settle([stack.Excused(excuse)], node))
         wanted = dict.fromkeys(DRIVER, f"{driver}-0ubuntu1")
         wanted |= {"cuda-toolkit-13-0": "13.0.2-1", "gdrdrv-dkms": "2.5.1-1"}
         if dcgm:
@@ -428,49 +426,37 @@ class GpuNode:
         return 0, ""
 
     def _nvidia_smi(self, words: list[str]) -> tuple[int, str]:
-        self.persistence = True
         return 0, ""
 
     # The GPUs.
-
-    def ask_smi(self, _run: Any) -> SimpleNamespace:
-        each = SimpleNamespace(pci="0000:14:00.0", persistence=self.persistence)
-        return SimpleNamespace(gpus=[each], hung=False)
 
     def look(self, *_args: Any) -> SimpleNamespace:
         if len(self.fabric) > 1:
             self.fabric.pop(0)
         return SimpleNamespace(simulated=["GPU hardware is played"])
 
-    def judge(self, _found: Any, wanted: gpu.Wanted, check_mode: bool, *_more: Any) -> gpu.Verdict:
+    def judge(self, _found: Any, wanted: gpu.Wanted, on: Node) -> SimpleNamespace:
         """Driver first: where that is another one, nothing else can be judged."""
-        bad = PENDING if check_mode else FAILED
+        bad = PENDING if on.check_mode else FAILED
+        reasons: list[reboots.Reason] = []
         on_disk = {version for (name, version) in self.dkms if name == self.dkms_name}
-        if self.driver and self.driver != wanted.driver and wanted.driver not in on_disk:
-            return gpu.Verdict([Check("gpu_driver", wanted.driver, self.driver, bad)])
-        if self.driver and self.driver != wanted.driver:
-            why = "the kernel goes on with the module that it loaded"
-            reason = reboots.Reason("NVIDIA driver", wanted.driver, self.driver, why)
-            check = Check("gpu_driver", wanted.driver, self.driver, REBOOT, reason=why)
-            return gpu.Verdict([check], [reason])
-        if not self.driver:
-            if (self.root / "sys/module/nouveau").exists():
-                why = "nouveau has the GPUs"
-                reason = reboots.Reason("kernel module", "nvidia", "nouveau", why)
-                check = Check("gpu_driver", "nvidia", "nouveau", REBOOT, reason=why)
-                return gpu.Verdict([check], [reason])
-            return gpu.Verdict([Check("gpu_driver", wanted.driver, "not loaded", bad)])
-        fabric = "active" if FABRIC_MANAGER in self.active() else "stopped"
-        settling = fabric == "active" and bool(self.fabric) and self.fabric[0] == "In Progress"
-        good = fabric == "active" and not settling
-        state = "In Progress" if settling else fabric
-        checks = [Check("gpu_fabric", "active", state, OK if good else bad)]
-        return gpu.Verdict(checks, [], settling)
+        runs = self.driver or ("nouveau" if (self.root / "sys/module/nouveau").exists() else "")
+        settling = False
+        if runs == wanted.driver:
+            active = FABRIC_MANAGER in self.active()
+            settling = active and self.fabric[:1] == ["In Progress"]
+            state = "In Progress" if settling else "active" if active else "stopped"
+            check = Check("gpu_fabric", "active", state, OK if state == "active" else bad)
+        elif runs and (runs == "nouveau" or wanted.driver in on_disk):
+            reasons = [reboots.Reason("NVIDIA driver", wanted.driver, runs, f"{runs} is loaded")]
+            check = Check("gpu_driver", wanted.driver, runs, REBOOT)
+        else:
+            check = Check("gpu_driver", wanted.driver, runs or "not loaded", bad)
+        return SimpleNamespace(checks=[check], reasons=reasons, settling=settling)
 
 
 def play(node: GpuNode, monkeypatch: Any) -> GpuNode:
     """Let the package `gpu` see this node's GPUs."""
-    monkeypatch.setattr(stack.gpu, "ask_smi", node.ask_smi)
     monkeypatch.setattr(stack.gpu, "read", node.look)
     monkeypatch.setattr(stack.gpu, "judge", node.judge)
     return node

@@ -15,10 +15,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
     CommandError,
     NoAnswerError,
     Result,
+    Runner,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import (
+    Findings,
     Gpus,
-    Verdict,
     Wanted,
     judge,
     nvml_probe,
@@ -38,6 +40,10 @@ MODEL_RAILS = [
     {"rail": index, "plane": 0, "interface": f"rail{index}", "pci": pci, "gpu": index}
     for index, pci in enumerate(NICS)
 ]
+
+
+def unused(argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None) -> Result:
+    raise CommandError(f"{argv[0]}: judging runs no program")
 
 
 def wanted(**more: Any) -> Wanted:
@@ -120,14 +126,12 @@ class Tools:
             version, licence = self.text("modinfo.txt").splitlines()
             return 0, f"{version if argv[2] == 'version' else licence}\n"
         if name == "systemctl":
-            return 0, "\n".join(self.unit(line) for line in self.lines("services.txt"))
+            (line,) = (x for x in self.lines("services.txt") if x.startswith(argv[2]))
+            keys = ("Id", "LoadState", "ActiveState", "UnitFileState", "Result")
+            return 0, "".join(f"{key}={value}\n" for key, value in zip(keys, line.split()))
         if "-c" in argv:
             return 0, json.dumps(nvml_probe.ask(FakeNvml(self.directory / "nvml.txt")))
         raise CommandError(f"{argv[0]}: not installed")
-
-    def unit(self, line: str) -> str:
-        keys = ("Id", "LoadState", "ActiveState", "UnitFileState", "Result")
-        return "".join(f"{key}={value}\n" for key, value in zip(keys, line.split()))
 
     def lines(self, name: str) -> list[str]:
         return self.text(name).splitlines()
@@ -171,9 +175,14 @@ def look(found: State | str) -> Gpus:
         pynvml = directory / "pynvml.py"
         pynvml.touch()
         with mock.patch.object(reading, "survey", lambda root: surveyed(root.resolve())):
-            return read(Tools(directory / "state"), directory / "state/root", pynvml)
+            return read(node(Tools(directory / "state")), directory / "state/root", pynvml)
 
 
-def verdict(found: State | str, check_mode: bool = False, **more: Any) -> Verdict:
+def node(run: Runner, **more: Any) -> Node:
+    given = {"layer": "gpu", "root": Path("/"), "run": run, "container": None, "boot_id": "boot-2"}
+    return Node(**{**given, **more})  # type: ignore[arg-type]
+
+
+def verdict(found: State | str, check_mode: bool = False, **more: Any) -> Findings:
     """How a node in that state is judged."""
-    return judge(look(found), wanted(**more), check_mode)
+    return judge(look(found), wanted(**more), node(unused, check_mode=check_mode))

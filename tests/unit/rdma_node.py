@@ -21,10 +21,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import Outcome, settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.engine import (
-    Installer,
-    Plan,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.engine import Installer
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
     DOWNGRADE,
     INSTALL,
@@ -36,6 +33,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.packag
     Stage,
     Wanted,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.planning import Plan
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma import Hardware
 from ansible_collections.baremetal.mpi_roce.plugins.modules.rdma_stack import stack
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import read_software

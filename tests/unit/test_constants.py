@@ -36,7 +36,7 @@ ALLOWED = {
         f"{SIMULATORS}/sonic/yang.py",  # the largest MTU of SONiC's models
     },
     VERSION: {
-        "plugins/module_utils/software/known_versions.py",  # bounds that a set is compared with
+        "plugins/plugin_utils/model/software_rules.py",  # bounds that a set is compared with
         "plugins/plugin_utils/model/software.py",  # examples in messages
     },
 }

@@ -57,23 +57,23 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_every_gpu_is_read_in_full(healthy: str) -> None:
-    said = smi.parse(0, healthy)
-    assert (said.error, said.warnings, said.unreachable) == ("", (), {})
-    assert [gpu.pci for gpu in said.gpus] == list(GPUS)
-    assert [gpu.index for gpu in said.gpus] == list(range(8))
-    gpu = said.gpus[7]
+    found = smi.parse(0, healthy)
+    assert (found.error, found.warnings, found.unreachable) == ("", (), {})
+    assert [gpu.pci for gpu in found.gpus] == list(GPUS)
+    assert [gpu.index for gpu in found.gpus] == list(range(8))
+    gpu = found.gpus[7]
     assert (gpu.text("product_name"), gpu.lost) == ("NVIDIA B300 SXM6 AC", "")
     assert (gpu.persistence, gpu.flag("remapped_rows/remapped_row_failure")) == (True, False)
     assert gpu.number("pci/pci_gpu_link_info/link_widths/current_link_width") == 16
 
 
-@pytest.mark.parametrize("said", ["N/A", "[Unknown Error]", "GPU is lost", ""])
-def test_what_is_no_value_is_not_known(said: str) -> None:
-    text = WHOLE.replace("<persistence_mode>Enabled", f"<persistence_mode>{said}")
+@pytest.mark.parametrize("raw", ["N/A", "[Unknown Error]", "GPU is lost", ""])
+def test_what_is_no_value_is_not_known(raw: str) -> None:
+    text = WHOLE.replace("<persistence_mode>Enabled", f"<persistence_mode>{raw}")
     [gpu] = smi.parse(0, text).gpus
     assert (gpu.text("persistence_mode"), gpu.persistence) == ("", None)
     assert gpu.number("persistence_mode") is None
-    assert (gpu.text("no/such/element"), gpu.lost) == ("", said if "lost" in said else "")
+    assert (gpu.text("no/such/element"), gpu.lost) == ("", raw if "lost" in raw else "")
 
 
 WHOLE = """<?xml version="1.0" ?>

@@ -17,12 +17,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
     REBOOT,
     Check,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import Verdict, judge
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import Findings, judge
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.judging import EACH, NAMES
 
 from tests.hardware import gpu_states
 from tests.hardware.gpu_states import GPUS, PRODUCT, STATES, UPGRADED, state
-from tests.unit.gpu_tools import MODEL_GPUS, look, verdict, wanted
+from tests.unit.gpu_tools import MODEL_GPUS, look, node, unused, verdict, wanted
 
 README = Path(gpu_states.__file__).parent / "gpu/README.md"
 
@@ -50,7 +50,6 @@ FINDINGS = {
     "persistence-off": ("gpu_persistence", "all 8 GPUs", FAILED, "disabled"),
     "proprietary": ("gpu_open_modules", "", FAILED, "proprietary"),
     "nvlink-down": ("gpu_nvlinks", "gpu0", FAILED, 17),
-    "swapped": ("gpu_rail", "gpu0, gpu1", FAILED, {"gpu0": "0000:2f:00.0", "gpu1": "0000:11:00.0"}),
     "numa": ("gpu_numa", "gpu2", FAILED, 1),
     "vbios": ("gpu_vbios", "gpu6", FAILED, "97.10.00.00.02"),
     "product": ("gpu_product", "gpu6", FAILED, "NVIDIA B200"),
@@ -63,10 +62,10 @@ FINDINGS = {
     "no-gpudirect": ("gpu_direct", "", FAILED, "neither dma-buf nor nvidia_peermem"),
 }
 WELL = ("healthy", "ecc-aggregate")
-OF_ITS_OWN = ("mismatch",)
+OF_ITS_OWN = ("mismatch", "swapped")
 
 
-def findings(judged: Verdict) -> list[Check]:
+def findings(judged: Findings) -> list[Check]:
     return [check for check in judged.checks if check.status in (FAILED, PENDING, REBOOT)]
 
 
@@ -91,10 +90,10 @@ def test_every_check_is_made_or_says_what_hindered_it(name: str) -> None:
     assert {check.name for check in checks} == set(NAMES)
     twice = [key for key, n in Counter((c.name, c.subject) for c in checks).items() if n > 1]
     assert twice == []
-    told = {check.name for check in findings(judged)}
+    found = {check.name for check in findings(judged)}
     for check in checks:
         if check.status == NOT_APPLICABLE:
-            assert any(name in check.reason for name in told), check
+            assert any(name in check.reason for name in found), check
 
 
 @pytest.mark.parametrize("name", WELL)
@@ -120,12 +119,12 @@ def test_an_upgrade_without_a_reboot_is_one_reason_to_reboot() -> None:
 
 @pytest.mark.parametrize("name, driver", [("mismatch", UPGRADED), ("remap-pending", "580.95.05")])
 def test_what_a_reboot_did_not_cure_has_failed(name: str, driver: str) -> None:
-    seen = look(name)
-    [reason] = judge(seen, wanted(driver=driver), False, (), "boot-2").reasons
-    recorded = [replace(reason, boot_id="boot-1")]
-    same_boot = judge(seen, wanted(driver=driver), False, recorded, "boot-1")
+    seen, goal = look(name), wanted(driver=driver)
+    [reason] = judge(seen, goal, node(unused)).reasons
+    recorded = (replace(reason, boot_id="boot-1"),)
+    same_boot = judge(seen, goal, node(unused, rebooted_for=recorded, boot_id="boot-1"))
     assert [check.status for check in findings(same_boot)] == [REBOOT]
-    later = judge(seen, wanted(driver=driver), False, recorded, "boot-2")
+    later = judge(seen, goal, node(unused, rebooted_for=recorded))
     [found] = findings(later)
     assert found.status == FAILED and "boot-1" in found.reason
     # Still recorded: else the run after this one would ask for a reboot again.
@@ -135,7 +134,7 @@ def test_what_a_reboot_did_not_cure_has_failed(name: str, driver: str) -> None:
 def test_a_module_that_was_not_built_is_no_reason_to_reboot() -> None:
     seen = look("mismatch")
     seen = replace(seen, driver=replace(seen.driver, on_disk=gpu_states.VERSION))
-    judged = judge(seen, wanted(driver=UPGRADED))
+    judged = judge(seen, wanted(driver=UPGRADED), node(unused))
     [found] = findings(judged)
     assert (found.name, found.status) == ("gpu_driver_version", FAILED)
     assert judged.reasons == []
@@ -158,25 +157,20 @@ def test_check_mode_waits_for_what_a_run_mends_and_not_for_hardware() -> None:
     }
 
 
-def test_an_error_of_memory_that_waits_for_its_repair_is_one_finding() -> None:
-    changed = state("remap-pending")
-    changed.put("ecc_errors/volatile/dram_uncorrectable", "1", 4)
-    changed.xid(48, 4, "DBE")
-    [found] = findings(verdict(changed))
-    assert (found.name, found.subject, found.status) == ("gpu_row_remap", "gpu4", REBOOT)
-    assert "Xid 48" in found.reason and "Xid 63" in found.reason
+def test_gpus_behind_each_others_switch_are_a_finding_each() -> None:
+    found = [(check.name, check.subject, check.found) for check in findings(verdict("swapped"))]
+    assert found == [("gpu_rail", "gpu0", "0000:2f:00.0"), ("gpu_rail", "gpu1", "0000:11:00.0")]
 
 
-def test_an_xid_beside_a_fault_that_is_not_its_own_is_a_finding_too() -> None:
+def test_an_xid_of_a_gpu_with_another_finding_is_no_second_one() -> None:
     changed = state("link-x8")
     changed.xid(48, 1, "DBE")
     changed.xid(13, 1, "a program's own mistake, which is no fault of the GPU")
-    found = findings(verdict(changed))
-    assert [(check.name, check.subject) for check in found] == [
-        ("gpu_pcie", "gpu1"),
-        ("gpu_xid", "gpu1"),
-    ]
-    assert found[1].found == [48]
+    judged = verdict(changed)
+    assert [(check.name, check.subject) for check in findings(judged)] == [("gpu_pcie", "gpu1")]
+    [xid] = [c for c in judged.checks if c.name == "gpu_xid" and c.subject == "gpu1"]
+    assert xid.status == NOT_APPLICABLE
+    assert "Xid 48" in xid.reason and "gpu_pcie" in xid.reason and "13" not in xid.reason
 
 
 def test_an_idle_gpu_may_slow_its_link_and_not_narrow_it() -> None:
@@ -209,7 +203,7 @@ def test_an_idle_gpu_may_slow_its_link_and_not_narrow_it() -> None:
     ],
 )
 @pytest.mark.parametrize("how", ["N/A", "[Unknown Error]", None])
-def test_a_value_that_is_not_told_is_never_fine(path: str, check: str, how: str | None) -> None:
+def test_an_unknown_value_is_never_fine(path: str, check: str, how: str | None) -> None:
     """Not even where the element has gone or been renamed."""
     changed = state("healthy")
     gpu = changed.gpus[GPUS[5]]

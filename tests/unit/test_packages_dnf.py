@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import shutil
 from collections.abc import Mapping, Sequence
@@ -15,18 +13,8 @@ from typing import Optional
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import commands
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import (
-    dnf,
-    dnf_files,
-    dnf_installed,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import dnf
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.dnf import DnfManager
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.dnf_files import (
-    VersionLock,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.dnf_installed import (
-    Rpm,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
     PackageError,
     PackageSet,
@@ -35,15 +23,19 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.packag
     Stream,
     Wanted,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.rpm import Rpm
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.versionlock import (
+    VersionLock,
+    lock,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
-KEY = b"\x98\x0b, a packet of a public key"
+KEY = b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n"
 
 
-def repository(name: str = "cuda", key: bytes = KEY) -> Repository:
-    digest = hashlib.sha256(key).hexdigest()
-    return Repository(name, "https://mirror.example/cuda/rhel9", key, digest)
+def repository(name: str = "cuda") -> Repository:
+    return Repository(name, "https://mirror.example/cuda/rhel9", KEY, "0" * 64)
 
 
 class Recorded:
@@ -60,29 +52,19 @@ class Recorded:
         for beginning, answer in self.answers.items():
             if words.startswith(beginning):
                 return Result(tuple(argv), 0, answer, "")
-        raise AssertionError(f"nobody expected {words}")
+        raise AssertionError(f"unexpected: {words}")
 
 
 def row(name: str, evr: str, arch: str = "x86_64", time: int = 1, number: int = 1) -> str:
     return f"{name}\t{evr}\t{arch}\t{time}\t{number}\n"
 
 
-# Keys
-
-
-def test_armour_is_what_gpg_makes() -> None:
-    lines = dnf_files.armour(b"123456789").splitlines()
-    assert base64.b64decode("".join(lines[2:-2])) == b"123456789"
-    assert lines[-2] == "=Ic8C"  # CRC-24 is 21cf02
-    assert dnf_files.armour("\n".join(lines).encode()) == "\n".join(lines)
-
-
 # Locks
 
 
 def test_a_lock_has_the_form_that_dnf_writes() -> None:
-    assert dnf_files.lock("kernel", "5.14.0-611.el9") == "kernel-0:5.14.0-611.el9.*"
-    assert dnf_files.lock("nvidia-open", "3:580.95.05-1.el9") == "nvidia-open-3:580.95.05-1.el9.*"
+    assert lock("kernel", "5.14.0-611.el9") == "kernel-0:5.14.0-611.el9.*"
+    assert lock("nvidia-open", "3:580.95.05-1.el9") == "nvidia-open-3:580.95.05-1.el9.*"
 
 
 NAMES = st.from_regex(r"[a-z][a-z0-9+]{0,5}(-[a-z0-9]{1,4}){0,2}", fullmatch=True)
@@ -106,8 +88,7 @@ def with_locks(root: Path, text: str, **layers: Mapping[str, set[str]]) -> Versi
 
 
 def write(locks: VersionLock, pins: Mapping[str, set[str]], layer: str) -> None:
-    for planned in locks.plan(pins, layer):
-        locks.path.write_text(planned.after or "")
+    locks.path.write_text(locks.with_pins(pins, layer))
 
 
 @given(PINS, PINS, PINS)
@@ -146,10 +127,10 @@ def test_a_definition_checks_every_signature(tmp_path: Path) -> None:
         preferred={"mft*": "doca", "nvlsm": "cuda"},
     )
 
-    key, definition = dnf_files.plan(wanted.repositories, wanted, "gpu", tmp_path)
+    key, definition = DnfManager(wanted, "gpu", root=tmp_path).repository_files()
 
     assert str(key.path).endswith("etc/pki/rpm-gpg/RPM-GPG-KEY-baremetal-mpi-roce-gpu-cuda")
-    assert key.after == dnf_files.armour(KEY)
+    assert key.after == KEY.decode()
     assert definition.after is not None
     assert definition.after.splitlines()[1:] == [
         "[baremetal-mpi-roce-gpu-cuda]",
@@ -167,7 +148,7 @@ def test_a_definition_checks_every_signature(tmp_path: Path) -> None:
 def test_a_repository_beside_modules_is_not_filtered_by_them(tmp_path: Path) -> None:
     wanted = PackageSet(repositories=[repository("doca")])
 
-    definition = dnf_files.plan(wanted.repositories, wanted, "rdma", tmp_path)[1]
+    definition = DnfManager(wanted, "rdma", root=tmp_path).repository_files()[1]
 
     assert definition.after is not None
     assert "module_hotfixes=1" in definition.after.splitlines()
@@ -181,7 +162,7 @@ def test_what_an_older_set_defined_goes_and_the_other_layer_stays(tmp_path: Path
     (folder / "rocky.repo").write_text("[baseos]\n")
     wanted = PackageSet(repositories=[repository()])
 
-    plans = dnf_files.plan(wanted.repositories, wanted, "gpu", tmp_path)
+    plans = DnfManager(wanted, "gpu", root=tmp_path).repository_files()
 
     gone = [planned.path.name for planned in plans if planned.after is None]
     assert gone == ["baremetal-mpi-roce-gpu-old.repo"]
@@ -294,12 +275,10 @@ def test_streams_are_read_as_dnf_writes_them(tmp_path: Path) -> None:
     ):
         (folder / f"{name}.module").write_text(text.format(name, stream, state))
     (folder / "broken.module").write_text("no section")
-    manager = DnfManager(PackageSet(), "gpu", root=tmp_path, run=Recorded({}))
+    streams = [Stream("nvidia-driver", "580-open"), Stream("php", "8.2"), Stream("other", "1")]
+    manager = DnfManager(PackageSet(streams=streams), "gpu", root=tmp_path, run=Recorded({}))
 
-    assert dnf_installed.streams(tmp_path) == {"nvidia-driver": "580-open"}
-    changes = manager.stream_changes(
-        [Stream("nvidia-driver", "580-open"), Stream("php", "8.2"), Stream("other", "1")]
-    )
+    changes = manager.stream_changes()
     assert [(one.name, one.before, one.after) for one in changes] == [
         ("module php", "", "8.2"),
         ("module other", "", "1"),
@@ -358,7 +337,7 @@ def test_locks_of_another_layer_are_never_lifted(node: Path) -> None:
     run = Recorded({"/usr/bin/platform-python": json.dumps({"done": {"changes": []}})})
 
     manager = DnfManager(PackageSet(), "gpu", root=node, run=run)
-    manager.simulate({"mft": "2.0-1"})
+    manager.simulate({"mft": "2.0-1"}, [], {})
     place = Path(json.loads(run.asked[0][1])["private"])
     assert (place / "plugins/versionlock.list").read_text() == "mft-0:1.0-1.*\n"
 
@@ -370,5 +349,5 @@ def test_a_refusal_for_want_of_dkms_names_epel(node: Path) -> None:
     ):
         run = Recorded({"/usr/bin/platform-python": json.dumps({"refused": refused})})
         with pytest.raises(PackageError) as refusal:
-            DnfManager(PackageSet(), "gpu", root=node, run=run).simulate({"a": "1"})
+            DnfManager(PackageSet(), "gpu", root=node, run=run).simulate({"a": "1"}, [], {})
         assert ("dnf install epel-release" in str(refusal.value)) is found

@@ -15,6 +15,7 @@ import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.key_files import (
     MOST,
     KeyFileError,
+    armour,
     read_keys,
 )
 
@@ -43,11 +44,20 @@ def test_a_key_of_the_right_checksum_is_read(tmp_path: Path) -> None:
     assert read_keys(found, "gpu", tmp_path) == {"cuda": KEY}
 
 
+def test_a_binary_key_is_armoured_as_gpg_does(tmp_path: Path) -> None:
+    digest = place(tmp_path, b"123456789")
+    found = read_keys(software(repositories__cuda__key_sha256=digest), "gpu", tmp_path)["cuda"]
+    lines = found.decode().splitlines()
+    assert base64.b64decode("".join(lines[2:-2])) == b"123456789"
+    assert lines[-2] == "=Ic8C"  # CRC-24 is 21cf02
+    assert armour(found) == found
+
+
 def test_a_missing_key_says_where_to_get_it_and_how_to_check_it(tmp_path: Path) -> None:
     text = refused(tmp_path)
     assert text.startswith(
         "cluster_software.repositories.cuda: the layer gpu needs the key "
-        f"{tmp_path}/keys/cuda.asc, which is not there. Get it from "
+        f"{tmp_path}/keys/cuda.asc, which cannot be read: No such file or directory. Get it from "
     )
     for part in ("developer.download.nvidia.com", "gpg --show-keys", "sha256sum", "key_sha256"):
         assert part in text
@@ -59,9 +69,9 @@ def test_each_layer_misses_its_own(tmp_path: Path) -> None:
     assert read_keys(inbox, "rdma", tmp_path) == {}
 
 
-def test_a_key_that_nobody_checked_is_not_used(tmp_path: Path) -> None:
+def test_an_unchecked_key_is_not_used(tmp_path: Path) -> None:
     place(tmp_path)
-    assert "key_sha256 is empty: nobody has checked the file yet" in refused(tmp_path)
+    assert "key_sha256 is empty" in refused(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.engine import (
-    Installer,
-    Plan,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.engine import Installer
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
     INSTALL,
     UPGRADE,
@@ -26,6 +23,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.packag
     PackageError,
     matches,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.planning import Plan
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
     distribution_of,
 )

@@ -7,6 +7,6 @@ checks     the read-back: one check per promise
 files      atomic files with a diff; commands: bounded programs; systemd: units; text: lists, counts
 processes  running programs, the files they hold; mounts: what is mounted; locks: one run at a time
 reboots    recorded reasons to reboot
-machine    container or machine; system: distribution and package manager; secure_boot
+machine    container or machine; secure_boot
 resolve    names to addresses
 """

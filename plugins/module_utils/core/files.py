@@ -60,6 +60,12 @@ class FilePlan:
             return
         write_atomically(self.path, self.after, self.mode, self.uid, self.gid)
 
+    def undo(self) -> None:
+        """Bring back what was there when it was planned."""
+        mode = self.mode if self.mode_before is None else self.mode_before
+        uid, gid = self.owner_before or (self.uid, self.gid)
+        plan_file(self.path, self.before, mode=mode, uid=uid, gid=gid).apply()
+
 
 def diff(header: str, before: str, after: str) -> dict[str, str]:
     """One entry of Ansible's diff: `header` is the path of a file, or what else changes."""

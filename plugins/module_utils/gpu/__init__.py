@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-from .findings import Wanted
-from .judging import Verdict, judge
+from .findings import Findings, Wanted
+from .judging import judge
 from .reading import Gpus, read
-from .smi import Smi
-from .smi import ask as ask_smi
 
-__all__ = ["Gpus", "Smi", "Verdict", "Wanted", "ask_smi", "judge", "read"]
+__all__ = ["Findings", "Gpus", "Wanted", "judge", "read"]

@@ -8,22 +8,14 @@ that finding: neither passed nor a second failure. What all GPUs have in common 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Any, Optional
 from xml.etree import ElementTree
 
-from ..core.checks import (
-    FAILED,
-    NOT_APPLICABLE,
-    OK,
-    PENDING,
-    REBOOT,
-    Check,
-    differs,
-    not_applicable,
-)
+from ..core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check, differs, not_applicable
 from ..core.dataclass import dataclass
-from ..core.reboots import Reason, outlived
+from ..core.part import Node
+from ..core.reboots import Reason
 from ..hardware import Function
 from .reading import Gpus
 from .smi import Gpu
@@ -34,6 +26,8 @@ AZURE_XIDS = frozenset(
 """Errors after which a GPU is not to be used as it is."""
 
 AUTO, DMABUF, PEERMEM, NONE = "auto", "dmabuf", "peermem", "none"
+FABRIC_MODULES = ("ib_umad", "mlx5_ib")
+"""What NVLSM reaches the NVSwitches of NVLink 5 through."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +71,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Place:
-    """One GPU: where it is to be, the function on the bus there, and what the driver says."""
+    """One GPU: its place in the model, the function on the bus there, and the driver's view."""
 
     index: int
     pci: str
@@ -143,20 +137,18 @@ class Result:
     what: str = ""
     remedy: str = ""
     status: str = OK
-    together: bool = False
-    """One fault in several places: those that fail are one finding."""
     reason: Optional[Reason] = None
     """Why a reboot cures it."""
 
 
-def bad(wanted: Any, found: Any, what: str, remedy: str = "", *, together: bool = False) -> Result:
-    return Result(wanted, found, what, remedy, FAILED, together)
+def bad(wanted: Any, found: Any, what: str, remedy: str = "") -> Result:
+    return Result(wanted, found, what, remedy, FAILED)
 
 
 def unknown(place: Place, wanted: Any, path: str) -> Result:
     """An element of nvidia-smi that has no value."""
-    said = place.gpu.said(path)
-    what = f"nvidia-smi gives no {path}" + (f" ({said})" if said else "")
+    raw = place.gpu.raw(path)
+    what = f"nvidia-smi gives no {path}" + (f" ({raw})" if raw else "")
     return bad(wanted, None, what, "See nvidia-smi -q.")
 
 
@@ -171,9 +163,7 @@ class Findings:
 
     found: Gpus
     wanted: Wanted
-    check_mode: bool
-    rebooted_for: Sequence[Reason]
-    boot_id: str
+    node: Node
     checks: list[Check] = field(default_factory=list)
     reasons: list[Reason] = field(default_factory=list)
     blamed: dict[str, list[str]] = field(default_factory=dict)
@@ -182,6 +172,19 @@ class Findings:
     """The GPUs that answer."""
     without_fabric: str = ""
     """The finding of the node that keeps all GPUs out of the fabric."""
+    settling: bool = False
+    """Nothing is wrong but that the fabric is still being set up: wait, read again."""
+
+    def missing_modules(self) -> str:
+        """A sentence about kernel modules that the fabric manager needs and that are not there."""
+        loaded = self.found.machine.modules
+        lacking = " ".join(name for name in FABRIC_MODULES if name not in loaded)
+        if not lacking:
+            return ""
+        return (
+            f"NVLSM reaches no NVSwitch without {lacking}: modprobe -a {lacking} (layer rdma), "
+            "then restart the fabric manager. "
+        )
 
     def ok(self, name: str, wanted: Any, found: Any) -> None:
         self.checks.append(Check(name, wanted, found, OK))
@@ -197,7 +200,7 @@ class Findings:
         fixable: bool = False,
     ) -> None:
         """A fault. `fixable`: a run without check mode mends it, so that check mode only waits."""
-        status = differs(fixable and self.check_mode)
+        status = differs(fixable and self.node.check_mode)
         self.checks.append(Check(name, wanted, found, status, subject, reason))
         self.blamed.setdefault(subject, []).append(name)
 
@@ -216,60 +219,30 @@ class Findings:
         """
         self.blamed.setdefault(subject, []).append(name)
         self.reasons.append(reason)
-        status, why = REBOOT, reason.reason
-        earlier = outlived(reason, self.rebooted_for, self.boot_id)
-        if earlier is not None:
-            status = FAILED
-            why += f" The node was rebooted for it (boot {earlier}) and it is still so."
+        status, why = self.node.reboot_due(reason, reason.reason)
         self.checks.append(Check(name, wanted, found, status, subject, why))
 
     def each(self, name: str, results: Sequence[tuple[Place, Result]], remedy: str = "") -> None:
-        """One check per GPU; a fault that all have, or that is one by nature, once."""
-        results = [
-            (place, each if each.remedy else replace(each, remedy=remedy))
-            for place, each in results
-        ]
+        """One check per GPU; a fault that all have is one."""
         faults = [each for each in results if each[1].status in (FAILED, PENDING)]
         for place, _result in faults:
             self.blamed.setdefault(place.name, []).append(name)
-        alike = len(faults) == len(results) and len({repr(each) for _, each in faults}) == 1
-        if len(faults) > 1 and (alike or faults[0][1].together):
-            self.checks.append(_joined(name, faults, alike))
-            results = [each for each in results if each not in faults]
+        alike = len({repr(each) for _place, each in results}) == 1
+        if faults and alike and len(results) > 1:
+            subject = f"all {len(results)} GPUs"
+            self.checks.append(_check(name, subject, subject, results[0][1], remedy))
+            return
         for place, result in results:
             if result.status == NOT_APPLICABLE:
                 self.skip(name, result.wanted, result.what, place.name)
             elif result.reason:
                 self.reboot(name, result.wanted, result.found, result.reason, place.name)
             else:
-                self.checks.append(_check(name, place, result))
-
-    def explain(self, name: str, place: Place, text: str) -> None:
-        """Add to a finding that is written down already: more of the same fault."""
-        for number, check in enumerate(self.checks):
-            if check.name == name and place.name in check.subject.split(", "):
-                self.checks[number] = replace(check, reason=f"{check.reason} {text}".strip())
+                self.checks.append(_check(name, place.name, place.where, result, remedy))
 
 
-def _check(name: str, place: Place, result: Result) -> Check:
+def _check(name: str, subject: str, where: str, result: Result, remedy: str) -> Check:
     why = result.what
     if result.status != OK:
-        why = f"{place.where}: {result.what}. {result.remedy}"
-    return Check(name, result.wanted, result.found, result.status, place.name, why)
-
-
-def _joined(name: str, faults: Sequence[tuple[Place, Result]], alike: bool) -> Check:
-    first = faults[0][1]
-    if alike:
-        subject = f"all {len(faults)} GPUs"
-        why = f"{subject}: {first.what}. {first.remedy}"
-        return Check(name, first.wanted, first.found, first.status, subject, why)
-    whats = "; ".join(f"{place.where}: {result.what}" for place, result in faults)
-    return Check(
-        name,
-        {place.name: result.wanted for place, result in faults},
-        {place.name: result.found for place, result in faults},
-        first.status,
-        ", ".join(place.name for place, _result in faults),
-        f"{whats}. {first.remedy}",
-    )
+        why = f"{where}: {result.what}. {result.remedy or remedy}"
+    return Check(name, result.wanted, result.found, result.status, subject, why)

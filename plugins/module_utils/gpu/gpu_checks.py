@@ -15,7 +15,6 @@ from ..core.reboots import Reason
 from ..hardware import PcieLink
 from ..hardware.inventory import best, describe
 from .findings import Findings, Place, Result, aside, bad, unknown
-from .node_checks import missing_modules
 from .reading import FABRIC_MANAGER, PERSISTENCED, SIMULATED
 
 PRESENT = "gpu_present"
@@ -91,7 +90,7 @@ def persistence(findings: Findings, place: Place) -> Result:
         return unknown(place, "enabled", "persistence_mode")
     if on:
         return Result("enabled", "enabled")
-    what, status = "persistence mode is disabled", differs(findings.check_mode)
+    what, status = "persistence mode is disabled", differs(findings.node.check_mode)
     return Result("enabled", "disabled", what, status=status)
 
 
@@ -212,14 +211,14 @@ def rail(findings: Findings, place: Place) -> Result:
     if all(pci in beside for pci in nics):
         return Result(goal, seen)
     what = f"it shares its PCIe switch with {seen}, the model pairs it with {goal}"
-    return bad(goal, seen, what, together=True)
+    return bad(goal, seen, what)
 
 
 def fabric(findings: Findings, place: Place) -> Result:
     """Completed and Success on each."""
     goal = "Completed, Success"
     state = place.gpu.text("fabric/state")
-    status = place.gpu.said("fabric/status")  # here the words for errors are the value
+    status = place.gpu.raw("fabric/status")  # here the words for errors are the value
     seen = ", ".join(each for each in (state, status) if each not in ("", "N/A"))
     if seen == goal:
         values = {name: place.gpu.text(f"fabric/health/{name}") for name in HEALTHY}
@@ -235,7 +234,7 @@ def fabric(findings: Findings, place: Place) -> Result:
         return unknown(place, goal, "fabric/state")
     if state in UNSETTLED:
         what = f"its fabric is {seen}: until that is done CUDA fails with error 802"
-        return bad(goal, seen, what, missing_modules(findings.found).strip())
+        return bad(goal, seen, what, findings.missing_modules().strip())
     return bad(goal, seen, f"its fabric is {seen}: it did not get into the NVLink fabric")
 
 
@@ -297,7 +296,7 @@ RULES: Mapping[str, tuple[Callable[[Findings, Place], Result], str]] = {
         "Stop what uses it and DCGM; nvidia-smi -mig 0 -i INDEX; where that stays pending, "
         "nvidia-smi -r or a reboot. Or allow it (mig: true).",
     ),
-    PERSISTENCE: (persistence, f"systemctl enable --now {PERSISTENCED}; see its journal."),
+    PERSISTENCE: (persistence, f"systemctl restart {PERSISTENCED}; see its journal."),
     ECC_MODE: (ecc_mode, "nvidia-smi -e 1 on it, then reboot the node."),
     ROW_REMAP: (row_remap, "Take the node out of service and have the GPU replaced."),
     ECC: (

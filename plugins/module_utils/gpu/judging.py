@@ -1,124 +1,66 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Are the GPUs what the model and the set say? One finding per fault, with its remedy."""
+"""Are the GPUs as model and set have them? One finding per fault, with its remedy.
+
+First what holds for the node as a whole: driver, versions, fabric manager, GPUDirect RDMA. Then
+which GPUs are there, the rules of gpu_checks.py for each, and the kernel log.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from ..core.checks import FAILED, OK, PENDING, Check
-from ..core.dataclass import dataclass
+from ..core.checks import FAILED, OK, PENDING
+from ..core.part import Node
 from ..core.reboots import Reason
-from . import gpu_checks, node_checks
-from .findings import Findings, Place, Result, Wanted, aside, bad, places
-from .gpu_checks import ECC, FABRIC, NVLINKS, PRESENT, ROW_REMAP
-from .reading import Gpus, Xid
+from . import gpu_checks
+from .findings import (
+    AUTO,
+    DMABUF,
+    NONE,
+    PEERMEM,
+    Findings,
+    Place,
+    Result,
+    Wanted,
+    aside,
+    bad,
+    places,
+)
+from .gpu_checks import FABRIC, PRESENT
+from .reading import ACTIVE, DMABUF_KERNEL, FABRIC_MANAGER, Gpus, Xid, kernel_version
 
-# Errors of the kernel log, each with the GPU it is of, and not twice what is found already.
-
-
-XID = "gpu_xid"
-
-MEANS: Mapping[int, tuple[str, Sequence[str]]] = {
-    48: ("an uncorrectable memory error", (ECC, ROW_REMAP, PRESENT)),
-    62: ("a microcontroller of the GPU halted", ()),
-    63: ("a row of memory was marked for remapping", (ROW_REMAP, ECC)),
-    64: ("a row of memory could not be marked for remapping", (ROW_REMAP, ECC)),
-    74: ("an NVLink error", (NVLINKS, FABRIC, PRESENT)),
-    79: ("the GPU fell off the bus", (PRESENT,)),
-    80: ("corrupted data were sent to the GPU", ()),
-    92: ("many corrected memory errors", (ECC, ROW_REMAP)),
-    119: ("the GPU's system processor (GSP) did not answer", (PRESENT,)),
-    120: ("the GPU's system processor (GSP) failed", (PRESENT,)),
-}
-"""What each says, and the checks that find the same fault on the GPU itself."""
-OTHER: tuple[str, Sequence[str]] = ("see NVIDIA's catalogue of Xids", ())
-
-
-def xids(findings: Findings, known: Sequence[Place]) -> None:
-    error = findings.found.xid_error
-    if error:
-        findings.fail(XID, "none", error, "the kernel log cannot be read: journalctl -k -b")
-        return
-    fatal = [xid for xid in findings.found.xids if xid.number in findings.wanted.xids]
-    findings.each(XID, [(place, _judged(findings, place, fatal)) for place in known])
-    for xid in fatal:
-        if all(xid.pci != place.pci for place in known):
-            reason = (
-                f"the kernel log has Xid {xid.number} of {xid.pci}, where no GPU is: {xid.text}"
-            )
-            findings.fail(XID, "none", xid.number, reason, xid.pci)
-
-
-def _judged(findings: Findings, place: Place, fatal: Sequence[Xid]) -> Result:
-    blamed = findings.blamed.get(place.name, [])
-    own: dict[int, list[str]] = {}
-    others = {}
-    for number, pci, text in fatal:
-        if pci != place.pci:
-            continue
-        check = next((name for name in MEANS.get(number, OTHER)[1] if name in blamed), None)
-        if check is None:
-            own.setdefault(number, []).append(text)
-        else:
-            others[number] = check
-            findings.explain(check, place, f"Kernel log: Xid {number}, {text}")
-    if own:
-        what = "; ".join(
-            f"Xid {number}, {len(texts)} times in the kernel log since the boot "
-            f"({MEANS.get(number, OTHER)[0]}): {texts[0]}"
-            for number, texts in sorted(own.items())
-        )
-        remedy = "Drain and reboot the node, run dcgmi diag -r 3; if it comes back, replace."
-        return bad("none", sorted(own), what, remedy)
-    if others:
-        numbers = ", ".join(map(str, sorted(others)))
-        return aside("none", f"Xid {numbers}: part of {', '.join(sorted({*others.values()}))}")
-    return Result("none", "none")
-
-
+DRIVER = "gpu_driver"
+VERSION = "gpu_driver_version"
+OPEN = "gpu_open_modules"
+FM_VERSION = "gpu_fabric_manager_version"
+FM = "gpu_fabric_manager"
+NVML = "gpu_nvml"
+DIRECT = "gpu_direct"
+WARNINGS = "gpu_warnings"
 COUNT = "gpu_count"
 ORDER = "gpu_order"
-NODE = (
-    *(node_checks.DRIVER, node_checks.VERSION, node_checks.OPEN, node_checks.WARNINGS),
-    *(node_checks.DIRECT, node_checks.FM_VERSION, node_checks.FM, node_checks.NVML),
-)
+XID = "gpu_xid"
 EACH = (*gpu_checks.RULES, gpu_checks.RECOVERY)
-NAMES = (*NODE, PRESENT, COUNT, ORDER, *EACH, XID)
-"""Every check there is; each is made, or says what hindered it."""
+NAMES = (
+    *(DRIVER, VERSION, OPEN, WARNINGS, DIRECT, FM_VERSION, FM, NVML),
+    *(PRESENT, COUNT, ORDER, *EACH, XID),
+)
+"""Every check there is; each is made, or names what hindered it."""
+NO_FABRIC = "the GPUs of this node have no NVSwitch fabric (fabric: false)"
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """One check per promise, and what waits for a reboot."""
-
-    checks: Sequence[Check] = ()
-    reasons: Sequence[Reason] = ()
-    settling: bool = False
-    """Nothing is wrong but that the fabric is still being set up: wait, read again."""
-
-
-def judge(
-    gpus: Gpus,
-    wanted: Wanted,
-    check_mode: bool = False,
-    rebooted_for: Sequence[Reason] = (),
-    boot_id: str = "",
-) -> Verdict:
-    """Judge what was read.
-
-    `rebooted_for` are the reasons already recorded for this layer and `boot_id` is the boot that
-    runs: what a reboot was to cure and did not is a failure, not a reason for another one.
-    """
-    findings = Findings(gpus, wanted, check_mode, rebooted_for, boot_id)
-    hindered = node_checks.modules(findings)
+def judge(gpus: Gpus, wanted: Wanted, node: Node) -> Findings:
+    """Judge what was read. A reboot that did not cure its reason is a failure."""
+    findings = Findings(gpus, wanted, node)
+    hindered = _modules(findings)
     if hindered:
         made = {check.name for check in findings.checks}
         findings.unread([name for name in NAMES if name not in made], hindered)
-        return Verdict(findings.checks, findings.reasons)
-    node_checks.warnings(findings)
-    node_checks.gpudirect(findings)
-    findings.without_fabric = node_checks.fabric_manager(findings)
-    node_checks.nvml(findings)
+        return findings
+    _warnings(findings)
+    _gpudirect(findings)
+    findings.without_fabric = _fabric_manager(findings)
+    _nvml(findings)
     known = places(gpus, wanted)
     _presence(findings, known)
     skipped = _skipped(findings)
@@ -128,13 +70,185 @@ def judge(
         else:
             results = [(place, rule(findings, place)) for place in findings.there]
             findings.each(name, results, remedy)
-    xids(findings, known)
+    _kernel_log(findings, known)
     recovery = [(place, gpu_checks.recovery(findings, place)) for place in findings.there]
     findings.each(gpu_checks.RECOVERY, recovery)
     for place in known:
         if place not in findings.there:
             findings.unread(EACH, PRESENT, place.name)
-    return Verdict(findings.checks, findings.reasons, _settling(findings))
+    findings.settling = _settling(findings)
+    return findings
+
+
+def _modules(findings: Findings) -> str:
+    """Is the kernel module there, is it the open one, does the driver answer?
+
+    Returns the name of the finding that stands in the way of all the rest, or nothing.
+    """
+    driver, smi = findings.found.driver, findings.found.smi
+    answers = f"nvidia-smi answers for {len(findings.wanted.gpus)} GPUs"
+    if not driver.module and not smi.gpus:
+        _not_loaded(findings, answers)
+        return DRIVER
+    if smi.hung:
+        reason = "the driver hangs: see dmesg, drain the node and reboot it, or power it off and on"
+        findings.fail(DRIVER, answers, smi.error, reason)
+        return DRIVER
+    if not _version(findings) and smi.mismatch:
+        return VERSION
+    if not _open(findings) and not smi.gpus:
+        return OPEN
+    if smi.gpus or any(":" in pci for pci in smi.unreachable):
+        findings.ok(DRIVER, answers, f"nvidia-smi answers for {len(smi.gpus)} GPUs")
+        return ""
+    findings.fail(DRIVER, answers, smi.error, "nvidia-smi gives no GPU: see NVRM in dmesg")
+    return DRIVER
+
+
+def _not_loaded(findings: Findings, answers: str) -> None:
+    """No kernel module: because of nouveau, or because it is not there or does not load."""
+    driver = findings.found.driver
+    if not driver.on_disk:
+        reason = (
+            f"there is none for kernel {driver.kernel}: install the set's driver; see dkms status "
+            "and the kernel's headers"
+        )
+        findings.fail(DRIVER, answers, "no kernel module nvidia", reason, fixable=True)
+    elif "nouveau" in findings.found.machine.modules and driver.on_disk == findings.wanted.driver:
+        why = f"nouveau has the GPUs and keeps nvidia {driver.on_disk} out until the next boot."
+        waits = Reason("kernel module of the GPUs", "nvidia", "nouveau", why)
+        findings.reboot(DRIVER, answers, "nouveau is loaded", waits)
+    else:
+        reason = (
+            f"nvidia {driver.on_disk} is on disk for kernel {driver.kernel}: see modprobe nvidia. "
+            "With Secure Boot the module's key has to be enrolled (mokutil)"
+        )
+        findings.fail(DRIVER, answers, "not loaded", reason, fixable=True)
+
+
+def _version(findings: Findings) -> bool:
+    """Whether kernel module = library = what is on disk = the set."""
+    driver, version = findings.found.driver, findings.wanted.driver
+    library = findings.found.nvml.library  # empty before pynvml.py is on the node
+    seen = (
+        f"kernel module {driver.module}, library {library or 'unknown'}, "
+        f"on disk {driver.on_disk or 'unknown'}"
+    )
+    of_the_set = library in ("", version)
+    if driver.module == version and of_the_set and not findings.found.smi.mismatch:
+        findings.ok(VERSION, version, seen)
+        return True
+    if driver.module != version and driver.on_disk == version and of_the_set:
+        why = (
+            f"driver {version} is installed and {driver.module} still runs: until the next boot "
+            "nothing can use the GPUs (Driver/library version mismatch)."
+        )
+        waits = Reason("kernel module nvidia", version, driver.module, why)
+        findings.reboot(VERSION, version, seen, waits)
+        return False
+    foreign = driver.module == version and driver.on_disk in ("", version)
+    reason = "install the set's driver packages"
+    if foreign:
+        reason = "a libnvidia-ml.so.1 from elsewhere is found first: see ldconfig -p, remove it"
+    elif driver.on_disk not in ("", version) and of_the_set:
+        reason = f"the packages are {version} and not built for kernel {driver.kernel}: dkms status"
+    findings.fail(VERSION, version, seen, reason, fixable=not foreign)
+    return False
+
+
+def _open(findings: Findings) -> bool:
+    """Whether the modules are of the kind that is wanted."""
+    driver = findings.found.driver
+    if not findings.wanted.open_modules:
+        findings.skip(OPEN, "open", "the set does not ask for the open kernel modules")
+        return True
+    if driver.open:
+        findings.ok(OPEN, "open", "open")
+        return True
+    if driver.on_disk_open:
+        why = "the open kernel modules are installed and the proprietary ones still run."
+        waits = Reason("kind of the kernel module nvidia", "open", "proprietary", why)
+        findings.reboot(OPEN, "open", "proprietary", waits)
+        return False
+    reason = (
+        "they open no GPU of Blackwell and have no dma-buf: install nvidia-open (Ubuntu), module "
+        "stream nvidia-driver:BRANCH-open (EL); then reboot"
+    )
+    findings.fail(OPEN, "open", "proprietary", reason, fixable=True)
+    return False
+
+
+def _warnings(findings: Findings) -> None:
+    """What nvidia-smi prints beside its answer is never good news."""
+    found = "; ".join(findings.found.smi.warnings)
+    if not found:
+        findings.ok(WARNINGS, "none", "none")
+        return
+    reason = "see NVRM in dmesg; with a corrupted infoROM run NVIDIA's field diagnostic, replace"
+    findings.fail(WARNINGS, "none", found, reason)
+
+
+def _gpudirect(findings: Findings) -> None:
+    """A way for NICs to reach GPU memory: dma-buf, or the module nvidia_peermem."""
+    wanted, driver = findings.wanted, findings.found.driver
+    if wanted.gpudirect == NONE:
+        findings.skip(DIRECT, None, "not wanted (gpudirect: none)")
+        return
+    there = []
+    if driver.open and kernel_version(driver.kernel) >= DMABUF_KERNEL:
+        there.append(DMABUF)
+    if "nvidia_peermem" in findings.found.machine.modules:
+        there.append(PEERMEM)
+    goal = "dmabuf or peermem" if wanted.gpudirect == AUTO else wanted.gpudirect
+    seen = " and ".join(there) or "neither dma-buf nor nvidia_peermem"
+    if wanted.gpudirect in there or (there and wanted.gpudirect == AUTO):
+        findings.ok(DIRECT, goal, seen)
+    elif OPEN in findings.blamed.get("", []) and wanted.gpudirect != PEERMEM:
+        findings.unread([DIRECT], OPEN)
+    else:
+        reason = (
+            "NICs have no way to GPU memory: dma-buf takes the open modules and kernel 5.12 "
+            f"(here: {driver.kernel}); otherwise modprobe nvidia_peermem, which is built against "
+            "DOCA-OFED"
+        )
+        findings.fail(DIRECT, goal, seen, reason)
+
+
+def _fabric_manager(findings: Findings) -> str:
+    """Fabric manager of the driver's version, and running. The finding that hinders, or nothing."""
+    if not findings.wanted.fabric:
+        for name in (FM_VERSION, FM):
+            findings.skip(name, None, NO_FABRIC)
+        return ""
+    version, found = findings.wanted.driver, findings.found.driver.fabric_manager
+    if found != version:
+        reason = "it ends at once with another driver: install the set's (nvlink5), restart it"
+        findings.fail(FM_VERSION, version, found, reason, fixable=True)
+        findings.unread([FM], FM_VERSION)
+        return FM_VERSION
+    findings.ok(FM_VERSION, version, found)
+    seen = findings.found.services[FABRIC_MANAGER]
+    if seen == ACTIVE:
+        findings.ok(FM, ACTIVE, seen)
+        return ""
+    reason = (
+        f"{findings.missing_modules()}systemctl start {FABRIC_MANAGER}; see its journal and "
+        "/var/log/fabricmanager.log"
+    )
+    findings.fail(FM, ACTIVE, seen, reason, fixable=True)
+    return FM
+
+
+def _nvml(findings: Findings) -> None:
+    """Whether NVML answers."""
+    error = findings.found.nvml.error
+    if not findings.wanted.nvlinks:
+        findings.skip(NVML, "answers", "asked for NVLinks alone, none are wanted (nvlinks: 0)")
+    elif not error:
+        findings.ok(NVML, "answers", "answers")
+    else:
+        reason = "see libnvidia-ml.so.1 (ldconfig -p) and pynvml.py of nvidia-ml-py on the node"
+        findings.fail(NVML, "answers", error, reason, fixable=findings.found.nvml.absent)
 
 
 def _skipped(findings: Findings) -> dict[str, str]:
@@ -147,11 +261,11 @@ def _skipped(findings: Findings) -> dict[str, str]:
     if not wanted.ecc:
         off[gpu_checks.ECC_MODE] = off[gpu_checks.ECC] = "not wanted (ecc: false)"
     if not wanted.fabric:
-        off[gpu_checks.FABRIC] = node_checks.NO_FABRIC
+        off[FABRIC] = NO_FABRIC
     if not wanted.nvlinks:
         off[gpu_checks.NVLINKS] = "none are wanted (nvlinks: 0)"
     elif findings.found.nvml.error:
-        off[gpu_checks.NVLINKS] = f"not read: see {node_checks.NVML}"
+        off[gpu_checks.NVLINKS] = f"not read: see {NVML}"
     if COUNT in findings.blamed.get("", []) and not wanted.by_address:
         # One that is missing somewhere shifts the places of those behind it.
         off[gpu_checks.NUMA] = off[gpu_checks.RAIL] = f"not read: see {COUNT}"
@@ -160,9 +274,9 @@ def _skipped(findings: Findings) -> dict[str, str]:
 
 def _settling(findings: Findings) -> bool:
     failed = {check.name for check in findings.checks if check.status in (FAILED, PENDING)}
-    if failed != {gpu_checks.FABRIC} or node_checks.missing_modules(findings.found):
+    if failed != {FABRIC} or findings.missing_modules():
         return False
-    waiting = [p for p in findings.there if gpu_checks.FABRIC in findings.blamed.get(p.name, [])]
+    waiting = [p for p in findings.there if FABRIC in findings.blamed.get(p.name, [])]
     return all(p.gpu.text("fabric/state") in gpu_checks.UNSETTLED for p in waiting)
 
 
@@ -201,7 +315,7 @@ def _presence(findings: Findings, known: Sequence[Place]) -> None:
 
 
 def _present(found: Gpus, place: Place) -> Result:
-    goal, function, said = "answers", place.function, found.smi
+    goal, function, smi = "answers", place.function, found.smi
     lost = place.gpu.lost
     if place.listed and not lost:
         return Result(goal, goal)
@@ -218,13 +332,55 @@ def _present(found: Gpus, place: Place) -> Result:
             "the machine is right, correct gpus.pci in the model."
         )
         return bad(goal, "not on the bus", "there is no such GPU on the PCI bus", remedy)
-    if said.error and place.pci not in said.unreachable:
-        others = ", ".join(said.unreachable)
+    if smi.error and place.pci not in smi.unreachable:
+        others = ", ".join(smi.unreachable)
         return aside(goal, f"nvidia-smi stopped at another GPU: see {PRESENT} of {others}")
     if function.driver not in ("", None, "nvidia"):
         seen = f"held by {function.driver}"
         remedy = "Give it back: driverctl unset-override, or remove it from vfio-pci.ids."
         return bad(goal, seen, f"it is {seen}, as for a virtual machine", remedy)
-    words = said.unreachable.get(place.pci) or "it does not list it"
+    words = smi.unreachable.get(place.pci) or "it does not list it"
     what = f"it is on the PCI bus and the driver does not reach it ({words})"
     return bad(goal, "not reached by the driver", what, fell_off)
+
+
+# Errors of the kernel log, each with its GPU. A GPU with another finding has no second one.
+
+
+def _kernel_log(findings: Findings, known: Sequence[Place]) -> None:
+    if findings.found.xid_error:
+        why = "the kernel log cannot be read: journalctl -k -b"
+        findings.fail(XID, "none", findings.found.xid_error, why)
+        return
+    fatal = [xid for xid in findings.found.xids if xid.number in findings.wanted.xids]
+    results = []
+    for place in known:
+        own = [xid for xid in fatal if xid.pci == place.pci]
+        results.append((place, _xids(own, findings.blamed.get(place.name, []))))
+    findings.each(XID, results)
+    for xid in fatal:
+        if all(xid.pci != place.pci for place in known):
+            reason = (
+                f"the kernel log has Xid {xid.number} of {xid.pci}, where no GPU is: {xid.text}"
+            )
+            findings.fail(XID, "none", xid.number, reason, xid.pci)
+
+
+def _xids(found: Sequence[Xid], blamed: Sequence[str]) -> Result:
+    if not found:
+        return Result("none", "none")
+    texts: dict[int, list[str]] = {}
+    for xid in found:
+        texts.setdefault(xid.number, []).append(xid.text)
+    what = "; ".join(
+        f"Xid {number}, {len(texts[number])} times in the kernel log since the boot: "
+        f"{texts[number][0]}"
+        for number in sorted(texts)
+    )
+    if blamed:
+        return aside("none", f"{what}: see {', '.join(blamed)}")
+    remedy = (
+        "See NVIDIA's catalogue of Xids. Drain and reboot the node, run dcgmi diag -r 3; if it "
+        "comes back, have the GPU replaced."
+    )
+    return bad("none", sorted(texts), what, remedy)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Kernel modules and services: nouveau kept away, NVIDIA's built by DKMS, loaded and started.
 
-A module that runs is not unloaded, unless the operator says so and nothing uses it. Otherwise the
+A module that runs is not unloaded, unless the operator allows it and nothing uses it. Otherwise the
 new one waits for a reboot, which `health` records.
 """
 
@@ -18,10 +18,8 @@ from ..core.dataclass import dataclass
 from ..core.part import NAME, Node, Plan, Step, StepError, Verdict
 from ..packages.engine import Installer
 from .findings import AUTO, PEERMEM
-from .node_checks import DMABUF_KERNEL, kernel_version
-from .packages import fitting
-from .reading import PERSISTENCED
-from .shared import DCGM, OPENERS, Shared, users
+from .reading import DMABUF_KERNEL, PERSISTENCED, kernel_version
+from .shared import DCGM, OPENERS, Shared, fitting, users
 
 BLACKLIST = f"etc/modprobe.d/90-{NAME}-nouveau.conf"
 NO_NOUVEAU = "blacklist nouveau\noptions nouveau modeset=0\n"
@@ -76,7 +74,7 @@ class Module:
     version: str
 
     def status(self, node: Node, release: str) -> tuple[str, str]:
-        """What DKMS says of it for this kernel, and by which name: `installed`, `added`, ..."""
+        """Its state in DKMS for this kernel (`installed`, `added`, ...), and its name there."""
         try:
             lines = node.look(["dkms", "status"], check=False).stdout.splitlines()
         except CommandError:
@@ -216,7 +214,7 @@ class BootModules:
         if self.shared.awaits_reboot:
             why = "loaded with the driver of the set, at the next boot"
             return Check(name, wanted, "not loaded", REBOOT, module, why)
-        why = f"modprobe {module} says why"
+        why = f"see the output of modprobe {module}"
         return compare(
             name, wanted, "not loaded", subject=module, check_mode=node.check_mode, reason=why
         )
@@ -263,7 +261,7 @@ class Services:
         return Plan(files, steps)
 
     def verify(self, node: Node) -> Verdict:
-        """The others are judged with the GPUs, whose state tells more than that of a unit."""
+        """The others are judged with the GPUs."""
         return Verdict([self._dcgm(node)] if DCGM in self.wanted else [])
 
     def _stale(self, node: Node) -> bool:
@@ -272,8 +270,8 @@ class Services:
 
     def _start(self, node: Node, unit: str) -> None:
         runs = self.shared.kernel.driver
-        if runs is None or not fitting(self.installer.installed(), runs):
-            return  # it would end at once; what keeps the driver from running is told elsewhere
+        if runs is None or not fitting(self.installer.manager.installed(), runs):
+            return  # it would end at once; why the driver does not run has a check of its own
         systemd.start(node, unit)
         if unit == PERSISTENCED:
             node.run(SWITCH_ON, check=False)
@@ -288,7 +286,7 @@ class Services:
             # One fault, one finding: the driver's own check asks for the reboot.
             why = "not read: see gpu_driver_version; it starts with that driver, at the next boot"
             return not_applicable("service", wanted, why, subject=DCGM)
-        why = f"journalctl -u {DCGM} says why"
+        why = f"see journalctl -u {DCGM}"
         return compare(
             "service", wanted, found, subject=DCGM, check_mode=node.check_mode, reason=why
         )

@@ -14,8 +14,10 @@ from dataclasses import field
 from pathlib import Path
 from typing import NamedTuple, Optional
 
+from ..core import systemd
 from ..core.commands import CommandError, Runner
 from ..core.dataclass import dataclass
+from ..core.part import Node
 from ..hardware import Machine, survey, tree
 from . import nvml_probe, smi
 from .smi import Smi
@@ -24,8 +26,9 @@ SIMULATED = "(simulated)"
 """How the product name of a stand-in ends."""
 FABRIC_MANAGER = "nvidia-fabricmanager.service"
 PERSISTENCED = "nvidia-persistenced.service"
-PROPERTIES = ("Id", "LoadState", "ActiveState", "UnitFileState", "Result")
+PROPERTIES = ("ActiveState", "LoadState", "UnitFileState", "Result")
 ACTIVE = "active"
+DMABUF_KERNEL = (5, 12)
 OPEN = "Open Kernel Module"
 OPEN_LICENCE = "Dual MIT/GPL"
 _VERSION = re.compile(r"\d{3}\.\d+(?:\.\d+)?")
@@ -61,7 +64,7 @@ class Driver:
 
 @dataclass(frozen=True)
 class Nvml:
-    """What NVML answered. `error` says why it did not."""
+    """What NVML answered. `error` is why it did not."""
 
     error: str = ""
     absent: bool = False
@@ -71,7 +74,7 @@ class Nvml:
     links: Mapping[str, Sequence[bool]] = field(default_factory=dict)
     """PCI address to its NVLinks in order, active or not."""
     errors: Mapping[str, str] = field(default_factory=dict)
-    """PCI address, or `GPU 3`, to what NVML said instead of its NVLinks."""
+    """PCI address, or `GPU 3`, to the error of NVML for its NVLinks."""
 
 
 class Xid(NamedTuple):
@@ -100,33 +103,37 @@ class Gpus:
     """Why this is no real hardware, one line each; empty when it is."""
 
 
-def read(run: Runner, hardware_root: Path, pynvml: Path, said: Optional[Smi] = None) -> Gpus:
-    """Read every GPU. What does not answer is in the result, for `judge` to say.
+def read(node: Node, hardware_root: Path, pynvml: Path) -> Gpus:
+    """Read every GPU. What does not answer is in the result, for `judge` to report.
 
-    `run` bounds each command; `pynvml` is the file pynvml.py of nvidia-ml-py on this node.
-    `hardware_root` has `sys` and `proc` below it: `/`, or the tree of a stand-in; SurveyError says
-    when it has not. `said` is what nvidia-smi said already.
+    `pynvml` is the file pynvml.py of nvidia-ml-py on this node. `hardware_root` has `sys` and
+    `proc` below it: `/`, or the tree of a stand-in. Raises SurveyError where it has not.
     """
-    machine = survey(hardware_root / "sys")
-    said = said or smi.ask(run)
+    run, machine, found = node.look, survey(hardware_root / "sys"), smi.ask(node.look)
     unasked = Nvml(error="not asked, as nvidia-smi does not answer")
     xids, xid_error = read_xids(run, hardware_root)
     return Gpus(
         machine=machine,
         driver=read_driver(run, hardware_root),
-        smi=said,
-        nvml=unasked if said.hung else ask_nvml(run, pynvml),
-        services=read_services(run),
+        smi=found,
+        nvml=unasked if found.hung else ask_nvml(run, pynvml),
+        services={unit: _service(node, unit) for unit in (FABRIC_MANAGER, PERSISTENCED)},
         xids=xids,
         xid_error=xid_error,
-        simulated=list(_simulated(hardware_root, said)),
+        simulated=list(_simulated(hardware_root, found)),
     )
 
 
-def _simulated(root: Path, said: Smi) -> Iterator[str]:
+def _service(node: Node, unit: str) -> str:
+    values = systemd.show(node, unit, PROPERTIES)
+    active, *more = (values.get(key, "") for key in PROPERTIES)
+    return active if active == ACTIVE else f"{active} ({', '.join(more)})"
+
+
+def _simulated(root: Path, found: Smi) -> Iterator[str]:
     if root != Path("/"):
         yield f"GPU hardware is read below {root}, not from this machine"
-    products = Counter(gpu.text("product_name") for gpu in said.gpus)
+    products = Counter(gpu.text("product_name") for gpu in found.gpus)
     for product, count in sorted(products.items()):
         if product.endswith(SIMULATED):
             yield f"nvidia-smi is a stand-in: {count} x {product}"
@@ -156,24 +163,9 @@ def _fabric_manager(run: Runner) -> str:
         result = run(["nv-fabricmanager", "--version"], check=False)
     except CommandError as error:
         return str(error)
-    said = " ".join((result.stdout + result.stderr).split())
-    match = _VERSION.search(said)
-    return match.group() if match else f"exit status {result.rc}: {said[:200]}"
-
-
-def read_services(run: Runner) -> dict[str, str]:
-    names = (FABRIC_MANAGER, PERSISTENCED)
-    words = [word for each in PROPERTIES for word in ("-p", each)]
-    try:
-        blocks = run(["systemctl", "show", *words, *names]).stdout.split("\n\n")
-    except CommandError as error:
-        return dict.fromkeys(names, str(error))
-    found = dict.fromkeys(names, "unknown")
-    for block in blocks:
-        values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-        name, load, active, enabled, result = (values.get(each, "") for each in PROPERTIES)
-        found[name] = active if active == ACTIVE else f"{active} ({load}, {enabled}, {result})"
-    return found
+    output = " ".join((result.stdout + result.stderr).split())
+    match = _VERSION.search(output)
+    return match.group() if match else f"exit status {result.rc}: {output[:200]}"
 
 
 def ask_nvml(run: Runner, pynvml: Path) -> Nvml:
@@ -246,3 +238,9 @@ def xid_of(message: str) -> Optional[Xid]:
     domain, card, function, number, text = match.groups()
     pci = f"{int(domain, 16):04x}:{card}{function or '.0'}".lower()
     return Xid(int(number), pci, " ".join(text.split())[:200])
+
+
+def kernel_version(release: str) -> tuple[int, int]:
+    """(6, 8) of `6.8.0-79-generic`."""
+    match = re.match(r"(\d+)\.(\d+)", release)
+    return (int(match[1]), int(match[2])) if match else (0, 0)

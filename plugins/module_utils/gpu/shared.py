@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What the parts of the stack have in common: kernel, services, users, and what they hand on.
+"""What the parts of the stack have in common: kernel, services, users, what they hand on; packages.
 
 The services have these names on both families and in every branch. The unit of the fabric manager
 starts and stops NVLSM as well, where NVLink5 needs it.
@@ -8,16 +8,21 @@ starts and stops NVLSM as well, where NVLink5 needs it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 from typing import Optional
 
-from ..core import processes
+from ..core import processes, systemd
 from ..core.checks import FAILED, PENDING, Check, not_applicable
 from ..core.dataclass import dataclass
+from ..core.part import Node, Plan, PlanError, Step, StepError, Verdict
 from ..core.text import some
 from ..hardware import tree
+from ..packages.engine import Installer
+from ..packages.planning import Plan as Planned
 from ..reboot import busy
 from ..reboot.busy import Process
 from .reading import FABRIC_MANAGER, PERSISTENCED
@@ -133,8 +138,8 @@ def users(root: Path) -> list[Process]:
     return [found[pid] for pid in sorted(found)]
 
 
-def listed(who: Sequence[Process]) -> str:
-    return some([f"{each.command} (PID {each.pid}: {each.why})" for each in who], SHOWN)
+def listed(jobs: Sequence[Process]) -> str:
+    return some([f"{each.command} (PID {each.pid}: {each.why})" for each in jobs], SHOWN)
 
 
 def _ourselves(root: Path) -> Iterator[int]:
@@ -144,3 +149,88 @@ def _ourselves(root: Path) -> Iterator[int]:
         yield pid
         fields = tree.text(root / "proc" / str(pid) / "stat").rpartition(")")[2].split()
         pid = int(fields[1]) if len(fields) > 1 else 0
+
+
+# The packages of the set. A changed driver stops services first, and waits for jobs.
+
+DRIVER_PACKAGES = re.compile(r".*nvidia.*|nvlsm|nvlink5.*|libnvsdm.*|libxnvctrl.*|cuda-drivers.*")
+"""Packages of which a change concerns whatever uses the driver."""
+CUDA_PACKAGES = re.compile(r"cuda-toolkit-.*")
+FABRIC_PACKAGE = re.compile(r"nvidia-fabric-?manager(-\d+)?")
+"""Of exactly the driver's version, on every family: it stands for all of them."""
+DCGM_PACKAGES = re.compile(r"datacenter-gpu-manager.*")
+
+
+@dataclass(frozen=True)
+class Packages:
+    shared: Shared
+    installer: Installer
+    under_jobs: bool = False
+
+    def plan(self, node: Node) -> Plan:
+        planned = self.installer.plan()
+        if not planned.changed:
+            return Plan()
+        driver = touches(planned, DRIVER_PACKAGES)
+        jobs = users(node.root) if driver and not self.under_jobs else []
+        if jobs:
+            raise PlanError(_refusal(planned, jobs))
+        # DCGM first, which has the GPUs open; then the fabric manager, and NVLSM with it.
+        units = [DCGM] if driver or touches(planned, DCGM_PACKAGES) else []
+        units += [FABRIC_MANAGER] if driver else []
+        units = [unit for unit in units if systemd.active(node, unit)]
+        for unit in units:
+            self.shared.stop(unit)
+        act = partial(self._act, node, planned, units)
+        before, after = "not as the set has them", "installed, pinned and held"
+        return Plan(
+            steps=[Step("packages", before, after, act, essential=True, shown=planned.diffs())]
+        )
+
+    def _act(self, node: Node, planned: Planned, units: Sequence[str]) -> None:
+        check = touches(planned, DRIVER_PACKAGES) and not self.under_jobs
+        jobs = users(node.root) if check else []
+        if jobs:
+            raise StepError(
+                f"a job started since the plan, and no package was changed: {listed(jobs)}. Drain "
+                "the node and run again"
+            )
+        for unit in units:
+            systemd.stop(node, unit)
+        self.installer.act(planned)
+
+    def verify(self, node: Node) -> Verdict:
+        checks = self.installer.verify(node.check_mode)
+        for check in checks:
+            if DRIVER_PACKAGES.fullmatch(check.subject) or check.name == "packages":
+                self.shared.without_driver.look(check)
+            if CUDA_PACKAGES.fullmatch(check.subject) or check.name == "packages":
+                self.shared.without_cuda.look(check)
+        return Verdict(checks)
+
+
+def _refusal(planned: Planned, jobs: Sequence[Process]) -> str:
+    changes = [each for each in planned.changes if DRIVER_PACKAGES.fullmatch(each.name)]
+    if changes:
+        first = f"{changes[0].name} {changes[0].before or 'absent'} -> {changes[0].after}"
+        what = f"{len(changes)} packages of the driver would change ({first})"
+    elif planned.repairs:
+        what = f"an interrupted installation would be finished ({planned.repairs})"
+    else:
+        what = f"{planned.changes[0].name} would change, and its dependencies are not known yet"
+    return (
+        f"{what}, and the GPUs are in use: {listed(jobs)}. Drain the node and run again; or set "
+        "nvidia_gpu_change_under_jobs: true, and these processes may fail"
+    )
+
+
+def fitting(installed: Mapping[str, str], driver: str) -> bool:
+    """Whether what is installed is of the version of the driver that runs: else nothing starts."""
+    versions = [version for name, version in installed.items() if FABRIC_PACKAGE.fullmatch(name)]
+    return any(re.search(rf"(?<![\d.]){re.escape(driver)}(?![\d.])", each) for each in versions)
+
+
+def touches(planned: Planned, names: re.Pattern[str]) -> bool:
+    """Whether such packages change, or may: by a repair, or as dependencies not known yet."""
+    unknown = planned.repairs or (planned.changes and not planned.solved)
+    return bool(unknown) or any(names.fullmatch(each.name) for each in planned.changes)

@@ -3,7 +3,7 @@
 
 In one and the same element it writes a value, `N/A` where the GPU does not know such a thing, or an
 error. What is not a value, and an element that is missing, must never compare as fine: it is empty
-or None here, and a GPU that is gone says so in `lost`.
+or None here, and `lost` is set for a GPU that is gone.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class Gpu:
     """`0000:14:00.0`"""
     element: ElementTree.Element
 
-    def said(self, path: str) -> str:
-        """What stands in the element at a path, value or not."""
+    def raw(self, path: str) -> str:
+        """The text of the element at a path, value or not."""
         return (self.element.findtext(path) or "").strip()
 
     def text(self, path: str) -> str:
         """The value at a path; empty where there is none."""
-        said = self.said(path)
-        return "" if _plain(said) in NO_VALUE else said
+        raw = self.raw(path)
+        return "" if _plain(raw) in NO_VALUE else raw
 
     def number(self, path: str) -> Optional[int]:
         match = _NUMBER.match(self.text(path))
@@ -67,7 +67,7 @@ class Gpu:
 
     @property
     def lost(self) -> str:
-        """How the driver says that it does not reach the GPU any more; empty when it does."""
+        """The driver's words for a GPU that it no longer reaches; empty when it does."""
         texts = ((each.text or "").strip() for each in self.element.iter())
         return next((text for text in texts if _plain(text) in LOST), "")
 
@@ -78,7 +78,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Smi:
-    """What one run of nvidia-smi said."""
+    """The answer of one run of nvidia-smi."""
 
     gpus: tuple[Gpu, ...] = ()
     error: str = ""
@@ -90,7 +90,7 @@ class Smi:
     unreachable: Mapping[str, str] = field(default_factory=dict)
     """PCI address of a GPU that the driver names and cannot open, to its words."""
     warnings: tuple[str, ...] = ()
-    """Whatever else it said beside its XML, such as a corrupted infoROM."""
+    """What it printed beside its XML, such as a corrupted infoROM."""
 
 
 def ask(run: Runner) -> Smi:
@@ -110,9 +110,9 @@ def parse(rc: int, text: str) -> Smi:
     unreachable = {address(line) or match.group(1): line for line, match in found.items()}
     warnings = tuple(line for line in lines if line not in found)
     if not start:
-        said = " ".join(text.split()) or "it printed nothing"
-        mismatch = rc == MISMATCH_RC or MISMATCH in said.lower()
-        return Smi((), f"exit status {rc}: {said[:500]}", False, mismatch, unreachable)
+        output = " ".join(text.split()) or "it printed nothing"
+        mismatch = rc == MISMATCH_RC or MISMATCH in output.lower()
+        return Smi((), f"exit status {rc}: {output[:500]}", False, mismatch, unreachable)
     try:
         log = ElementTree.fromstring(start + body + end)
     except ElementTree.ParseError as error:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from functools import partial
 from pathlib import Path
-from typing import Any, Optional, cast
+from typing import Any, cast
 
 from .. import gpu
-from ..core import secure_boot, systemd
+from ..core import secure_boot
 from ..core.checks import FAILED, Check, compare, not_applicable
 from ..core.commands import CommandError
 from ..core.dataclass import dataclass
@@ -23,19 +23,15 @@ from ..core.machine import IN_CONTAINER
 from ..core.part import NAME, Node, Part, Plan, PlanError, Step, Verdict
 from ..hardware import SurveyError
 from ..packages.engine import Installer
-from ..software.compatibility import REFUSED, judge
-from ..software.compatibility import Node as Here
-from ..software.distribution import Distribution
 from ..software.software_set import Driver as OfTheSet
 from ..software.software_set import SoftwareSet
-from .modules import SWITCH_ON, BootModules, Driver, Nouveau, Services, needs_peermem
-from .packages import Packages
+from .modules import BootModules, Driver, Nouveau, Services, needs_peermem
 from .reading import FABRIC_MANAGER, PERSISTENCED
-from .shared import DCGM, Kernel, Shared
+from .shared import DCGM, Kernel, Packages, Shared
 
-# Machines on which this driver must not be installed: each says why, and what to do.
-# Only looks. What a package manager can find out by itself (no such version, no headers of this
-# kernel) is said by the engine of packages.
+# Machines on which this driver must not be installed: each with why, and what to do.
+# Only looks. The engine of packages finds what the package manager knows (no such version, no
+# headers of this kernel).
 
 
 RUN_FILE = "usr/bin/nvidia-uninstall"
@@ -154,8 +150,8 @@ class Cuda:
         return Verdict(checks)
 
     def _known(self, node: Node) -> bool:
-        told = node.look(["ldconfig", "-p"], check=False).stdout
-        return any(line.split()[:1] == [self.library] for line in told.splitlines())
+        lines = node.look(["ldconfig", "-p"], check=False).stdout.splitlines()
+        return any(line.split()[:1] == [self.library] for line in lines)
 
     def _link(self, node: Node) -> None:
         folder = f"{HOME}-{self.version}"
@@ -220,22 +216,10 @@ class Health:
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     simulated: list[str] = field(default_factory=list)
-    hung: Optional[gpu.Smi] = None
-    """An nvidia-smi that did not end in time. It would not the next time either."""
 
     def plan(self, node: Node) -> Plan:
-        """Persistence that was switched off by hand is switched on; faults are only findings."""
-        if not self.wanted.persistence or self.shared.kernel.driver != self.wanted.driver:
-            return Plan()
-        if not systemd.active(node, PERSISTENCED):
-            return Plan()  # the daemon switches it on when it starts
-        said = gpu.ask_smi(node.look)
-        self.hung = said if said.hung else None
-        off = [each.pci for each in said.gpus if each.persistence is False]
-        if not off:
-            return Plan()
-        act = node.doing(*SWITCH_ON)
-        return Plan(steps=[Step(f"persistence of {', '.join(off)}", "off", "on", act)])
+        """Faults of hardware are only findings."""
+        return Plan()
 
     def verify(self, node: Node) -> Verdict:
         """Waiting is reading, and is done in check mode as well: playbooks/verify.yml and
@@ -245,45 +229,42 @@ class Health:
             return Verdict([self.shared.without_driver.hides("gpus", goal)])
         until = self.clock() + self.wait_s
         try:
-            verdict = self._judge(node)
-            while verdict.settling and self.clock() < until:
+            findings = self._judge(node)
+            while findings.settling and self.clock() < until:
                 self.sleep(min(PAUSE_S, max(0.0, until - self.clock())))
-                verdict = self._judge(node)
+                findings = self._judge(node)
         except SurveyError as error:
             return Verdict([Check("gpus", goal, "unknown", FAILED, "", str(error))])
-        return Verdict(list(verdict.checks), list(verdict.reasons))
+        return Verdict(findings.checks, findings.reasons)
 
-    def _judge(self, node: Node) -> gpu.Verdict:
-        found = gpu.read(node.look, self.shared.kernel.root, node.path(str(PYNVML)), self.hung)
+    def _judge(self, node: Node) -> gpu.Findings:
+        found = gpu.read(node, self.shared.kernel.root, node.path(str(PYNVML)))
         self.simulated[:] = found.simulated
-        return gpu.judge(found, self.wanted, node.check_mode, node.rebooted_for, node.boot_id)
+        return gpu.judge(found, self.wanted, node)
 
 
-def excused(options: Mapping[str, Any], software: SoftwareSet, node: Node) -> list[Check]:
-    """The one check of a node on which there is nothing to do; none where there is."""
-    why = ""
+@dataclass(frozen=True)
+class Excused:
+    """A node on which there is nothing to do, and why. It waits for no reboot either."""
+
+    why: str
+
+    def plan(self, node: Node) -> Plan:
+        return Plan()
+
+    def verify(self, node: Node) -> Verdict:
+        return Verdict([not_applicable("gpu_stack", "installed", self.why)])
+
+
+def excuse(options: Mapping[str, Any], software: SoftwareSet, node: Node) -> str:
+    """Why there is nothing to do on a node; empty where there is."""
     if software.driver is None:
-        why = "the set has no driver (software.driver of the cluster model)"
-    elif not options["gpus"]:
-        why = "the model has no GPUs on this node"
-    elif node.container is not None and Path(options["hardware_root"]) == node.root:
-        why = f"{IN_CONTAINER} ({node.container}): the driver is the host's"
-    return [not_applicable("gpu_stack", "installed", why)] if why else []
-
-
-def judged(software: SoftwareSet, found: Distribution, release: str) -> tuple[list[str], list[str]]:
-    """What is refused on such a node, and what is doubtful and the inventory could not know."""
-    here = judge(software, Here(found, release))
-    known = judge(software)
-    refused = [each.line() for each in here if each.status == REFUSED]
-    return refused, [each.line() for each in here if each.status != REFUSED and each not in known]
-
-
-def nothing(node: Node, checks: list[Check]) -> Settled:
-    """The result of a node on which there is nothing to do. It waits for no reboot either."""
-    outcome = settle([], node)
-    outcome.checks = checks
-    return Settled(outcome)
+        return "the set has no driver (software.driver of the cluster model)"
+    if not options["gpus"]:
+        return "the model has no GPUs on this node"
+    if node.container is not None and Path(options["hardware_root"]) == node.root:
+        return f"{IN_CONTAINER} ({node.container}): the driver is the host's"
+    return ""
 
 
 def wanted(options: Mapping[str, Any], driver: OfTheSet) -> gpu.Wanted:
@@ -304,8 +285,7 @@ def wanted(options: Mapping[str, Any], driver: OfTheSet) -> gpu.Wanted:
 def converge(
     options: Mapping[str, Any], software: SoftwareSet, node: Node, installer: Installer
 ) -> Settled:
-    """Plan, act, verify, with a driver in the set: else `excused`. Raises PlanError before anything
-    is changed."""
+    """Plan, act, verify, with a driver in the set. Raises PlanError before anything is changed."""
     driver = cast(OfTheSet, software.driver)
     kernel = Kernel(Path(options["hardware_root"]), node.root)
     shared, gpus = Shared(kernel, driver.version), wanted(options, driver)
@@ -317,7 +297,7 @@ def converge(
     services += [DCGM] if software.dcgm else []
     health = Health(shared, gpus, options["fabric_wait"])
     parts: list[Part] = [
-        Suitable(software, kernel, len(gpus.gpus), installer.installed()),
+        Suitable(software, kernel, len(gpus.gpus), installer.manager.installed()),
         Nouveau(shared),
         Bindings(options["nvml_bindings"]),
         Packages(shared, installer, options["change_under_jobs"]),

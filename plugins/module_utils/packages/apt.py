@@ -6,27 +6,27 @@ from __future__ import annotations
 import functools
 import re
 import tempfile
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Optional
 
 from ..core import commands
 from ..core.commands import Result, Runner
-from ..core.files import FilePlan, plan_file
-from . import apt_files
+from ..core.files import FilePlan, with_header
+from . import dpkg
 from .package import (
     DOWNGRADE,
     INSTALL,
+    OURS,
     REMOVE,
     UPGRADE,
     WAIT_S,
     Change,
+    Manager,
     PackageError,
     PackageSet,
     Repository,
-    Stream,
-    held_by_another,
-    until_free,
+    locked_by_another,
 )
 
 TIMEOUT_S = 3600.0
@@ -48,7 +48,7 @@ STRICT = (  # whatever the operator's own apt.conf allows
 TRANSACTION = (
     *STRICT,
     *(f"Dpkg::Options::={word}" for word in KEEP_CONFFILES),
-    f"DPkg::Lock::Timeout={WAIT_S}",
+    f"DPkg::Lock::Timeout={WAIT_S:g}",
     "Dpkg::Use-Pty=0",
     "APT::Get::AutomaticRemove=false",
     "Acquire::Retries=2",
@@ -77,60 +77,53 @@ QUIET = ("Debug::NoLocking=true", "Dir::Log::Planner=/dev/null")
 
 _INST = re.compile(r"Inst (\S+) (?:\[(\S+)\] )?\((\S+) ")
 _REMV = re.compile(r"(?:Remv|Purg) (\S+) \[(\S+)\]")
-_HARMLESS = re.compile(
-    r"unsandboxed as root|configured multiple times|^W: .*(uses weak (digest )?algorithm"
-    r"|Conflicting distribution: )"
-)
-_SIGNATURE = re.compile(
-    r"GPG error|NO_PUBKEY|BADSIG|KEYSIG|EXPSIG|is not signed|verified|OpenPGP|gpgv", re.IGNORECASE
-)
 _TARGET = "$(REPO_URI)|$(ORIGIN)|$(LABEL)|$(SUITE)|$(CODENAME)"
-_FRONTEND_LOCK = "var/lib/dpkg/lock-frontend"
-_LISTS_LOCK = "var/lib/apt/lists/lock"
-
-
-def node_runner() -> Runner:
-    """How programs run on a node: long enough for a transaction, and without questions."""
-    return functools.partial(commands.run, timeout_s=TIMEOUT_S, env=ENVIRONMENT)
+_LOCKS = ("var/lib/dpkg/lock-frontend", "var/lib/apt/lists/lock")
+"""apt holds the first from its first package to its last, and so does dpkg while it runs."""
+SOURCES, KEYRINGS = "etc/apt/sources.list.d", "etc/apt/keyrings"
+PREFERENCES = "etc/apt/preferences.d"
+PINS = f"00-{OURS}"
+"""First of its directory: of two records about one package, apt obeys the one it reads first."""
 
 
 def options(settings: Iterable[str]) -> list[str]:
     return [word for setting in settings for word in ("-o", setting)]
 
 
-class Apt:
-    """apt of one node. Files are below `root`; the programs are those of the node."""
+class Apt(Manager):
+    """Files are below `root`; the programs are those of the node."""
 
     def __init__(
         self,
+        wanted: PackageSet,
+        layer: str,
         run: Optional[Runner] = None,
         *,
         root: Path = Path("/"),
         uid: int = 0,
         gid: int = 0,
     ) -> None:
-        self._run: Runner = run or node_runner()
-        self._root, self._uid, self._gid = root, uid, gid
-        self._layer = ""
+        node = functools.partial(commands.run, timeout_s=TIMEOUT_S, env=ENVIRONMENT)
+        super().__init__(wanted, layer, run or node, root=root, uid=uid, gid=gid)
         self._view: Optional[View] = None
-        self._known: Optional[apt_files.State] = None
-        self._unmet: Optional[list[str]] = None
+        self._known: Optional[dpkg.State] = None
+        self._unmet: Optional[dict[str, str]] = None
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         self._view = self._known = self._unmet = None
 
     # Packages
 
-    def _state(self) -> apt_files.State:
+    def _state(self) -> dpkg.State:
         if self._known is None:
-            native = self._run(["dpkg", "--print-architecture"]).stdout.strip()
-            self._known = apt_files.parse_state(self._run([*apt_files.QUERY]).stdout, native)
+            native = self.run(["dpkg", "--print-architecture"]).stdout.strip()
+            self._known = dpkg.parse_state(self.run(dpkg.QUERY).stdout, native)
         return self._known
 
     def installed(self) -> Mapping[str, str]:
         return self._state().installed
 
-    def needs(self, names: Sequence[str]) -> frozenset[str]:
+    def needs(self, names: Iterable[str]) -> frozenset[str]:
         return self._state().needs(names)
 
     def held(self) -> frozenset[str]:
@@ -145,23 +138,18 @@ class Apt:
     def _mark(self, what: str, names: Sequence[str]) -> None:
         there = [name for name in names if name in self.installed()]
         if there:
-            self._run(["apt-mark", *options([f"DPkg::Lock::Timeout={WAIT_S}"]), what, *there])
+            self.run(["apt-mark", *options([f"DPkg::Lock::Timeout={WAIT_S:g}"]), what, *there])
             self._known = None
 
-    def available(self, names: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        return self._madison(names, None)
-
-    def offered(
-        self, names: Sequence[str], repositories: Sequence[Repository]
+    def available(
+        self, names: Sequence[str], repositories: Optional[Sequence[Repository]] = None
     ) -> Mapping[str, Sequence[str]]:
-        return self._madison(names, {shown_url(each) for each in repositories})
-
-    def _madison(self, names: Sequence[str], sites: Optional[set[str]]) -> dict[str, list[str]]:
-        """One line per version and repository, the newest first."""
+        """One line of apt-cache per version and repository, the newest first."""
         found: dict[str, list[str]] = {name: [] for name in names}
         if not names:
             return found
-        for line in self._run(["apt-cache", *self._words(), "madison", *names]).stdout.splitlines():
+        sites = None if repositories is None else {shown_url(each) for each in repositories}
+        for line in self.run(["apt-cache", *self._words(), "madison", *names]).stdout.splitlines():
             name, version, source = (word.strip() for word in line.split("|"))
             site, _blank, index = source.partition(" ")
             if not index.endswith("Packages") or name not in found or version in found[name]:
@@ -171,51 +159,58 @@ class Apt:
         return found
 
     def lower(self, one: str, other: str) -> bool:
-        return self._run(["dpkg", "--compare-versions", one, "lt", other], check=False).rc == 0
+        return self.run(["dpkg", "--compare-versions", one, "lt", other], check=False).rc == 0
 
     def upstream(self, version: str) -> str:
         without = version.partition(":")[2] or version
         return without.rpartition("-")[0] or without
 
-    def stream_changes(self, streams: Sequence[Stream]) -> list[Change]:
-        return []
-
-    def switch_streams(self, streams: Sequence[Stream]) -> None:
+    def switch_streams(self) -> None:
         """apt has none."""
 
     # Repositories
 
-    def repository_files(self, repositories: Sequence[Repository], layer: str) -> list[FilePlan]:
-        self._layer = layer
-        return apt_files.plan_sources(repositories, layer, self._root, self._uid, self._gid)
+    def key_path(self, repository: Repository) -> Path:
+        return self.root / KEYRINGS / f"{OURS}{repository.name}.asc"
+
+    def definition_path(self, name: str) -> Path:
+        return self.root / SOURCES / f"{OURS}{name}.sources"
+
+    def definition(self, repository: Repository) -> str:
+        """Never `Trusted`: apt verifies it by this key and by no other."""
+        return with_header(
+            f"{self._mine}\nTypes: deb\nURIs: {repository.url}\nSuites: /\n"
+            f"Signed-By: {self.key_path(repository)}\n"
+        )
+
+    @property
+    def _mine(self) -> str:
+        return f"# For the layers: {self.layer}"
+
+    def own_files(self) -> Iterable[Path]:
+        for path in sorted((self.root / SOURCES).glob(f"{OURS}*.sources")):
+            if self._mine in path.read_text(encoding="utf-8").splitlines():
+                yield path
+                yield from (self.root / KEYRINGS).glob(f"{path.stem}.*")
 
     def defined(self, name: str) -> bool:
-        return apt_files.source_path(name, self._root).exists()
+        return self.definition_path(name).exists()
 
-    def refresh(self, repositories: Sequence[Repository]) -> None:
+    def refresh(self) -> None:
         """One after another, so that each failure has a name."""
         self._view = None
-        for repository in repositories:
-            source = apt_files.source_path(repository.name, self._root)
+        for repository in self.wanted.repositories:
+            source = self.definition_path(repository.name)
             words = options((*FETCH, f"Dir::Etc::sourcelist={source}"))
-            until_free(lambda: held_by_another(self._root / _LISTS_LOCK))
-            result = self._run(["apt-get", *words, "update"], check=False)
-            lines = _complaints(result)
-            if result.rc == 0 and not lines:
-                continue
-            where = f"repository {repository.name} ({repository.url})"
-            what = "\n    ".join(lines) or f"exit status {result.rc}: {_tail(result)}"
-            if any(_SIGNATURE.search(line) for line in lines):
+            self.wait()
+            result = self.run(["apt-get", *words, "update"], check=False)
+            if result.rc != 0:
                 raise PackageError(
-                    f"{where}: its metadata are not signed by the key of the set (sha256 "
-                    f"{repository.key_sha256}). Check whether the repository is the right one; "
-                    "where the vendor has a new key, change the key and its sum in the set. apt:"
-                    f"\n    {what}"
+                    f"repository {repository.name} ({repository.url}): its metadata could not be "
+                    "fetched and verified by the key of the set (sha256 "
+                    f"{repository.key_sha256}). Check the address, and the key where the vendor "
+                    f"has a new one: {_refusal(result)}"
                 )
-            raise PackageError(
-                f"{where}: cannot be read. Check the address and whether this node reaches it. "
-                f"apt:\n    {what}"
-            )
 
     # The solver
 
@@ -223,17 +218,13 @@ class Apt:
         return [] if self._view is None else self._view.words()
 
     def simulate(
-        self,
-        exact: Mapping[str, str],
-        remove: Sequence[str] = (),
-        prefer: Optional[Mapping[str, str]] = None,
+        self, exact: Mapping[str, str], remove: Sequence[str], prefer: Mapping[str, str]
     ) -> list[Change]:
         if self._view is None:
-            self._view = View(self._root)
-        pins = {**(prefer or {}), **exact}
-        mine = apt_files.pins_path(self._layer, self._root).name
-        self._view.pin({**self._bound(pins), **pins}, mine)
-        self._view.release([*self.pinned(self._layer), *exact, *remove])
+            self._view = View(self.root)
+        pins = {**prefer, **exact}
+        self._view.pin({**self._bound(pins), **pins}, self._pins_path(self.layer).name)
+        self._view.release([*self.pinned(self.layer), *exact, *remove])
         return self._solve(exact, remove, self._view.words())
 
     def _bound(self, pins: Mapping[str, str]) -> dict[str, str]:
@@ -247,10 +238,10 @@ class Apt:
             argv = ["apt-cache", *self._words(), "show"]
             argv += [f"{name}={version}" for name, version in sorted(todo.items())]
             todo = {}
-            for line in self._run(argv, check=False).stdout.splitlines():
+            for line in self.run(argv, check=False).stdout.splitlines():
                 name, _colon, relations = line.partition(": ")
                 if name in ("Depends", "Pre-Depends"):
-                    todo.update(apt_files.exactly(relations))
+                    todo.update(dpkg.exactly(relations))
             todo = {name: at for name, at in todo.items() if name not in bound and name not in pins}
             bound.update(todo)
         return bound
@@ -260,7 +251,7 @@ class Apt:
     ) -> list[Change]:
         settings = options((*SOLVER, *STRICT, *QUIET))
         argv = ["apt-get", *words, *settings, "-s", *self._install(exact, remove)]
-        result = self._run(argv, check=False)
+        result = self.run(argv, check=False)
         if result.rc != 0:
             raise PackageError(_refusal(result))
         found = []
@@ -282,9 +273,9 @@ class Apt:
 
     # Changes
 
-    def apply(self, exact: Mapping[str, str], remove: Sequence[str] = ()) -> None:
+    def apply(self, exact: Mapping[str, str], remove: Sequence[str]) -> None:
         self._view = None
-        bound = View(self._root)  # with the pins that are on the node
+        bound = View(self.root)  # with the pins that are on the node
         bound.pin({**self._bound(exact), **exact}, "")
         words = options([f"Dir::Etc::preferencesparts={bound.where}/preferences"])
         planned = self._solve(exact, remove, words) if remove else []
@@ -303,39 +294,42 @@ class Apt:
         return ["install", *(["--reinstall"] if broken else []), *named, *(f"{x}-" for x in remove)]
 
     def _transaction(self, words: Sequence[str]) -> None:
-        self._forget()
+        self.forget()
         argv = ["apt-get", "-y", "-q", *options((*TRANSACTION, *SOLVER)), *words]
         try:
-            result = self._run(argv, check=False)
+            result = self.run(argv, check=False)
         finally:
-            self._forget()
+            self.forget()
         if result.rc != 0:
             raise PackageError(_refusal(result))
 
     # Pins
 
-    def pin_files(self, pins: Mapping[str, str], wanted: PackageSet, layer: str) -> list[FilePlan]:
-        path = apt_files.pins_path(layer, self._root)
-        preferred = self._preferred(wanted, apt_files.read(path))
-        text = apt_files.render_pins(pins, preferred) if pins or preferred else None
-        return [plan_file(path, text, uid=self._uid, gid=self._gid)]
+    def _pins_path(self, layer: str) -> Path:
+        return self.root / PREFERENCES / f"{PINS}{layer}.pref"
+
+    def pin_file(self, pins: Mapping[str, str]) -> FilePlan:
+        preferred = self._preferred()
+        text = dpkg.render_pins(pins, preferred) if pins or preferred else None
+        return self._file(self._pins_path(self.layer), text)
 
     def pinned(self, layer: str = "") -> Mapping[str, str]:
         pins: dict[str, str] = {}
-        folder = self._root / apt_files.PREFERENCES
-        for path in sorted(folder.glob(f"{apt_files.PINS}{layer or '*'}.pref")):
-            pins.update(apt_files.pins_of(apt_files.read(path)))
+        for path in sorted((self.root / PREFERENCES).glob(f"{PINS}{layer or '*'}.pref")):
+            pins.update(dpkg.pins_of(path.read_text(encoding="utf-8")))
         return pins
 
-    def _preferred(self, wanted: PackageSet, before: str) -> dict[str, str]:
+    def _preferred(self) -> dict[str, str]:
         """Pattern to the release fields of its repository's metadata.
 
         While they are not at hand (lists were cleaned) what the file has stays. A repository of
         another layer is in the preferences of that layer, for the whole node.
         """
-        known = apt_files.preferred_of(before)
-        sites = {each.name: shown_url(each) for each in wanted.repositories}
-        mine = {pattern: name for pattern, name in wanted.preferred.items() if name in sites}
+        path = self._pins_path(self.layer)
+        known = dpkg.preferred_of(path.read_text(encoding="utf-8") if path.exists() else "")
+        sites = {each.name: shown_url(each) for each in self.wanted.repositories}
+        preferred = self.wanted.preferred.items()
+        mine = {pattern: name for pattern, name in preferred if name in sites}
         terms = self._terms() if mine else {}
         found = {
             pattern: terms.get(sites[name]) or known.get(pattern) for pattern, name in mine.items()
@@ -346,7 +340,7 @@ class Apt:
         """Site to the release fields by which a pin names it."""
         argv = ["apt-get", *self._words(), "indextargets", "--format", _TARGET]
         terms = {}
-        for line in self._run([*argv, "Created-By: Packages"], check=False).stdout.splitlines():
+        for line in self.run([*argv, "Created-By: Packages"], check=False).stdout.splitlines():
             site, *values = line.split("|")
             # apt leaves the variable in place where the Release file has no such field.
             fields = [
@@ -361,57 +355,42 @@ class Apt:
     # Interruptions
 
     def busy(self) -> bool:
-        """apt holds this lock from its first package to its last, and dpkg while it runs."""
-        return held_by_another(self._root / _FRONTEND_LOCK)
+        return any(locked_by_another(self.root / path) for path in _LOCKS)
 
-    def wait(self) -> None:
-        if self.busy():
-            until_free(self.busy)
-            self._forget()
-
-    def interrupted(self, names: Optional[Collection[str]] = None) -> str:
-        if self.busy():
-            return ""
-        left = [
-            f"{name} ({how})"
-            for name, how in sorted(self._state().unfinished.items())
-            if names is None or name.partition(":")[0] in names
-        ]
+    def interrupted(self) -> Mapping[str, str]:
+        self.wait()
+        left = self._state().unfinished
         if left:
-            return f"dpkg left half done: {', '.join(left)}"
-        updates = self._root / "var/lib/dpkg/updates"
+            return {name: f"dpkg left {name} half done ({how})" for name, how in left.items()}
+        updates = self.root / "var/lib/dpkg/updates"
         if updates.is_dir() and any(path.name.isdigit() for path in updates.iterdir()):
-            return "dpkg was ended while it wrote its database"
+            return {"": "dpkg was ended while it wrote its database"}
         if self._unmet is None:
-            result = self._run(["apt-get", *options(QUIET), "check"], check=False)
-            self._unmet = _unmet(result.stdout + result.stderr) if result.rc else []
-        lines = [
-            line
-            for line in self._unmet
-            if names is None or line.partition(" ")[0].partition(":")[0] in names
-        ]
-        return f"dependencies are not met: {'; '.join(lines)}" if lines else ""
+            result = self.run(["apt-get", *options(QUIET), "check"], check=False)
+            lines = _unmet(result.stdout + result.stderr) if result.rc else []
+            self._unmet = {line.split()[0]: f"unmet dependency: {line}" for line in lines}
+        return self._unmet
 
     def repair(self) -> None:
         """What is configured or unpacked is finished. A package of the set that has to be unpacked
         again is left to `apply`: at the version that is wanted now, not at the one that failed."""
-        self._forget()
+        self.forget()
         argv = ["dpkg", *KEEP_CONFFILES]
-        first = self._run([*argv, "--configure", "-a"], check=False)
+        first = self.run([*argv, "--configure", "-a"], check=False)
         leaving = sorted(self._state().leaving)
         if leaving:
-            self._run([*argv, "--remove", "--force-remove-reinstreq", *leaving], check=False)
+            self.run([*argv, "--remove", "--force-remove-reinstreq", *leaving], check=False)
         why = ""
         try:
             self._transaction(["install", "-f", "--no-remove"])
         except PackageError as error:
             why = str(error)
-        self._forget()
+        self.forget()
         left = self._state().unfinished.keys() - self.pinned().keys()
         if left or (why and not self._state().unfinished):
             raise PackageError(
-                f"{self.interrupted()}, and neither dpkg --configure -a nor apt-get -f install "
-                f"could finish it: {why or _tail(first)}\n"
+                f"neither dpkg --configure -a nor apt-get -f install could finish "
+                f"{', '.join(sorted(left)) or 'the installation'}: {why or _tail(first)}\n"
                 "dpkg --remove --force-remove-reinstreq NAME takes out a package that cannot be "
                 "finished; then run again"
             )
@@ -446,10 +425,10 @@ class View:
         here = self.where / "preferences"
         for path in here.iterdir():
             path.unlink()
-        for path in (self._root / apt_files.PREFERENCES).glob("*"):
+        for path in (self._root / PREFERENCES).glob("*"):
             if path.is_file() and path.name != instead_of:
                 (here / path.name).symlink_to(path)
-        text = apt_files.render_pins(pins, {})
+        text = dpkg.render_pins(pins, {})
         (here / "00-planned.pref").write_text(text, encoding="utf-8")
 
     def release(self, names: Iterable[str]) -> None:
@@ -473,15 +452,8 @@ def _released(stanza: str, names: frozenset[str]) -> str:
 
 
 def shown_url(repository: Repository) -> str:
-    """The address as apt prints it, without credentials."""
-    url = re.sub(r"//[^/@]*@", "//", repository.url)
-    return re.sub(r"^file:/+", "file:/", url).rstrip("/")
-
-
-def _complaints(result: Result) -> list[str]:
-    """apt's errors and warnings; a warning of `update` may be a repository that was left out."""
-    lines = [line.strip() for line in (result.stdout + result.stderr).splitlines()]
-    return [line for line in lines if line[:2] in ("E:", "W:") and not _HARMLESS.search(line)]
+    """The address as apt prints it."""
+    return re.sub(r"^file:/+", "file:/", repository.url).rstrip("/")
 
 
 def _unmet(text: str) -> list[str]:

@@ -3,114 +3,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import field, replace
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 
-from ..core.checks import FAILED, OK, PENDING, Check, compare
+from ..core.checks import FAILED, OK, Check, compare, differs
 from ..core.commands import CommandError
 from ..core.dataclass import dataclass
-from ..core.files import FilePlan, diffs, plan_file
+from ..core.files import FilePlan
 from ..core.part import Step
-from .package import REMOVE, Change, Manager, PackageError, PackageSet
-from .planning import ROLES, Planner, Solution, any_matches, satisfied, unwanted
+from ..software.distribution import REDHAT, Distribution
+from .apt import Apt
+from .dnf import DnfManager
+from .package import REMOVE, Manager, PackageError, PackageSet
+from .planning import ROLES, Plan, Planner, any_matches, satisfied, unwanted
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What will be done, nothing of it done yet. `stages` go in order, each one transaction."""
-
-    repairs: str = ""
-    solved: bool = True
-    """False before the repositories are defined, or while something is half done or another
-    package manager runs: then the stages have the packages of the set without dependencies, and the
-    solver is asked when acting."""
-    files: Sequence[FilePlan] = ()
-    streams: Sequence[Change] = ()
-    stages: Sequence[tuple[str, Sequence[Change]]] = ()
-    held: Sequence[str] = ()
-    released: Sequence[str] = ()
-    asked: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Stage to what is asked of the package manager there; the rest are dependencies."""
-
-    @property
-    def changes(self) -> list[Change]:
-        return [change for _name, changes in self.stages for change in changes]
-
-    @property
-    def changed(self) -> bool:
-        acts = self.repairs or self.streams or self.changes or self.held or self.released
-        return bool(acts) or any(planned.changed for planned in self.files)
-
-    def diffs(self) -> list[dict[str, Any]]:
-        """Ansible's diff form: repair, streams, files, every stage before and after, holds."""
-        shown: list[dict[str, Any]] = []
-        if self.repairs:
-            shown.append(_diff("interrupted installation", [self.repairs], []))
-        if self.streams:
-            shown.append(_changes_diff("module streams", self.streams))
-        shown += diffs(self.files)
-        shown += [_changes_diff(f"packages, stage {name}", each) for name, each in self.stages]
-        if self.held or self.released:
-            shown.append(_diff("held packages", self.released, self.held))
-        return shown
-
-
-def _diff(what: str, before: Iterable[str], after: Iterable[str]) -> dict[str, str]:
-    return {
-        "before_header": what,
-        "after_header": what,
-        "before": "".join(f"{line}\n" for line in before),
-        "after": "".join(f"{line}\n" for line in after),
-    }
-
-
-def _changes_diff(what: str, changes: Sequence[Change]) -> dict[str, str]:
-    return _diff(
-        what,
-        [f"{each.name} {each.before}" for each in changes if each.before],
-        [f"{each.name} {each.after}" for each in changes if each.after],
-    )
-
-
-class Written:
-    """Definitions and pins that were written, all of which go back when nothing was installed."""
-
-    def __init__(self) -> None:
-        self._files: list[FilePlan] = []
-
-    def write(self, files: Sequence[FilePlan]) -> None:
-        for planned in files:
-            if planned.changed and planned not in self._files:
-                planned.apply()
-                self._files.append(planned)
-
-    @contextmanager
-    def or_back(self) -> Iterator[None]:
-        try:
-            yield
-        except (CommandError, OSError) as error:
-            raise PackageError("\n".join(filter(None, [str(error), self.back()]))) from error
-        except BaseException:
-            self.back()
-            raise
-
-    def back(self) -> str:
-        """Each file as it was, whatever happens to another; returns a line for the message."""
-        if not self._files:
-            return ""
-        left = []
-        for planned in reversed(self._files):
-            mode = planned.mode if planned.mode_before is None else planned.mode_before
-            uid, gid = planned.owner_before or (planned.uid, planned.gid)
-            try:
-                plan_file(planned.path, planned.before, mode=mode, uid=uid, gid=gid).apply()
-            except OSError as error:
-                left.append(f"{planned.path}: {error.strerror or error}")
-        if left:
-            return f"Packages are as they were. Not put back: {'; '.join(left)}"
-        return "Nothing was changed: packages, pins and definitions are as they were"
+def manager_of(found: Distribution, wanted: PackageSet, layer: str) -> Manager:
+    """The package manager of a distribution."""
+    return (DnfManager if found.family == REDHAT else Apt)(wanted, layer)
 
 
 @dataclass(frozen=True)
@@ -121,9 +32,6 @@ class Installer:
     manager: Manager
     layer: str
     allow_downgrade: bool = False
-
-    def installed(self) -> Mapping[str, str]:
-        return self.manager.installed()
 
     def step(self, plan: Plan, what: str, before: str, after: str) -> Step:
         """The plan as an essential step of a part."""
@@ -136,90 +44,69 @@ class Installer:
     # Plan
 
     def plan(self) -> Plan:
-        """Raises PackageError for what is refused: an untrusted key, a downgrade, a removal, a
-        version that no repository has, a conflict; one line each."""
+        """Raises PackageError for what is refused: a downgrade, a removal, a version that no
+        repository has, a conflict; one line each."""
         return self._plan()
 
     def _plan(self, *, ready: bool = False, fetch: bool = False) -> Plan:
         """`ready`: definitions are written and what was interrupted is repaired."""
-        wanted, manager = self.wanted, self.manager
-        definitions = manager.repository_files(wanted.repositories, self.layer)
-        streams = manager.stream_changes(wanted.streams)
-        planner = Planner(wanted, manager, self.layer, self.allow_downgrade, self._drifted())
-        pending = bool(planner.away or planner.drift or planner.remove or streams)
-        interrupted = "" if ready else manager.interrupted()
-        if interrupted and not pending:
+        manager = self.manager
+        interrupted = {} if ready else manager.interrupted()
+        planner = Planner(self.wanted, manager, self.layer, self.allow_downgrade)
+        definitions, streams = manager.repository_files(), manager.stream_changes()
+        pending = bool(planner.away or planner.remove or streams)
+        if not pending:
             # What others left half done is theirs, until it is in the way of a change.
-            interrupted = manager.interrupted(self._ours())
-        unclear = any(each.changed for each in definitions)
-        if pending and not ready:
-            unclear = unclear or bool(interrupted) or manager.busy()
-        if unclear:
-            solution = planner.outline()
-            if solution.refused:
-                raise PackageError("\n".join(solution.refused))
-            return Plan(interrupted, False, definitions, streams, solution.stages)
-        if fetch or pending:
-            manager.refresh(wanted.repositories)
-        solution = planner.solve()
-        if solution.refused:
-            raise PackageError("\n".join(solution.refused))
-        pins = self._pins(solution)
-        after = solution.after(manager.installed())
+            interrupted = self._ours(interrupted)
+        repairs = "; ".join(interrupted.values())
+        if any(each.changed for each in definitions) or (pending and repairs):
+            stages = planner.outline()
+            return Plan(
+                repairs=repairs, solved=False, files=definitions, streams=streams, stages=stages
+            )
+        if pending or fetch:
+            manager.refresh()
+        plan = planner.solve()
+        pins = self._pins(plan)
+        after = plan.after(manager.installed())
         holds = self._holds(pins, after)
-        return Plan(
-            repairs=interrupted,
-            files=[*definitions, *manager.pin_files(pins, wanted, self.layer)],
+        return replace(
+            plan,
+            repairs=repairs,
+            files=[*definitions, manager.pin_file(pins)],
             streams=streams,
-            stages=solution.stages,
             held=sorted(holds - manager.held()),
             released=self._released(pins, holds, after),
-            asked=solution.asked,
         )
 
-    def _drifted(self) -> dict[str, str]:
-        """Dependencies that were moved away from their pin although the set is as it was."""
-        installed = self.manager.installed()
-        names = [package.name for package in self.wanted.packages]
-        needed = self.manager.needs(names)
-        return {
-            name: version
-            for name, version in self.manager.pinned(self.layer).items()
-            if name in needed and name not in names and installed[name] != version
-        }
+    def _ours(self, interrupted: Mapping[str, str]) -> dict[str, str]:
+        """Of what is half done, the set and what was pinned for it."""
+        ours = {package.name for package in self.wanted.packages} | {""}
+        ours |= set(self.manager.pinned(self.layer))
+        return {name: how for name, how in interrupted.items() if name.partition(":")[0] in ours}
 
-    def _ours(self) -> frozenset[str]:
-        """The set, what it needs, and what was pinned for it."""
-        names = [package.name for package in self.wanted.packages]
-        return frozenset({*names, *self.manager.pinned(self.layer), *self.manager.needs(names)})
-
-    def _pins(self, solution: Solution) -> dict[str, str]:
+    def _pins(self, plan: Plan) -> dict[str, str]:
         """The set, and of what it needs everything that the repositories of the set have.
 
-        What was pinned before and is still needed stays, also where the metadata are not at hand.
-        What the set holds (the kernel) and what comes in with a change of it is pinned too: it
-        could not come in otherwise.
+        What was pinned before and is still needed stays. What the set holds (the kernel) and what
+        comes in with a change of it is pinned too: it could not come in otherwise.
         """
-        manager = self.manager
-        after = solution.after(manager.installed())
-        pins = dict(solution.exact)
-        incoming = {change.name for change in solution.changes if change.kind != REMOVE}
-        needed = (incoming | manager.needs(sorted(pins))) - pins.keys()
-        before = manager.pinned(self.layer)
-        asked = [
-            name for name in sorted(needed) if name in after and before.get(name) != after[name]
-        ]
-        offered = manager.offered(asked, self.wanted.repositories) if asked else {}
-        for name in needed & after.keys():
-            comes = name in incoming and any_matches(name, self.wanted.held)
-            if comes or before.get(name) == after[name] or after[name] in offered.get(name, ()):
-                pins[name] = after[name]
-        return pins
+        manager, wanted = self.manager, self.wanted
+        after = plan.after(manager.installed())
+        incoming = [change.name for change in plan.changes if change.after]
+        offered = manager.available(incoming, wanted.repositories)
+        kept = after.keys() & manager.pinned(self.layer).keys() & manager.needs(plan.exact)
+        new = {
+            name
+            for name in incoming
+            if after[name] in offered[name] or any_matches(name, wanted.held)
+        }
+        return {**{name: after[name] for name in kept | new}, **plan.exact}
 
-    def _holds(self, pins: Iterable[str], after: Mapping[str, str]) -> set[str]:
+    def _holds(self, pins: Iterable[str], after: Iterable[str]) -> set[str]:
         """What has to be held: what is pinned, and what the set only holds (the kernel)."""
         further = {name for name in after if any_matches(name, self.wanted.held)}
-        return {name for name in pins if name in after} | further
+        return further.union(set(pins) & set(after))
 
     def _released(
         self, pins: Mapping[str, str], holds: Iterable[str], after: Mapping[str, str]
@@ -227,38 +114,37 @@ class Installer:
         """What this layer held and no longer wants, unless another layer does."""
         manager = self.manager
         others = {name for other in ROLES if other != self.layer for name in manager.pinned(other)}
-        kept = {*pins, *holds, *others}
-        gone = (manager.pinned(self.layer).keys() - kept) & manager.held()
-        return sorted(name for name in gone if name in after)
+        gone = set(manager.pinned(self.layer)).difference(pins, holds, others)
+        return sorted(gone & manager.held() & after.keys())
 
     # Act
 
     def act(self, plan: Plan) -> Plan:
         """Do it, and return what was done. Raises PackageError, which names the stages that are
         done; another run continues."""
-        written = Written()
-        self.manager.wait()
-        if plan.repairs or not plan.solved:
-            whose = None if plan.stages or plan.streams else self._ours()
-            if self.manager.interrupted(whose):
-                self.manager.repair()
-            with written.or_back():
-                definitions = [] if plan.solved else plan.files
-                written.write(definitions)
+        manager = self.manager
+        written: list[FilePlan] = []
+        manager.wait()
+        if plan.repairs:
+            manager.repair()
+        try:
+            if not plan.solved or plan.repairs:
+                definitions = [] if plan.solved else list(plan.files)
+                _write(definitions, written)
                 again = self._plan(ready=True, fetch=not plan.solved)
-            files = [*definitions, *again.files]
-            plan = replace(again, files=files, repairs=plan.repairs)
-        if not plan.changed:
-            return plan
-        with written.or_back():
-            written.write(plan.files)
+                files = [*definitions, *again.files]
+                plan = replace(again, repairs=plan.repairs, files=files)
+            _write(plan.files, written)
             if plan.streams:
-                self.manager.switch_streams(self.wanted.streams)
-        self._converge(plan, written)
-        self._settle_pins(plan.released)
+                manager.switch_streams()
+        except (CommandError, OSError) as error:
+            raise PackageError(f"{error}\n{_put_back(written)}") from error
+        if plan.changed:
+            self._converge(plan, written)
+            self._settle_pins(plan)
         return plan
 
-    def _converge(self, plan: Plan, written: Written) -> None:
+    def _converge(self, plan: Plan, written: Sequence[FilePlan]) -> None:
         """Every stage in its own transaction. What is there is held again, however it ends."""
         manager = self.manager
         first = dict(manager.installed())
@@ -269,15 +155,22 @@ class Installer:
             gone = [each.name for each in changes if each.kind == REMOVE]
             try:
                 manager.release(touched)
-                manager.apply(plan.asked.get(name, {}), gone)
+                manager.apply(plan.asked[name], gone)
             except CommandError as error:
                 if dict(manager.installed()) == first and not manager.interrupted():
-                    back = written.back()
-                    self._hold(touched)
-                    raise PackageError(f"stage {name}: {error}\n{back}") from error
-                self._hold(self._holds(manager.pinned(self.layer), manager.installed()))
-                raise PackageError(_half_way(names, place, error)) from error
-            self._hold(touched)
+                    state = _put_back(written)
+                else:
+                    state = (
+                        f"Stages that are done: {', '.join(names[:place]) or 'none'}; not begun: "
+                        f"{', '.join(names[place + 1 :]) or 'none'}. What is installed is held as "
+                        "it is. Remove the cause and run again: what was interrupted is repaired "
+                        "first"
+                    )
+                where = f"stage {name} ({place + 1} of {len(names)})"
+                raise PackageError(f"{where}: {error}\n{state}") from error
+            finally:
+                pinned = manager.pinned(self.layer)
+                self._hold({*touched, *self._holds(pinned, manager.installed())})
 
     def _hold(self, names: Iterable[str]) -> None:
         """Hold those of these that are installed and not held yet."""
@@ -285,19 +178,21 @@ class Installer:
         if new:
             self.manager.hold(sorted(new))
 
-    def _settle_pins(self, released: Sequence[str]) -> None:
-        """Pin and hold what has really come in, and let go of what is no longer needed."""
+    def _settle_pins(self, plan: Plan) -> None:
+        """Pin and hold what the set needs now, and let go of what is no longer needed."""
         manager = self.manager
         installed = manager.installed()
-        names = [package.name for package in self.wanted.packages]
-        exact = {name: installed[name] for name in names if name in installed}
-        pins = self._pins(Solution(exact=exact))
+        pins = self._pins(self._as_installed())
         holds = self._holds(pins, installed)
-        gone = {*released, *self._released(pins, holds, installed)} - holds
+        gone = {*plan.released, *self._released(pins, holds, installed)} - holds
         manager.release(sorted(gone & installed.keys()))
-        for planned in manager.pin_files(pins, self.wanted, self.layer):
-            planned.apply()
+        manager.pin_file(pins).apply()
         self._hold(holds)
+
+    def _as_installed(self) -> Plan:
+        installed = self.manager.installed()
+        names = [package.name for package in self.wanted.packages if package.name in installed]
+        return Plan(exact={name: installed[name] for name in names})
 
     # Verify
 
@@ -311,10 +206,10 @@ class Installer:
 
     def _verify(self, check_mode: bool) -> list[Check]:
         manager, wanted = self.manager, self.wanted
-        missing = PENDING if check_mode else FAILED
-        installed, pinned = manager.installed(), manager.pinned(self.layer)
+        missing = differs(check_mode)
         checks = [self._interruption(check_mode)]
-        for planned in manager.repository_files(wanted.repositories, self.layer):
+        installed, pinned = manager.installed(), manager.pinned(self.layer)
+        for planned in manager.repository_files():
             goal = "absent" if planned.after is None else "as planned"
             found, status = ("different", missing) if planned.changed else (goal, OK)
             checks.append(Check("repository_file", goal, found, status, str(planned.path)))
@@ -326,18 +221,12 @@ class Installer:
         for name in unwanted(wanted, installed):
             why = next(why for each, why in wanted.absent.items() if any_matches(name, [each]))
             checks.append(Check("package_absent", "absent", installed[name], missing, name, why))
-        names = [package.name for package in wanted.packages]
-        pins = self._pins(Solution({name: installed[name] for name in names if name in installed}))
+        pins = self._pins(self._as_installed())
         for check, wrong, why in (
             (
                 "packages_pinned",
                 {name for name, at in pins.items() if pinned.get(name) != at},
                 "these are not pinned at the installed version",
-            ),
-            (
-                "packages_at_pin",
-                set(self._drifted()),
-                "these dependencies were moved away from their pinned version",
             ),
             (
                 "packages_held",
@@ -351,19 +240,23 @@ class Installer:
     def _interruption(self, check_mode: bool) -> Check:
         """What others left half done is named, and no failure of this layer."""
         name, found = "packages_interrupted", self.manager.interrupted()
-        ours = self.manager.interrupted(self._ours()) if found else ""
+        ours = "; ".join(self._ours(found).values())
         if found and not ours:
-            return Check(name, "", "", OK, reason=f"not of the set: {found}")
+            return Check(name, "", "", OK, reason=f"not of the set: {'; '.join(found.values())}")
         why = "run the layer: it repairs this first"
         return compare(name, "", ours, check_mode=check_mode, reason=why)
 
 
-def _half_way(names: Sequence[str], place: int, error: Exception) -> str:
-    done = ", ".join(names[:place]) or "none"
-    left = ", ".join(names[place + 1 :]) or "none"
-    return (
-        f"stage {names[place]} ({place + 1} of {len(names)}): {error}\n"
-        f"Stages that are done: {done}; not begun: {left}. What is installed is held as it is. "
-        "Remove the cause and run again: what was interrupted is repaired first, and the "
-        "rest goes on from there"
-    )
+def _write(files: Iterable[FilePlan], written: list[FilePlan]) -> None:
+    for planned in files:
+        if planned.changed and planned not in written:
+            planned.apply()
+            written.append(planned)
+
+
+def _put_back(written: Sequence[FilePlan]) -> str:
+    """Definitions and pins as they were, as nothing was installed."""
+    for planned in reversed(written):
+        with suppress(OSError):
+            planned.undo()
+    return "Nothing was changed: packages, pins and definitions are as they were"

@@ -4,20 +4,21 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Optional, Protocol
+from typing import Optional
 
-from ..core.commands import CommandError
+from ..core.commands import CommandError, Runner
 from ..core.dataclass import dataclass
-from ..core.files import FilePlan
+from ..core.files import FilePlan, plan_file
 
-WAIT_S = 300
-"""As long as apt-get waits by itself (DPkg::Lock::Timeout)."""
-ARMOUR = b"-----BEGIN PGP PUBLIC KEY BLOCK-----"
+OURS = "baremetal-mpi-roce-"
+"""How names of files and repositories begin."""
+WAIT_S = 300.0
+"""Seconds to wait for another package manager, as apt-get does by itself."""
 
 
 class PackageError(CommandError):
@@ -62,7 +63,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Repository:
-    """A signed package repository. `key` is the armoured or binary public key itself.
+    """A signed package repository. `key` is the armoured public key itself, of that SHA-256.
 
     `name` is stable and names the files. `url` is the base of the repository; of apt it is a flat
     one. `check_metadata` (dnf): the metadata carry a signature too.
@@ -118,68 +119,132 @@ class Change:
     after: str
 
 
-class Manager(Protocol):
-    """One node's package manager. Versions are full ones, as the package manager writes them.
+class Manager(ABC):
+    """The package manager of one node, for the set of one layer.
 
-    `layer` (`rdma`, `gpu`) is part of the names of files, so that layers do not undo each other.
-    Methods that read work in check mode: they write nothing but the cache of metadata.
+    Versions are full ones, as the package manager writes them. `layer` (`rdma`, `gpu`) is part of
+    the names of files, so that layers do not undo each other. Methods that read work in check mode:
+    they write nothing but the cache of metadata.
     """
 
+    wait_s = WAIT_S
+
+    def __init__(
+        self,
+        wanted: PackageSet,
+        layer: str,
+        run: Runner,
+        *,
+        root: Path = Path("/"),
+        uid: int = 0,
+        gid: int = 0,
+    ) -> None:
+        self.wanted, self.layer, self.run, self.root = wanted, layer, run, root
+        self._owner = (uid, gid)
+
+    def _file(self, path: Path, text: Optional[str]) -> FilePlan:
+        return plan_file(path, text, uid=self._owner[0], gid=self._owner[1])
+
+    def repository_files(self) -> list[FilePlan]:
+        """Keys before the definitions that name them; those of an older set go."""
+        repositories = self.wanted.repositories
+        keys = [
+            self._file(self.key_path(each), each.key.decode("utf-8", "surrogateescape"))
+            for each in repositories
+        ]
+        definitions = [
+            self._file(self.definition_path(each.name), self.definition(each))
+            for each in repositories
+        ]
+        kept = {planned.path for planned in (*keys, *definitions)}
+        old = [self._file(path, None) for path in self.own_files() if path not in kept]
+        return [*keys, *definitions, *old]
+
+    def wait(self) -> None:
+        """Until no other package manager runs. Raises PackageError after `wait_s`."""
+        until = time.monotonic() + self.wait_s
+        while self.busy():
+            if time.monotonic() > until:
+                raise PackageError(
+                    f"another package manager is running for more than {self.wait_s:g} s. Let it "
+                    "finish, then run again"
+                )
+            time.sleep(0.5)
+            self.forget()
+
+    @abstractmethod
+    def forget(self) -> None:
+        """Read packages again when they are asked for."""
+
+    @abstractmethod
     def busy(self) -> bool:
         """Whether another package manager runs now: half-done packages are not interrupted ones."""
 
-    def wait(self) -> None:
-        """Until it ended. Raises PackageError after WAIT_S."""
+    @abstractmethod
+    def interrupted(self) -> Mapping[str, str]:
+        """What an interrupted transaction left: package to a line about it.
 
-    def interrupted(self, names: Optional[Collection[str]] = None) -> str:
-        """What an interrupted transaction left, in a line; with `names`, of these packages alone.
-
-        Empty while another package manager runs.
+        An empty name is for the package manager itself. Waits while another one runs.
         """
 
+    @abstractmethod
     def repair(self) -> None:
         """Finish or undo what was interrupted, with what is on the node alone."""
 
-    def repository_files(self, repositories: Sequence[Repository], layer: str) -> list[FilePlan]:
-        """Definitions and keys. Raises PackageError for a key with another checksum."""
+    @abstractmethod
+    def key_path(self, repository: Repository) -> Path: ...
 
+    @abstractmethod
+    def definition_path(self, name: str) -> Path: ...
+
+    @abstractmethod
+    def definition(self, repository: Repository) -> str: ...
+
+    @abstractmethod
+    def own_files(self) -> Iterable[Path]:
+        """Definitions and keys of this layer that are on the node."""
+
+    @abstractmethod
     def defined(self, name: str) -> bool:
         """Whether any layer has defined the repository on the node."""
 
-    def refresh(self, repositories: Sequence[Repository]) -> None:
-        """Fetch and verify the metadata of these, which are defined on the node."""
+    @abstractmethod
+    def refresh(self) -> None:
+        """Fetch and verify the metadata of the set's repositories, defined on the node."""
 
+    @abstractmethod
     def installed(self) -> Mapping[str, str]:
         """Every installed package and its version."""
 
-    def available(self, names: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Versions in the repositories, newest first; empty for an unknown name."""
-
-    def offered(
-        self, names: Sequence[str], repositories: Sequence[Repository]
+    @abstractmethod
+    def available(
+        self, names: Sequence[str], repositories: Optional[Sequence[Repository]] = None
     ) -> Mapping[str, Sequence[str]]:
-        """The same, of these repositories alone."""
+        """Versions in the repositories (all, or these), newest first; empty for an unknown name."""
 
-    def needs(self, names: Sequence[str]) -> frozenset[str]:
+    @abstractmethod
+    def needs(self, names: Iterable[str]) -> frozenset[str]:
         """Installed packages that these need, at any depth; without `names` themselves."""
 
+    @abstractmethod
     def lower(self, one: str, other: str) -> bool:
         """Whether one version is lower than the other, by the package manager's own rules."""
 
+    @abstractmethod
     def upstream(self, version: str) -> str:
         """The version without epoch and revision of the package."""
 
-    def stream_changes(self, streams: Sequence[Stream]) -> list[Change]:
-        """Module streams that differ; always empty for apt."""
+    def stream_changes(self) -> list[Change]:
+        """Module streams that differ."""
+        return []
 
-    def switch_streams(self, streams: Sequence[Stream]) -> None:
-        """Enable these streams in place of others of their modules. Installs nothing."""
+    @abstractmethod
+    def switch_streams(self) -> None:
+        """Enable the set's streams in place of others of their modules. Installs nothing."""
 
+    @abstractmethod
     def simulate(
-        self,
-        exact: Mapping[str, str],
-        remove: Sequence[str] = (),
-        prefer: Optional[Mapping[str, str]] = None,
+        self, exact: Mapping[str, str], remove: Sequence[str], prefer: Mapping[str, str]
     ) -> list[Change]:
         """The solver's transaction for these versions. Raises PackageError when there is none.
 
@@ -187,45 +252,29 @@ class Manager(Protocol):
         packages that may come in as dependencies; none is installed for its sake.
         """
 
-    def apply(self, exact: Mapping[str, str], remove: Sequence[str] = ()) -> None:
-        """The same for real, removing nothing but `remove`. The pin files are on the node."""
+    @abstractmethod
+    def apply(self, exact: Mapping[str, str], remove: Sequence[str]) -> None:
+        """The same for real, removing nothing but `remove`. The pin file is on the node."""
 
-    def pin_files(self, pins: Mapping[str, str], wanted: PackageSet, layer: str) -> list[FilePlan]:
-        """Files that keep every package of `pins` at its version in any upgrade."""
+    @abstractmethod
+    def pin_file(self, pins: Mapping[str, str]) -> FilePlan:
+        """The file that keeps every package of `pins` at its version in any upgrade."""
 
+    @abstractmethod
     def pinned(self, layer: str = "") -> Mapping[str, str]:
         """The pins on the node of one layer, or of all."""
 
+    @abstractmethod
     def held(self) -> frozenset[str]: ...
 
+    @abstractmethod
     def hold(self, names: Sequence[str]) -> None: ...
 
+    @abstractmethod
     def release(self, names: Sequence[str]) -> None: ...
 
 
-def check_key(repository: Repository) -> None:
-    """Raises PackageError for a key that is not the one of the set."""
-    found = hashlib.sha256(repository.key).hexdigest()
-    if found != repository.key_sha256.lower():
-        raise PackageError(
-            f"repository {repository.name}: its key has sha256 {found}, the set has "
-            f"{repository.key_sha256 or 'none'}. Compare the key's fingerprint with the one that "
-            "the vendor publishes, then write the sum into the set"
-        )
-
-
-def until_free(busy: Callable[[], bool], wait_s: float = WAIT_S) -> None:
-    until = time.monotonic() + wait_s
-    while busy():
-        if time.monotonic() > until:
-            raise PackageError(
-                f"another package manager is running for more than {wait_s:g} s. Let it finish, "
-                "then run again"
-            )
-        time.sleep(0.5)
-
-
-def held_by_another(path: Path) -> bool:
+def locked_by_another(path: Path) -> bool:
     """Whether another program holds the lock file now, as apt, dpkg and rpm lock (fcntl)."""
     try:
         stream = path.open("r+")

@@ -9,9 +9,20 @@ from fnmatch import fnmatchcase
 
 from ..core.commands import CommandError
 from ..core.dataclass import dataclass
+from ..core.files import FilePlan, diff, diffs
 from ..core.text import some
-from .package import DOWNGRADE, INSTALL, REMOVE, UPGRADE, Change, Manager, PackageSet, Wanted
-from .package import matches as version_matches
+from .package import (
+    DOWNGRADE,
+    INSTALL,
+    REMOVE,
+    UPGRADE,
+    Change,
+    Manager,
+    PackageError,
+    PackageSet,
+    Wanted,
+    matches,
+)
 
 ROLES = {"rdma": "rdma_stack", "gpu": "nvidia_gpu"}
 SHOWN = 8
@@ -20,30 +31,65 @@ ROUNDS = 10
 """Times that the solver is asked again with a dependency at a better version."""
 
 
-@dataclass
-class Solution:
-    """What was found. `refused` is why it must not be done, one line for each reason."""
+@dataclass(frozen=True)
+class Plan:
+    """What will be done, nothing of it done yet. `stages` go in order, each one transaction."""
 
     exact: dict[str, str] = field(default_factory=dict)
     """Every package of the set and the full version that it gets or keeps."""
     stages: list[tuple[str, list[Change]]] = field(default_factory=list)
     asked: dict[str, dict[str, str]] = field(default_factory=dict)
     """Stage to what is asked of the package manager there; the rest are dependencies."""
-    refused: list[str] = field(default_factory=list)
+    solved: bool = True
+    """False before the repositories are defined, or while something is half done: then the stages
+    have the packages of the set without dependencies, and the solver is asked when acting."""
+    repairs: str = ""
+    files: Sequence[FilePlan] = ()
+    streams: Sequence[Change] = ()
+    held: Sequence[str] = ()
+    released: Sequence[str] = ()
 
     @property
     def changes(self) -> list[Change]:
         return [change for _name, changes in self.stages for change in changes]
 
+    @property
+    def changed(self) -> bool:
+        acts = self.repairs or self.streams or self.changes or self.held or self.released
+        return bool(acts) or any(planned.changed for planned in self.files)
+
     def after(self, installed: Mapping[str, str]) -> dict[str, str]:
         """What is installed when all of it was done."""
         state = dict(installed)
         for change in self.changes:
-            if change.kind == REMOVE:
-                state.pop(change.name, None)
-            else:
+            state.pop(change.name, None)
+            if change.after:
                 state[change.name] = change.after
         return state
+
+    def diffs(self) -> list[dict[str, str]]:
+        """Ansible's diff form: repair, streams, files, every stage before and after, holds."""
+        return [
+            *([_diff("interrupted installation", [self.repairs], [])] if self.repairs else []),
+            *([_changes_diff("module streams", self.streams)] if self.streams else []),
+            *diffs(self.files),
+            *(_changes_diff(f"packages, stage {name}", each) for name, each in self.stages),
+            *(
+                [_diff("held packages", self.released, self.held)]
+                if self.held or self.released
+                else []
+            ),
+        ]
+
+
+def _diff(what: str, before: Iterable[str], after: Iterable[str]) -> dict[str, str]:
+    old, new = ("".join(f"{line}\n" for line in lines) for lines in (before, after))
+    return diff(what, old, new)
+
+
+def _changes_diff(what: str, changes: Sequence[Change]) -> dict[str, str]:
+    before = [f"{each.name} {each.before}" for each in changes if each.before]
+    return _diff(what, before, [f"{each.name} {each.after}" for each in changes if each.after])
 
 
 def any_matches(name: str, patterns: Iterable[str]) -> bool:
@@ -52,7 +98,7 @@ def any_matches(name: str, patterns: Iterable[str]) -> bool:
 
 def satisfied(package: Wanted, found: str) -> bool:
     """Whether what is installed is what the set wants. Any version, where it names none."""
-    return bool(found) and version_matches(package.version, found)
+    return bool(found) and matches(package.version, found)
 
 
 def unwanted(wanted: PackageSet, installed: Iterable[str]) -> list[str]:
@@ -64,70 +110,54 @@ def unwanted(wanted: PackageSet, installed: Iterable[str]) -> list[str]:
 
 
 class Planner:
-    """Plans one set. Asks the manager and changes nothing. `drift` are dependencies that differ
-    from their pin, and the pin."""
+    """Plans one set. Asks the manager and changes nothing."""
 
     def __init__(
-        self,
-        wanted: PackageSet,
-        manager: Manager,
-        layer: str,
-        allow_downgrade: bool,
-        drift: Mapping[str, str],
+        self, wanted: PackageSet, manager: Manager, layer: str, allow_downgrade: bool
     ) -> None:
         self.wanted, self.manager, self.layer = wanted, manager, layer
-        self.allow_downgrade, self.drift = allow_downgrade, drift
+        self.allow_downgrade = allow_downgrade
         self.installed = manager.installed()
-        self.ours = manager.pinned(layer)
         self.remove = unwanted(wanted, self.installed)
         self.away = [
             package
             for package in wanted.packages
             if not satisfied(package, self.installed.get(package.name, ""))
         ]
-        self.solution = Solution(
+        self.found = Plan(
             exact={
                 package.name: self.installed[package.name]
                 for package in wanted.packages
                 if package not in self.away
             }
         )
+        self.refused: list[str] = []
+        """Why it must not be done, one line for each reason."""
 
-    def outline(self) -> Solution:
+    def outline(self) -> list[tuple[str, list[Change]]]:
         """The packages of the set alone, before the solver can be asked: without dependencies."""
+        stages = []
         for stage in self.wanted.stages:
             changes = [self._outlined(each) for each in stage.packages if each in self.away]
             if changes:
-                self.solution.stages.append((stage.name, changes))
-        back = [Change(UPGRADE, name, self.installed[name], at) for name, at in self.drift.items()]
+                stages.append((stage.name, changes))
         gone = [Change(REMOVE, name, self.installed[name], "") for name in self.remove]
-        if back or gone:
-            self.solution.stages.append(("dependencies", [*back, *gone]))
-        return self.solution
+        return [*stages, ("removal", gone)] if gone else stages
 
     def _outlined(self, package: Wanted) -> Change:
         before = self.installed.get(package.name, "")
-        if before and package.version:
-            now = f"{self.manager.upstream(before)}-0"
-            self._see_direction(package, before, package.version, f"{package.version}-0", now)
         kind = UPGRADE if before else INSTALL
         return Change(kind, package.name, before, package.version or "newest")
 
-    def _see_direction(
-        self, package: Wanted, before: str, after: str, compared: str, now: str
-    ) -> None:
-        if not self.allow_downgrade and self.manager.lower(compared, now):
-            what = f" (the set has {package.component or package.name} {package.version})"
-            self.solution.refused.append(self._goes_down(package.name, before, after, what))
-
-    def solve(self) -> Solution:
+    def solve(self) -> Plan:
+        """Raises PackageError with everything that is refused."""
         self._choose()
-        moved = any(self.installed.get(name) != at for name, at in self.solution.exact.items())
-        extra = {} if moved else dict(self.drift)
-        if not self.solution.refused and (moved or extra or self.remove):
-            self._stages(extra)
+        if not self.refused and (self.away or self.remove):
+            self._stages()
             self._judge()
-        return self.solution
+        if self.refused:
+            raise PackageError("\n".join(self.refused))
+        return self.found
 
     # Versions
 
@@ -137,18 +167,19 @@ class Planner:
             name, has = package.name, self.installed.get(package.name, "")
             fitting = [at for at in there[name] if satisfied(package, at)]
             if not fitting:
-                self.solution.refused.append(_not_available(package, there[name]))
+                self.refused.append(_not_available(package, there[name]))
                 continue
-            self.solution.exact[name] = fitting[0]
-            if has:
-                self._see_direction(package, has, fitting[0], fitting[0], has)
+            self.found.exact[name] = fitting[0]
+            if has and not self.allow_downgrade and self.manager.lower(fitting[0], has):
+                what = f" (the set has {package.component or name} {package.version})"
+                self.refused.append(self._goes_down(name, has, fitting[0], what))
 
     def _versions(self, names: Sequence[str]) -> dict[str, list[str]]:
         """Newest first; of the preferred repository alone, where it is one of the set."""
         there = {name: list(found) for name, found in self.manager.available(names).items()}
         for repository in self.wanted.repositories:
             from_it = [name for name in names if self._preferred(name) == repository.name]
-            offered = self.manager.offered(from_it, [repository]) if from_it else {}
+            offered = self.manager.available(from_it, [repository])
             there.update({name: list(found) for name, found in offered.items()})
         return {name: there.get(name, []) for name in names}
 
@@ -159,44 +190,30 @@ class Planner:
 
     # Transactions
 
-    def _stages(self, extra: Mapping[str, str]) -> None:
+    def _stages(self) -> None:
         """Each stage is solved together with those before it, which are done by then."""
         done: set[Change] = set()
-        exact = dict(extra)
+        exact: dict[str, str] = {}
         stages = [(stage.name, stage.packages) for stage in self.wanted.stages]
         for name, packages in stages or [("removal", ())]:
-            here = {package.name: self.solution.exact[package.name] for package in packages}
+            here = {package.name: self.found.exact[package.name] for package in packages}
             exact.update(here)
             try:
                 changes = self._settled(exact)
             except CommandError as error:
-                others = [self._undefined(origin) for origin in {*self.wanted.preferred.values()}]
+                others = {self._undefined(origin) for origin in self.wanted.preferred.values()}
                 why = "".join(f". {each}" for each in others if each)
-                self.solution.refused.append(f"stage {name}: the solver refuses: {error}{why}")
+                self.refused.append(f"stage {name}: the solver refuses: {error}{why}")
                 return
             new = [change for change in changes if change not in done]
             if new:
-                self.solution.stages.append((name, new))
-                self.solution.asked[name] = {**here, **({} if done else extra)}
+                self.found.stages.append((name, new))
+                self.found.asked[name] = here
             done.update(new)
-        self._follow(exact, done)
-
-    def _follow(self, exact: Mapping[str, str], done: set[Change]) -> None:
-        """Let the dependencies that belong to it come along with the last stage that changes."""
-        followers = self._followers({change.name for change in done}) if done else {}
-        if not followers:
-            return
-        try:
-            changes = self._settled({**exact, **followers})
-        except CommandError:
-            return  # they do not go together, and nothing needs them at that version
-        name, last = self.solution.stages[-1]
-        last += [change for change in changes if change not in done]
-        self.solution.asked[name].update(followers)
 
     def _settled(self, exact: Mapping[str, str]) -> list[Change]:
         """Dependencies at the version of the set where they have one, not at the newest."""
-        prefer = {name: at for name, at in self.solution.exact.items() if name not in exact}
+        prefer = {name: at for name, at in self.found.exact.items() if name not in exact}
         for _round in range(ROUNDS):
             changes = self.manager.simulate(exact, self.remove, prefer)
             better = self._better([each for each in changes if each.name not in exact])
@@ -205,33 +222,6 @@ class Planner:
             prefer.update(better)
         return changes
 
-    def _followers(self, moved: set[str]) -> dict[str, str]:
-        """Dependencies that were of the same release as a package of the set that changes.
-
-        They fit as they are, or the solver would have moved them; but they were built as one.
-        """
-        upstream = self.manager.upstream
-        new = {
-            upstream(self.installed[name]): upstream(at)
-            for name, at in self.solution.exact.items()
-            if name in self.installed and self.installed[name] != at
-        }
-        names = [
-            name
-            for name in sorted(self.ours)
-            if name not in self.solution.exact
-            and name not in moved
-            and upstream(self.installed.get(name, "")) in new
-        ]
-        offered = self.manager.offered(names, self.wanted.repositories) if names else {}
-        found = {}
-        for name in names:
-            at = new[upstream(self.installed[name])]
-            same = [each for each in offered.get(name, ()) if upstream(each) == at]
-            if same and same[0] != self.installed[name]:
-                found[name] = same[0]
-        return found
-
     def _better(self, changes: Sequence[Change]) -> dict[str, str]:
         """Versions that dependencies should have come in at.
 
@@ -239,13 +229,12 @@ class Planner:
         at just that version too: half a driver of another release would be of no use.
         """
         names = [each.name for each in changes if each.after]
-        ours = self.manager.offered(names, self.wanted.repositories) if names else {}
-        foreign = [each for each in names if self._preferred(each)]
-        there = self._versions(foreign) if foreign else {}
+        ours = self.manager.available(names, self.wanted.repositories)
+        there = self._versions([each for each in names if self._preferred(each)])
         components = {
-            self.manager.upstream(self.solution.exact[package.name])
+            self.manager.upstream(self.found.exact[package.name])
             for package in self.wanted.packages
-            if package.version and package.name in self.solution.exact
+            if package.version and package.name in self.found.exact
         }
         better = {}
         for change in changes:
@@ -262,16 +251,15 @@ class Planner:
     # Refusals
 
     def _judge(self) -> None:
-        for stage, changes in self.solution.stages:
-            for change in changes:
-                reason = self._against(change)
-                if reason:
-                    self.solution.refused.append(f"stage {stage}: {reason}")
+        ours = self.manager.pinned(self.layer)
+        for stage, changes in self.found.stages:
+            reasons = [self._against(change, ours) for change in changes]
+            self.refused += [f"stage {stage}: {reason}" for reason in reasons if reason]
 
-    def _against(self, change: Change) -> str:
-        named = change.name in self.solution.exact
+    def _against(self, change: Change, ours: Mapping[str, str]) -> str:
+        named = change.name in self.found.exact
         if change.kind == REMOVE:
-            if any_matches(change.name, self.wanted.absent) or change.name in self.ours:
+            if any_matches(change.name, self.wanted.absent) or change.name in ours:
                 return ""
             return (
                 f"{change.name} {change.before} would be removed, which the set does not ask for. "
@@ -284,12 +272,11 @@ class Planner:
                 f"{change.name} would go from {change.before} to {change.after}, but is held at "
                 "what is installed. Name its version in the set to change it"
             )
-        origin = self._preferred(change.name)
-        why = self._undefined(origin) if change.after and origin else ""
+        why = self._undefined(self._preferred(change.name))
         return why and f"{change.name}: {why}"
 
     def _undefined(self, origin: str) -> str:
-        if self.manager.defined(origin):
+        if not origin or self.manager.defined(origin):
             return ""
         return (
             f"Repository {origin}, the source of {', '.join(self.wanted.preferred)}, is not defined"

@@ -9,34 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ..core.part import PlanError
 from ..packages.package import PackageSet, Repository, Stage, Wanted
-from . import gpu_catalog, kernel_catalog
-from .distribution import REDHAT, Distribution, NotInCatalog
+from . import gpu_catalog
+from .distribution import REDHAT, Distribution, kernel_version
 from .software_set import DOCA, NO_RDMA, Rdma, SoftwareSet
 
 VERSION_LOCK = Stage("version lock", (Wanted("python3-dnf-plugin-versionlock"),))
-"""Without the plugin dnf passes its list of locks over without a word."""
+"""Without the plugin dnf ignores its list of locks."""
 
 # Without infiniband-diags: its tools are for InfiniBand, and they bring Perl.
 INBOX_DEBIAN = (
-    "rdma-core",
-    "ibverbs-providers",
-    "ibverbs-utils",
-    "rdmacm-utils",
-    "libibumad3",
-    "perftest",
-    "mstflint",
+    *("rdma-core", "ibverbs-providers", "ibverbs-utils", "rdmacm-utils", "libibumad3"),
+    *("perftest", "mstflint"),
 )
 INBOX_REDHAT = (
-    "rdma-core",
-    "libibverbs",
-    "libibverbs-utils",
-    "librdmacm-utils",
-    "libibumad",
-    "perftest",
-    "mstflint",
+    *("rdma-core", "libibverbs", "libibverbs-utils", "librdmacm-utils", "libibumad"),
+    *("perftest", "mstflint"),
 )
-
+KERNEL_REDHAT = (
+    *("kernel", "kernel-core", "kernel-modules", "kernel-modules-core", "kernel-modules-extra"),
+    *("kernel-devel", "kernel-devel-matched"),
+)
 MFT = "mft*"
 """The firmware tools, in the repositories of DOCA and of CUDA alike."""
 
@@ -51,7 +45,7 @@ def rdma_packages(
 
     `kernel_release` is the kernel that has to run; DOCA builds its drivers for it. One that the set
     names is installed with either source.
-    Raises NotInCatalog.
+    Raises PlanError for what the catalogue does not have.
     """
     if software.rdma.source == NO_RDMA:
         return PackageSet()
@@ -59,14 +53,16 @@ def rdma_packages(
     held: tuple[str, ...] = ()
     if software.rdma.source == DOCA or software.kernel:
         # The kernel comes with the first layer that has packages, its headers for those after it.
-        stages += kernel_catalog.stages(software, distribution, kernel_release)
-        held = kernel_catalog.held(distribution, kernel_release)
+        stages += _kernel(software, distribution, kernel_release)
+        held = _held(distribution, kernel_release)
     if software.rdma.source == DOCA:
         stages += _doca(software.rdma, distribution)
     else:
-        stages += _inbox(distribution)
+        # Versions are the distribution's: the newest at the first installation, then held.
+        names = INBOX_REDHAT if distribution.family == REDHAT else INBOX_DEBIAN
+        stages.append(Stage("RDMA", tuple(Wanted(name, component="rdma") for name in names)))
     return PackageSet(
-        repositories=_repositories(software, distribution, software.repositories_of("rdma"), keys),
+        repositories=_repositories(software, distribution, "rdma", keys),
         stages=_complete(stages, distribution),
         held=held,
         preferred={MFT: "doca"} if software.rdma.source == DOCA else {},
@@ -82,37 +78,60 @@ def gpu_packages(
     """What the layer gpu installs beside `rdma_packages`; `keys` has that of `cuda`.
 
     `kernel_release` is the kernel that has to run: headers are those of it.
-    Raises NotInCatalog, also for a set without driver.
+    Raises PlanError, also for a set without driver.
     """
     if software.driver is None:
-        raise NotInCatalog(
+        raise PlanError(
             "the set has no software.driver. Add it, or leave the layer gpu out of the play"
         )
-    stages = [
-        *kernel_catalog.stages(software, distribution, kernel_release),
-        *gpu_catalog.stages(software, software.driver, distribution),
-    ]
     return PackageSet(
-        repositories=_repositories(software, distribution, software.repositories_of("gpu"), keys),
+        repositories=_repositories(software, distribution, "gpu", keys),
         streams=gpu_catalog.streams(software.driver, distribution),
-        stages=_complete(stages, distribution),
+        stages=_complete(
+            [
+                *_kernel(software, distribution, kernel_release),
+                *gpu_catalog.stages(software, software.driver, distribution),
+            ],
+            distribution,
+        ),
         absent=gpu_catalog.absent(software.driver, distribution),
-        held=kernel_catalog.held(distribution, kernel_release),
+        held=_held(distribution, kernel_release),
         # Those of DOCA are there before this layer, and pinned.
         preferred={MFT: "doca" if software.rdma.source == DOCA else "cuda"},
     )
 
 
-def _inbox(distribution: Distribution) -> list[Stage]:
-    """Versions are the distribution's: the newest at the first installation, then held."""
-    names = INBOX_REDHAT if distribution.family == REDHAT else INBOX_DEBIAN
-    return [Stage("RDMA", tuple(Wanted(name, component="rdma") for name in names))]
+def _kernel(software: SoftwareSet, distribution: Distribution, release: str) -> list[Stage]:
+    """The kernel of the set, if it names one, and the headers that DKMS builds against."""
+    if not release:
+        return []
+    if distribution.family == REDHAT:
+        version = kernel_version(release)
+        kernel = Wanted("kernel", version, "kernel")
+        headers = [Wanted("kernel-devel", version, "kernel"), Wanted("kernel-headers")]
+    else:
+        kernel = Wanted(f"linux-image-{release}", component="kernel")
+        headers = [Wanted(f"linux-headers-{release}", component="kernel")]
+    named = [Stage("kernel", (kernel,))] if software.kernel else []
+    return [*named, Stage("kernel headers", tuple(headers))]
+
+
+def _held(distribution: Distribution, release: str) -> tuple[str, ...]:
+    """What would bring another kernel, as far as it is installed."""
+    if distribution.family == REDHAT:
+        return KERNEL_REDHAT
+    flavour = release.rpartition("-")[2] if release.count("-") >= 2 else "generic"
+    tails = (flavour, f"{flavour}-hwe-{distribution.release}")
+    return (
+        *(f"linux-{kind}{tail}" for tail in tails for kind in ("", "image-", "headers-")),
+        *(f"linux-{kind}-{release}" for kind in ("image", "modules", "modules-extra")),
+    )
 
 
 def _doca(rdma: Rdma, distribution: Distribution) -> list[Stage]:
     """The profile of DOCA has the release as its version (`3.2.0-...`), its dependencies theirs."""
     if distribution.name == "debian":
-        raise NotInCatalog(
+        raise PlanError(
             f"DOCA is not in the catalogue for {distribution.label}. Write software.rdma.source: "
             "inbox there, or install Ubuntu or EL 9"
         )
@@ -124,37 +143,26 @@ def _doca(rdma: Rdma, distribution: Distribution) -> list[Stage]:
 
 
 def _repositories(
-    software: SoftwareSet,
-    distribution: Distribution,
-    names: Sequence[str],
-    keys: Mapping[str, bytes],
+    software: SoftwareSet, distribution: Distribution, layer: str, keys: Mapping[str, bytes]
 ) -> tuple[Repository, ...]:
     found = []
-    for name in names:
+    for name in software.repositories_of(layer):
         source = software.repositories[name]
-        layout = distribution.doca_layout if name == "doca" else distribution.cuda_layout
         if name not in keys:
-            raise NotInCatalog(
-                f"the key of repository {name} ({source.key}) was not handed over. Read it with "
-                "the lookup baremetal.mpi_roce.repository_keys"
+            raise PlanError(
+                f"repository {name}: its key ({source.key}) is missing in the option keys. Read it "
+                "with the lookup baremetal.mpi_roce.repository_keys"
             )
+        layout = distribution.doca_layout if name == "doca" else distribution.cuda_layout
         url = source.url.replace("{distribution}", layout)
         url = url.replace("{architecture}", distribution.architecture)
         url = url.replace("{version}", software.rdma.version)
-        found.append(
-            Repository(
-                name=name,
-                url=url,
-                key=keys[name],
-                key_sha256=source.key_sha256,
-                check_metadata=source.signed_metadata,
-            )
-        )
+        found.append(Repository(name, url, keys[name], source.key_sha256, source.signed_metadata))
     return tuple(found)
 
 
-def _complete(stages: list[Stage], distribution: Distribution) -> tuple[Stage, ...]:
-    """A package is wanted once, where it comes first; nobody runs a transaction of nothing."""
+def _complete(stages: Sequence[Stage], distribution: Distribution) -> tuple[Stage, ...]:
+    """A package is wanted once, where it comes first; no stage is empty."""
     seen: set[str] = set()
     result = [VERSION_LOCK] if distribution.family == REDHAT else []
     for stage in stages:

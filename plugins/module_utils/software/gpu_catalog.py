@@ -8,8 +8,9 @@ lost a hyphen at 580.
 
 from __future__ import annotations
 
+from ..core.part import PlanError
 from ..packages.package import Stage, Stream, Wanted
-from .distribution import REDHAT, Distribution, NotInCatalog
+from .distribution import REDHAT, Distribution
 from .software_set import OPEN, Driver, SoftwareSet
 
 OLDEST_BRANCH = 570
@@ -36,24 +37,25 @@ UNSUFFIXED = (
 )
 """The same packages of the branches after LAST_SUFFIXED, which have no branch in their names."""
 
+PINNED = "versions are pinned by this collection, and one source of pins is enough"
 NVLINK5 = ("B300", "B200")
 """GPUs whose NVSwitches need NVLSM."""
 
 
 def stages(software: SoftwareSet, driver: Driver, distribution: Distribution) -> list[Stage]:
     if distribution.name == "debian":
-        raise NotInCatalog(
+        raise PlanError(
             f"the NVIDIA driver is not in the catalogue for {distribution.label}. Install Ubuntu "
             "22.04 or 24.04, or EL 9"
         )
     if driver.branch < OLDEST_BRANCH:
-        raise NotInCatalog(
+        raise PlanError(
             f"software.driver.version {driver.version}: names of packages are known from branch "
             f"{OLDEST_BRANCH} on. Choose a newer branch"
         )
     return [
         Stage("driver and fabric manager", _driver(driver, distribution)),
-        *_beside(software, cuda_major(software, driver), distribution.family == REDHAT),
+        *_beside(software, driver, distribution.family == REDHAT),
     ]
 
 
@@ -106,17 +108,20 @@ def absent(driver: Driver, distribution: Distribution) -> dict[str, str]:
     if distribution.family == REDHAT:
         kmod = "kmod-nvidia-latest-dkms" if driver.modules == OPEN else "kmod-nvidia-open-dkms"
         return {other: modules, kmod: modules, **_other_branches(driver, ("nvlink5-{}",))}
-    pinned = "versions are pinned by this collection, and one source of pins is enough"
-    branch = "" if driver.branch > LAST_SUFFIXED else f"-{driver.branch}"
-    dkms = f"nvidia-dkms{branch}" + ("" if driver.modules == OPEN else "-open")
-    return {
-        "nvidia-driver-pinning-*": pinned,
+    suffix = "" if driver.branch > LAST_SUFFIXED else f"-{driver.branch}"
+    dkms = f"nvidia-dkms{suffix}" + ("" if driver.modules == OPEN else "-open")
+    found = {
+        "nvidia-driver-pinning-*": PINNED,
         **_other_branches(driver, SUFFIXED),
-        **_unsuffixed(driver),
-        other: modules,
-        f"{other}-{driver.branch}": modules,
-        dkms: modules,
+        **dict.fromkeys((other, f"{other}-{driver.branch}", dkms), modules),
     }
+    if suffix:  # on a node with a later branch
+        found = {**dict.fromkeys(UNSUFFIXED, _branch(driver)), **found}
+    return found
+
+
+def _branch(driver: Driver) -> str:
+    return f"the branch of the set is {driver.branch}"
 
 
 def _other_branches(driver: Driver, names: tuple[str, ...]) -> dict[str, str]:
@@ -126,27 +131,16 @@ def _other_branches(driver: Driver, names: tuple[str, ...]) -> dict[str, str]:
     let the new one push it out, and calls that broken packages.
     """
     return {
-        name.format(branch): f"the branch of the set is {driver.branch}"
+        name.format(branch): _branch(driver)
         for branch in SUFFIXED_BRANCHES
         for name in names
         if branch != driver.branch
     }
 
 
-def _unsuffixed(driver: Driver) -> dict[str, str]:
-    """The same for a set of a suffixed branch, on a node with a later one."""
-    if driver.branch > LAST_SUFFIXED:
-        return {}
-    return dict.fromkeys(UNSUFFIXED, f"the branch of the set is {driver.branch}")
-
-
-def cuda_major(software: SoftwareSet, driver: Driver) -> str:
-    """Of the toolkit; of the driver where the set has none."""
-    return software.cuda_major or ("13" if driver.branch >= 580 else "12")
-
-
-def _beside(software: SoftwareSet, major: str, redhat: bool) -> list[Stage]:
-    """One NCCL is built for several CUDAs, told apart by the end of the revision."""
+def _beside(software: SoftwareSet, driver: Driver, redhat: bool) -> list[Stage]:
+    """One NCCL is built for several CUDAs: the end of its revision has which."""
+    major = software.cuda_major or ("13" if driver.branch >= 580 else "12")
     gdrcopy, nccl = ("gdrdrv-dkms", "libgdrapi", "gdrcopy"), ("libnccl2", "libnccl-dev")
     if redhat:
         gdrcopy, nccl = ("gdrcopy-kmod", "gdrcopy", "gdrcopy-devel"), ("libnccl", "libnccl-devel")

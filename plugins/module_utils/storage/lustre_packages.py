@@ -14,8 +14,7 @@ from ..core.part import Node, Plan, PlanError, Verdict
 from ..core.text import some
 from ..packages.engine import Installer
 from ..packages.package import INSTALL, Manager, PackageSet, Repository, Stage, Wanted
-from ..software import kernel_catalog
-from ..software.distribution import REDHAT, Distribution
+from ..software.distribution import REDHAT, Distribution, kernel_version
 from .lustre import CLIENT, DKMS, PREBUILT, Kernel, Packages, lacking_programs
 
 SPLIT = (2, 16)
@@ -81,7 +80,7 @@ def _redhat(packages: Packages, of: Distribution, release: str) -> _Family:
     before = [Stage("version lock", (Wanted("python3-dnf-plugin-versionlock"),))]
     if packages.method == PREBUILT:
         return f"el{of.release}", before, [prebuilt, "lustre-client"], dkms
-    headers = Wanted("kernel-devel", kernel_catalog.version_of(release), "kernel")
+    headers = Wanted("kernel-devel", kernel_version(release), "kernel")
     before.append(Stage("kernel headers", (headers,)))
     return f"el{of.release}", before, [dkms, "lustre-client"], prebuilt
 

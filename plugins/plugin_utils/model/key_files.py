@@ -1,16 +1,16 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Keys of repositories, files that the operator brings: read on the controller, checked, said.
+"""Keys of repositories, files that the operator brings: read and checked on the controller.
 
-An inventory can be read without them. They are missed when a layer that needs one runs.
+An inventory can be read without them: a layer that needs one fails without it.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from pathlib import Path
-from typing import Optional
 
-from ...module_utils.software.software_set import SoftwareSet, Source
+from ...module_utils.software.software_set import SoftwareSet
 from .software import VARIABLE
 
 MOST = 1 << 20
@@ -29,8 +29,11 @@ FROM = {
 """Where vendors have them. Mirrors may sign with a key of their own."""
 
 
+ARMOUR = "-----BEGIN PGP PUBLIC KEY BLOCK-----"
+
+
 class KeyFileError(ValueError):
-    """A key that is needed is not to be used; one line per key, with what to do."""
+    """A key that is needed cannot be used; one line per key, with what to do."""
 
     def __init__(self, findings: list[str]) -> None:
         self.findings = findings
@@ -38,9 +41,7 @@ class KeyFileError(ValueError):
 
 
 def read_keys(software: SoftwareSet, layer: str, directory: Path) -> dict[str, bytes]:
-    """The keys that the layer needs: repository to content. Raises KeyFileError.
-
-    With them those that it plans with, of another layer's repositories, where they can be used.
+    """The keys that the layer needs: repository to armoured content. Raises KeyFileError.
 
     `directory` is that of the inventory, where relative names of files begin.
     """
@@ -49,41 +50,59 @@ def read_keys(software: SoftwareSet, layer: str, directory: Path) -> dict[str, b
     for name in software.repositories_of(layer):
         source = software.repositories[name]
         path = directory / source.key
-        content, problem = _read(path, source)
-        if content is None:
+        content, problem = read_key(path, source.key_sha256)
+        found[name] = content
+        if problem:
             findings.append(
                 f"{VARIABLE}.repositories.{name}: the layer {layer} needs the key {path}, {problem}"
                 f". Get it from {FROM[name]}, or the key of your mirror; compare the fingerprint "
                 f"that `gpg --show-keys FILE` prints with the one that its owner publishes; then "
                 f"write what `sha256sum FILE` prints into repositories.{name}.key_sha256"
             )
-        else:
-            found[name] = content
     if findings:
         raise KeyFileError(findings)
     return found
 
 
-def _read(path: Path, source: Source) -> tuple[Optional[bytes], str]:
-    """The content, or None and why not."""
+def read_key(path: Path, sha256: str) -> tuple[bytes, str]:
+    """The key in armour; or nothing, and what is wrong with the file."""
     try:
-        if path.is_dir():
-            return None, "which is a directory"
         with path.open("rb") as file:
             content = file.read(MOST + 1)
-    except FileNotFoundError:
-        return None, "which is not there"
     except OSError as error:
-        return None, f"which cannot be read: {error.strerror}"
+        return b"", f"which cannot be read: {error.strerror}"
     if not content:
-        return None, "which is empty"
+        return b"", "which is empty"
     if len(content) > MOST:
-        return None, f"which has more than {MOST} bytes: that is no public key"
+        return b"", f"which has more than {MOST} bytes: that is no public key"
     if b"PRIVATE KEY" in content:
-        return None, "which is a private key: keep that to yourself"
+        return b"", "which is a private key: do not hand it out"
     digest = hashlib.sha256(content).hexdigest()
-    if not source.key_sha256:
-        return None, "and key_sha256 is empty: nobody has checked the file yet"
-    if digest != source.key_sha256:
-        return None, f"whose SHA-256 is {digest}, not {source.key_sha256}"
-    return content, ""
+    if not sha256:
+        return b"", "and key_sha256 is empty: the file is not checked yet"
+    if digest != sha256:
+        return b"", f"whose SHA-256 is {digest}, not {sha256}"
+    return armour(content), ""
+
+
+def armour(key: bytes) -> bytes:
+    """The one form that both apt and rpm take; a key that has it already is returned as it is."""
+    if ARMOUR.encode() in key:
+        return key
+    body = base64.b64encode(key).decode("ascii")
+    check = base64.b64encode(_crc24(key).to_bytes(3, "big")).decode("ascii")
+    lines = [body[start : start + 64] for start in range(0, len(body), 64)]
+    end = ARMOUR.replace("BEGIN", "END")
+    return "\n".join([ARMOUR, "", *lines, f"={check}", end, ""]).encode("ascii")
+
+
+def _crc24(data: bytes) -> int:
+    """RFC 4880, 6.1: rpm reads no armour without it."""
+    value = 0xB704CE
+    for byte in data:
+        value ^= byte << 16
+        for _bit in range(8):
+            value <<= 1
+            if value & 0x1000000:
+                value ^= 0x1864CFB
+    return value & 0xFFFFFF

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Optional
 
-from ...module_utils.software.compatibility import REFUSED
 from ...module_utils.software.software_set import (
     CUDA_URL,
     DOCA,
@@ -24,7 +23,7 @@ from ...module_utils.software.software_set import (
 )
 from ..schema.findings import Findings, Path, RefusedError, dotted
 from ..schema.kinds import Boolean, Key, OneOf, OrNull, Section, Text
-from .software_rules import judge
+from .software_rules import REFUSED, judge
 
 KEY = "software"
 """The key of a cluster model."""
@@ -218,14 +217,10 @@ def finish(value: dict[str, Any], findings: Findings, path: Path) -> SoftwareSet
     profile = rdma["profile"] or (DOCA_PROFILE if rdma["source"] == DOCA else "")
     software = SoftwareSet.of({**value, "rdma": {**rdma, "profile": profile}})
     if len(findings.found) == before:
-        for judgement in judge(software):
-            if judgement.status == REFUSED:
-                findings.add(
-                    f"software.{judgement.rule}",
-                    (*path, *judgement.key),
-                    judgement.problem,
-                    judgement.remedy,
-                )
+        for rule in judge(software):
+            if rule.status == REFUSED:
+                key = (*path, *rule.key.split("."))
+                findings.add(f"software.{rule.name}", key, rule.problem(software), rule.remedy)
     return software
 
 

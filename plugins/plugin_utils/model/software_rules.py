@@ -1,48 +1,103 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Which versions of a software set are known not to go together.
+"""Which versions of a software set are known not to go together, from published bounds.
 
-docs/software-set.md is written from here. Rules that need to know the node are in
-`module_utils/software/compatibility.py`. A version without a package has no rule: its layer stops
-before it changes anything.
+docs/software-set.md is written from here. A version without a package has no rule: its layer stops
+before it changes anything. To add what was learnt, add a rule with its source.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from ...module_utils.software import compatibility
-from ...module_utils.software import known_versions as known
-from ...module_utils.software.compatibility import (
-    NOWHERE,
-    PEERMEM,
-    REFUSED,
-    WARNED,
-    Holds,
-    Judgement,
-    Node,
-    Rule,
-    older,
-)
 from ...module_utils.software.gpu_catalog import NVLINK5
-from ...module_utils.software.software_set import NO_RDMA, PROPRIETARY, Driver, SoftwareSet
+from ...module_utils.software.software_set import (
+    DOCA,
+    NO_RDMA,
+    PROPRIETARY,
+    Driver,
+    SoftwareSet,
+)
+
+REFUSED, WARNED, UNKNOWN = "refused", "warned", "unknown"
+STATUSES = (REFUSED, WARNED, UNKNOWN)
+
+BLACKWELL_MINIMUM = 570
+"""Branch of the first fabric manager for HGX B200 and B300."""
+B300_PRACTICE = 580
+CUDA_MINIMUM = {"12": "525.60.13", "13": "580.65.06"}
+"""Oldest driver that runs programs of a CUDA major, by minor version compatibility."""
+CUDA_DRIVER = {
+    "12.8": "570.26",
+    "12.9": "575.51.03",
+    "13.0": "580.65.06",
+    "13.1": "590.44.01",
+}
+"""The driver that each toolkit was published with: from it on nothing of the toolkit is missing."""
+DOCA_KERNELS = ("5.14", "5.15", "6.8")
+"""Kernels of the supported distributions: DOCA's drivers may not build for others."""
+DMA_BUF_KERNEL = "5.12"
+PEERMEM = "GPUDirect RDMA has no dma-buf there and needs nvidia_peermem"
 
 
-def judge(software: SoftwareSet, node: Node = NOWHERE) -> list[Judgement]:
-    """Everything that is known of the set, what is refused first."""
-    return compatibility.judge(software, node, RULES)
+@dataclass(frozen=True)
+class Rule:
+    name: str
+    status: str
+    key: str
+    """The key below `software` that it is about."""
+    when: str
+    """The combination."""
+    reason: str
+    remedy: str
+    source: str
+    holds: Callable[[SoftwareSet], bool]
+
+    def problem(self, software: SoftwareSet) -> str:
+        value: object = software
+        for part in self.key.split("."):
+            value = getattr(value, part)
+        return f"{value} ({self.when}): {self.reason} ({self.source})"
+
+    def line(self, software: SoftwareSet) -> str:
+        return f"{self.status}: software.{self.key}: {self.problem(software)}. {self.remedy}."
 
 
-def _of_driver(holds: Callable[[Driver], bool]) -> Holds:
-    return lambda software, _node: software.driver is not None and holds(software.driver)
+def judge(software: SoftwareSet) -> list[Rule]:
+    """The rules that hold for the set, what is refused first."""
+    found = [rule for rule in RULES if rule.holds(software)]
+    return sorted(found, key=lambda rule: STATUSES.index(rule.status))
 
 
-def _cuda_too_new(software: SoftwareSet, _node: Node = NOWHERE) -> bool:
-    minimum = known.CUDA_MINIMUM.get(software.cuda_major)
+def older(one: str, other: str) -> bool:
+    """By numbers: `580.95.05` is older than `580.105.08`, and `13` is `13.0`."""
+    return _number(one) < _number(other)
+
+
+def _number(version: str) -> tuple[int, ...]:
+    numbers = [int(part) for part in re.findall(r"\d+", version)]
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)
+
+
+def _kernel(software: SoftwareSet) -> str:
+    """`6.8` of `6.8.0-79-generic`."""
+    return ".".join(software.kernel.split("-")[0].split(".")[:2])
+
+
+def _of_driver(holds: Callable[[Driver], bool]) -> Callable[[SoftwareSet], bool]:
+    return lambda software: software.driver is not None and holds(software.driver)
+
+
+def _cuda_too_new(software: SoftwareSet) -> bool:
+    minimum = CUDA_MINIMUM.get(software.cuda_major)
     return bool(software.driver and minimum and older(software.driver.version, minimum))
 
 
-def _cuda_newer(software: SoftwareSet, _node: Node) -> bool:
-    own = known.CUDA_DRIVER.get(software.cuda)
+def _cuda_newer(software: SoftwareSet) -> bool:
+    own = CUDA_DRIVER.get(software.cuda)
     newer = bool(software.driver and own and older(software.driver.version, own))
     return newer and not _cuda_too_new(software)
 
@@ -55,28 +110,28 @@ RULES: tuple[Rule, ...] = (
         "proprietary modules for B300 or B200",
         "Blackwell runs with the open modules alone",
         "Write modules: open, or leave it out",
-        known.OPEN_MODULES,
+        "NVIDIA, transition to open-source GPU kernel modules",
         _of_driver(lambda d: d.gpu in NVLINK5 and d.modules == PROPRIETARY),
     ),
     Rule(
         "blackwell_branch",
         REFUSED,
         "driver.version",
-        f"a branch below {known.BLACKWELL_MINIMUM} for B300 or B200",
-        f"their fabric manager begins with branch {known.BLACKWELL_MINIMUM}",
-        f"Choose branch {known.B300_PRACTICE} or later",
-        known.FABRIC_GUIDE,
-        _of_driver(lambda d: d.gpu in NVLINK5 and d.branch < known.BLACKWELL_MINIMUM),
+        f"a branch below {BLACKWELL_MINIMUM} for B300 or B200",
+        f"their fabric manager begins with branch {BLACKWELL_MINIMUM}",
+        f"Choose branch {B300_PRACTICE} or later",
+        "NVIDIA, Fabric Manager user guide",
+        _of_driver(lambda d: d.gpu in NVLINK5 and d.branch < BLACKWELL_MINIMUM),
     ),
     Rule(
         "cuda_driver",
         REFUSED,
         "cuda",
         "a toolkit whose major needs a newer driver: "
-        + ", ".join(f"{major}.x {low}" for major, low in known.CUDA_MINIMUM.items()),
+        + ", ".join(f"{major}.x {low}" for major, low in CUDA_MINIMUM.items()),
         "its programs do not start",
         "Choose a newer driver, or an older toolkit",
-        known.DRIVER_GUIDE,
+        "NVIDIA, Supported drivers and CUDA toolkit versions",
         _cuda_too_new,
     ),
     Rule(
@@ -84,11 +139,11 @@ RULES: tuple[Rule, ...] = (
         WARNED,
         "cuda",
         "a toolkit newer than the driver, within its major: "
-        + ", ".join(f"{cuda} {own}" for cuda, own in known.CUDA_DRIVER.items()),
+        + ", ".join(f"{cuda} {own}" for cuda, own in CUDA_DRIVER.items()),
         "it runs by minor version compatibility, without what needs the newer driver (PTX of "
         "its compilers, for example)",
         "Choose that driver or a newer one, or an older toolkit",
-        known.CUDA_NOTES,
+        "NVIDIA, CUDA toolkit release notes",
         _cuda_newer,
     ),
     Rule(
@@ -99,8 +154,8 @@ RULES: tuple[Rule, ...] = (
         "NVLSM needs ib_umad and mlx5_ib, which the layer rdma loads; without it CUDA fails with "
         "error 802 while nvidia-smi looks well",
         "Write doca or inbox",
-        known.OPERATOR_ISSUE,
-        lambda s, _node: bool(s.driver and s.driver.gpu in NVLINK5 and s.rdma.source == NO_RDMA),
+        "NVIDIA gpu-operator, issue 2781",
+        lambda s: bool(s.driver and s.driver.gpu in NVLINK5 and s.rdma.source == NO_RDMA),
     ),
     Rule(
         "dma_buf_modules",
@@ -109,10 +164,29 @@ RULES: tuple[Rule, ...] = (
         "proprietary modules for H200 or H100",
         PEERMEM,
         "Write modules: open, or let nvidia_peermem be loaded",
-        known.DRIVER_INSTALL,
+        "NVIDIA, driver installation guide",
         _of_driver(lambda d: d.gpu not in NVLINK5 and d.modules == PROPRIETARY),
     ),
-    *compatibility.RULES,
+    Rule(
+        "unknown_kernel",
+        UNKNOWN,
+        "kernel",
+        f"DOCA with a kernel other than {', '.join(DOCA_KERNELS)}",
+        "whether its drivers build for this kernel is not known",
+        "Try one node first: the layer rdma checks what DKMS made",
+        "practice of sites",
+        lambda s: s.rdma.source == DOCA and bool(s.kernel) and _kernel(s) not in DOCA_KERNELS,
+    ),
+    Rule(
+        "dma_buf_kernel",
+        WARNED,
+        "kernel",
+        f"a kernel below {DMA_BUF_KERNEL}",
+        PEERMEM,
+        f"Choose a kernel from {DMA_BUF_KERNEL} on, or let nvidia_peermem be loaded",
+        "NVIDIA, driver installation guide",
+        lambda s: bool(s.driver and s.kernel) and older(_kernel(s), DMA_BUF_KERNEL),
+    ),
 )
 
 BY_CONSTRUCTION = (

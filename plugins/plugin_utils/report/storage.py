@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import ipaddress
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any, Optional
 from ...module_utils.storage.file_system import LUSTRE, FileSystem
 from ...module_utils.storage.lustre import O2IB, kind, read_net, read_settings
 from ...module_utils.storage.units import serves
-from ..model.key_files import MOST, KeyFileError
+from ..model.key_files import KeyFileError, read_key
 from ..model.lustre import SETTINGS, VARIABLE
 from ..schema.findings import Findings, RefusedError
 
@@ -116,23 +115,12 @@ def lustre_key(settings: Mapping[str, Any], directory: Path) -> bytes:
     if not repository:
         return b""
     path = directory / str(repository["key"])
-    try:
-        with path.open("rb") as file:
-            content = file.read(MOST + 1)
-    except OSError as error:
-        raise _refused(path, f"cannot be read: {error.strerror}. Put it there") from error
-    if len(content) > MOST or b"PRIVATE KEY" in content:
-        raise _refused(path, "is not a public key. Put the public one there")
-    digest, wanted = hashlib.sha256(content).hexdigest(), str(repository.get("key_sha256", ""))
-    if digest != wanted:
-        raise _refused(
-            path,
-            f"has the SHA-256 {digest}, and key_sha256 is {wanted or 'empty'}. Compare its "
-            "fingerprint (gpg --show-keys FILE) with the one that its owner publishes, then write "
-            "what sha256sum prints",
+    content, problem = read_key(path, str(repository.get("key_sha256", "")))
+    if problem:
+        raise KeyFileError(
+            [
+                f"{_LUSTRE_KEY}: {path}, {problem}. Compare its fingerprint (gpg --show-keys FILE) "
+                "with the one that its owner publishes, then write what sha256sum prints"
+            ]
         )
     return content
-
-
-def _refused(path: Path, problem: str) -> KeyFileError:
-    return KeyFileError([f"{_LUSTRE_KEY}: {path} {problem}"])

@@ -3,43 +3,28 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Mapping
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files import (
-    HEADER,
-    FilePlan,
-    plan_file,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import apt, apt_files
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.engine import Written
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files import HEADER
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import dpkg
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.apt import Apt
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
     PackageError,
+    PackageSet,
     Repository,
 )
 
 KEY = b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmQ==\n-----END PGP PUBLIC KEY BLOCK-----\n"
-
-
-def repository(**changed):
-    key = changed.get("key", KEY)
-    settings = {
-        "name": "cuda",
-        "url": "https://mirror.example.org/cuda/ubuntu2404/x86_64",
-        "key": key,
-        "key_sha256": hashlib.sha256(key).hexdigest(),
-        **changed,
-    }
-    return Repository(**settings)
+URL = "https://mirror.example.org/cuda/ubuntu2404/x86_64"
+SET = PackageSet(repositories=[Repository("cuda", URL, KEY, "0" * 64)])
 
 
 def test_a_pin_makes_one_version_the_candidate_and_every_other_none():
     pins, preferred = {"nvidia-open-580": "580.95.05-0ubuntu1"}, {"mft*": "release l=d"}
-    text = apt_files.render_pins(pins, preferred)
-    assert (apt_files.pins_of(text), apt_files.preferred_of(text)) == (pins, preferred)
+    text = dpkg.render_pins(pins, preferred)
+    assert (dpkg.pins_of(text), dpkg.preferred_of(text)) == (pins, preferred)
     assert text == (
         f"# {HEADER}\n\n"
         "Package: nvidia-open-580\nPin: version 580.95.05-0ubuntu1\nPin-Priority: 1001\n\n"
@@ -48,59 +33,14 @@ def test_a_pin_makes_one_version_the_candidate_and_every_other_none():
     )
 
 
-def plan(tmp_path, repositories, layer="gpu"):
-    return apt_files.plan_sources(repositories, layer, tmp_path, os.getuid(), os.getgid())
-
-
 def test_a_definition_is_signed_by_its_key_and_never_trusted(tmp_path):
-    key, definition = plan(tmp_path, [repository()])
+    key, definition = Apt(SET, "gpu", root=tmp_path).repository_files()
     assert key.path == tmp_path / "etc/apt/keyrings/baremetal-mpi-roce-cuda.asc"
+    assert key.after == KEY.decode()
     assert definition.after == (
-        f"# {HEADER}\n# For the layers: gpu\nTypes: deb\n"
-        "URIs: https://mirror.example.org/cuda/ubuntu2404/x86_64\nSuites: /\n"
+        f"# {HEADER}\n# For the layers: gpu\nTypes: deb\nURIs: {URL}\nSuites: /\n"
         f"Signed-By: {key.path}\n"
     )
-
-
-def test_a_key_with_another_sum_is_refused(tmp_path):
-    with pytest.raises(PackageError, match="repository cuda: its key has sha256"):
-        plan(tmp_path, [repository(key_sha256="ab" * 32)])
-
-
-def test_a_definition_goes_with_the_last_layer_that_wants_it(tmp_path):
-    def apply(*arguments):
-        planned = plan(tmp_path, *arguments)
-        for each in planned:
-            each.apply()
-        return planned
-
-    apply([repository()])
-    apply([repository()], "rdma")
-    assert not any(each.changed for each in plan(tmp_path, [repository()]))
-    apply([])
-    assert not any(each.changed for each in plan(tmp_path, [repository()], "rdma"))
-    apply([], "rdma")
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-
-
-def test_the_address_of_a_repository_as_apt_prints_it():
-    assert apt.shown_url(repository(url="file:///srv/cuda/")) == "file:/srv/cuda"
-    secret = repository(url="https://me:pw@mirror.example.org/cuda/")
-    assert apt.shown_url(secret) == "https://mirror.example.org/cuda"
-
-
-def test_files_that_were_written_go_back_when_another_cannot_be_written(tmp_path):
-    old, new, blocked = (tmp_path / name for name in ("old", "new", "blocked/file"))
-    old.write_text("before")
-    old.chmod(0o640)
-    (tmp_path / "blocked").touch()
-    written = Written()
-    with pytest.raises(PackageError, match="Nothing was changed"), written.or_back():
-        owner = {"uid": os.getuid(), "gid": os.getgid()}
-        written.write([plan_file(path, "after", **owner) for path in (old, new)])
-        written.write([FilePlan(blocked, None, "after", **owner)])
-    assert (old.read_text(), old.stat().st_mode & 0o777) == ("before", 0o640)
-    assert not new.exists()
 
 
 def line(*words):
@@ -120,45 +60,17 @@ DATABASE = (
 
 
 def test_the_database_of_dpkg():
-    state = apt_files.parse_state(DATABASE, "amd64")
+    state = dpkg.parse_state(DATABASE, "amd64")
     assert state.installed.keys() == {"driver", "lib", "lib:i386", "base", "postfix", "aside"}
     assert state.held == {"driver"}
     assert state.unfinished == {"half": "half-installed, reinstreq"}
 
 
 def test_what_a_package_needs_is_found_at_any_depth_and_through_what_others_provide():
-    state = apt_files.parse_state(DATABASE, "amd64")
+    state = dpkg.parse_state(DATABASE, "amd64")
     assert state.needs(["driver"]) == {"lib", "base", "postfix"}
     assert state.needs(["aside"]) == {"driver", "lib", "base", "postfix"}
     assert state.needs(["half", "nowhere"]) == frozenset()
-
-
-@pytest.mark.parametrize(
-    ("line", "taken"),
-    [
-        ("W: https://x ./ InRelease: Signature by key 70454E uses weak algorithm (dsa1024)", True),
-        (
-            "W: https://x ./ InRelease: Signature by key 70454E uses weak digest algorithm (SHA1)",
-            True,
-        ),
-        ("W: Conflicting distribution: file:/x ./ InRelease (expected noble but got )", True),
-        ("E: Signature by key 70454E uses weak algorithm (dsa1024)", False),
-        ("W: GPG error: https://x ./ InRelease: NO_PUBKEY DC726C5E41B9CC50", False),
-        ("W: Failed to fetch https://x/InRelease  Could not connect", False),
-    ],
-)
-@pytest.mark.parametrize("rc", [0, 100])
-def test_a_warning_about_a_repository_that_apt_took_is_no_failure(tmp_path, line, taken, rc):
-
-    def run(argv, *, check=True, stdin=None):
-        return Result(tuple(argv), rc, "", f"{line}\n")
-
-    manager = apt.Apt(run, root=tmp_path)
-    if taken and rc == 0:
-        manager.refresh([repository()])
-    else:
-        with pytest.raises(PackageError, match="repository cuda"):
-            manager.refresh([repository()])
 
 
 # Commands
@@ -205,7 +117,7 @@ def root(tmp_path):
 
 def test_a_transaction_asks_nothing_keeps_files_waits_for_locks_and_removes_nothing(root):
     run = Recorded({})
-    apt.Apt(run, root=root).apply({"driver": "2-1"})
+    Apt(PackageSet(), "gpu", run, root=root).apply({"driver": "2-1"}, [])
     call = run.one("-y")
     assert call[-2:] == ["install", "driver=2-1"]
     assert "--no-remove" in call
@@ -226,10 +138,10 @@ def test_a_removal_takes_nothing_with_it_that_was_not_named(root):
     solved = "Remv old [1]\nRemv mine [2]\n"
     run = Recorded({("apt-get", "-s"): solved})
     with pytest.raises(PackageError, match="also remove mine"):
-        apt.Apt(run, root=root).apply({}, ["old"])
+        Apt(PackageSet(), "gpu", run, root=root).apply({}, ["old"])
     assert not [call for call in run.calls if "-y" in call]
     run = Recorded({("apt-get", "-s"): "Remv old [1]\n"})
-    apt.Apt(run, root=root).apply({}, ["old"])
+    Apt(PackageSet(), "gpu", run, root=root).apply({}, ["old"])
     assert run.one("-y")[-1] == "old-"
 
 
@@ -239,7 +151,9 @@ def test_the_solvers_lines_are_read_as_changes(root):
         "Inst tool [1] (2 A:x, B:y [all])\n"
         "Remv old [0.5] [tool ]\nConf tool (2 A:x)\n"
     )
-    changes = apt.Apt(Recorded({("apt-get", "-s"): solved}), root=root).simulate({"tool": "2"})
+    changes = Apt(PackageSet(), "gpu", Recorded({("apt-get", "-s"): solved}), root=root).simulate(
+        {"tool": "2"}, [], {}
+    )
     assert [(each.kind, each.name, each.before, each.after) for each in changes] == [
         ("install", "new", "", "1.0-1"),
         ("upgrade", "tool", "1", "2"),
@@ -247,39 +161,37 @@ def test_the_solvers_lines_are_read_as_changes(root):
     ]
 
 
+def interrupted(root, answers=None):
+    return Apt(PackageSet(), "gpu", Recorded(answers or {}), root=root).interrupted()
+
+
 def test_a_database_that_was_being_written_is_an_interruption(root):
-    manager = apt.Apt(Recorded({}), root=root)
-    assert manager.interrupted() == ""
+    assert interrupted(root) == {}
     (root / "var/lib/dpkg/updates/0001").touch()
-    assert "while it wrote its database" in apt.Apt(Recorded({}), root=root).interrupted()
+    assert list(interrupted(root)) == [""]
 
 
 def test_unmet_dependencies_are_an_interruption_and_other_troubles_of_apt_are_not(root):
-    told = (
-        "The following packages have unmet dependencies:\n"
-        " x : Depends: y (>= 2) but it is not installed\n"
-    )
-    run = Recorded({("apt-get", "check"): (100, told, "E: Unmet dependencies.\n")})
-    manager = apt.Apt(run, root=root)
-    assert "x : Depends: y (>= 2)" in manager.interrupted()
-    assert "x : Depends: y (>= 2)" in manager.interrupted({"x"})
-    assert manager.interrupted({"driver"}) == ""
-    run = Recorded({("apt-get", "check"): (100, "", "E: Malformed entry 1 in list file\n")})
-    assert apt.Apt(run, root=root).interrupted() == ""
+    line = "x : Depends: y (>= 2) but it is not installed"
+    text = f"The following packages have unmet dependencies:\n {line}\n"
+    found = interrupted(root, {("apt-get", "check"): (100, text, "E: Unmet dependencies.\n")})
+    assert found == {"x": f"unmet dependency: {line}"}
+    malformed = (100, "", "E: Malformed entry 1 in list file\n")
+    assert interrupted(root, {("apt-get", "check"): malformed}) == {}
 
 
 def test_a_repair_configures_first_and_removes_nothing(root):
     err = "E: Packages need to be removed but remove is disabled.\n"
     run = Recorded({("apt-get", "-y", "-f"): (100, "", err)})
     with pytest.raises(PackageError, match="remove is disabled"):
-        apt.Apt(run, root=root).repair()
+        Apt(PackageSet(), "gpu", run, root=root).repair()
     assert {"dpkg", "--force-confold", "--configure"} <= set(run.calls[0])
     assert "--no-remove" in run.one("-y")
 
 
 def test_only_installed_packages_are_held(root):
     run = Recorded({})
-    manager = apt.Apt(run, root=root)
+    manager = Apt(PackageSet(), "gpu", run, root=root)
     manager.hold(["tool", "nowhere"])
     assert run.one("apt-mark")[-2:] == ["hold", "tool"]
     manager.release(["nowhere"])

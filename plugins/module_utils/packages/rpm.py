@@ -3,127 +3,19 @@
 
 from __future__ import annotations
 
-import configparser
 import platform
-import re
 import shutil
 import sqlite3
 import tempfile
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import closing, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Optional
 
 from ..core.commands import Runner
 from ..core.dataclass import dataclass
-from .package import held_by_another
-
-# dnf's history: transactions that did not end, scriptlets that failed. rpm records a package before
-# its %post runs, so that a kill in between shows in this history alone.
-
-DATABASE = Path("var/lib/dnf/history.sqlite")
-MODULES = Path("etc/dnf/modules.d")
-_UNFINISHED = 0
-"""State of a transaction; 1 is done, 2 ended with an error."""
-_EPOCH = re.compile(r"-\d+:(?=[^-]+-[^-]+$)")
-_FAILED = re.compile(r"(%\w+)\((?P<nevra>[^\s()]+)\)")
-# Installs, downgrades, obsoletes, upgrades and reinstalls: the new side of each.
-_FORWARD = (1, 2, 4, 6, 9)
-_EVR = "rpm.version || '-' || rpm.release"
-_COLUMNS = f"rpm.name, rpm.epoch, {_EVR}, rpm.arch, trans.id, repo.repoid"
-_ITEMS = (
-    f"SELECT {_COLUMNS} FROM trans_item JOIN trans ON trans.id = trans_item.trans_id "
-    "JOIN rpm ON rpm.item_id = trans_item.item_id JOIN repo ON repo.id = trans_item.repo_id "
-    f"WHERE trans_item.action IN ({', '.join(map(str, _FORWARD))})"
-)
-
-
-@dataclass(frozen=True)
-class Item:
-    """A package that a transaction installed, and which transaction."""
-
-    name: str
-    evr: str
-    arch: str
-    transaction: int
-    repository: str
-    scriptlet: str = ""
-    """The scriptlet that failed; empty for a transaction that was killed."""
-
-    @property
-    def nevra(self) -> str:
-        return f"{self.name}-{self.evr}.{self.arch}"
-
-
-def unsettled(root: Path) -> list[Item]:
-    """What the last transaction was installing when it was killed, and packages of which a
-    scriptlet failed when they were installed last.
-
-    A copy is asked: the original may have a journal that only a writer could play back.
-    """
-    path = root / DATABASE
-    with tempfile.TemporaryDirectory() as folder, suppress(sqlite3.DatabaseError):
-        for one in path.parent.glob(f"{path.name}*"):
-            with suppress(FileNotFoundError):
-                shutil.copy(one, Path(folder, one.name))
-        with closing(sqlite3.connect(Path(folder, path.name))) as connection:
-            return [*_unfinished(connection), *_failed(connection)]
-    return []  # none, or of another format: rpm's duplicates are found all the same
-
-
-def streams(root: Path) -> dict[str, str]:
-    """Module to its enabled stream."""
-    found = {}
-    for path in sorted((root / MODULES).glob("*.module")):
-        parser = configparser.ConfigParser(interpolation=None, strict=False)
-        try:
-            parser.read(path, encoding="utf-8")
-        except (configparser.Error, UnicodeDecodeError):
-            continue  # dnf itself refuses such a file by name
-        for name in parser.sections():
-            section = parser[name]
-            if section.get("state") == "enabled" and section.get("stream"):
-                found[section.get("name", name)] = section["stream"]
-    return found
-
-
-def _unfinished(connection: sqlite3.Connection) -> list[Item]:
-    row = connection.execute("SELECT id, state FROM trans ORDER BY id DESC LIMIT 1").fetchone()
-    if row is None or row[1] != _UNFINISHED:
-        return []
-    return _items(connection, f"{_ITEMS} AND trans.id = ?", (row[0],))
-
-
-def _failed(connection: sqlite3.Connection) -> list[Item]:
-    """rpm tells of a failed scriptlet in its output alone, which dnf keeps with the transaction."""
-    found = []
-    lines = connection.execute(
-        "SELECT trans_id, line FROM console_output WHERE line LIKE '%failed%'"
-    ).fetchall()
-    for transaction, line in lines:
-        match = _FAILED.search(line)
-        if match is None:
-            continue
-        for item in _items(connection, f"{_ITEMS} AND trans.id = ?", (transaction,)):
-            later = f"{_ITEMS} AND trans.id > ? AND rpm.name = ? AND rpm.arch = ?"
-            same = _EPOCH.sub("-", match["nevra"]) == _EPOCH.sub("-", item.nevra)
-            if same and not _items(connection, later, (transaction, item.name, item.arch)):
-                found.append(replace(item, scriptlet=match[1]))
-    return found
-
-
-def _items(connection: sqlite3.Connection, query: str, values: Sequence[object]) -> list[Item]:
-    return [
-        Item(name, f"{epoch}:{evr}" if epoch else evr, arch, transaction, repository)
-        for name, epoch, evr, arch, transaction, repository in connection.execute(
-            query, tuple(values)
-        )
-    ]
-
-
-# rpm's database
+from .package import locked_by_another
 
 _FORM = (
     r"%{NAME}\t%|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE}\t%{ARCH}\t%{INSTALLTIME}"
@@ -133,6 +25,15 @@ _PARALLEL = ("installonlypkg(", "multiversion(kernel)")
 _KERNEL = ("kernel", "kernel-PAE")
 _DNF_LOCK = "var/lib/dnf/rpmdb_lock.pid"
 _RPM_LOCKS = ("var/lib/rpm/.rpm.lock", "usr/lib/sysimage/rpm/.rpm.lock")
+HISTORY = "var/lib/dnf/history.sqlite"
+_KILLED = (
+    "SELECT rpm.name, rpm.epoch, rpm.version || '-' || rpm.release, rpm.arch "
+    "FROM trans_item JOIN rpm ON rpm.item_id = trans_item.item_id "
+    "WHERE trans_item.action IN (1, 2, 4, 6, 9) AND trans_item.trans_id = "
+    "(SELECT id FROM trans WHERE id = (SELECT MAX(id) FROM trans) AND state = 0)"
+)
+"""The last transaction, if it did not end: of its installs, downgrades, obsoletes, upgrades and
+reinstalls the new side."""
 
 
 @dataclass(frozen=True)
@@ -196,13 +97,34 @@ class Rpm:
                 found += [(kept, one) for one in old]
         return found
 
+    def killed(self) -> list[Package]:
+        """Installed packages whose last scripts may not have run, as dnf was killed.
+
+        rpm records a package before its %post runs, so that only the history of dnf has this. A
+        copy is read: the original may have a journal that only a writer could play back.
+        """
+        there = {(one.name, one.evr, one.arch) for one in self.packages()}
+        path = self._root / HISTORY
+        with tempfile.TemporaryDirectory() as folder, suppress(sqlite3.DatabaseError):
+            for one in path.parent.glob(f"{path.name}*"):
+                with suppress(FileNotFoundError):
+                    shutil.copy(one, Path(folder, one.name))
+            with closing(sqlite3.connect(Path(folder, path.name))) as connection:
+                rows = connection.execute(_KILLED).fetchall()
+            items = [
+                Package(name, f"{epoch}:{evr}" if epoch else evr, arch)
+                for name, epoch, evr, arch in rows
+            ]
+            return [each for each in items if (each.name, each.evr, each.arch) in there]
+        return []  # no history, or of another format: duplicates are found all the same
+
     def parallel(self, package: Package) -> bool:
         """Whether several versions may be installed at once, by dnf's own default list."""
         return package.name in _KERNEL or any(
             line.startswith(_PARALLEL) for line in self._ask(r"[@%{PROVIDENAME}\n]", package.nevra)
         )
 
-    def needs(self, names: Sequence[str]) -> frozenset[str]:
+    def needs(self, names: Iterable[str]) -> frozenset[str]:
         """Installed packages that these need at any depth, by the names in their requirements."""
         key = frozenset(names)
         if key not in self._needs:
@@ -234,13 +156,11 @@ class Rpm:
 
     def busy(self) -> bool:
         """Whether a transaction is running now: what looks interrupted is only not finished."""
-        try:
+        with suppress(OSError, ValueError):
             pid = int((self._root / _DNF_LOCK).read_text(encoding="ascii"))
             if Path("/proc", str(pid), "stat").exists():
                 return True
-        except (OSError, ValueError):
-            pass
-        return any(held_by_another(self._root / path) for path in _RPM_LOCKS)
+        return any(locked_by_another(self._root / path) for path in _RPM_LOCKS)
 
 
 def split(evr: str) -> tuple[str, str, str]:

@@ -1,0 +1,121 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""dpkg's list of packages (versions, holds, dependencies, what is half done), and apt's pins."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import field
+
+from ..core.dataclass import dataclass
+from ..core.files import with_header
+
+QUERY = (
+    "dpkg-query",
+    "-W",
+    "-f",
+    "${Package}\\t${Version}\\t${Architecture}\\t${db:Status-Want}\\t${db:Status-Status}\\t"
+    "${db:Status-Eflag}\\t${Provides}\\t${Pre-Depends}\\t${Depends}\\n",
+)
+IN_USE = ("installed", "triggers-awaited", "triggers-pending")
+AT_REST = (*IN_USE, "not-installed", "config-files")
+_NAME = re.compile(r"^\s*([a-z0-9][a-z0-9+.-]*)")
+_EXACTLY = re.compile(r"\s*([a-z0-9][a-z0-9+.-]*)(?::\w+)?\s*\(=\s*(\S+)\)\s*")
+
+
+@dataclass(frozen=True)
+class State:
+    """Packages of another architecture are `name:architecture`."""
+
+    installed: dict[str, str] = field(default_factory=dict)
+    held: set[str] = field(default_factory=set)
+    unfinished: dict[str, str] = field(default_factory=dict)
+    leaving: set[str] = field(default_factory=set)
+    """Unfinished, and on their way out."""
+    needed: dict[str, list[str]] = field(default_factory=dict)
+    """Package to what may satisfy its dependencies, alternatives and all."""
+    provided: dict[str, list[str]] = field(default_factory=dict)
+    """Virtual package to those that provide it."""
+
+    def needs(self, names: Iterable[str]) -> frozenset[str]:
+        """Everything installed that these need, at any depth."""
+        start = [name for name in names if name in self.installed]
+        seen, todo = set(start), list(start)
+        while todo:
+            for wanted in self.needed.get(todo.pop(), ()):
+                for name in (wanted, *self.provided.get(wanted, ())):
+                    if name in self.installed and name not in seen:
+                        seen.add(name)
+                        todo.append(name)
+        return frozenset(seen.difference(start))
+
+
+def parse_state(text: str, native: str) -> State:
+    """The answer to QUERY. `native` is dpkg's own architecture."""
+    state = State()
+    for line in text.splitlines():
+        package, version, architecture, want, status, flag, provides, *depends = line.split("\t")
+        name = package if architecture in (native, "all") else f"{package}:{architecture}"
+        if status not in AT_REST or flag != "ok":
+            state.unfinished[name] = status if flag == "ok" else f"{status}, {flag}"
+            if want in ("deinstall", "purge"):
+                state.leaving.add(name)
+        if status not in IN_USE:
+            continue
+        state.installed[name] = version
+        if want == "hold":
+            state.held.add(name)
+        state.needed[name] = [each for words in depends for each in _named(words)]
+        for virtual in _named(provides):
+            state.provided.setdefault(virtual, []).append(name)
+    return state
+
+
+def _named(relations: str) -> list[str]:
+    """The names in a field of relations, without versions and architectures."""
+    found = (_NAME.match(each) for each in re.split(r"[,|]", relations))
+    return [match.group(1) for match in found if match]
+
+
+def exactly(relations: str) -> dict[str, str]:
+    """What a field of relations wants at one version only (`libfoo (= 1.0-1)`)."""
+    found = (_EXACTLY.fullmatch(each) for each in relations.split(","))
+    return {match.group(1): match.group(2) for match in found if match}
+
+
+# Pins: the one version that a package may have, and which repository it comes from.
+
+EXACT = 1001
+"""Above 1000: this version is the candidate even below an installed one."""
+NEVER = -1
+"""Other versions are no candidates at all, neither for an upgrade nor as a dependency."""
+PREFERRED = 600
+"""Above what every repository has by itself (500)."""
+_RECORD = re.compile(r"^Package: (.*)\nPin: (.*)\nPin-Priority: (.*)$", re.MULTILINE)
+
+
+def render_pins(pins: Mapping[str, str], preferred: Mapping[str, str]) -> str:
+    """`preferred` is package pattern to what names its repository (`release o=NVIDIA`)."""
+    records = []
+    for name, version in sorted(pins.items()):
+        records += [(name, f"version {version}", EXACT), (name, "version *", NEVER)]
+    records += [(pattern, term, PREFERRED) for pattern, term in sorted(preferred.items())]
+    return with_header(
+        "".join(
+            f"\nPackage: {package}\nPin: {term}\nPin-Priority: {priority}\n"
+            for package, term, priority in records
+        )
+    )
+
+
+def pins_of(text: str) -> dict[str, str]:
+    """The pins that `render_pins` was given."""
+    return {name: pin.split(None, 1)[1] for name, pin in _records(text, EXACT)}
+
+
+def preferred_of(text: str) -> dict[str, str]:
+    return dict(_records(text, PREFERRED))
+
+
+def _records(text: str, priority: int) -> list[tuple[str, str]]:
+    return [(name, pin) for name, pin, value in _RECORD.findall(text) if value == str(priority)]
