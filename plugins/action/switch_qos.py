@@ -8,11 +8,11 @@ connection. Nothing is copied to a switch.
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 import signal
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from importlib import import_module
 from types import FrameType
 from typing import Any, Optional
@@ -21,13 +21,13 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.utils.display import Display
 
 from ..module_utils.core.checks import STRICT, Check, as_dicts, failure_message, not_applicable
+from ..module_utils.core.text import counted
 from ..plugin_utils.fabric import promises, session
 from ..plugin_utils.fabric.compiler import SPINE, batches, compile_switch
 from ..plugin_utils.fabric.sonic.reading import Completed
 from ..plugin_utils.fabric.system import (
     Difference,
     Login,
-    Switch,
     SwitchError,
     SwitchIntent,
     SwitchReport,
@@ -54,10 +54,6 @@ REMEDY = "Repair with: site.yml --tags fabric --limit {}"
 class ActionModule(SteppedAction):
     MODULE = MODULE
 
-    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
-        with _strictness(self._task.environment):
-            return super().run(tmp, task_vars)
-
     def steps(self) -> dict[str, Step]:
         return {
             "plan": self._plan,
@@ -74,21 +70,11 @@ class ActionModule(SteppedAction):
             return _untouched(f"the model names no system for this switch: set {key}")
         if variables.value("cluster_ports", None) == []:
             return _untouched("no port of this switch is in the model")
-        try:
-            system, switch, intent = self._switch(variables)
-        except SwitchError as error:
-            return _unplanned(str(error))
+        intent = _intent(variables)
         before = (task_vars.get(STATE) or {}).get("report")
         until = time.monotonic() + float(self._task.args.get("settle_s", 0))
         while True:
-            outcome = session.run(
-                system,
-                switch,
-                intent,
-                apply=False,
-                confirm_s=_confirm_s(self._task.args),
-                allowed=self._task.args.get("allowed_impact", "bounce"),
-            )
+            outcome = self._session(variables, intent, apply=False)
             if outcome.report is None or not _dark(outcome.report, before):
                 break
             if time.monotonic() >= until:
@@ -96,7 +82,9 @@ class ActionModule(SteppedAction):
             time.sleep(PAUSE_S)
         if outcome.report is None or outcome.difference is None:
             return _unplanned(outcome.error)
-        checks = promises.checks(intent, outcome.report, outcome.remaining, check_mode=True)
+        # playbooks/verify.yml: what is pending has failed.
+        strict = any(STRICT in (words or {}) for words in self._task.environment or [])
+        checks = promises.checks(intent, outcome.report, outcome.remaining, check_mode=not strict)
         wrong = failure_message(LAYER, checks, REMEDY.format(intent.name))
         problem = "\n".join(text for text in (outcome.error, wrong) if text)
         for line in _cost(intent, outcome.difference):
@@ -138,61 +126,59 @@ class ActionModule(SteppedAction):
         return {"changed": False, "batches": found, "turns": turns}
 
     def _apply(self, task_vars: Any) -> dict[str, Any]:
-        arguments = self._task.args
         if self._task.check_mode:
             raise AnsibleActionFail(f"{LAYER}: step apply does not exist in check mode")
+        host, order = task_vars["inventory_hostname"], self._task.args.get("order")
+        _check_turn(host, order, task_vars["hostvars"])
         variables = _Variables(self._templar, task_vars)
-        _check_turn(task_vars["inventory_hostname"], arguments.get("order"), task_vars["hostvars"])
-        try:
-            system, switch, intent = self._switch(variables)
-        except SwitchError as error:
-            return {"failed": True, "msg": str(error)}
+        intent = _intent(variables)
         with _interruptible():
-            outcome = session.run(
-                system,
-                switch,
-                intent,
-                apply=True,
-                confirm_s=_confirm_s(arguments),
-                allowed=arguments.get("allowed_impact", "bounce"),
-                say=display.display,
-            )
+            outcome = self._session(variables, intent, apply=True)
         if outcome.report is None or outcome.difference is None:
             checks = [Check("configuration", "0 values differ", None, "failed")]
             return {**_result(checks, changed=outcome.changed), **_failure(outcome.error)}
         checks = promises.checks(intent, outcome.report, outcome.remaining, check_mode=False)
-        said = _result(
+        message = outcome.error or failure_message(LAYER, checks, REMEDY.format(intent.name))
+        result = _result(
             checks,
             changed=outcome.changed,
             differs=bool(outcome.remaining),
-            problem="",
             applied=True,
             report=outcome.report.as_dict(),
             **_of(intent, outcome.difference),
         )
-        message = outcome.error or failure_message(LAYER, checks, REMEDY.format(intent.name))
         if message:
             # Ansible prints a failed result whole.
             shown = ("layer", "checks", "changed", "impact")
-            return {**{key: said[key] for key in shown}, **_failure(message)}
-        return said
+            return {**{key: result[key] for key in shown}, **_failure(message)}
+        return result
 
-    def _switch(self, variables: _Variables) -> tuple[System, Switch, SwitchIntent]:
-        """The system, the switch (not yet connected) and its intent."""
-        name = variables.text("inventory_hostname")
-        system = variables.text("cluster_system")
-        intent = compile_switch(
-            name,
-            variables.text("cluster_role"),
+    def _session(
+        self, variables: _Variables, intent: SwitchIntent, *, apply: bool
+    ) -> session.Outcome:
+        system: System = import_module(f"{FABRIC}.{intent.system}").SYSTEM
+        arguments = self._task.args
+        return session.run(
             system,
-            variables.text("cluster_asic"),
-            variables.value("cluster_asics", {}),
-            variables.value("cluster_ports", []),
-            contract_of(variables.value("roce_qos", None)),
+            system.connect(AnsibleShell(self) if system.name == "sonic" else variables.login()),
+            intent,
+            apply=apply,
+            confirm_s=int(arguments.get("confirm_s", CONFIRM_S)),
+            allowed=arguments.get("allowed_impact", "bounce"),
+            display=display.display,
         )
-        found: System = import_module(f"{FABRIC}.{system}").SYSTEM
-        access = AnsibleShell(self) if system == "sonic" else variables.login()
-        return found, found.connect(access), intent
+
+
+def _intent(variables: _Variables) -> SwitchIntent:
+    return compile_switch(
+        variables.text("inventory_hostname"),
+        variables.text("cluster_role"),
+        variables.text("cluster_system"),
+        variables.text("cluster_asic"),
+        variables.value("cluster_asics", {}),
+        variables.value("cluster_ports", []),
+        contract_of(variables.value("roce_qos", None)),
+    )
 
 
 class _Variables:
@@ -206,19 +192,16 @@ class _Variables:
         self._variables = task_vars
 
     def value(self, name: str, default: Any) -> Any:
-        if name not in self._variables:
-            return default
-        found = self._templar.template(self._variables[name])
+        found = self._templar.template(self._variables.get(name))
         return default if found is None else found
 
     def text(self, name: str) -> str:
         return str(self.value(name, ""))
 
     def login(self) -> Login:
-        port = self.value("switch_qos_port", None)
         return Login(
             address=self.text("ansible_host") or self.text("inventory_hostname"),
-            port=int(port) if port else None,
+            port=int(self.value("switch_qos_port", 0) or 0) or None,
             user=self.text("switch_qos_user"),
             password=self.text("switch_qos_password"),
             token=self.text("switch_qos_token"),
@@ -326,29 +309,6 @@ def _interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-@contextlib.contextmanager
-def _strictness(environment: Any) -> Iterator[None]:
-    """The environment of the task, which modules get from Ansible and actions do not."""
-    strict = None
-    for words in environment or []:
-        if isinstance(words, Mapping) and STRICT in words:
-            strict = str(words[STRICT])
-    former = os.environ.get(STRICT)
-    if strict is not None:
-        os.environ[STRICT] = strict
-    try:
-        yield
-    finally:
-        if strict is not None:
-            os.environ.pop(STRICT)
-            if former is not None:
-                os.environ[STRICT] = former
-
-
-def _confirm_s(arguments: Mapping[str, Any]) -> int:
-    return int(arguments.get("confirm_s", CONFIRM_S))
-
-
 def _dark(report: SwitchReport, before: Any) -> list[str]:
     """Ports that are down and were up when the switch was read last."""
     up = {port["name"] for port in ((before or {}).get("ports") or []) if port.get("up")}
@@ -380,7 +340,6 @@ def _failure(message: str) -> dict[str, Any]:
 
 
 def _of(intent: SwitchIntent, difference: Difference) -> dict[str, Any]:
-    impact = difference.impact
     header = f"{intent.name} ({intent.system})"
     diff = {
         "before_header": header,
@@ -388,23 +347,16 @@ def _of(intent: SwitchIntent, difference: Difference) -> dict[str, Any]:
         "before": difference.before,
         "after": difference.after,
     }
-    return {
-        "diff": [diff] if difference else [],
-        "impact": {
-            "level": impact.level,
-            "ports_down": list(impact.ports_down),
-            "losses": list(impact.losses),
-        },
-    }
+    impact = {"level": difference.impact.level, **asdict(difference.impact)}
+    return {"diff": [diff] if difference else [], "impact": impact}
 
 
 def _cost(intent: SwitchIntent, difference: Difference) -> list[str]:
     """For the operator, before anything is touched: how much changes, and what it costs."""
     if not difference:
         return []
-    count, impact = len(difference.changes), difference.impact
-    values = f"{count} values" if count != 1 else "1 value"
-    head = f"{intent.name} ({intent.system}): {values} to change"
+    impact = difference.impact
+    head = f"{intent.name} ({intent.system}): {counted(len(difference.changes), 'value')} to change"
     if impact.level == "none":
         return [f"{head}; no link goes down and nothing is lost"]
     lines = [head]

@@ -128,7 +128,7 @@ def run(switch: FakeSwitch, *, said: Optional[list[str]] = None, **options: Any)
         INTENT,
         apply=options.pop("apply", True),
         confirm_s=CONFIRM_S,
-        say=lines.append,
+        display=lines.append,
         clock=switch.time.clock,
         **options,
     )
@@ -433,7 +433,7 @@ def test_nobody_to_talk_to_is_no_reason_to_leave_a_change_in_force() -> None:
             INTENT,
             apply=True,
             confirm_s=CONFIRM_S,
-            say=closed,
+            display=closed,
             clock=switch.time.clock,
         )
     assert switch.state == FORMER

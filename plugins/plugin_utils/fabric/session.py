@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Optional
 
 from ...module_utils.core.dataclass import dataclass
@@ -80,7 +81,7 @@ def run(
     apply: bool,
     confirm_s: int,
     allowed: str = "bounce",
-    say: Callable[[str], None] = lambda line: None,
+    display: Callable[[str], None] = lambda line: None,
     clock: Optional[Clock] = None,
 ) -> Outcome:
     """Plan, and with `apply` apply the plan. Faults are in the outcome, never raised.
@@ -93,7 +94,7 @@ def run(
             error=f"{intent.name}: switch_qos_confirm_s is {confirm_s}; it must be from {least} to "
             f"{most} seconds. Nothing was done."
         )
-    session = _Session(system, switch, intent, confirm_s, say, clock or Clock())
+    session = _Session(system, switch, intent, confirm_s, display, clock or Clock())
     return session.run(apply, allowed)
 
 
@@ -103,7 +104,7 @@ class _Session:
     switch: Switch
     intent: SwitchIntent
     confirm_s: int
-    say: Callable[[str], None]
+    display: Callable[[str], None]
     clock: Clock
     wanted: Any = None
     deadline: float = 0.0
@@ -116,28 +117,21 @@ class _Session:
     def run(self, apply: bool, allowed: str) -> Outcome:
         try:
             self.wanted = self.system.wanted(self.intent)
+            first = self._look()
         except WantedError as error:
             return Outcome(error=str(error))
-        except Exception as error:
-            return Outcome(error=f"{self.name} cannot be planned: {_reason(error)}.")
-        try:
-            first = self._look()
         except Exception as error:
             text = _reason(error).removeprefix(f"{self.name}: ")
             return Outcome(error=f"{self.name} cannot be planned: {text}.")
         plan = Outcome(first.difference, first.difference, first.report)
-        if not first.difference:
-            return plan
         level = first.difference.impact.level
-        if IMPACTS.index(level) > IMPACTS.index(allowed):
-            return Outcome(
-                first.difference,
-                first.difference,
-                first.report,
+        if first.difference and IMPACTS.index(level) > IMPACTS.index(allowed):
+            return replace(
+                plan,
                 error=f"{self.name}: {_cost(first.difference)}, and switch_qos_allowed_impact is "
                 f"{allowed}. Nothing was changed. Allow {level} when it fits.",
             )
-        return self._apply(first) if apply else plan
+        return self._apply(first) if apply and first.difference else plan
 
     def _look(self) -> Seen:
         present = self.switch.read()
@@ -151,8 +145,8 @@ class _Session:
         try:
             applied = self.switch.apply(first.difference, self.confirm_s)
         except Exception as error:
-            problem = f"the change was not applied: {_reason(error)}"
             self.deadline = self._undone_by(began) + MARGIN_S
+            problem = f"the change was not applied: {_reason(error)}"
             return self._verdict(first, problem, self.deadline)
         except BaseException:
             self._print(
@@ -164,59 +158,60 @@ class _Session:
         # Applying itself takes as long as it takes: the switch counts from its end.
         self.deadline = self.clock.now() + self.confirm_s + MARGIN_S
         try:
-            problem = self._prove_and_keep(applied, first)
+            kept = self._prove(first)
+            try:
+                applied.confirm()
+            except SwitchError as error:
+                raise SwitchError(
+                    f"the change was in force, but it is not known to be kept: {error}"
+                ) from None
+        except SwitchError as error:
+            return self._undo(applied, first, _reason(error))
         except Exception as error:
             # Not a fault of the switch: an error of this collection, or an unexpected answer.
-            problem = f"the change could not be proved: {_reason(error)}"
+            return self._undo(applied, first, f"the change could not be proved: {_reason(error)}")
         except BaseException:
             self._print(self._undo(applied, first, "interrupted before the change was kept").error)
             raise
-        if problem:
-            return self._undo(applied, first, problem)
-        return Outcome(first.difference, self._kept.difference, self._kept.report, changed=True)
+        return Outcome(first.difference, kept.difference, kept.report, changed=True)
 
     def _undone_by(self, began: float) -> float:
         """When a switch that was left alone while it applied has undone the change."""
-        within = self.switch.undone_within_s
-        return max(began + within, self.clock.now() + self.confirm_s)
+        return max(began + self.switch.undone_within_s, self.clock.now() + self.confirm_s)
 
-    def _prove_and_keep(self, applied: Applied, first: Seen) -> str:
-        """Empty when the switch has the whole change and keeps it."""
+    def _prove(self, first: Seen) -> Seen:
+        """The switch with the whole change and its links up; SwitchError where it is not so."""
         timer_ends = self.deadline - MARGIN_S
         bounced = _up(first.report) & set(first.difference.impact.ports_down)
         links_until = self.clock.now() + min(LINKS_S, self.confirm_s / 2)
         while True:
             try:
-                self._kept = self._look()
+                seen = self._look()
             except SwitchError as error:
-                return f"it could not be read after the change: {error}"
+                raise SwitchError(f"it could not be read after the change: {error}") from None
             now = self.clock.now()
             if now >= timer_ends:
-                return (
+                raise SwitchError(
                     f"reading it back took longer than the {self.confirm_s} s after which the "
                     "switch undoes a change: raise switch_qos_confirm_s"
                 )
-            if self._kept.difference:
-                return (
-                    f"it does not have the change that it accepted: {_some(self._kept.difference)}"
+            if seen.difference:
+                raise SwitchError(
+                    f"it does not have the change that it accepted: {_some(seen.difference)}"
                 )
-            dark = _dark(bounced, self._kept.report)
-            if not dark:
-                break
-            if now >= links_until:
-                if len(dark) > DARK_SHARE * len(bounced):
-                    return f"links that it took down stay down: {', '.join(dark)}"
+            dark = [port.name for port in seen.report.ports if port.up is False]
+            dark = [name for name in dark if name in bounced]
+            if dark and now < links_until:
+                self.clock.sleep(min(PAUSE_S, links_until - now))
+                continue
+            if len(dark) > DARK_SHARE * len(bounced):
+                raise SwitchError(f"links that it took down stay down: {', '.join(dark)}")
+            if dark:
                 self._print(
                     f"{self.name}: {', '.join(dark)} did not come up again, and others did: the "
                     "change is kept. Check the other end"
                 )
-                break
-            self.clock.sleep(min(PAUSE_S, links_until - now))
-        try:
-            applied.confirm()
-        except SwitchError as error:
-            return f"the change was in force, but it is not known to be kept: {error}"
-        return ""
+            return seen
 
     def _undo(self, applied: Applied, first: Seen, problem: str) -> Outcome:
         try:
@@ -238,7 +233,14 @@ class _Session:
                 error=f"{self.name}: {problem}. Its former state is back (read back).",
                 restored=True,
             )
-        alone = "" if undone else f" {self._alone()}."
+        left = self.deadline - self.clock.now()
+        alone = (
+            ""
+            if undone
+            else f" Left alone it undoes the change by itself within {left:.0f} s."
+            if left > 0
+            else " By now it should have undone the change by itself."
+        )
         if seen is None:
             state = (
                 "WHETHER ITS FORMER STATE IS BACK IS NOT KNOWN: it cannot be read "
@@ -264,12 +266,6 @@ class _Session:
             error=f"{self.name}: {problem}. {state}.",
             restored=False,
         )
-
-    def _alone(self) -> str:
-        left = self.deadline - self.clock.now()
-        if left > 0:
-            return f"Left alone it undoes the change by itself within {left:.0f} s"
-        return "By now it should have undone the change by itself"
 
     def _look_for(
         self, former: Difference, until: float, undone: bool
@@ -299,7 +295,7 @@ class _Session:
 
     def _print(self, line: str) -> None:
         with contextlib.suppress(Exception):  # undo even if nothing can be printed
-            self.say(line)
+            self.display(line)
 
 
 def _same(one: Difference, other: Difference) -> bool:
@@ -311,21 +307,15 @@ def _up(report: SwitchReport) -> set[str]:
     return {port.name for port in report.ports if port.up}
 
 
-def _dark(bounced: set[str], report: SwitchReport) -> list[str]:
-    """Ports that the change took down and that are not up yet."""
-    return [port.name for port in report.ports if port.name in bounced and port.up is False]
-
-
 def _some(difference: Difference) -> str:
-    shown = [
-        f"{change.path}: wanted {_value(change.wanted)}, found {_value(change.found)}"
+    def shown(value: Any) -> str:
+        return "nothing" if value is None else str(value)
+
+    changes = [
+        f"{change.path}: wanted {shown(change.wanted)}, found {shown(change.found)}"
         for change in difference.changes
     ]
-    return some(shown, VALUES_SHOWN)
-
-
-def _value(value: Any) -> str:
-    return "nothing" if value is None else str(value)
+    return some(changes, VALUES_SHOWN)
 
 
 def _cost(difference: Difference) -> str:
