@@ -46,7 +46,7 @@ OVERRIDING = (
     WATCHDOG,
     "service-policy type qos input",
 )
-"""What an interface says itself comes before what its profile says."""
+"""An interface's own lines come before those of its profile."""
 OVERRIDING_QUEUE = (
     "priority",
     "bandwidth percent",
@@ -89,7 +89,7 @@ def compare(wanted: Wanted, found: Settings) -> list[Item]:
 
 
 def _is_written_out(path: Path, new: set[str]) -> bool:
-    """With a new profile every line is typed once, also what EOS is said to do by itself."""
+    """With a new profile every line is typed once, also EOS's defaults."""
     return path[0] in new or (f"{PROFILE}{OWNED}" in new and path[0].startswith(TRAFFIC_CLASS))
 
 
@@ -110,7 +110,7 @@ def _is_ours(path: Path, line: str, wanted: Wanted) -> bool:
     if not block.startswith(INTERFACE):
         return False
     if block[len(INTERFACE) :] in wanted.ports:
-        return _overrides(path) and not _says_the_same(path, line, wanted)
+        return _overrides(path) and not _repeats(path, line, wanted)
     return path[1] == SERVICE_PROFILE and line.split()[-1].startswith(OWNED)
 
 
@@ -120,11 +120,11 @@ def _overrides(path: Path) -> bool:
     return any(path[1] == word or path[1].startswith(f"{word} ") for word in OVERRIDING)
 
 
-def _says_the_same(path: Path, line: str, wanted: Wanted) -> bool:
+def _repeats(path: Path, line: str, wanted: Wanted) -> bool:
     """What repeats the profile does no harm."""
     of_profile = (f"{PROFILE}{OWNED}", *path[1:])
-    said = wanted.settings.get(of_profile)
-    return said is not None and meaning(of_profile, said) == meaning(of_profile, line)
+    there = wanted.settings.get(of_profile)
+    return there is not None and meaning(of_profile, there) == meaning(of_profile, line)
 
 
 def port_of(path: Path) -> str:
@@ -155,18 +155,15 @@ def commands(items: Sequence[Item]) -> list[str]:
     return lines + [f"no {header}" for header in sorted(gone)]
 
 
-def _top(items: Iterable[Item]) -> Iterator[str]:
-    items = list(items)
+def _top(items: Sequence[Item]) -> Iterator[str]:
     for item in items:
         if item.path == (WATCHDOG_POLLING,) and item.found:
             # EOS never lets it be more than half of the times, which may just become shorter.
             yield undo(item.found)
-    yield from grouped(_target(item) for item in items)
-
-
-def _target(item: Item) -> str:
-    """A map is set to its default by writing that out: the same as `no`, and it groups."""
-    return item.wanted or default_of(item.path) or undo(item.found or "")
+    # A map is set to its default by writing that out: the same as `no`, and it groups.
+    yield from grouped(
+        item.wanted or default_of(item.path) or undo(item.found or "") for item in items
+    )
 
 
 def grouped(lines: Iterable[str]) -> Iterator[str]:
@@ -226,7 +223,9 @@ def as_text(items: Sequence[Item]) -> str:
         if len(item.path) == 1 and not is_object(item.path)
     ]
     lines = list(grouped(line for line in top if line))
-    for header, block in _by_header(item for item in there if _is_block(item.path)).items():
+    for header, block in _by_header(there).items():
+        if len(block[0].path) == 1 and not is_object(block[0].path):
+            continue
         lines += ["!", header]
         within = [item for item in block if len(item.path) > 1]
         queue = ""
@@ -236,10 +235,6 @@ def as_text(items: Sequence[Item]) -> str:
                 lines += [f"{INDENT}!", f"{INDENT}{queue}"]
             lines.append(INDENT * (len(item.path) - 1) + (item.found or ""))
     return "".join(f"{line}\n" for line in lines)
-
-
-def _is_block(path: Path) -> bool:
-    return len(path) > 1 or is_object(path)
 
 
 SHOWN = 8

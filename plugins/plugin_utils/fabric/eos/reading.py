@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 from typing import Any, Optional
@@ -14,7 +15,6 @@ from ..system import (
     OWNED,
     EcnReport,
     Neighbour,
-    PortIntent,
     PortReport,
     SwitchIntent,
     SwitchReport,
@@ -71,7 +71,7 @@ def sessions(detail: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def session_with_timer(detail: Mapping[str, Any]) -> str:
     """The session whose commit timer runs; empty: none.
 
-    Up to EOS 4.31 the session itself says so, from 4.32 on it stands beside the sessions.
+    Up to EOS 4.31 it is the state of the session, from 4.32 on it stands beside the sessions.
     """
     name = detail.get("commitTimerSessionName")
     if name:
@@ -94,165 +94,134 @@ def abandoned_sessions(detail: Mapping[str, Any]) -> list[str]:
 _CLASS = re.compile(r"to traffic-class (\d)")
 _NO_DROP = re.compile(r"priority-flow-control priority (\d) no-drop$")
 _HEADROOM = re.compile(r"ingress headroom(?: bytes)? (\d+)$")
-_SECONDS = re.compile(r"\d{1,9}(\.\d+)?")
+_PFC_ON = ("priority-flow-control on", "priority-flow-control mode on")
 _ACTION_WORDS = {**{eos: word for word, eos in ACTIONS.items()}, "errdisable": "errdisable"}
-
-Blocks = dict[str, Settings]
-"""Settings by the block that they stand in, without its name."""
 
 
 def report(intent: SwitchIntent, present: Present) -> SwitchReport:
-    settings = read_settings(present.running)
-    blocks = _blocks(settings)
-    heard = {str(entry.get("port")): entry for entry in present.neighbours or ()}
-    dscps = _dscps(settings)
-    ports = []
-    for port in intent.ports:
-        status = present.interfaces.get(port.name)
-        if status is None:
-            ports.append(PortReport(port.name, present=False))
-        else:
-            ports.append(_port(intent, port, status, settings, blocks, heard.get(port.name), dscps))
+    switch = _Switch(intent, present)
     return SwitchReport(
-        intent.name, intent.system, present.version, tuple(ports), present.neighbours is not None
+        intent.name,
+        intent.system,
+        present.version,
+        tuple(switch.port(port.name) for port in intent.ports),
+        present.neighbours is not None,
     )
 
 
-def _port(
-    intent: SwitchIntent,
-    port: PortIntent,
-    status: Mapping[str, Any],
-    settings: Settings,
-    blocks: Blocks,
-    heard: Optional[Mapping[str, Any]],
-    dscps: tuple[int, ...],
-) -> PortReport:
-    lines, queues = _in_force(port.name, blocks)
-    paused = () if (PFC_ALL_OFF,) in settings else _pfc(lines)
-    shared = {number for number, said in queues.items() if said.get("priority") == "no priority"}
-    served = {queue.traffic_class for queue in intent.fabric.queues} | set(queues)
-    thresholds = {
-        number: ecn_of(said.get("random-detect ecn", "")) for number, said in queues.items()
-    }
-    bandwidth = status.get("bandwidth")
-    return PortReport(
-        name=port.name,
-        present=True,
-        up=status.get("linkStatus") == "connected",
-        speed_gbps=int(bandwidth) // 10**9 if bandwidth else None,
-        mtu_ip=_mtu(lines.get(MTU)),
-        trust=_trust(lines),
-        dscp_to_traffic_class=dscps,
-        pfc_priorities=paused,
-        # What is no-drop has its lossless buffer from EOS itself.
-        lossless_priorities=paused,
-        strict_queues=tuple(sorted(served - shared)),
-        weights={number: _share(queues[number]) for number in sorted(shared)},
-        ecn={
-            number: EcnReport(
-                threshold.minimum_bytes, threshold.maximum_bytes, threshold.probability_percent
-            )
-            for number, threshold in sorted(thresholds.items())
-            if threshold is not None
-        },
-        headroom_bytes=_headroom(settings),
-        watchdog=_watchdog(settings, lines),
-        neighbour=_neighbour(heard),
-    )
+class _Switch:
+    def __init__(self, intent: SwitchIntent, present: Present) -> None:
+        self._present = present
+        self._settings = read_settings(present.running)
+        self._blocks: dict[str, Settings] = {}
+        """Settings by the block that they stand in, without its name."""
+        for path, line in self._settings.items():
+            self._blocks.setdefault(path[0], {})[path[1:]] = line
+        self._heard = {str(entry.get("port")): entry for entry in present.neighbours or ()}
+        self._classes = {queue.traffic_class for queue in intent.fabric.queues}
+        self._dscps = tuple(map(self._class_of, range(DSCPS)))
 
+    def port(self, name: str) -> PortReport:
+        status = self._present.interfaces.get(name)
+        if status is None:
+            return PortReport(name, present=False)
+        lines, queues = self._in_force(name)
+        shared = {queue for queue, own in queues.items() if own.get("priority") == "no priority"}
+        thresholds = {
+            queue: ecn_of(own.get("random-detect ecn", "")) for queue, own in queues.items()
+        }
+        paused: tuple[int, ...] = ()
+        if (PFC_ALL_OFF,) not in self._settings and lines.get("priority-flow-control") in _PFC_ON:
+            found = map(_NO_DROP.match, lines.values())
+            paused = tuple(sorted(int(match[1]) for match in found if match))
+        bandwidth = status.get("bandwidth")
+        return PortReport(
+            name=name,
+            present=True,
+            up=status.get("linkStatus") == "connected",
+            speed_gbps=int(bandwidth) // 10**9 if bandwidth else None,
+            # None where the line has no number: then it is not what was wanted either.
+            mtu_ip=_last_number(lines[MTU]) if MTU in lines else DEFAULT_MTU,
+            trust=_trust(lines),
+            dscp_to_traffic_class=self._dscps,
+            pfc_priorities=paused,
+            # What is no-drop has its lossless buffer from EOS itself.
+            lossless_priorities=paused,
+            strict_queues=tuple(sorted((self._classes | set(queues)) - shared)),
+            weights={
+                queue: _last_number(queues[queue].get("bandwidth percent", "")) or 0
+                for queue in sorted(shared)
+            },
+            ecn={
+                queue: EcnReport(
+                    threshold.minimum_bytes, threshold.maximum_bytes, threshold.probability_percent
+                )
+                for queue, threshold in sorted(thresholds.items())
+                if threshold is not None
+            },
+            headroom_bytes=self._headroom(),
+            watchdog=self._watchdog(lines),
+            neighbour=_neighbour(self._heard.get(name)),
+        )
 
-def _blocks(settings: Settings) -> Blocks:
-    blocks: Blocks = {}
-    for path, line in settings.items():
-        blocks.setdefault(path[0], {})[path[1:]] = line
-    return blocks
-
-
-def _in_force(port: str, blocks: Blocks) -> tuple[dict[str, str], dict[int, dict[str, str]]]:
-    """Lines of a port and of each of its queues: its own come before those of its profile."""
-    own = blocks.get(f"{INTERFACE}{port}", {})
-    profile = own.get((SERVICE_PROFILE,), "").partition(" ")[2]
-    given = blocks.get(f"{PROFILE}{profile}", {})
-    lines: dict[str, str] = {}
-    queues: dict[int, dict[str, str]] = {}
-    for path, line in {**given, **own}.items():
-        if len(path) == 1:
-            lines[path[0]] = line
-        elif path and QUEUE.match(path[0]) and not path[0].startswith("mc-"):
-            queues.setdefault(queue_number(path[0]), {})[path[1]] = line
-    return lines, queues
-
-
-def _dscps(settings: Settings) -> tuple[int, ...]:
-    classes = []
-    for dscp in range(DSCPS):
+    def _class_of(self, dscp: int) -> int:
         path = (f"{DSCP}{dscp}",)
-        match = _CLASS.search(settings.get(path) or default_of(path) or "")
-        classes.append(int(match[1]) if match else -1)
-    return tuple(classes)
+        match = _CLASS.search(self._settings.get(path) or default_of(path) or "")
+        return int(match[1]) if match else -1
+
+    def _in_force(self, port: str) -> tuple[dict[str, str], dict[int, dict[str, str]]]:
+        """Lines of a port and of each of its queues: its own come before those of its profile."""
+        own = self._blocks.get(f"{INTERFACE}{port}", {})
+        profile = own.get((SERVICE_PROFILE,), "").partition(" ")[2]
+        lines: dict[str, str] = {}
+        queues: dict[int, dict[str, str]] = {}
+        for path, line in {**self._blocks.get(f"{PROFILE}{profile}", {}), **own}.items():
+            if len(path) == 1:
+                lines[path[0]] = line
+            elif path and QUEUE.match(path[0]) and not path[0].startswith("mc-"):
+                queues.setdefault(queue_number(path[0]), {})[path[1]] = line
+        return lines, queues
+
+    def _headroom(self) -> Optional[int]:
+        """What is set under our name; EOS does not show what it computes by itself."""
+        profile = f"{MMU_PROFILE}{OWNED}"
+        if not self._settings.get(MMU_APPLIED, "").startswith(profile):
+            return None
+        matches = map(_HEADROOM.match, self._blocks.get(profile, {}).values())
+        return next((int(match[1]) for match in matches if match), None)
+
+    def _watchdog(self, lines: Mapping[str, str]) -> PfcWatchdog:
+        timeout, recovery, polling = (
+            _milliseconds(self._settings.get((word,), ""))
+            for word in (WATCHDOG_TIMEOUT, WATCHDOG_RECOVERY, WATCHDOG_POLLING)
+        )
+        action = self._settings.get((WATCHDOG_ACTION,), "errdisable").split()[-1]
+        return PfcWatchdog(
+            enabled=bool(timeout) and lines.get(WATCHDOG) != f"no {WATCHDOG}",
+            # Where EOS chooses how often to poll, it is twice within the shorter time.
+            poll_ms=polling or min(timeout, recovery) // 2,
+            detection_ms=timeout,
+            restoration_ms=recovery,
+            action=_ACTION_WORDS.get(action, action),
+        )
 
 
-def _mtu(line: Optional[str]) -> Optional[int]:
-    """None where the line says no number: then it is not what was wanted either."""
-    if line is None:
-        return DEFAULT_MTU
-    said = line.split()[-1]
-    return int(said) if said.isdecimal() else None
+def _last_number(line: str) -> Optional[int]:
+    word = line.rpartition(" ")[2]
+    return int(word) if word.isdecimal() else None
+
+
+def _milliseconds(line: str) -> int:
+    with contextlib.suppress(ValueError):
+        return round(float(line.rpartition(" ")[2]) * 1000)
+    return 0
 
 
 def _trust(lines: Mapping[str, str]) -> str:
     """Routed ports trust DSCP, switched ones the VLAN tag, unless configured otherwise."""
-    said = lines.get("qos trust")
-    if said is None:
+    if "qos trust" not in lines:
         return "dscp" if lines.get("switchport") == "no switchport" else "pcp"
-    return {"qos trust dscp": "dscp", "qos trust cos": "pcp"}.get(said, "none")
-
-
-def _pfc(lines: Mapping[str, str]) -> tuple[int, ...]:
-    if lines.get("priority-flow-control") not in (
-        "priority-flow-control on",
-        "priority-flow-control mode on",
-    ):
-        return ()
-    found = (_NO_DROP.match(line) for line in lines.values())
-    return tuple(sorted(int(match[1]) for match in found if match))
-
-
-def _share(queue: Mapping[str, str]) -> int:
-    said = queue.get("bandwidth percent", "0").split()[-1]
-    return int(said) if said.isdecimal() else 0
-
-
-def _headroom(settings: Settings) -> Optional[int]:
-    """What is set under our name; EOS does not say what it computes by itself."""
-    if not settings.get(MMU_APPLIED, "").startswith(f"{MMU_PROFILE}{OWNED}"):
-        return None
-    for path, line in settings.items():
-        match = _HEADROOM.match(line)
-        if match and path[0] == f"{MMU_PROFILE}{OWNED}":
-            return int(match[1])
-    return None
-
-
-def _watchdog(settings: Settings, lines: Mapping[str, str]) -> PfcWatchdog:
-    timeout, recovery, polling = (
-        _milliseconds(settings.get((word,)))
-        for word in (WATCHDOG_TIMEOUT, WATCHDOG_RECOVERY, WATCHDOG_POLLING)
-    )
-    said = settings.get((WATCHDOG_ACTION,), "errdisable").split()[-1]
-    return PfcWatchdog(
-        enabled=bool(timeout) and lines.get(WATCHDOG) != f"no {WATCHDOG}",
-        # Where EOS chooses how often to poll, it is twice within the shorter time.
-        poll_ms=polling or min(timeout, recovery) // 2,
-        detection_ms=timeout,
-        restoration_ms=recovery,
-        action=_ACTION_WORDS.get(said, said),
-    )
-
-
-def _milliseconds(line: Optional[str]) -> int:
-    said = line.split()[-1] if line else ""
-    return round(float(said) * 1000) if _SECONDS.fullmatch(said) else 0
+    return {"qos trust dscp": "dscp", "qos trust cos": "pcp"}.get(lines["qos trust"], "none")
 
 
 def _neighbour(heard: Optional[Mapping[str, Any]]) -> Optional[Neighbour]:

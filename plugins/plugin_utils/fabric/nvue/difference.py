@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What differs between the objects wanted and what an operator and we have said on a switch.
+"""What differs between the objects wanted and those of a switch.
 
 Compared are the values that are written, not those that defaults fill in; and what the chip does,
-as far as the switch says it: an apply can be accepted and carried out by half. Beyond the wanted
+as far as the switch reports it: an apply can be accepted and carried out by half. Beyond the wanted
 values only what stands against them goes: a second PFC priority, a share for a queue that nothing
 leads to, another profile on a port of the model.
 """
@@ -201,7 +201,7 @@ def _kept(intent: SwitchIntent, path: Path, value: Any, found: Any) -> bool:
 
 
 def _contradicts(intent: SwitchIntent, path: Path, value: Any, running: Tree) -> bool:
-    """Whether the switch does something else. What it does not say contradicts nothing."""
+    """Whether the switch does something else. What it does not report contradicts nothing."""
     leaf, found = path[-1], at(running, *path)
     if value == {}:
         among = objects_at(running, *path[:-1])
@@ -218,7 +218,7 @@ def _contradicts(intent: SwitchIntent, path: Path, value: Any, running: Tree) ->
 
 
 def _understood(leaf: str, value: Any, found: Any) -> bool:
-    """Whether it is said as configuration is. Much is worded for people: 1.43 MB, pcp,dscp."""
+    """Whether it is written as in a configuration. Much is worded for people: 1.43 MB, pcp,dscp."""
     if isinstance(value, int):
         return number(found) is not None
     if is_switch(leaf, value):
@@ -235,8 +235,8 @@ def _check_ports(intent: SwitchIntent, present: Present) -> None:
         )
     bonded = {
         member: bond
-        for bond, said in present.explicit.get("interface", {}).items()
-        for member in expanded(objects_at(said, "bond", "member"))
+        for bond, settings in present.explicit.get("interface", {}).items()
+        for member in expanded(objects_at(settings, "bond", "member"))
     }
     for port in intent.ports:
         if port.name in bonded:

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What an intent is in NVUE's objects, said in full: no default of a release is relied on.
+"""An intent in NVUE's objects, in full: no default of a release is relied on.
 
 None: the key must be absent. Spelled as releases before 5.15 do (`spelling.py`).
 """
@@ -164,7 +164,7 @@ def _check(intent: SwitchIntent) -> None:
             "nvue.watchdog_action",
             (name,),
             "roce_qos.pfc.watchdog.action: NVUE's PFC watchdog drops the packets of a stuck queue "
-            f"and can do nothing else, and the contract says {fabric.watchdog.action!r}",
+            f"and can do nothing else, and the contract has {fabric.watchdog.action!r}",
             f"Write {ACTION}, or enabled: false",
             fabric.watchdog.action,
         )

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a switch says of itself: what is written, what defaults make of it, what its ports do."""
+"""What a switch reports: what is written, what defaults make of it, what its ports do."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ from .objects import ACTION, PROFILE
 from .tree import Tree, at, expanded, is_on, number, objects_at, uniform
 
 ROOT = "/nvue_v1/"
-_FILLED = {"rev": "applied", "filled": "true"}
-_NO_SUCH_REVISION = (400, 404)
+_WRITTEN = {"filled": "false"}
 _OF_PORTS = (
     "type",
     "link/state",
@@ -49,11 +48,11 @@ class Present:
     filled_qos: Tree
     """`qos` with all defaults, in the switch's own spelling."""
     running_qos: Tree = field(default_factory=dict)
-    """`qos` as the chip has it. A part that is not said there is not known to be otherwise."""
+    """`qos` as the chip has it. A part that is missing there is unknown."""
     ports: Tree = field(default_factory=dict)
     """What interfaces do now, by name."""
     startup: Optional[Tree] = None
-    """As `explicit`, of what the switch comes up with after a restart. None: it does not say, or a
+    """As `explicit`, of what the switch comes up with after a restart. None: unknown, or a
     change of our own is in force and cannot be saved yet."""
 
     @property
@@ -65,65 +64,47 @@ class Present:
 
 def read(https: Https, unconfirmed: bool = False) -> Present:
     """`unconfirmed`: a change of this run is in force and cannot be saved yet."""
+    ports = {"include": ",".join(f"/*/{part}" for part in _OF_PORTS)}
+    here = _get(https, "interface", ports, 400)
+    if here is None:  # an older release, without `include`
+        here = _get(https, "interface")
+    startup = None if unconfirmed else _get(https, "", {"rev": "startup", **_WRITTEN}, 400, 404)
     return Present(
-        version=_version(_get(https, f"{ROOT}system")),
-        explicit=_written(https, "applied"),
-        filled_qos=_get(https, f"{ROOT}qos", _FILLED),
-        running_qos=uniform(_running(https)),
-        ports=_ports(https),
-        startup=None if unconfirmed else _startup(https),
+        version=_version(_get(https, "system")),
+        explicit=_written(_get(https, "", {"rev": "applied", **_WRITTEN}) or {}),
+        filled_qos=_get(https, "qos", {"rev": "applied", "filled": "true"}) or {},
+        running_qos=uniform(_get(https, "qos", None, 404)),
+        ports=expanded(here),
+        startup=None if startup is None else _written(startup),
     )
 
 
-def _get(https: Https, path: str, query: Optional[dict[str, str]] = None) -> Tree:
-    answer = https.get(path, query)
+def _get(
+    https: Https, path: str, query: Optional[dict[str, str]] = None, *unknown: int
+) -> Optional[Tree]:
+    """None where it is refused with a status of `unknown`: this release does not have it."""
+    try:
+        answer = https.get(f"{ROOT}{path}", query)
+    except Refused as error:
+        if error.status not in unknown:
+            raise
+        return None
     if answer is not None and not isinstance(answer, Mapping):
         # Not the value itself: an answer may hold what was sent, credentials included.
-        raise SwitchError(f"{https.where}: GET {path}: the answer is not an object. Is this NVUE?")
+        raise SwitchError(
+            f"{https.where}: GET {ROOT}{path}: the answer is not an object. Is this NVUE?"
+        )
     return dict(answer or {})
 
 
-def _written(https: Https, revision: str) -> Tree:
-    written = _get(https, ROOT, {"rev": revision, "filled": "false"})
-    return {"qos": uniform(written.get("qos")), "interface": expanded(written.get("interface"))}
-
-
-def _startup(https: Https) -> Optional[Tree]:
-    try:
-        return _written(https, "startup")
-    except Refused as error:
-        if error.status not in _NO_SUCH_REVISION:
-            raise
-    return None
-
-
-def _running(https: Https) -> Tree:
-    try:
-        return _get(https, f"{ROOT}qos")
-    except Refused as error:
-        if error.status != 404:
-            raise
-    return {}
-
-
-def _ports(https: Https) -> Tree:
-    path = f"{ROOT}interface"
-    try:
-        return expanded(
-            _get(https, path, {"include": ",".join(f"/*/{part}" for part in _OF_PORTS)})
-        )
-    except Refused as error:
-        if error.status != 400:
-            raise
-    return expanded(_get(https, path))  # an older release, without `include`
+def _written(config: Tree) -> Tree:
+    return {"qos": uniform(config.get("qos")), "interface": expanded(config.get("interface"))}
 
 
 def _version(system: Any) -> str:
-    release = at(system, "product-release") or at(system, "version", "product-release") or ""
-    said = at(system, "build") or at(system, "version", "image") or ""
-    if str(release) in str(said):
-        return str(said)
-    return f"{said} {release}".strip()
+    release = str(at(system, "product-release") or at(system, "version", "product-release") or "")
+    build = str(at(system, "build") or at(system, "version", "image") or "")
+    return build if release in build else f"{build} {release}".strip()
 
 
 _TRUST = {"l3": "dscp", "both": "dscp", "l2": "pcp", "port": "none"}
@@ -145,35 +126,25 @@ def report(intent: SwitchIntent, present: Present) -> SwitchReport:
     )
 
 
-@dataclass(frozen=True)
-class _Profiles:
-    """Which profiles apply to a port. Most ports have the same: they share what follows from it."""
-
-    mapping: str
-    scheduler: str
-    marking: str
-    pfc: str
+_PROFILES = ("mapping", "egress-scheduler", "congestion-control", "pfc")
+"""Branches of qos whose profiles a port can be bound to."""
 
 
 class _Switch:
     def __init__(self, intent: SwitchIntent, present: Present) -> None:
         self._present = present
         self._qos = _in_force(present)
-        self._known: dict[_Profiles, dict[str, Any]] = {}
+        self._known: dict[tuple[str, ...], dict[str, Any]] = {}
+        """By profiles. Most ports have the same: they share what follows from it."""
 
     def port(self, name: str) -> PortReport:
         now = self._present.ports.get(name)
         if now is None:
             return PortReport(name, present=False)
         bound = objects_at(self._present.explicit, "interface", name, "qos")
-        profiles = _Profiles(
-            *(
-                str(at(bound, branch, "profile") or PROFILE)
-                for branch in ("mapping", "egress-scheduler", "congestion-control", "pfc")
-            )
-        )
+        profiles = tuple(str(at(bound, branch, "profile") or PROFILE) for branch in _PROFILES)
         if profiles not in self._known:
-            self._known[profiles] = self._classes(profiles)
+            self._known[profiles] = self._classes(*profiles)
         classes = self._known[profiles]
         return PortReport(
             name,
@@ -186,14 +157,14 @@ class _Switch:
             neighbour=_neighbour(objects_at(now, "lldp", "neighbor")),
         )
 
-    def _classes(self, profiles: _Profiles) -> dict[str, Any]:
-        paused = self._paused(profiles.pfc)
-        shares = self._in_use("egress-scheduler", profiles.scheduler)
+    def _classes(self, mapping: str, scheduler: str, marking: str, pfc: str) -> dict[str, Any]:
+        paused = self._paused(pfc)
+        shares = self._in_use("egress-scheduler", scheduler)
         strict = {tc for tc, share in shares.items() if str(at(share, "mode")) == "strict"}
-        trust = str(at(self._qos, "mapping", profiles.mapping, "trust") or "")
+        trust = str(at(self._qos, "mapping", mapping, "trust") or "")
         return {
             "trust": _TRUST.get(trust),
-            "dscp_to_traffic_class": self._by_dscp(profiles.mapping, trust),
+            "dscp_to_traffic_class": self._by_dscp(mapping, trust),
             "pfc_priorities": paused,
             "lossless_priorities": self._lossless(paused),
             "strict_queues": tuple(sorted(int(tc) for tc in strict)),
@@ -202,18 +173,17 @@ class _Switch:
                 for tc in shares
                 if tc not in strict and (share := number(at(shares, tc, "bw-percent")))
             },
-            "ecn": self._ecn(profiles.marking),
+            "ecn": self._ecn(marking),
             "cable_metres": number(
-                at(self._qos, "pfc", profiles.pfc, "cable-length")
-                or at(self._qos, "roce", "cable-length")
+                at(self._qos, "pfc", pfc, "cable-length") or at(self._qos, "roce", "cable-length")
             ),
         }
 
     def _by_dscp(self, profile: str, trust: str) -> tuple[int, ...]:
         mapping = objects_at(self._qos, "mapping", profile)
         if _TRUST.get(trust) != "dscp":
-            untold = number(mapping.get("port-default-sp")) or 0
-            return (self._class_of(untold),) * DSCPS
+            unmarked = number(mapping.get("port-default-sp")) or 0
+            return (self._class_of(unmarked),) * DSCPS
         priorities = (
             number(at(mapping, "dscp", str(dscp), "switch-priority")) for dscp in range(DSCPS)
         )
@@ -223,15 +193,8 @@ class _Switch:
         )
 
     def _class_of(self, priority: int) -> int:
-        traffic_class = at(
-            self._qos,
-            "egress-queue-mapping",
-            PROFILE,
-            "switch-priority",
-            str(priority),
-            "traffic-class",
-        )
-        found = number(traffic_class)
+        queues = objects_at(self._qos, "egress-queue-mapping", PROFILE, "switch-priority")
+        found = number(at(queues, str(priority), "traffic-class"))
         return priority if found is None else found
 
     def _in_use(self, branch: str, profile: str) -> Tree:
@@ -284,7 +247,7 @@ class _Switch:
 
 
 def _in_force(present: Present) -> Tree:
-    """What the chip has; where it does not say, what is applied to it."""
+    """What the chip has; where it does not report it, what is applied to it."""
     applied, running = uniform(present.filled_qos), present.running_qos
     result = {**applied, **{branch: value for branch, value in running.items() if value}}
     result["roce"] = {**objects_at(applied, "roce"), **objects_at(running, "roce")}
@@ -325,7 +288,7 @@ def _neighbour(heard: Tree) -> Optional[Neighbour]:
     """The one heard last: a port can still remember who was there before."""
     if not heard:
         return None
-    name, said = min(heard.items(), key=lambda one: number(at(one[1], "age")) or 0)
-    system = str(at(said, "chassis", "system-name") or ("" if is_mac(name) else name))
-    port = str(at(said, "port", "name") or at(said, "port", "description") or "")
+    name, sent = min(heard.items(), key=lambda one: number(at(one[1], "age")) or 0)
+    system = str(at(sent, "chassis", "system-name") or ("" if is_mac(name) else name))
+    port = str(at(sent, "port", "name") or at(sent, "port", "description") or "")
     return Neighbour(system, port_id(port))

@@ -33,7 +33,7 @@ def put(tree: Tree, path: Path, value: Any) -> None:
 
 
 def ends(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Every value with its path. An empty object is a value: it says that it is there."""
+    """Every value with its path. An empty object is a value: that it is there."""
     if isinstance(tree, Mapping) and tree:
         for key, value in tree.items():
             yield from ends(value, (*path, str(key)))
@@ -76,7 +76,7 @@ def names(key: str) -> list[str]:
 
 
 def expanded(tree: Any) -> Tree:
-    """One level of objects by name; what is said of a name in several places comes together."""
+    """One level of objects by name; what several keys have of a name comes together."""
     result: Tree = {}
     for key, value in (tree or {}).items():
         for name in names(str(key)):
@@ -98,7 +98,7 @@ _OFF = ("off", "disable", "disabled", "false")
 _SWITCHES = ("enable", "state", "ecn", "red", "rx", "tx")
 """Leaves that are on or off."""
 
-SAYS_STATE = (5, 15)
+HAS_STATE = (5, 15)
 """From this release on it is `qos roce state enabled`, not `qos roce enable on`."""
 
 COLLECTIONS = (
@@ -122,7 +122,7 @@ def is_on(value: Any) -> bool:
 
 
 def is_switch(leaf: str, value: Any) -> bool:
-    """Whether it says on or off, in any spelling."""
+    """Whether it is on or off, in any spelling."""
     return leaf in _SWITCHES and str(value).lower() in (*_ON, *_OFF)
 
 
@@ -167,8 +167,8 @@ class Spelling:
 
     def __init__(self, filled_qos: Any, release: tuple[int, ...]) -> None:
         roce = objects_at(filled_qos, "roce")
-        new = release >= SAYS_STATE if release else False
-        self._says_state = "state" in roce or ("enable" not in roce and new)
+        new = release >= HAS_STATE if release else False
+        self._has_state = "state" in roce or ("enable" not in roce and new)
         self._ecn = self._shown(filled_qos) or ("enabled" if new else "enable")
 
     @staticmethod
@@ -186,7 +186,7 @@ class Spelling:
 
     def of(self, path: Path, value: Any) -> tuple[Path, Any]:
         """Where and how this switch takes a wanted value."""
-        if path == ("qos", "roce", "enable") and self._says_state:
+        if path == ("qos", "roce", "enable") and self._has_state:
             return ("qos", "roce", "state"), self._able(value, "enabled")
         if path[-1] in ("ecn", "state"):
             return path, self._able(value, self._ecn)
