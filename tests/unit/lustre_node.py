@@ -7,21 +7,14 @@ condition with which lnet.service leaves a loaded LNet alone.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import (
-    NOT_APPLICABLE,
-    OK,
-    Check,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     CommandError,
     NoAnswerError,
-    Result,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import Outcome, settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import (
@@ -50,6 +43,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.storage 
 )
 
 from tests.stand_ins.content.lustre_stand_in import Hangs, Machine, method_of
+from tests.unit.storage_node import Host
 
 RAILS = [{"interface": "rail0", "rail": 0}, {"interface": "rail1", "rail": 1}]
 SOURCE = "10.9.0.1@o2ib:10.9.0.2@o2ib:/lustre"
@@ -79,15 +73,13 @@ def settings_of(
     return read_settings(lustre_settings(value, filesystems, groups), rails, filesystems)
 
 
-class LustreNode:
+class LustreNode(Host):
     def __init__(self, where: Path) -> None:
-        self.root = where / "node"
+        super().__init__(where / "node")
         self.stand_in = Machine(where / "stand-in", self.root)
         self.stand_in.root = self.root  # its kernel is the node's
         self.enabled = self.active = False
-        self.calls: list[list[str]] = []
-        self.gone: set[str] = set()
-        self.told: list[str] = []
+        self.notices: list[str] = []
         for name in PROGRAMS:
             self.write(f"usr/sbin/{name}", "")
         self.write("proc/self/mountinfo", "")
@@ -96,14 +88,6 @@ class LustreNode:
             self.interface(str(rail["interface"]))
 
     # What tests change.
-
-    def write(self, name: str, text: str) -> None:
-        path = self.root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-
-    def read(self, name: str) -> str:
-        return (self.root / name).read_text()
 
     def interface(self, name: str, rdma: bool = True) -> None:
         (self.root / "sys/class/net" / name).mkdir(parents=True)
@@ -143,18 +127,6 @@ class LustreNode:
 
     # What tests do.
 
-    def node(self, *, check_mode: bool = False, container: Optional[str] = None) -> Node:
-        return Node(
-            layer="storage",
-            root=self.root,
-            run=self.run,
-            container=container,
-            boot_id="boot-1",
-            check_mode=check_mode,
-            uid=os.getuid(),
-            gid=os.getgid(),
-        )
-
     def settle(
         self,
         value: Optional[Mapping[str, Any]] = None,
@@ -166,7 +138,8 @@ class LustreNode:
         mounts: Sequence[FileSystem] = (),
     ) -> Outcome:
         """`mounts`: file systems whose automount points are armed by this run, before `after`."""
-        node = self.node(check_mode=check_mode, container=container)
+        self.container = container
+        node = self.node(check_mode)
         self.calls.clear()
         settings = settings_of(value, rails, filesystems)
         kernel = Kernel(self.root, node.look)
@@ -176,25 +149,17 @@ class LustreNode:
 
     # The programs.
 
-    def run(
-        self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
-    ) -> Result:
-        words = list(argv)
-        self.calls.append(words)
-        known = words[0] == "systemctl" or hasattr(self.stand_in, method_of(words[0]))
-        if words[0] in self.gone or not known:
-            raise CommandError(f"{words[0]}: not installed (wanted to run: {' '.join(words)})")
+    def program(self, words: list[str]) -> tuple[Any, ...]:
         if words[0] == "systemctl":
-            rc, out, err = self._systemctl(words[1:])
-        else:
-            try:
-                rc, out, err = self.stand_in.run(words[0], words[1:])
-            except Hangs as error:
-                raise NoAnswerError(str(error), 30) from error
-            self.told.append(err)
-        if check and rc:
-            raise CommandError(f"{' '.join(words)}: exit status {rc}: {err.strip()}")
-        return Result(tuple(words), rc, out, err)
+            return self._systemctl(words[1:])
+        if not hasattr(self.stand_in, method_of(words[0])):
+            raise CommandError(f"{words[0]}: not installed (wanted to run: {' '.join(words)})")
+        try:
+            rc, out, err = self.stand_in.run(words[0], words[1:])
+        except Hangs as error:
+            raise NoAnswerError(str(error), 30) from error
+        self.notices.append(err)
+        return rc, out, err
 
     def _systemctl(self, words: list[str]) -> tuple[int, str, str]:
         verb, unit = words[0], words[-1]
@@ -247,16 +212,3 @@ class _Arming:
 
     def verify(self, node: Node) -> Verdict:
         return Verdict()
-
-
-def found(outcome: Outcome, name: str) -> dict[str, Check]:
-    return {check.subject: check for check in outcome.checks if check.name == name}
-
-
-def wrong(outcome: Outcome) -> list[str]:
-    """Every check that is not well, one line each."""
-    return [
-        f"{check.status} {check.line()}"
-        for check in outcome.checks
-        if check.status not in (OK, NOT_APPLICABLE)
-    ]

@@ -1,8 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A node below a directory of its own, whose systemd and kernel keep state.
+"""Hosts below a directory of their own, whose programs have effect.
 
-`systemctl start X.mount` does what the unit that systemd has loaded says, and the kernel tells of
-it in mountinfo as Linux does of NFS and of bind mounts. Servers in `dead` never answer.
+`StorageNode`: systemd and the kernel keep state. `systemctl start X.mount` mounts what the unit
+that systemd has loaded names, and mountinfo shows it as Linux does for NFS and bind mounts. Servers
+in `dead` never answer.
 """
 
 from __future__ import annotations
@@ -14,7 +15,11 @@ from pathlib import Path
 from typing import Any, Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import mounts as mounted
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import (
+    NOT_APPLICABLE,
+    OK,
+    Check,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     CommandError,
     NoAnswerError,
@@ -55,10 +60,78 @@ def served(name: str = "checkpoints", host: str = "storage01", **given: Any) -> 
     return filesystem(name, serve=Serve(host), hosts=("compute", "storage"), **given)
 
 
-class StorageNode:
+class Host:
+    """`gone`: programs that are not installed. A program is a method of its name, which gets the
+    words and returns its status and output."""
+
     def __init__(self, root: Path, container: Optional[str] = None) -> None:
         self.root, self.container = root, container
         self.calls: list[list[str]] = []
+        self.gone: set[str] = set()
+        self.stdin = ""
+
+    def node(self, check_mode: bool = False) -> Node:
+        return Node(
+            layer="storage",
+            root=self.root,
+            run=self.run,
+            container=self.container,
+            boot_id="boot-1",
+            check_mode=check_mode,
+            uid=os.getuid(),
+            gid=os.getgid(),
+        )
+
+    def read(self, name: str) -> str:
+        return (self.root / name).read_text()
+
+    def write(self, name: str, text: str) -> None:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def ran(self, *words: str) -> int:
+        return sum(1 for call in self.calls if call[: len(words)] == list(words))
+
+    def snapshot(self) -> dict[str, str]:
+        """Every file and directory, to see that nothing was touched."""
+        found = {}
+        for path in sorted(self.root.rglob("*")):
+            name = str(path.relative_to(self.root))
+            if path.is_symlink():
+                found[name] = f"-> {path.readlink()}"
+            elif path.is_file():
+                found[name] = str(hash(path.read_bytes()))
+            else:
+                found[name] = oct(path.stat().st_mode)
+        return found
+
+    def run(
+        self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
+    ) -> Result:
+        words, self.stdin = list(argv), stdin or ""
+        self.calls.append(words)
+        if words[0] in self.gone:
+            raise CommandError(f"{words[0]}: not installed (wanted to run: {' '.join(words)})")
+        rc, stdout, stderr = (*self.program(words), "")[:3]
+        if check and rc:
+            raise CommandError(f"{' '.join(words)}: exit status {rc}: {stderr.strip() or stdout}")
+        return Result(tuple(words), rc, stdout, stderr)
+
+    def program(self, words: list[str]) -> tuple[Any, ...]:
+        handler = getattr(self, f"_{words[0].replace('-', '_').replace('.', '_')}")
+        result: tuple[Any, ...] = handler(words)
+        return result
+
+    @staticmethod
+    def real(words: list[str]) -> tuple[int, str, str]:
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+
+class StorageNode(Host):
+    def __init__(self, root: Path, container: Optional[str] = None) -> None:
+        super().__init__(root, container)
         self.loaded: dict[str, str] = {}
         self.active: set[str] = set()
         self.dead: set[str] = set()
@@ -87,26 +160,6 @@ class StorageNode:
 
     def settle(self, *filesystems: FileSystem, check_mode: bool = False, **given: Any) -> Outcome:
         return settle([self.mounts(*filesystems, **given)], self.node(check_mode))
-
-    def node(self, check_mode: bool = False) -> Node:
-        return Node(
-            layer="storage",
-            root=self.root,
-            run=self.run,
-            container=self.container,
-            boot_id="boot-1",
-            check_mode=check_mode,
-            uid=os.getuid(),
-            gid=os.getgid(),
-        )
-
-    def read(self, name: str) -> str:
-        return (self.root / name).read_text()
-
-    def write(self, name: str, text: str) -> None:
-        path = self.root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
 
     def link(self, name: str, target: str) -> None:
         path = self.root / name
@@ -158,13 +211,10 @@ class StorageNode:
         self.write("proc/self/mountinfo", ROOT_MOUNT)
         self.loaded, self.active = {}, set()
         for link in sorted((self.root / "etc/systemd/system").glob("*.wants/*")):
-            self._start(link.name)
+            self._start_unit(link.name)
 
     def running(self, point: str) -> Optional[mounted.Mount]:
         return mounted.on(mounted.read(self.root), point)
-
-    def ran(self, *words: str) -> bool:
-        return any(call[: len(words)] == list(words) for call in self.calls)
 
     def changing(self) -> list[list[str]]:
         """Calls that change something; a mount that is started is as if it were used."""
@@ -172,31 +222,13 @@ class StorageNode:
         programs = ("realpath", "find", "grep", "journalctl", "dpkg-query", "rpm")
         return [call for call in self.calls if call[:2] not in looking and call[0] not in programs]
 
-    def snapshot(self) -> dict[str, str]:
-        found = {}
-        for path in sorted(self.root.rglob("*")):
-            if path.is_symlink():
-                found[str(path.relative_to(self.root))] = f"-> {path.readlink()}"
-            elif path.is_file():
-                found[str(path.relative_to(self.root))] = path.read_text()
-        return found
-
     # The programs
 
-    def run(
-        self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
-    ) -> Result:
-        words = list(argv)
-        self.calls.append(words)
-        if words[0] in ("realpath", "find", "grep"):
-            done = subprocess.run(words, capture_output=True, text=True, check=False)
-            rc, stdout = done.returncode, done.stdout
-        else:
-            name = words[0] if words[0] != "systemctl" else f"systemctl_{words[1]}"
-            rc, stdout = getattr(self, f"_{name.replace('-', '_')}")(words)
-        if check and rc:
-            raise CommandError(f"{' '.join(words)}: exit status {rc}: {stdout}")
-        return Result(tuple(words), rc, stdout, "")
+    _find = staticmethod(Host.real)
+
+    def _systemctl(self, words: list[str]) -> tuple[int, str]:
+        result: tuple[int, str] = getattr(self, f"_{words[1].replace('-', '_')}")(words)
+        return result
 
     def _journalctl(self, words: list[str]) -> tuple[int, str]:
         return 0, self.journal
@@ -210,7 +242,7 @@ class StorageNode:
         lines[last] = " ".join(fields)
         self.write("proc/self/mountinfo", "\n".join(lines) + "\n")
 
-    def _systemctl_daemon_reload(self, words: list[str]) -> tuple[int, str]:
+    def _daemon_reload(self, words: list[str]) -> tuple[int, str]:
         if self.reloads_fail:
             return 1, "Failed to reload daemon: no room"
         self.loaded = {
@@ -228,7 +260,7 @@ class StorageNode:
                 self.loaded[unit] = path.read_text()
         return self.loaded.get(unit)
 
-    def _systemctl_show(self, words: list[str]) -> tuple[int, str]:
+    def _show(self, words: list[str]) -> tuple[int, str]:
         unit = words[2]
         text = self._text(unit)
         path = self.root / "etc/systemd/system" / unit
@@ -252,7 +284,7 @@ class StorageNode:
     def _enabled(self, unit: str) -> Path:
         return self.root / "etc/systemd/system/remote-fs.target.wants" / unit
 
-    def _systemctl_enable(self, words: list[str]) -> tuple[int, str]:
+    def _enable(self, words: list[str]) -> tuple[int, str]:
         for unit in [word for word in words[2:] if word != "--now"]:
             assert "[Install]" in (self._text(unit) or ""), unit
             link = self._enabled(unit)
@@ -260,27 +292,27 @@ class StorageNode:
             if not link.is_symlink():
                 link.symlink_to(f"/etc/systemd/system/{unit}")
             if "--now" in words:
-                rc, told = self._start(unit)
+                rc, output = self._start_unit(unit)
                 if rc:
-                    return rc, told
+                    return rc, output
         return 0, ""
 
-    def _systemctl_disable(self, words: list[str]) -> tuple[int, str]:
+    def _disable(self, words: list[str]) -> tuple[int, str]:
         for unit in [word for word in words[2:] if word != "--now"]:
             if "--now" in words:
                 if unit in self.busy:
                     return 1, f"Job for {unit} failed: target is busy"
-                self._systemctl_stop(["systemctl", "stop", unit])
+                self._stop(["systemctl", "stop", unit])
             if not (self.root / "etc/systemd/system" / unit).exists():
                 return 1, f"Failed to disable unit: Unit file {unit} does not exist."
             self._enabled(unit).unlink(missing_ok=True)
         return 0, ""
 
-    def _systemctl_start(self, words: list[str]) -> tuple[int, str]:
-        results = [self._start(unit) for unit in words[2:]]
+    def _start(self, words: list[str]) -> tuple[int, str]:
+        results = [self._start_unit(unit) for unit in words[2:]]
         return max(results, default=(0, ""))
 
-    def _start(self, unit: str) -> tuple[int, str]:
+    def _start_unit(self, unit: str) -> tuple[int, str]:
         text = self._text(unit)
         assert text is not None, f"no unit {unit}"
         where, what = _value(text, "Where"), _value(text, "What")
@@ -307,10 +339,10 @@ class StorageNode:
                 own = ",".join(below.flags)
             self.mount(where, "/dev/sda1", "ext4", "rw", flags=own, root=inside, device=device)
         else:
-            self.mount(where, what, "nfs4", told_of(words), flags=own)
+            self.mount(where, what, "nfs4", shown_of(words), flags=own)
         return 0, ""
 
-    def _systemctl_stop(self, words: list[str]) -> tuple[int, str]:
+    def _stop(self, words: list[str]) -> tuple[int, str]:
         for unit in words[2:]:
             text = self._text(unit)
             if text is None:  # of a mount without a unit file systemd knows by mountinfo
@@ -338,12 +370,12 @@ def escape(text: str) -> str:
     return b"".join(words).decode("utf-8", "surrogateescape")
 
 
-def told_of(words: Sequence[str]) -> str:
-    """What Linux tells of an NFS mount that was asked for with these words."""
+def shown_of(words: Sequence[str]) -> str:
+    """What Linux shows of an NFS mount with these options."""
     asked = dict(word.partition("=")[::2] for word in words)
     version = asked.get("vers", "4.2")
     port = asked.get("port", "2049")
-    told = [
+    shown = [
         *("ro" if "ro" in asked else "rw", f"vers={version}"),
         *("rsize=1048576", "wsize=1048576", "namlen=255", "hard", f"proto={asked['proto']}"),
         *([f"nconnect={asked['nconnect']}"] if "nconnect" in asked else []),
@@ -351,7 +383,7 @@ def told_of(words: Sequence[str]) -> str:
         *(f"timeo={asked['timeo']}", f"retrans={asked['retrans']}", "sec=sys"),
         *("clientaddr=10.0.0.11", "local_lock=none", f"addr={ADDRESS}"),
     ]
-    return ",".join(told)
+    return ",".join(shown)
 
 
 def _value(text: str, key: str) -> str:
@@ -365,6 +397,18 @@ def nfs(**given: Any) -> Nfs:
 
 def found(outcome: Outcome, name: str) -> dict[str, Check]:
     return {check.subject: check for check in outcome.checks if check.name == name}
+
+
+def wrong(outcome: Outcome) -> list[str]:
+    """Every error, and every check that is not well, one line each."""
+    return [
+        *outcome.errors,
+        *(
+            f"{check.status} {check.line()}"
+            for check in outcome.checks
+            if check.status not in (OK, NOT_APPLICABLE)
+        ),
+    ]
 
 
 def statuses(outcome: Outcome) -> set[str]:

@@ -2,25 +2,18 @@
 """A host that serves file systems, on which the programs of a server have their real effect.
 
 exportfs reads the files of exports and keeps its table, nfs-server reads nfs.conf when it starts
-and tells the kernel's files, mkfs writes on a device (a file), mounting one needs its unit.
+and writes the kernel's files, mkfs writes on a device (a file), mounting one needs its unit.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
-    CommandError,
-    Result,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import Outcome, settle
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.exports import (
     User,
     served_by,
@@ -31,6 +24,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_sy
     Serve,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.options import server_parts
+
+from tests.unit.storage_node import Host
 
 HOST = "storage01"
 DISK = "/dev/disk/by-id/nvme-A1"
@@ -50,37 +45,23 @@ def system(name: str = "checkpoints", **changed: Any) -> FileSystem:
     )
     return FileSystem(
         name, "nfs", f"{HOST}:{path}", f"/mnt/{name}", "checkpoints", nfs=nfs, serve=serve,
-        **{"owner": str(os.getuid()), "group": str(os.getgid()), **changed},
+        **changed,
     )  # fmt: skip
 
 
-class ServerHost:
-    """One host. `container`: the engine it runs under."""
-
+class ServerHost(Host):
     def __init__(self, root: Path, container: Optional[str] = None) -> None:
-        self.root = root
-        self.container = container
-        self.calls: list[list[str]] = []
+        super().__init__(root, container)
         self.etab: list[str] = []
         self.units: dict[str, str] = {}
-        self.accounts = {"passwd": {"mpi": "mpi:x:2000:2000::/home/mpi:/bin/bash"}, "group": {}}
-        self.unable: set[str] = set()
+        self.accounts: dict[str, dict[str, str]] = {"passwd": {}, "group": {}}
         self.blkid: Optional[tuple[int, str]] = None
         self.before_mkfs = lambda: None
         self.write("proc/self/mountinfo", "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n")
-        self.write("etc/machine-id", "0123456789abcdef0123456789abcdef\n")
         self.write("etc/exports", "")
         (root / "srv").mkdir()
 
     # What tests change.
-
-    def write(self, name: str, text: str) -> None:
-        path = self.root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-
-    def read(self, name: str) -> str:
-        return (self.root / name).read_text()
 
     def disk(self, name: str = "nvme1n1", link: str = DISK, size: int = 8 * MIB) -> Path:
         """A blank one."""
@@ -112,22 +93,6 @@ class ServerHost:
             text = f'clientid: 0x{number}\naddress: "{address}:823"\nname: "Linux NFSv4.2 n"\n'
             self.write(f"proc/fs/nfsd/clients/{number}/info", text)
 
-    def ran(self, *words: str) -> int:
-        return sum(1 for call in self.calls if call[: len(words)] == list(words))
-
-    def snapshot(self) -> dict[str, str]:
-        """Every file and directory, to see that nothing was touched."""
-        found = {}
-        for path in sorted(self.root.rglob("*")):
-            name = str(path.relative_to(self.root))
-            if path.is_symlink():
-                found[name] = f"-> {path.readlink()}"
-            elif path.is_file():
-                found[name] = str(hash(path.read_bytes()))
-            else:
-                found[name] = oct(path.stat().st_mode)
-        return found
-
     # What tests do.
 
     def settle(
@@ -138,37 +103,12 @@ class ServerHost:
         **settings: Any,
     ) -> Outcome:
         served = served_by(HOST, systems, {each.name: clients for each in systems})
-        user = settings.pop("user", User("mpi", 2000))
+        self.accounts["passwd"]["mpi"] = f"mpi:x:{os.getuid()}:{os.getgid()}::/:/bin/sh"
+        user = User("mpi", os.getuid())
         parts = server_parts(served, user, **settings)
         return settle(parts, self.node(check_mode))
 
-    def node(self, check_mode: bool = False) -> Node:
-        return Node(
-            layer="storage",
-            root=self.root,
-            run=self.run,
-            container=self.container,
-            boot_id="boot",
-            check_mode=check_mode,
-            uid=os.getuid(),
-            gid=os.getgid(),
-        )
-
     # The programs.
-
-    def run(
-        self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
-    ) -> Result:
-        words = list(argv)
-        self.calls.append(words)
-        name = words[0].replace(".", "_")
-        if words[0] in self.unable:
-            raise CommandError(f"{words[0]}: not installed (wanted to run: {' '.join(words)})")
-        handler = getattr(self, f"_{name}")
-        rc, stdout = handler(words, stdin) if name == "tee" else handler(words)
-        if check and rc:
-            raise CommandError(f"{' '.join(words)}: exit status {rc}: {stdout}")
-        return Result(tuple(words), rc, stdout, "")
 
     def _files(self) -> dict[tuple[str, str], str]:
         """What exportfs reads, as lines of its table by directory and client."""
@@ -253,19 +193,17 @@ class ServerHost:
         three = "-3" if known.get("vers3") == "n" else "+3"
         self.write("proc/fs/nfsd/versions", f"-2 {three} +4 -4.0 +4.1 +4.2\n")
 
-    def _tee(self, words: list[str], stdin: Optional[str]) -> tuple[int, str]:
+    def _tee(self, words: list[str]) -> tuple[int, str]:
         path = Path(words[1])
-        before = path.read_text()
-        path.write_text(before + (stdin or "") if path.name == "portlist" else stdin or "")
-        return 0, stdin or ""
+        before = path.read_text() if path.name == "portlist" else ""
+        path.write_text(before + self.stdin)
+        return 0, self.stdin
 
     def _modprobe(self, words: list[str]) -> tuple[int, str]:
         (self.root / "sys/module" / words[-1]).mkdir(parents=True, exist_ok=True)
         return 0, ""
 
-    def _cmp(self, words: list[str]) -> tuple[int, str]:
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        return done.returncode, done.stderr
+    _cmp = staticmethod(Host.real)
 
     def _blkid(self, words: list[str]) -> tuple[int, str]:
         if self.blkid is not None:
@@ -292,28 +230,12 @@ class ServerHost:
 
 
 def _table(path: str, client: str, options: Sequence[str]) -> str:
-    """As exportfs tells an export: its defaults too."""
-    told = {"sync", "wdelay", "hide", "no_subtree_check", "sec=sys", "no_all_squash"}
+    """As exportfs prints an export: its defaults too."""
+    shown = {"sync", "wdelay", "hide", "no_subtree_check", "sec=sys", "no_all_squash"}
     given = set(options)
-    told.add("ro" if "ro" in given else "rw")
-    told.add("no_root_squash" if "no_root_squash" in given else "root_squash")
-    told |= given & {"insecure", "mountpoint"}
+    shown.add("ro" if "ro" in given else "rw")
+    shown.add("no_root_squash" if "no_root_squash" in given else "root_squash")
+    shown |= given & {"insecure", "mountpoint"}
     if "async" in given:
-        told = told - {"sync"} | {"async"}
-    return f"{path}  {client}({','.join(sorted(told))})"
-
-
-def found(outcome: Outcome, name: str) -> dict[str, Check]:
-    return {check.subject: check for check in outcome.checks if check.name == name}
-
-
-def wrong(outcome: Outcome) -> list[str]:
-    """Every check that is not well, and every error, one line each."""
-    return [
-        *outcome.errors,
-        *(
-            f"{check.status} {check.line()}"
-            for check in outcome.checks
-            if check.status not in ("ok", "not_applicable")
-        ),
-    ]
+        shown = shown - {"sync"} | {"async"}
+    return f"{path}  {client}({','.join(sorted(shown))})"

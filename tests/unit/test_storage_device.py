@@ -14,7 +14,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.device 
     label,
 )
 
-from tests.unit.storage_server import DISK, MIB, ServerHost, found, system, wrong
+from tests.unit.storage_node import found, wrong
+from tests.unit.storage_server import DISK, MIB, ServerHost, system
 
 GOLDEN = Path(__file__).parent / "golden/storage"
 UNIT = "etc/systemd/system/srv-checkpoints.mount"

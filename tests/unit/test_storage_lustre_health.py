@@ -22,7 +22,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.lustre_node import LUSTRE, LustreNode, found, striped, wrong
+from tests.unit.lustre_node import LUSTRE, LustreNode, striped
+from tests.unit.storage_node import found, wrong
 
 MIB = 1 << 20
 
@@ -61,9 +62,11 @@ class TestStripes:
         fs = striped(count=4)
         node = LustreNode(tmp_path)
         part = health.StripesPart([fs], Kernel(node.root, node.run, simulated=True))
-        outcome = settle([part], node.node(container="podman"))
+        node.container = "podman"
+        outcome = settle([part], node.node())
         assert not outcome.changed
         assert found(outcome, "lustre_stripes")[fs.mount].status == NOT_APPLICABLE
+        node.container = None
         assert settle([part], node.node()).changed
 
     def test_what_is_not_asked_for_stays(self, mounted):

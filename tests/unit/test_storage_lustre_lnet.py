@@ -17,7 +17,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part impor
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import lnet
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import Kernel
 
-from tests.unit.lustre_node import LustreNode, found, settings_of, wrong
+from tests.unit.lustre_node import LustreNode, settings_of
+from tests.unit.storage_node import found, wrong
 
 GOLDEN = Path(__file__).parent / "golden/storage"
 EIGHT = [{"interface": f"rail{number}"} for number in range(8)]
@@ -243,5 +244,5 @@ def test_in_a_container_the_files_are_real_and_the_rest_is_said(node):
 
 def test_the_stand_in_says_what_it_is(node):
     node.settle()
-    assert node.told
-    assert all("SIMULATION" in text for text in node.told)
+    assert node.notices
+    assert all("SIMULATION" in text for text in node.notices)

@@ -37,7 +37,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre_
 )
 
 from tests.stand_ins import lustre, table
-from tests.unit.lustre_node import LustreNode, settings_of, wrong
+from tests.unit.lustre_node import LustreNode, settings_of
+from tests.unit.storage_node import wrong
 
 UBUNTU, EL = distribution_of("ubuntu", "24.04"), distribution_of("rocky", "9.6")
 KERNELS = {UBUNTU: "6.8.0-60-generic", EL: "5.14.0-570.12.1.el9_6.x86_64"}

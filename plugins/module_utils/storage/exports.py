@@ -1,13 +1,13 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a host serves: the directory itself, and who may mount it.
+"""What a host serves: the directory itself, and which addresses may mount it.
 
 Nothing in the directory is touched. No part of its path may be a symbolic link: exportfs exports
-where a link leads, and its owner would decide what is exported.
+where a link leads, and the owner of the link would decide what is exported.
 
 Exports are one line per address in a file of the collection. An address, never a name or a network:
 a name is resolved by something else, and a network has more than the nodes. Exports of the
-operator, in other files or in none, stay as they are. A file system that is not served any more
-stays exported until it is declared absent: nodes may have it mounted.
+operator, in other files or in none, stay as they are. A file system that is no longer served stays
+exported until it is declared absent: nodes may have it mounted.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ DIRECTORY, CHECK, LEFT = "nfs_directory", "nfs_exports", "nfs_exports_left"
 FILE = f"etc/exports.d/{NAME}.exports"
 EXPORTS = "etc/exports"
 OPTIONS = ("rw", "sync", "no_subtree_check", "root_squash", "sec=sys")
-"""`sync`: what was acknowledged survives the server. `no_subtree_check`: the check
-fails for files that are renamed while they are open. `root_squash`: root of a node is nobody."""
+"""`sync`: what was acknowledged survives the server. `no_subtree_check`: the check fails for files
+that are renamed while they are open. `root_squash`: root of a node has no rights of root."""
 MOUNTED = "mountpoint"
 """Exported only while the device is mounted: never the empty directory below it."""
 COMPARED = frozenset(
@@ -60,8 +60,8 @@ class User:
 
 @dataclass(frozen=True)
 class Directory:
-    """`owner` and `group`: names, or numbers; empty for those of the MPI user. `device` is mounted
-    there first, where one is given."""
+    """`owner` and `group`: names; empty for those of the MPI user. `device` is mounted there first,
+    where one is given."""
 
     path: str
     owner: str
@@ -113,33 +113,32 @@ class Directory:
         return f"owner {uid}, group {gid}, mode {mode:04o}"
 
     def _wanted(self, node: Node) -> tuple[int, int]:
-        """User and group number. Raises PlanError where this host does not know them."""
-        owner, is_user = self.owner or self.user.name, self.owner in ("", self.user.name)
+        """User and group number. Raises PlanError where this host does not have them."""
+        owner = self.owner or self.user.name
+        known = self.user.uid if owner == self.user.name else None
         entry = _entry(node, "passwd", owner)
         if entry is not None:
             uid, gid = int(entry[2]), int(entry[3])
-            if is_user and self.user.uid not in (None, uid):
+            if known not in (None, uid):
                 raise PlanError(
-                    f"{self.path}: user {owner} has the number {uid} on this host and "
-                    f"{self.user.uid} in the cluster: files belong to numbers. Give it the same"
+                    f"{self.path}: user {owner} has the number {uid} on this host and {known} in "
+                    "the cluster: files belong to numbers. Give it the same"
                 )
-        elif owner.isdigit():
-            uid = gid = int(owner)
-        elif is_user and self.user.uid is not None:
-            uid = gid = self.user.uid
+        elif known is not None:
+            uid = gid = known
         else:
             raise self._unknown("user", owner)
-        if not self.group:
-            return uid, gid
-        entry = _entry(node, "group", self.group)
-        if entry is None and not self.group.isdigit():
-            raise self._unknown("group", self.group)
-        return uid, int(entry[2] if entry is not None else self.group)
+        if self.group:
+            entry = _entry(node, "group", self.group)
+            if entry is None:
+                raise self._unknown("group", self.group)
+            gid = int(entry[2])
+        return uid, gid
 
     def _unknown(self, kind: str, name: str) -> PlanError:
         return PlanError(
-            f"{self.path}: this host has no {kind} {name!r}. Make it with the number that it has "
-            "on the nodes, or write that number in the file system"
+            f"{self.path}: {kind} {name!r} not found on this host. Make it with the number that it "
+            "has on the nodes"
         )
 
     def _make(self, node: Node, uid: int, gid: int) -> None:

@@ -1,17 +1,23 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Who may mount what: the file of exports, what is in force, and others that have access."""
+"""What a host serves: exports in file and in force, others that have access, the directory."""
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.exports import (
+    Directory,
+    User,
     read_exports,
 )
 
-from tests.unit.storage_server import DISK, NODES, OURS, ServerHost, found, system, wrong
+from tests.unit.storage_node import found, wrong
+from tests.unit.storage_server import DISK, NODES, OURS, ServerHost, system
 
 GOLDEN = Path(__file__).parent / "golden/storage"
 
@@ -49,7 +55,7 @@ def test_a_second_run_changes_nothing(host: ServerHost) -> None:
 
 
 def test_check_mode_says_it_and_writes_nothing(host: ServerHost) -> None:
-    host.unable.add("exportfs")  # the packages are not there yet
+    host.gone.add("exportfs")  # the packages are not there yet
     before = host.snapshot()
     outcome = host.settle(system(), check_mode=True)
     assert host.snapshot() == before and outcome.changed
@@ -204,3 +210,114 @@ def test_a_host_that_serves_nothing_is_left_alone(host: ServerHost) -> None:
     outcome = host.settle()
     assert not outcome.changed and outcome.checks == [] and host.snapshot() == before
     assert host.calls == []
+
+
+# The directory
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+def wanted(host: ServerHost, **changed: Any) -> Directory:
+    known = {"owner": "", "group": "", "mode": "0770", "user": User("mpi", 2000), **changed}
+    return Directory("/srv/checkpoints", **known)
+
+
+def plan_text(host: ServerHost, **changed: Any) -> str:
+    (step,) = wanted(host, **changed).plan(host.node()).steps
+    return step.after
+
+
+@pytest.mark.parametrize("bits", ["0770", "2770", "1777", "0755"])
+def test_it_is_made(host: ServerHost, bits: str) -> None:
+    path = host.root / "srv/one/checkpoints"
+    before = os.umask(0o077)
+    try:
+        outcome = host.settle(system(mode=bits, path="/srv/one/checkpoints"))
+    finally:
+        os.umask(before)
+    assert wrong(outcome) == [] and mode(path) == int(bits, 8)
+    assert mode(path.parent) == 0o755
+    assert not host.settle(system(mode=bits, path="/srv/one/checkpoints")).changed
+
+
+def test_one_that_is_otherwise_is_shown_and_changed(host: ServerHost) -> None:
+    path = host.root / "srv/checkpoints"
+    path.mkdir(mode=0o755)
+    path.chmod(0o755)
+    (path / "inside").mkdir()
+    (path / "inside").chmod(0o700)
+    checked = host.settle(system(), check_mode=True)
+    (shown,) = [each for each in checked.diff if "/srv/checkpoints" in each["before_header"]]
+    assert "mode 0755" in shown["before"] and "mode 0770" in shown["after"]
+    assert mode(path) == 0o755
+    assert wrong(host.settle(system())) == []
+    assert mode(path) == 0o770 and mode(path / "inside") == 0o700
+
+
+@pytest.mark.parametrize("part", ["srv", "srv/checkpoints", "srv/a"])
+def test_a_link_on_the_way_is_refused(host: ServerHost, part: str) -> None:
+    elsewhere = host.root / "elsewhere"
+    elsewhere.mkdir()
+    place = host.root / part
+    if place.exists():
+        place.rmdir()
+    place.symlink_to(elsewhere)
+    path = "/srv/a/checkpoints" if part == "srv/a" else "/srv/checkpoints"
+    before = host.snapshot()
+    with pytest.raises(PlanError, match=f"/{part} is a symbolic link to"):
+        host.settle(system(path=path))
+    assert host.snapshot() == before
+
+
+def test_a_link_that_comes_between_is_not_followed(host: ServerHost) -> None:
+    elsewhere = host.root / "elsewhere"
+    elsewhere.mkdir()
+    elsewhere.chmod(0o700)
+    part = wanted(host, user=User("mpi", os.getuid()))
+    (step,) = part.plan(host.node()).steps
+    (host.root / "srv/checkpoints").symlink_to(elsewhere)
+    with pytest.raises(Exception, match="/srv/checkpoints"):
+        step.act()
+    assert mode(elsewhere) == 0o700
+
+
+def test_the_owner_is_the_mpi_user_or_who_the_model_names(host: ServerHost) -> None:
+    assert plan_text(host) == "owner 2000, group 2000, mode 0770", "the account is not needed"
+    host.accounts["passwd"] = {
+        "mpi": "mpi:x:2000:3000::/:/bin/sh",
+        "data": "data:x:500:600::/:/bin/sh",
+    }
+    host.accounts["group"]["staff"] = "staff:x:50:"
+    assert plan_text(host) == "owner 2000, group 3000, mode 0770"
+    assert plan_text(host, owner="data") == "owner 500, group 600, mode 0770"
+    assert plan_text(host, owner="data", group="staff") == "owner 500, group 50, mode 0770"
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"owner": "unknown"}, "user 'unknown' not found"),
+        ({"group": "unknown"}, "group 'unknown' not found"),
+        ({"user": User("other")}, "user 'other' not found"),
+        ({"user": User("mpi", 2001)}, "user mpi has the number 2000 on this host and 2001"),
+    ],
+)
+def test_accounts_that_differ_or_are_missing_are_refused(
+    host: ServerHost, changed: dict[str, Any], why: str
+) -> None:
+    host.accounts["passwd"]["mpi"] = "mpi:x:2000:2000::/:/bin/sh"
+    with pytest.raises(PlanError, match=why):
+        plan_text(host, **changed)
+
+
+def test_on_a_device_it_is_done_after_mounting(host: ServerHost) -> None:
+    host.disk()
+    (host.root / "srv/checkpoints").mkdir()
+    (host.root / "srv/checkpoints").chmod(0o770)  # of what is below
+    outcome = host.settle(system(device=DISK, format="xfs"))
+    assert wrong(outcome) == [] and mode(host.root / "srv/checkpoints") == 0o770
+    headers = [each["before_header"] for each in outcome.diff]
+    mounted = next(i for i, each in enumerate(headers) if "mount (running)" in each)
+    assert headers.index("/srv/checkpoints (running)") > mounted

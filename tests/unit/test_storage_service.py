@@ -10,7 +10,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files import HEADER
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 
-from tests.unit.storage_server import ServerHost, found, system, wrong
+from tests.unit.storage_node import found, wrong
+from tests.unit.storage_server import ServerHost, system
 
 GOLDEN = Path(__file__).parent / "golden/storage"
 CONF = "etc/nfs.conf.d/baremetal-mpi-roce.conf"
@@ -193,7 +194,7 @@ def test_a_module_that_loads_later_is_told_to_the_running_server(host: ServerHos
 def test_a_listener_that_the_kernel_refused_is_found(host: ServerHost) -> None:
     host.settle(TCP, RDMA)
     host.write("proc/fs/nfsd/portlist", "tcp 2049\n")
-    host._tee = lambda words, stdin: (1, "tee: Protocol not supported")  # type: ignore[assignment]
+    host._tee = lambda words: (1, "tee: Protocol not supported")  # type: ignore[assignment]
     outcome = host.settle(TCP, RDMA)
     assert any("Protocol not supported" in error for error in outcome.errors)
     check = next(each for each in outcome.checks if each.wanted == "rdma 20049")
