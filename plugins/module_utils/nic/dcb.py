@@ -191,17 +191,17 @@ def qos_settings(contract: HostSettings, dcb: Optional[Dcb], rail: Rail) -> list
     def mapping(state: DcbState) -> str:
         return " ".join(_numbered(state.priority_to_tc))
 
-    parts: list[tuple[str, str, View, Put]] = [
-        ("dcbx", "dcbx", lambda state: state.dcbx, Dcb.put_dcbx),
-        ("trust", "app", lambda state: state.trust, Dcb.put_dscp),
-        ("dscp_to_priority", "app", lambda state: ranges(state.dscp), Dcb.put_dscp),
-        ("priority_to_tc", "ets", mapping, Dcb.put_ets),
-        ("ets", "ets", shares, Dcb.put_ets),
-        ("pfc", "pfc", lambda state: sorted(state.pfc), Dcb.put_pfc),
-    ]
+    parts: dict[str, tuple[View, Put]] = {
+        "dcbx": (lambda state: state.dcbx, Dcb.put_dcbx),
+        "trust": (lambda state: state.trust, Dcb.put_dscp),
+        "dscp_to_priority": (lambda state: ranges(state.dscp), Dcb.put_dscp),
+        "priority_to_tc": (mapping, Dcb.put_ets),
+        "ets": (shares, Dcb.put_ets),
+        "pfc": (lambda state: sorted(state.pfc), Dcb.put_pfc),
+    }
     return [
-        DcbSetting(name, part, view, put, rail.interface, dcb, target)
-        for name, part, view, put in parts
+        DcbSetting(name, view, put, rail.interface, dcb, target)
+        for name, (view, put) in parts.items()
     ]
 
 
@@ -211,17 +211,14 @@ class DcbSetting(Setting):
     def __init__(
         self,
         name: str,
-        part: str,
         view: View,
         put: Put,
         interface: str,
         dcb: Optional[Dcb],
         target: DcbState,
     ) -> None:
-        """`part` is the object of `dcb` that it is in."""
         self.name = name
         self.wanted = view(target)
-        self.tool = f"{PROGRAM} {part}"
         self._view = view
         self._put = put
         self._interface = interface

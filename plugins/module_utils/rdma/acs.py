@@ -23,10 +23,12 @@ from typing import Optional
 
 REDIRECTING = 0x04 | 0x08 | 0x20
 """P2P Request Redirect, P2P Completion Redirect, P2P Egress Control."""
+DEVICES = "sys/bus/pci/devices"
 _EXTENDED = 0x100
 _ACS = 0x000D
 _CONTROL = 6
-_NVIDIA, _MELLANOX = "0x10de", "0x15b3"
+_NVIDIA, _MELLANOX = ("0x10de", "0x03"), ("0x15b3", "0x02")
+"""Vendor of a GPU and of a NIC, and how their class begins."""
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 HOLDS, REDIRECTS, UNKNOWN = 0, 1, 2
 LOCKED = (
@@ -50,23 +52,21 @@ class Bridge:
 
 def locked_down(root: Path) -> bool:
     """Whether the kernel is; one without that feature has no such file."""
-    try:
-        text = _text(root / "sys/kernel/security/lockdown")
-    except OSError:
-        return False
+    text = _text(root / "sys/kernel/security/lockdown")
     return "[integrity]" in text or "[confidentiality]" in text
 
 
 def bridges(root: Path) -> list[Bridge]:
     """Those between any GPU and any NIC that share a switch, in order. Raises OSError."""
-    devices = root / "sys/bus/pci/devices"
+    devices = root / DEVICES
     gpus, nics = [], []
     for entry in sorted(devices.iterdir()) if devices.is_dir() else []:
-        kind, vendor = _text(entry / "class"), _text(entry / "vendor")
-        if vendor == _NVIDIA and kind.startswith("0x03"):
-            gpus.append(_way(entry))
-        elif vendor == _MELLANOX and kind.startswith("0x02"):
-            nics.append(_way(entry))
+        vendor, kind = _text(entry / "vendor"), _text(entry / "class")
+        if (vendor, kind[:4]) in (_NVIDIA, _MELLANOX):
+            # The bridges above the function, the root port first.
+            parts = entry.resolve().parent.parts
+            above = [part for part in parts if _ADDRESS.fullmatch(part)]
+            (gpus if vendor == _NVIDIA[0] else nics).append(above)
     between = {pci for gpu in gpus for nic in nics for pci in _between(gpu, nic)}
     return [Bridge(pci, control(devices / pci / "config")) for pci in sorted(between)]
 
@@ -75,23 +75,15 @@ def _text(path: Path) -> str:
     return path.read_text(encoding="ascii").strip() if path.exists() else ""
 
 
-def _way(entry: Path) -> list[str]:
-    """The bridges above a function, the root port first."""
-    return [part for part in entry.resolve().parent.parts if _ADDRESS.fullmatch(part)]
-
-
-def _between(one: Sequence[str], other: Sequence[str]) -> list[str]:
+def _between(one: list[str], other: list[str]) -> list[str]:
     """Where both ways have parted: nothing, if they have no bridge in common."""
-    common = 0
-    while common < min(len(one), len(other)) and one[common] == other[common]:
-        common += 1
+    common = len(os.path.commonprefix([one, other]))
     return [*one[common:], *other[common:]] if common else []
 
 
 def control(config: Path) -> Optional[int]:
     """The ACS control register, or None of a bridge without ACS. Raises OSError."""
-    with config.open("rb") as stream:
-        data = stream.read(4096)
+    data = config.read_bytes()
     place = _register(data, config)
     return None if place is None else struct.unpack_from("<H", data, place)[0]
 
@@ -111,18 +103,17 @@ def _register(data: bytes, config: Path) -> Optional[int]:
 
 def clear(pci: str, root: Path) -> None:
     """Turn redirection off on one bridge. Raises OSError."""
-    config = root / "sys/bus/pci/devices" / pci / "config"
-    file = os.open(config, os.O_RDWR)
+    config = root / DEVICES / pci / "config"
     try:
-        data = os.pread(file, 4096, 0)
-        place = _register(data, config)
-        if place is not None:
-            (value,) = struct.unpack_from("<H", data, place)
-            os.pwrite(file, struct.pack("<H", value & ~REDIRECTING), place)
+        with config.open("r+b", buffering=0) as file:
+            data = file.read(4096)
+            place = _register(data, config)
+            if place is not None:
+                (value,) = struct.unpack_from("<H", data, place)
+                file.seek(place)
+                file.write(struct.pack("<H", value & ~REDIRECTING))
     except PermissionError as error:
         raise OSError(f"bridge {pci}: {LOCKED.format(pci=pci)} ({error})") from error
-    finally:
-        os.close(file)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -136,12 +127,10 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     root = Path(given.root)
     try:
+        for bridge in bridges(root) if given.apply else ():
+            if bridge.redirects:
+                clear(bridge.pci, root)
         found = bridges(root)
-        if given.apply:
-            for bridge in found:
-                if bridge.redirects:
-                    clear(bridge.pci, root)
-            found = bridges(root)
     except OSError as error:
         sys.stderr.write(f"acs: {error}\n")
         return UNKNOWN
