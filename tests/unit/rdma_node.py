@@ -352,17 +352,6 @@ class RdmaNode:
     def _ofed_info(self, argv: list[str]) -> tuple[int, str]:
         return 0, "OFED-internal-25.10-1.2.8:\n"
 
-    def _apt_cache(self, argv: list[str]) -> tuple[int, str]:
-        return 0, (
-            "mft:\n  Installed: 4.34.0-145\n  Candidate: 4.34.0-145\n  Version table:\n"
-            " *** 4.34.0-145 1001\n        500 file:/srv/doca ./ Packages\n"
-            "        100 /var/lib/dpkg/status\n     4.30.0-1 500\n"
-            "        500 https://example.org/cuda ./ Packages\n"
-        )
-
-    def _dnf(self, argv: list[str]) -> tuple[int, str]:
-        return 0, "baremetal-mpi-roce-doca\n"
-
 
 def found(outcome: Outcome, name: str) -> dict[str, checks.Check]:
     return {check.subject: check for check in outcome.checks if check.name == name}

@@ -115,7 +115,7 @@ def test_arp_settings_of_every_rail_in_one_file(tmp_path):
 # Which files claim a rail
 
 MAC = "a0:88:c2:00:00:03"
-LINK = {"rail3": Link("rail3", 5, 1500, False, False, MAC, ())}
+LINK = {"rail3": Link("rail3", 1500, False, False, MAC, ())}
 YAML, PROFILE = (
     "etc/netplan/50-cloud-init.yaml",
     "etc/NetworkManager/system-connections/a.nmconnection",

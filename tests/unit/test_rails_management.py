@@ -21,7 +21,7 @@ PCI = "0000:5d:00.0"
 
 
 def link(name, *addresses, **more):
-    return Link(name, 2, 1500, True, True, "", addresses, **more)
+    return Link(name, 1500, True, True, "", addresses, **more)
 
 
 def state(*links, routes=()):

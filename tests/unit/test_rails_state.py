@@ -118,7 +118,7 @@ def add(root, name, *steps, port=None):
 
 
 def link(name, **more):
-    values = {"index": 2, "mtu": 1500, "up": False, "carrier": False, "mac": "", "addresses": ()}
+    values = {"mtu": 1500, "up": False, "carrier": False, "mac": "", "addresses": ()}
     return Link(name, **{**values, **more})
 
 

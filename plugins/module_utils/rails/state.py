@@ -31,7 +31,6 @@ class Link:
     """One network interface as it runs."""
 
     name: str
-    index: int
     mtu: int
     up: bool
     carrier: bool
@@ -80,7 +79,6 @@ def parse_links(answer: list[dict[str, Any]]) -> dict[str, Link]:
     return {
         entry["ifname"]: Link(
             name=entry["ifname"],
-            index=entry["ifindex"],
             mtu=entry["mtu"],
             up="UP" in entry.get("flags", []),
             carrier="LOWER_UP" in entry.get("flags", []),

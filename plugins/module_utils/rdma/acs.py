@@ -12,12 +12,12 @@ This file needs nothing but Python: it is also the program that runs at boot.
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import struct
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Optional
 
@@ -59,7 +59,8 @@ def locked_down(root: Path) -> bool:
 def bridges(root: Path) -> list[Bridge]:
     """Those between any GPU and any NIC that share a switch, in order. Raises OSError."""
     devices = root / DEVICES
-    gpus, nics = [], []
+    gpus: list[list[str]] = []
+    nics: list[list[str]] = []
     for entry in sorted(devices.iterdir()) if devices.is_dir() else []:
         vendor, kind = _text(entry / "vendor"), _text(entry / "class")
         if (vendor, kind[:4]) in (_NVIDIA, _MELLANOX):
@@ -77,7 +78,7 @@ def _text(path: Path) -> str:
 
 def _between(one: list[str], other: list[str]) -> list[str]:
     """Where both ways have parted: nothing, if they have no bridge in common."""
-    common = len(os.path.commonprefix([one, other]))
+    common = len([*takewhile(lambda pair: pair[0] == pair[1], zip(one, other))])
     return [*one[common:], *other[common:]] if common else []
 
 
