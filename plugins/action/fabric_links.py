@@ -16,6 +16,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.display import Display
 
 from ..module_utils.core.checks import FAILED, NOT_APPLICABLE, PENDING, Check, failures
+from ..module_utils.core.text import columns
 from ..plugin_utils.fabric.cabling import Node, Switch
 from ..plugin_utils.fabric.links import Group, Links, check_links
 from ..plugin_utils.qos import contract_of
@@ -76,15 +77,15 @@ class ActionModule(SteppedAction):
         if not wrong:
             return result
         head = f"{LAYER}: {len(wrong)} found here or at the other end:"
-        more = [f"  ... and {len(wrong) - SHOWN} more: see the report"] * (len(wrong) > SHOWN)
-        return {**result, "failed": True, "msg": "\n".join([head, *wrong[:SHOWN], *more])}
+        message = "\n".join([head, *wrong[:SHOWN], *_more(wrong)])
+        return {**result, "failed": True, "msg": message}
 
 
 def _of_one_that_dropped_out(check: Check, host: str) -> Check:
     """That host has failed already; failing another one for it would drop that one too."""
     if check.status != FAILED:
         return check
-    reason = f"{host} dropped out of this run before; its own failure says why. {check.reason}"
+    reason = f"{host} dropped out of this run before; see its own failure. {check.reason}"
     return replace(check, status=NOT_APPLICABLE, reason=reason)
 
 
@@ -133,36 +134,28 @@ def _save(directory: Path, links: Links) -> str:
 
 def lines(links: Links) -> list[str]:
     """The figures of each leaf, the worst first; then every mismatch."""
-    failed = [check for check in links.checks if check.status in (FAILED, PENDING)]
     count = sum(group.links for group in links.groups)
     agree = sum(group.agree for group in links.groups)
-    text_lines = [
+    text = [
         f"links: {count} in the model, {agree} with nothing wrong in what both ends say, "
         f"{links.neighbours} shown by LLDP to be where the model has them"
     ]
-    if links.groups:
-        text_lines += _table(links.groups)
-    text_lines += [f"  {check.line()}" for check in failed[:SHOWN]]
-    if len(failed) > SHOWN:
-        text_lines.append(f"  ... and {len(failed) - SHOWN} more: see the report")
-    return text_lines
-
-
-def _table(groups: Sequence[Group]) -> list[str]:
-    worst_first = sorted(groups, key=lambda group: (-group.wrong, -group.unread, -group.one_end))
-    rows = [HEADINGS, *map(_row, worst_first[:SHOWN])]
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    table = [
-        "  "
-        + "  ".join(
-            cell.ljust(width) if place < 2 else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths))
-        ).rstrip()
-        for row in rows
+    worst = sorted(links.groups, key=lambda group: (-group.wrong, -group.unread, -group.one_end))
+    if worst:
+        rows = [HEADINGS, *map(_row, worst[:SHOWN])]
+        text += [f"  {row}" for row in columns(rows, left=(0, 1))]
+    failed = [check for check in links.checks if check.status in (FAILED, PENDING)]
+    return [
+        *text,
+        *_more(worst, " lines like these"),
+        *(f"  {check.line()}" for check in failed[:SHOWN]),
+        *_more(failed),
     ]
-    if len(groups) > SHOWN:
-        table.append(f"  ... and {len(groups) - SHOWN} more lines like these: see the report")
-    return table
+
+
+def _more(found: Sequence[object], what: str = "") -> list[str]:
+    left = len(found) - SHOWN
+    return [f"  ... and {left} more{what}: see the report"] if left > 0 else []
 
 
 def _row(group: Group) -> tuple[str, ...]:

@@ -131,14 +131,14 @@ def test_nobody_fails_for_the_sake_of_a_host_that_dropped_out(
     judged = run.judge()
     wrong = judged["by_host"]["leaf01"][0]
     assert (wrong["name"], wrong["status"]) == ("link_pfc", "not_applicable")
-    assert wrong["reason"].startswith("node02 dropped out of this run before; its own failure says")
+    assert wrong["reason"].startswith("node02 dropped out of this run before; see its own")
     assert "failed" not in run.verdict("leaf01", judged)
     assert any(line.startswith("  link_pfc leaf01 Ethernet8 - node02 rail0:") for line in run.said)
     lost = judged["by_host"]["node01"][0]
     assert lost["name"] == "link_report"
     assert lost["status"] == "not_applicable"
     assert lost["reason"].startswith(
-        "node03 dropped out of this run before; its own failure says why. rails: `ip` could not be "
+        "node03 dropped out of this run before; see its own failure. rails: `ip` could not be "
         "run. Try: ansible-playbook site.yml"
     )
     assert "failed" not in run.verdict("node01", judged)

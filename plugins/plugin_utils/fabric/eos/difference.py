@@ -62,9 +62,6 @@ class Item:
     found: Optional[str]
     wanted: Optional[str]
 
-    def reversed(self) -> Item:
-        return Item(self.path, self.wanted, self.found)
-
 
 def compare(wanted: Wanted, found: Settings) -> list[Item]:
     """In a stable order: as the wanted configuration has it, then what goes."""
@@ -139,9 +136,6 @@ def is_mtu(path: Path) -> bool:
 # What has to be typed in a configuration session so that what differs no longer does.
 
 
-INDENT = "   "
-
-
 def commands(items: Sequence[Item]) -> list[str]:
     """Objects, then the lines that refer to them, then removals of unused objects."""
     gone = {item.path[0] for item in items if is_object(item.path) and item.wanted is None}
@@ -214,27 +208,15 @@ def undo(line: str) -> str:
     return f"no {line}"
 
 
-def as_text(items: Sequence[Item]) -> str:
-    """The found side of items as EOS would show it, for a unified diff."""
-    there = [item for item in items if item.found is not None]
-    top = [
-        item.found or default_of(item.path) or ""
-        for item in items
-        if len(item.path) == 1 and not is_object(item.path)
-    ]
-    lines = list(grouped(line for line in top if line))
-    for header, block in _by_header(there).items():
-        if len(block[0].path) == 1 and not is_object(block[0].path):
-            continue
-        lines += ["!", header]
-        within = [item for item in block if len(item.path) > 1]
-        queue = ""
-        for item in within:
-            if len(item.path) > 2 and item.path[1] != queue:
-                queue = item.path[1]
-                lines += [f"{INDENT}!", f"{INDENT}{queue}"]
-            lines.append(INDENT * (len(item.path) - 1) + (item.found or ""))
-    return "".join(f"{line}\n" for line in lines)
+def as_text(items: Sequence[Item], side: str) -> str:
+    """One side of items as lines, after the block that they stand in, for a unified diff."""
+    lines = []
+    for item in items:
+        line = getattr(item, side) or default_of(item.path)
+        if line is not None:
+            block = " ".join(item.path[:-1])
+            lines.append(f"{block}: {line}" if block else line)
+    return "".join(f"{line}\n" for line in grouped(lines))
 
 
 SHOWN = 8
@@ -262,15 +244,13 @@ def difference(intent: SwitchIntent, wanted: Wanted, present: Present) -> Differ
             f"{intent.name}: {some(paused, SHOWN)} pauses the whole link (`flowcontrol`), "
             "every class of it: `no flowcontrol receive`, `no flowcontrol send`."
         )
-    items = compare(wanted, found)
+    items = shown = compare(wanted, found)
     changes = tuple(_changes(items))
-    before, after = as_text(items), as_text([item.reversed() for item in items])
     if not items and not present.unconfirmed:
-        unsaved = compare(wanted, read_settings(present.startup))
-        if unsaved:
+        shown = compare(wanted, read_settings(present.startup))
+        if shown:
             changes = (Change("startup-config", "not saved", "as running-config"),)
-            before = as_text(unsaved)
-            after = as_text([item.reversed() for item in unsaved])
+    before, after = as_text(shown, "found"), as_text(shown, "wanted")
     # Lines to be typed in a session. None: all is in force, and only not saved.
     return Difference(changes, _impact(items, wanted), before, after, tuple(commands(items)))
 
@@ -281,25 +261,10 @@ def _is_link_pause(line: str) -> bool:
 
 def _changes(items: Sequence[Item]) -> Iterator[Change]:
     removed = {item.path[0] for item in items if len(item.path) == 1 and item.wanted is None}
-    for path, found, wanted in _grouped_maps(items):
-        yield Change(path, found, wanted)
     for item in items:
-        if item.path[0].startswith(DSCP) or (len(item.path) > 1 and item.path[0] in removed):
-            continue
-        yield Change(" ".join(item.path), item.found, item.wanted)
-
-
-def _grouped_maps(items: Sequence[Item]) -> Iterator[tuple[str, str, str]]:
-    """DSCPs that go from one class to another together are one change."""
-    ways: dict[tuple[str, str], list[str]] = {}
-    for item in items:
-        if item.path[0].startswith(DSCP):
-            now = (item.found or default_of(item.path) or "").partition(" to ")[2]
-            then = (item.wanted or "").partition(" to ")[2]
-            ways.setdefault((now, then), []).append(item.path[0])
-    for (now, then), paths in ways.items():
-        (together,) = grouped(f"{path} to x" for path in paths)
-        yield together.partition(" to ")[0], now, then
+        if len(item.path) == 1 or item.path[0] not in removed:
+            found = item.found or default_of(item.path)
+            yield Change(" ".join(item.path), found, item.wanted)
 
 
 def _impact(items: Sequence[Item], wanted: Wanted) -> Impact:

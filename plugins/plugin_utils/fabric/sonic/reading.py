@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
 from dataclasses import field
 from shlex import quote
 from typing import Any, Optional, Protocol
@@ -183,7 +182,8 @@ def _parts(answer: Completed) -> dict[str, tuple[int, str]]:
     return found
 
 
-def _json(what: str, text: str) -> dict[str, Any]:
+def _json(what: str, text: str) -> dict[str, dict[str, Any]]:
+    """An object of objects; other values are not looked at."""
     try:
         value = json.loads(text or "{}")
     except (ValueError, RecursionError) as error:
@@ -193,34 +193,30 @@ def _json(what: str, text: str) -> dict[str, Any]:
         ) from None
     if not isinstance(value, dict):
         raise SwitchError(f"`{SHOWN[what]}` printed a {type(value).__name__}, not an object")
-    return value
+    return {key: inner for key, inner in value.items() if isinstance(inner, dict)}
 
 
 def _config(what: str, text: str) -> Config:
-    """Tables of rows of text; other forms are not looked at."""
     return {
-        table: {
-            key: {name: _text(value) for name, value in row.items()}
-            for key, row in rows.items()
-            if isinstance(row, dict)
-        }
+        table: {key: _row(row) for key, row in rows.items() if isinstance(row, dict)}
         for table, rows in _json(what, text).items()
-        if isinstance(rows, dict)
     }
 
 
-def _text(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+def _row(fields: dict[str, Any]) -> Row:
+    return {
+        name: ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        for name, value in fields.items()
+    }
 
 
 def _hashes(what: str, text: str) -> dict[str, Row]:
     """`{"PORT_TABLE:Ethernet0": {"type": "hash", "value": {...}}}`, by what follows the colon."""
-    found: dict[str, Row] = {}
-    for key, entry in _json(what, text).items():
-        value = entry.get("value") if isinstance(entry, dict) else None
-        if isinstance(value, dict):
-            found[key.partition(":")[2]] = {name: str(text) for name, text in value.items()}
-    return found
+    return {
+        key.partition(":")[2]: _row(entry["value"])
+        for key, entry in _json(what, text).items()
+        if isinstance(entry.get("value"), dict)
+    }
 
 
 def _word(text: str, key: str) -> str:
@@ -230,7 +226,7 @@ def _word(text: str, key: str) -> str:
 
 
 def lookup_file(present: Present) -> str:
-    """Where the platform says what buffers it makes; empty where there is none to read."""
+    """File of the buffers that the platform makes; empty where there is none to read."""
     platform, sku = present.metadata.get("platform", ""), present.metadata.get("hwsku", "")
     if present.buffer_model == DYNAMIC or not (platform and sku):
         return ""
@@ -262,33 +258,40 @@ def report(intent: SwitchIntent, present: Present) -> SwitchReport:
 class _Switch:
     def __init__(self, present: Present) -> None:
         self.present = present
-        self.config = present.config
         self.queues = tables.by_port(self.table("QUEUE"))
         self.groups = tables.by_port(self.table("BUFFER_PG"))
 
     def table(self, name: str) -> Table:
-        return self.config.get(name, {})
+        return self.present.config.get(name, {})
 
     def port(self, name: str) -> PortReport:
         row = self.table("PORT").get(name)
         if row is None:
             return PortReport(name, present=False)
         state = self.present.ports.get(name, {})
-        qos = {**self.table("PORT_QOS_MAP").get(name, {})}
-        qos.setdefault("dscp_to_tc_map", self._everywhere("dscp_to_tc_map"))
+        everywhere = self.table("PORT_QOS_MAP").get("global", {}).get("dscp_to_tc_map", "")
+        qos = {"dscp_to_tc_map": everywhere, **self.table("PORT_QOS_MAP").get(name, {})}
         groups = self._lossless(name, qos)
-        queues = dict(self._queues(name))
+        queues = self._numbered("QUEUE", self.queues.get(name, []))
         schedulers = {n: self._object("SCHEDULER", q, "scheduler") for n, q in queues.items()}
+        paused = _priorities(qos.get("pfc_enable", ""))
+        megabits = _number(state.get("speed") or row.get("speed"))
+        dscps = self._object("DSCP_TO_TC_MAP", qos, "dscp_to_tc_map")
+        lengths = {each[name] for each in self.table("CABLE_LENGTH").values() if name in each}
         return PortReport(
             name=name,
             present=True,
             alias=row.get("alias", ""),
             up=state["oper_status"] == "up" if "oper_status" in state else None,
-            speed_gbps=_gbps(state.get("speed") or row.get("speed")),
+            speed_gbps=None if megabits is None else megabits // 1000,
             mtu_ip=_number(row.get("mtu")),
             trust=_trust(qos),
-            dscp_to_traffic_class=self._dscps(qos),
-            pfc_priorities=_priorities(qos.get("pfc_enable", "")),
+            dscp_to_traffic_class=tuple(
+                tables.number(dscps.get(str(dscp))) for dscp in range(DSCPS)
+            )
+            if dscps
+            else None,
+            pfc_priorities=paused,
             lossless_priorities=tuple(groups),
             strict_queues=tuple(n for n, s in schedulers.items() if s.get("type") == "STRICT"),
             weights={
@@ -297,69 +300,50 @@ class _Switch:
                 if s and s.get("type") != "STRICT"
             },
             ecn=self._ecn(queues),
-            cable_metres=self._cable(name),
-            headroom_bytes=self._headroom(name, groups, qos),
+            cable_metres=_number(lengths.pop().rstrip("m")) if len(lengths) == 1 else None,
+            headroom_bytes=self._headroom([groups[p] for p in paused if p in groups]),
             watchdog=self._watchdog(name, qos),
             neighbour=self._neighbour(name),
         )
 
-    def _everywhere(self, field: str) -> str:
-        return self.table("PORT_QOS_MAP").get("global", {}).get(field, "")
-
     def _object(self, table: str, row: Row, field: str) -> Row:
         return self.table(table).get(row.get(field, ""), {})
 
-    def _queues(self, port: str) -> Iterable[tuple[int, Row]]:
-        rows = self.table("QUEUE")
-        found = {n: rows[key] for key in self.queues.get(port, []) for n in tables.numbers_of(key)}
-        return sorted(found.items())
-
-    def _dscps(self, qos: Row) -> Optional[tuple[int, ...]]:
-        entries = self._object("DSCP_TO_TC_MAP", qos, "dscp_to_tc_map")
-        if not entries:
-            return None
-        return tuple(tables.number(entries.get(str(dscp))) for dscp in range(DSCPS))
+    def _numbered(self, table: str, keys: list[str]) -> dict[int, Row]:
+        """Rows of queues or priority groups of a port, by number."""
+        rows = self.table(table)
+        return dict(sorted((n, rows[key]) for key in keys for n in tables.numbers_of(key)))
 
     def _lossless(self, port: str, qos: Row) -> dict[int, str]:
         """Priorities whose packets have headroom, with the profile."""
-        rows, profiles = self.table("BUFFER_PG"), self.table("BUFFER_PROFILE")
-        bound = {
-            number: rows[key].get("profile", "")
-            for key in self.groups.get(port, [])
-            for number in tables.numbers_of(key)
-        }
+        bound = self._numbered("BUFFER_PG", self.groups.get(port, []))
         to_group = self._object("PFC_PRIORITY_TO_PRIORITY_GROUP_MAP", qos, "pfc_to_pg_map")
         found = {}
         for priority in range(PRIORITIES):
-            profile = bound.get(tables.number(to_group.get(str(priority)), priority), "")
-            if profile and tables.is_lossless(profile, profiles):
+            group = tables.number(to_group.get(str(priority)), priority)
+            profile = bound.get(group, {}).get("profile", "")
+            if profile and tables.is_lossless(profile, self.table("BUFFER_PROFILE")):
                 found[priority] = profile
         return found
 
-    def _headroom(self, port: str, groups: dict[int, str], qos: Row) -> Optional[int]:
-        """The least of the paused priorities. None: the switch computes it and does not say."""
-        paused = _priorities(qos.get("pfc_enable", ""))
-        profiles = self.table("BUFFER_PROFILE")
-        sizes = [profiles.get(groups[p], {}).get("xoff") for p in paused if p in groups]
-        numbers = [tables.number(size) for size in sizes if size is not None]
-        return min(numbers) if numbers and len(numbers) == len(sizes) else None
+    def _headroom(self, profiles: list[str]) -> Optional[int]:
+        """The least. None: the switch computes it and does not report it."""
+        rows = self.table("BUFFER_PROFILE")
+        if not all("xoff" in rows.get(profile, {}) for profile in profiles):
+            return None
+        return min((tables.number(rows[profile]["xoff"]) for profile in profiles), default=None)
 
     def _ecn(self, queues: dict[int, Row]) -> dict[int, EcnReport]:
         found = {}
         for number, queue in queues.items():
             profile = self._object("WRED_PROFILE", queue, "wred_profile")
-            if profile.get("ecn", "ecn_none") not in ("ecn_all", "ecn_green"):
-                continue
-            found[number] = EcnReport(
-                minimum_bytes=tables.number(profile.get("green_min_threshold")),
-                maximum_bytes=tables.number(profile.get("green_max_threshold")),
-                probability_percent=tables.number(profile.get("green_drop_probability"), 100),
-            )
+            if profile.get("ecn", "ecn_none") in ("ecn_all", "ecn_green"):
+                found[number] = EcnReport(
+                    minimum_bytes=tables.number(profile.get("green_min_threshold")),
+                    maximum_bytes=tables.number(profile.get("green_max_threshold")),
+                    probability_percent=tables.number(profile.get("green_drop_probability"), 100),
+                )
         return found
-
-    def _cable(self, port: str) -> Optional[int]:
-        lengths = {row[port] for row in self.table("CABLE_LENGTH").values() if port in row}
-        return _number(lengths.pop().rstrip("m")) if len(lengths) == 1 else None
 
     def _watchdog(self, port: str, qos: Row) -> PfcWatchdog:
         rows = self.table("PFC_WD")
@@ -388,11 +372,6 @@ def _trust(qos: Row) -> str:
 
 def _number(text: Optional[str]) -> Optional[int]:
     return tables.number(text) if tables.is_number(text) else None
-
-
-def _gbps(megabits: Optional[str]) -> Optional[int]:
-    number = _number(megabits)
-    return None if number is None else number // 1000
 
 
 def _priorities(text: str) -> tuple[int, ...]:
