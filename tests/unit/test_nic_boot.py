@@ -263,16 +263,13 @@ def test_a_masked_unit_fails_and_stays(node):
     ("result", "why"),
     [
         (None, "it has not run in this boot"),
-        ("half {", "it has not run in this boot"),
-        ('{"failed": ["rail_pfc rail0: wanted [3]"], "installed": %s}', "rail_pfc rail0"),
-        ('{"failed": [], "installed": {"former": "0"}}', "another version, or had another request"),
+        ('{"failed": ["rail_pfc rail0: wanted [3]"]}', "rail_pfc rail0"),
     ],
 )
 def test_a_run_that_proves_nothing_is_repeated(node, result, why):
     node.converge()
     path = node.root / RESULT
-    now = json.dumps(boot_program.installed(node.root))
-    path.unlink() if result is None else path.write_text(result.replace("%s", now))
+    path.unlink() if result is None else path.write_text(result)
 
     diff, changed, check = node.converge(check_mode=True)
     assert changed and check.status == PENDING and why in check.reason

@@ -8,7 +8,6 @@ Exit status: 0 everything holds (or waits for a reset that is on record), 1 some
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import sys
@@ -35,11 +34,9 @@ STATE = "etc/baremetal-mpi-roce/rails.json"
 """What is wanted of the rails, as the last run of the role left it."""
 PROGRAM = "usr/local/libexec/baremetal-mpi-roce/rails"
 RESULT = "run/baremetal-mpi-roce/rails-boot.json"
-"""What the last `--apply` in this boot found, and of which files it was."""
+"""What the last `--apply` in this boot found; the role removes it with each change."""
 LOCK_S = 120
 """How long the program waits for a run of Ansible on the same host."""
-MALFORMED = (ValueError, LookupError, TypeError, AttributeError)
-"""What reading a file raises that is not as it was written."""
 HOLDS, DRIFT, UNKNOWN = 0, 1, 2
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 8.0
 _ERROR = "<3>"
@@ -98,7 +95,6 @@ def main(
     )
     try:
         with locks.alone(node.path(LOCK), LOCK_S if given.apply else 2.0):
-            ran = installed(node.root)
             saved = Saved.read(node.path(STATE).read_text(encoding="utf-8"))
             end = clock() + given.wait
             pause = _FIRST_PAUSE_S
@@ -109,8 +105,8 @@ def main(
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
                 nics, wrong = _once(saved, node, which)
             if given.apply:
-                _record(node, wrong, ran)
-    except (OSError, SurveyError, PlanError, locks.HeldError, *MALFORMED) as error:
+                _record(node, wrong)
+    except (OSError, SurveyError, PlanError, locks.HeldError, ValueError, KeyError) as error:
         remedy = f"Run this as root; where /{STATE} is at fault, run the role roce_rails"
         sys.stderr.write(f"rails: {type(error).__name__}: {error}. {remedy}\n")
         return UNKNOWN
@@ -164,19 +160,9 @@ def _once(
     return nics, [*wrong, *(check for check in checks if check.status in (FAILED, PENDING))]
 
 
-def installed(root: Path) -> dict[str, str]:
-    """Digests of the program and of what is wanted: a run proves nothing of others."""
-    found = {}
-    for path in (PROGRAM, STATE):
-        content = (root / path).read_bytes() if (root / path).is_file() else b""
-        found[f"/{path}"] = hashlib.sha256(content).hexdigest()
-    return found
-
-
-def _record(node: Node, wrong: Sequence[Check], ran: dict[str, str]) -> None:
+def _record(node: Node, wrong: Sequence[Check]) -> None:
     """What was found, for the next run of Ansible."""
-    content = {"failed": [check.line() for check in wrong], "installed": ran}
-    text = json.dumps(content, indent=2) + "\n"
+    text = json.dumps({"failed": [check.line() for check in wrong]}, indent=2) + "\n"
     write_atomically(node.path(RESULT), text, 0o644, node.uid, node.gid)
 
 

@@ -23,7 +23,7 @@ from ..core.files import HEADER, FilePlan, diff, diffs, with_header
 from ..core.part import Node, Plan, Step, Verdict
 from ..rails.survey import NAME
 from . import BOOT_UNIT, boot_program
-from .boot_program import LOCK_S, MALFORMED, PROGRAM, RESULT, STATE, Saved, installed
+from .boot_program import LOCK_S, PROGRAM, RESULT, STATE, Saved
 from .engine import WHOLE, Nics
 from .setting import NOT_SUPPORTED, RUNTIME
 
@@ -208,11 +208,9 @@ def _trouble(node: Node) -> str:
     """Why the unit's last run does not prove that it works; empty when it does."""
     try:
         result = json.loads(node.path(RESULT).read_text(encoding="utf-8"))
-        if result.get("installed") != installed(node.root):
-            return "what ran last is another version, or had another request"
-        return "; ".join(result["failed"])
-    except (FileNotFoundError, *MALFORMED):
+    except FileNotFoundError:
         return "it has not run in this boot"
+    return "; ".join(result["failed"])
 
 
 def program_text() -> str:

@@ -69,7 +69,6 @@ class Firmwares:
         self.tool = tool
         self._run = run
         self._answers: dict[str, Union[dict[str, Parameter], CommandError]] = {}
-        self._written: set[str] = set()
 
     def parameters(self, pci: str) -> Mapping[str, Parameter]:
         """What the firmware of the card at `pci` knows. Raises CommandError, the same one again."""
@@ -87,24 +86,11 @@ class Firmwares:
     def set(self, pci: str, values: Mapping[str, int]) -> None:
         """Of these known ones, what the next reset would not bring: in one call, or none."""
         known = self.parameters(pci)
-        new = {
-            name: Parameter(known[name].current, value)
-            for name, value in sorted(values.items())
-            if known[name].next_boot != value
-        }
-        if new:
-            card = card_of(pci)
-            self._written.add(card)
-            words = [f"{name}={each.next_boot}" for name, each in new.items()]
+        differing = [name for name in sorted(values) if known[name].next_boot != values[name]]
+        if differing:
+            words = [f"{name}={values[name]}" for name in differing]
+            self._answers.pop(card_of(pci))
             self._run((self.tool or "", "-y", "-d", pci, "set", *words))
-            self._answers[card] = {**known, **new}
-
-    def forget(self, pci: str) -> None:
-        """Ask a card again that was written to since it was asked."""
-        card = card_of(pci)
-        if card in self._written:
-            self._written.discard(card)
-            self._answers.pop(card, None)
 
     def port_parameter(self, pci: str, name: str) -> str:
         """`LINK_TYPE_P1` as the second function of a card calls it: `LINK_TYPE_P2`.
@@ -250,6 +236,3 @@ class FirmwareSetting(Setting):
 
     def set(self, value: Any) -> None:
         self._firmwares.set(self._pci, {self.parameter: value})
-
-    def forget(self) -> None:
-        self._firmwares.forget(self._pci)
