@@ -28,7 +28,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.packag
     REMOVE,
     UPGRADE,
     Change,
-    PackageError,
     PackageSet,
     Stage,
     Wanted,
@@ -84,8 +83,6 @@ class Store:
 
     packages: dict[str, str] = field(default_factory=dict)
     pins: dict[str, str] = field(default_factory=dict)
-    refused: tuple[str, ...] = ()
-    broken: str = ""
     acted: list[PackageSet] = field(default_factory=list)
     downgrade: Optional[bool] = None
 
@@ -115,8 +112,6 @@ class Store:
 
     def plan(self, wanted: PackageSet, allow_downgrade: bool) -> Plan:
         self.downgrade = allow_downgrade
-        if self.broken or self.refused:
-            raise PackageError(self.broken or "\n".join(self.refused))
         target = self._target(wanted)
         changes = []
         for name in sorted({*self.packages, *target}):

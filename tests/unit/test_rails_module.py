@@ -1,12 +1,19 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The module roce_rails: a fault of the boot unit hides nothing of the rails."""
+"""The module roce_rails: the plan of its rails, and what a fault hides nothing of."""
 
 from __future__ import annotations
 
 import errno
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import boot_unit
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.plan import (
+    MAIN_TABLE,
+    Route,
+    Rule,
+    plan_rails,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.modules import roce_rails
 
 from tests.unit.qos_contracts import compiled
@@ -61,3 +68,35 @@ def test_the_interface_of_the_own_connection_is_no_rail(host):
     assert (failed.name, failed.subject) == ("rail_name", "rail1")
     assert "10.0.0.9" in failed.reason
     assert host.links["rail1"]["addresses"] == ["10.0.0.9/24"]
+
+
+# The plan; what it is of gateways, planes and flat networks: golden/rails
+
+
+def test_numbers_of_tables_and_rules_are_the_operators_to_choose():
+    plans = plan_rails([rail(0), rail(1, plane=1)], table_base=5000, priority_base=20000)
+    assert [plan.rule for plan in plans] == [
+        Rule(20000, "10.100.0.11", 5000),
+        Rule(20011, "10.100.1.11", 5011),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"table_base": 0}, "rail0: routing table 0"),
+        ({"table_base": 254}, "rail0: routing table 254"),
+        ({"priority_base": 32766}, "priority 32766"),
+        ({"networks": ["10.128.0.1/9"]}, "roce_rails_networks: .*10.128.0.1/9"),
+        ({"networks": ["banana"]}, "roce_rails_networks: .*banana"),
+        ({"routing": "arp"}, "roce_rails_routing"),
+    ],
+)
+def test_what_would_change_the_kernels_own_or_not_be_used_is_refused(given, words):
+    with pytest.raises(PlanError, match=words):
+        plan_rails([rail(0)], **given)
+
+
+def test_an_address_is_a_network_as_the_kernel_shows_it():
+    (plan,) = plan_rails([rail(0)], networks=["10.9.9.9"])
+    assert plan.routes[-1] == Route(MAIN_TABLE, "10.9.9.9/32", "10.100.0.1", 1000)

@@ -137,19 +137,6 @@ def test_back_to_inbox_asks_for_the_distribution_s_versions_by_name(node: RdmaNo
     assert not node.settle().changed
 
 
-def test_what_the_engine_refuses_stops_before_anything(node: RdmaNode) -> None:
-    before = node.tree.snapshot()
-    node.store.refused = ("rdma-core: a downgrade that nobody asked for",)
-    with pytest.raises(PlanError, match="nobody asked for"):
-        node.settle(DOCA_SET)
-    assert node.store.downgrade is False
-    node.store.broken = "doca: the signature is of another key"
-    with pytest.raises(PlanError, match="another key"):
-        node.settle(DOCA_SET, allow_downgrade=True)
-    assert node.tree.snapshot() == before
-    assert not node.tree.ran("modprobe")
-
-
 def refusal(node: RdmaNode) -> str:
     """Why DOCA-OFED is refused, with nothing touched, in check mode as well."""
     before = node.tree.snapshot()
@@ -256,15 +243,6 @@ def test_an_outline_of_a_change_may_replace_drivers_in_use(
     del ubuntu.store.packages["perftest"]
     with pytest.raises(PlanError, match=r"of 1 packages \(perftest.*xhpl"):
         ubuntu.settle()
-
-
-def test_an_interrupted_run_is_made_up_for(ubuntu: RdmaNode) -> None:
-    """Killed after any write, the next run ends where a whole one does."""
-    ubuntu.unable = {"module rdma_ucm"}
-    outcome = ubuntu.settle()
-    assert any("rdma_ucm" in error for error in outcome.errors)
-    ubuntu.unable = set()
-    assert found(ubuntu.settle(), "rdma_module")["rdma_ucm"].status == "ok"
 
 
 def test_in_a_container_what_is_the_host_s_is_not_applicable(ubuntu: RdmaNode) -> None:
