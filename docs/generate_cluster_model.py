@@ -138,7 +138,6 @@ filesystems:
     mount: /mnt/scratch
     purpose: scratch
     hosts: [compute]
-    lustre: {stripe_count: -1, stripe_size_mib: 16}
 ```
 
 - Mount points and served directories consist of letters, digits, `.`, `_` and `-`. They must not

@@ -8,7 +8,6 @@ condition with which lnet.service leaves a loaded LNet alone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
@@ -17,16 +16,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
     NoAnswerError,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import Outcome, settle
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import (
-    Node,
-    Part,
-    Plan,
-    Step,
-    Verdict,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     FileSystem,
-    Lustre,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import (
     Kernel,
@@ -35,7 +26,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre 
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.options import lustre_parts
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.units import (
-    unit_name,
     wanted_mounts,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.storage import (
@@ -49,18 +39,6 @@ RAILS = [{"interface": "rail0", "rail": 0}, {"interface": "rail1", "rail": 1}]
 SOURCE = "10.9.0.1@o2ib:10.9.0.2@o2ib:/lustre"
 LUSTRE = FileSystem("ckpt", "lustre", SOURCE, "/lustre", "checkpoints")
 PROGRAMS = ("lnetctl", "lctl", "lfs", "mount.lustre")
-TRAP = "50 1 0:50 / {} rw shared:2 - autofs systemd-1 rw,fd=60,direct"
-
-
-def striped(count: int = 0, size_mib: int = 0, pool: str = "") -> FileSystem:
-    return FileSystem(
-        LUSTRE.name,
-        LUSTRE.type,
-        LUSTRE.source,
-        LUSTRE.mount,
-        LUSTRE.purpose,
-        lustre=Lustre(stripe_count=count, stripe_size_mib=size_mib, pool=pool),
-    )
 
 
 def settings_of(
@@ -113,18 +91,6 @@ class LustreNode(Host):
     def unmount(self, point: str = "/lustre") -> None:
         self.stand_in.run("umount", [point])
 
-    def arm(self, point: str = "/lustre") -> None:
-        """An automount point that waits for its first use."""
-        self.write("proc/self/mountinfo", f"{TRAP.format(point)}\n")
-
-    def reboot(self) -> None:
-        for point in list(self.stand_in.state["mounts"]):
-            self.unmount(point)
-        self.stand_in.run("lustre_rmmod", [])
-        self.active = False
-        if self.enabled:
-            self._start()
-
     # What tests do.
 
     def settle(
@@ -135,17 +101,14 @@ class LustreNode(Host):
         rails: Sequence[Mapping[str, Any]] = tuple(RAILS),
         check_mode: bool = False,
         container: Optional[str] = None,
-        mounts: Sequence[FileSystem] = (),
     ) -> Outcome:
-        """`mounts`: file systems whose automount points are armed by this run, before `after`."""
         self.container = container
         node = self.node(check_mode)
         self.calls.clear()
         settings = settings_of(value, rails, filesystems)
         kernel = Kernel(self.root, node.look)
         before, after = lustre_parts(settings, filesystems, rails, kernel)
-        between: list[Part] = [_Arming(self, mounts)] if mounts else []
-        return settle([*before, *between, *after], node)
+        return settle([*before, *after], node)
 
     # The programs.
 
@@ -174,13 +137,6 @@ class LustreNode(Host):
             return self.stand_in.run("lustre_rmmod", []) if ran else (0, "", "")
         elif verb == "start" and unit == "lnet.service":
             return self._start()
-        elif verb == "start":
-            if unit != unit_name(LUSTRE.mount, "mount"):
-                return 5, "", f"Unit {unit} not found."
-            rc, out, err = self.stand_in.run(
-                "mount.lustre", ["-o", "flock", LUSTRE.source, LUSTRE.mount]
-            )
-            return rc, out, err
         return 0, "", ""
 
     def _start(self) -> tuple[int, str, str]:
@@ -193,22 +149,3 @@ class LustreNode(Host):
                 return rc, out, err
         self.active = True
         return 0, "", ""
-
-
-class _Arming:
-    """Stands for the part that mounts: its steps arm automount points, its read-back mounts."""
-
-    def __init__(self, node: LustreNode, filesystems: Sequence[FileSystem]) -> None:
-        self.node, self.filesystems = node, filesystems
-
-    def plan(self, node: Node) -> Plan:
-        return Plan(
-            [],
-            [
-                Step(fs.mount, "", "armed", partial(self.node.arm, fs.mount))
-                for fs in self.filesystems
-            ],
-        )
-
-    def verify(self, node: Node) -> Verdict:
-        return Verdict()

@@ -163,7 +163,7 @@ def test_the_example_has_every_key() -> None:
 
 
 def test_checks_and_files_stand_in_it() -> None:
-    for name in (health.TARGETS, health.MGS, health.STRIPES):
+    for name in (health.TARGETS, health.MGS):
         assert f"| `{name}` |" in PAGE
     for path in (lnet.CONF, lnet.MODPROBE, lnet.DROP_IN):
         assert f"| `/{path}` |" in PAGE

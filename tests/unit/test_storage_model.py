@@ -280,11 +280,7 @@ OF_NFS = {
     ),
     "serve": st.sampled_from([None, {"host": "storage01"}]),
 }
-OF_LUSTRE = {
-    "lustre": st.fixed_dictionaries(
-        {}, optional={"flock": st.booleans(), "stripe_count": st.integers(-1, 100)}
-    )
-}
+OF_LUSTRE = {"lustre": st.fixed_dictionaries({}, optional={"flock": st.booleans()})}
 
 
 def lists() -> st.SearchStrategy[list[dict[str, Any]]]:

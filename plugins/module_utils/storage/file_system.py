@@ -19,7 +19,7 @@ PURPOSES = (CHECKPOINTS, DATASETS, HOME, SOFTWARE, SCRATCH)
 
 @dataclass(frozen=True)
 class Nfs:
-    """How the server is spoken to. `hard` is not a choice: soft mounts lose what jobs wrote."""
+    """How the server is reached. `hard` is not a choice: soft mounts lose what jobs wrote."""
 
     version: str = "4.2"
     transport: str = TCP
@@ -30,10 +30,6 @@ class Nfs:
 @dataclass(frozen=True)
 class Lustre:
     flock: bool = True
-    stripe_count: int = 0
-    """-1: over all objects; 0: left as it is."""
-    stripe_size_mib: int = 0
-    pool: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,7 +53,7 @@ class Expectation:
 
 @dataclass(frozen=True)
 class FileSystem:
-    """What each key means: keys.py."""
+    """What each key means: model/storage_keys.py."""
 
     name: str
     type: str
@@ -91,7 +87,7 @@ class FileSystem:
     def as_variable(self) -> dict[str, Any]:
         """One entry of `cluster_filesystems`; reading it gives this file system again.
 
-        Of `nfs` and `lustre` only the one that it is: what is said of the other is a mistake.
+        Of `nfs` and `lustre` only the section of its type.
         """
         value = asdict(self)
         del value[LUSTRE if self.type == NFS else NFS]

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Stripe defaults of Lustre, and whether its servers are there; each look is bounded.
+"""Whether the servers of Lustre are there; each look is bounded.
 
 A management server is pinged. Of targets, the kernel's record of its connections is read, which
 never waits; that they answer is shown by the use of the file system.
@@ -9,21 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import field
-from functools import partial
-from typing import Optional
 
-from ..core import mounts as table
-from ..core.checks import FAILED, OK, Check, compare, not_applicable
-from ..core.commands import CommandError, NoAnswerError
+from ..core.checks import FAILED, OK, Check, not_applicable
+from ..core.commands import CommandError
 from ..core.dataclass import dataclass
-from ..core.part import Node, Plan, Step, Verdict
-from . import units
-from .file_system import FileSystem, Lustre
+from ..core.part import Node, Plan, Verdict
+from .file_system import FileSystem
 from .lnet import pairs
 from .lustre import Kernel, LustreSettings, Source, read_source
 
-STRIPES, TARGETS, MGS = "lustre_stripes", "lustre_targets", "lustre_mgs"
+TARGETS, MGS = "lustre_targets", "lustre_mgs"
 CONNECTED = "connected"
 ANSWERS = "an answer"
 PING_S = 5
@@ -37,149 +32,6 @@ _REMEDY = (
     "programs had not written is lost (dmesg). inactive: lctl set_param osc.*.active=1"
 )
 _TARGET = re.compile(r"(.+)-(?:OST|MDT)[0-9a-f]{4}")
-MIB = 1 << 20
-_VALUE = re.compile(r"(?:^|\s)(?:lmm_)?(stripe_count|stripe_size|pool):\s*(\S+)")
-_MANY = ("65535", "4294967295")
-"""How releases print -1."""
-
-# Stripe defaults of the mount points: where new files are spread. Others keep their layout.
-
-
-@dataclass(frozen=True)
-class Layout:
-    count: int = 0
-    size: int = 0
-    """Bytes."""
-    pool: str = ""
-    composite: bool = False
-    """PFL; then the rest is meaningless."""
-
-    def text(self, wanted: Lustre) -> str:
-        """The part of it that is wanted."""
-        if self.composite:
-            return "composite layout"
-        whole, rest = divmod(self.size, MIB)
-        size = f"size {f'{self.size} bytes' if rest else f'{whole} MiB'}"
-        words = (
-            f"count {self.count}" if wanted.stripe_count else "",
-            size if wanted.stripe_size_mib else "",
-            f"pool {self.pool or 'none'}" if wanted.pool else "",
-        )
-        return ", ".join(word for word in words if word)
-
-
-def wanted_text(wanted: Lustre) -> str:
-    """Empty where nothing is wanted."""
-    return Layout(wanted.stripe_count, wanted.stripe_size_mib * MIB, wanted.pool).text(wanted)
-
-
-def read_layout(text: str) -> Optional[Layout]:
-    """Of what `lfs getstripe -d` prints, with -y or without; None where it shows no layout."""
-    if "lcme_id:" in text:
-        return Layout(composite=True)
-    found = dict(_VALUE.findall(text))
-    try:
-        count = found["stripe_count"]
-        return Layout(
-            -1 if count in _MANY else int(count), int(found["stripe_size"]), found.get("pool", "")
-        )
-    except (KeyError, ValueError):
-        return None
-
-
-@dataclass
-class StripesPart:
-    """Comes after the part that mounts. `filesystems` are all of Lustre on this host."""
-
-    filesystems: Sequence[FileSystem]
-    kernel: Kernel
-    _silent: dict[str, str] = field(default_factory=dict, init=False)
-    """Mount point to what did not answer there: it is not queried again."""
-
-    def plan(self, node: Node) -> Plan:
-        steps = []
-        for fs in self._wanted() if not self.kernel.missing(node) else ():
-            try:
-                layout = self._layout(fs.mount)
-            except CommandError:
-                continue  # which its check reports
-            if layout is None and (node.container or self._is_armed(fs.mount)):
-                continue  # what cannot be mounted by this run: its own check reports why
-            before = "not mounted yet" if layout is None else layout.text(fs.lustre)
-            wanted = wanted_text(fs.lustre)
-            if before != wanted:
-                what = f"stripes of new files in {fs.mount}"
-                steps.append(Step(what, before, wanted, partial(self._set, fs)))
-        return Plan([], steps)
-
-    def verify(self, node: Node) -> Verdict:
-        missing = self.kernel.missing(node)
-        return Verdict([self._check(node, fs, missing) for fs in self._wanted()])
-
-    def _wanted(self) -> list[FileSystem]:
-        return [fs for fs in self.filesystems if wanted_text(fs.lustre)]
-
-    def _check(self, node: Node, fs: FileSystem, missing: str) -> Check:
-        wanted, subject = wanted_text(fs.lustre), fs.mount
-        try:
-            there = not missing and subject in self.kernel.points()
-            layout = self._layout(subject) if there else None
-        except CommandError as error:
-            return Check(STRIPES, wanted, "unknown", FAILED, subject, str(error))
-        if layout is None:
-            why = missing or "it is not mounted now, which its own check judges"
-            return not_applicable(STRIPES, wanted, why, subject=subject)
-        why = "lfs getstripe -d shows another default"
-        found, check_mode = layout.text(fs.lustre), node.check_mode
-        return compare(STRIPES, wanted, found, subject=subject, check_mode=check_mode, reason=why)
-
-    def _set(self, fs: FileSystem) -> None:
-        wanted = fs.lustre
-        layout = self._layout(fs.mount)
-        if layout is None or layout.text(wanted) == wanted_text(wanted):
-            return  # that it is not mounted, the check of the mount reports
-        # What is not given goes back to the file system's default: give what is set there.
-        now = self._layout(fs.mount, "--raw")
-        kept = now if now is not None and not now.composite else Layout()
-        words = {
-            "-c": wanted.stripe_count or kept.count,
-            "-S": wanted.stripe_size_mib * MIB or kept.size,
-            "-p": wanted.pool or kept.pool,
-        }
-        given = [word for key, value in words.items() if value for word in (key, str(value))]
-        self.kernel.look(["lfs", "setstripe", *given, fs.mount])
-
-    def _layout(self, point: str, *more: str) -> Optional[Layout]:
-        """None where it is not mounted. Raises CommandError where it is not known."""
-        if point in self._silent:
-            raise CommandError(f"{self._silent[point]}: not queried again")
-        argv = ["lfs", "getstripe", "-d", "-y", *more, point]
-        try:
-            if not self._is_mounted(point):
-                return None
-            result = self.kernel.look(argv)
-        except NoAnswerError as error:
-            self._silent[point] = f"{error}: a server of {point} does not answer"
-            raise
-        layout = read_layout(result.stdout)
-        if layout is None:
-            raise CommandError(f"{' '.join(argv)}: no layout in {result.stdout[-500:]!r}")
-        return layout
-
-    def _is_armed(self, point: str) -> bool:
-        return table.trap(table.read(self.kernel.root), point) is not None
-
-    def _is_mounted(self, point: str) -> bool:
-        """What waits for its first use is mounted. Raises NoAnswerError."""
-        if point not in self.kernel.points() and self._is_armed(point):
-            # Otherwise the check of the mount shows it, with the error of systemd.
-            self.kernel.look(
-                ["systemctl", "start", units.unit_name(point, units.MOUNT)], check=False
-            )
-        return point in self.kernel.points()
-
-
-# Health
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from .exports import Directory, Exports, Served, User, served_by
 from .file_system import LUSTRE, NFS, FileSystem, of_variable
 from .lnet import LnetPart
 from .lustre import Kernel, LustreSettings, read_settings
-from .lustre_health import HealthPart, StripesPart
+from .lustre_health import HealthPart
 from .mounts import Mounts
 from .service import THREADS, Service
 from .units import WantedMount, wanted_mounts
@@ -231,5 +231,5 @@ def lustre_parts(
     on_rails = settings.interfaces.intersection(str(rail["interface"]) for rail in rails)
     return (
         [LnetPart(settings, kernel, (BOOT_UNIT,) if on_rails else ())],
-        [StripesPart(filesystems, kernel), HealthPart(settings, filesystems, kernel)],
+        [HealthPart(settings, filesystems, kernel)],
     )

@@ -75,24 +75,6 @@ LUSTRE_KEYS = Section(
             "Whether locks are seen by all nodes, as MPI-IO needs them.",
             default=Lustre.flock,
         ),
-        Key(
-            "stripe_count",
-            Integer(-1, 2000),
-            "Objects that a new file is spread over: `-1` for all there are, `0` to leave it.",
-            default=Lustre.stripe_count,
-        ),
-        Key(
-            "stripe_size_mib",
-            Integer(0, 4095, "MiB"),
-            "How much lies in one object before the next; `0` to leave it.",
-            default=Lustre.stripe_size_mib,
-        ),
-        Key(
-            "pool",
-            Text(r"[A-Za-z0-9_-]+", "the name of a pool", "flash", 15, empty=True),
-            "The pool of targets that new files lie in.",
-            default=Lustre.pool,
-        ),
     ),
 )
 
