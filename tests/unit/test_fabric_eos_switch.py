@@ -82,21 +82,6 @@ def test_an_answer_of_another_shape_aborts_the_session(
     assert fake.timer is None
 
 
-def test_reading_opens_no_session_and_changes_nothing(fake: FakeEos) -> None:
-    before = copy.deepcopy(fake.running)
-    difference(switch(fake))
-    assert fake.typed("configure") == []
-    assert fake.running == before
-
-
-def test_left_alone_the_switch_undoes_it(fake: FakeEos) -> None:
-    before, startup = copy.deepcopy(fake.running), copy.deepcopy(fake.startup)
-    one = switch(fake)
-    one.apply(difference(one), 300)
-    fake.timer_ends()
-    assert (fake.running, fake.startup) == (before, startup)
-
-
 def test_rollback_brings_the_former_state_and_may_be_asked_twice(fake: FakeEos) -> None:
     before = copy.deepcopy(fake.running)
     one = switch(fake)
@@ -141,15 +126,6 @@ def test_a_refused_line_leaves_nothing_and_is_told_in_eos_words(fake: FakeEos) -
     assert "Nothing of it is in force." in text
     assert fake.running == before
     assert "pending" not in fake.sessions.values()
-
-
-def test_a_refused_commit_leaves_nothing(fake: FakeEos) -> None:
-    before = copy.deepcopy(fake.running)
-    fake.faults = {"refuses commit"}
-    one = switch(fake)
-    with pytest.raises(SwitchError, match=r"not enough hardware resources.*Nothing of it is in"):
-        one.apply(difference(one), 300)
-    assert fake.running == before
 
 
 def test_an_answer_that_is_lost_after_the_commit_is_undone(fake: FakeEos) -> None:
@@ -226,13 +202,6 @@ def test_a_timer_that_ends_at_the_confirmation_is_seen(fake: FakeEos) -> None:
     assert not fake.typed(SAVE) and fake.running == before
 
 
-def test_what_was_not_taken_shows_when_it_is_read_back(fake: FakeEos) -> None:
-    fake.faults = {"ignores mtu"}
-    one = switch(fake)
-    one.apply(difference(one), 300)
-    assert {change.path.split()[-1] for change in difference(one).changes} == {"mtu"}
-
-
 def test_an_earlier_run_whose_timer_still_runs_is_no_success(fake: FakeEos) -> None:
     killed = switch(fake)
     killed.apply(difference(killed), 300)
@@ -282,19 +251,3 @@ def test_a_user_without_privileges_is_told_what_is_missing(fake: FakeEos) -> Non
     fake.faults = {"no enable"}
     with pytest.raises(SwitchError, match=r"refuses `enable`: .*privilege 15"):
         switch(fake).read()
-
-
-def test_no_secret_in_errors_or_texts(fake: FakeEos) -> None:
-    fake.faults = {"dead"}
-    with pytest.raises(SwitchError) as error:
-        switch(fake).read()
-    seen = f"{error.value!r} {error.value.__context__!r} {switch(fake)!r} {SYSTEM.connect(LOGIN)!r}"
-    assert "horse-staple" not in seen
-
-
-def test_another_server_on_the_port_is_named() -> None:
-    import httpx
-
-    answers = httpx.MockTransport(lambda request: httpx.Response(200, json=["no", "rpc"]))
-    with pytest.raises(SwitchError, match="answers no JSON-RPC"):
-        EosSwitch(LOGIN, answers).read()

@@ -30,13 +30,6 @@ def test_a_fabric_that_keeps_the_contract_is_one_line_for_each_kind_of_link() ->
     assert links.neighbours == 3 * 2 + 2 * 2
 
 
-def test_reports_may_have_been_json_on_the_way() -> None:
-    fabric = Fabric()
-    for name, switch in fabric.switches.items():
-        fabric.change_switch(name, report=json.loads(json.dumps(switch.report)))
-    assert fabric.failed() == []
-
-
 def test_one_end_that_differs_is_the_wrong_one() -> None:
     fabric = Fabric()
     fabric.port("leaf01", "Ethernet8")["pfc_priorities"] = (3, 4)
@@ -276,15 +269,6 @@ def test_switches_without_a_system_are_told_once() -> None:
     assert fabric.failed() == []
     (check,) = fabric.not_applicable()
     assert "names no system for leaf01, leaf02" in check.reason
-
-
-def test_a_switch_that_no_link_ends_on_owes_no_report() -> None:
-    fabric = Fabric(spines="")
-    for number in (3, 4):
-        fabric.switches[f"leaf0{number}"] = Switch(
-            f"leaf0{number}", "leaf", [], "sonic", "spectrum4"
-        )
-    assert fabric.failed() == []
 
 
 def test_within_a_limit_other_ends_are_said_not_to_be_read() -> None:

@@ -203,13 +203,6 @@ def test_a_release_with_the_new_words_is_spoken_to_in_them() -> None:
     ]
 
 
-def test_ports_in_their_natural_order() -> None:
-    one = intent(ports=12)
-    paths = [change.path for change in plan({}, one, ports=12).changes if "mtu" in change.path]
-    assert paths[1:3] == ["interface swp2 link mtu", "interface swp3 link mtu"]
-    assert paths[-1] == "interface swp12 link mtu"
-
-
 def test_a_port_of_a_bond_is_refused() -> None:
     for member in ("swp2", "swp1-2"):
         bonded = told(converged(), "interface", "bond7", "bond", "member", member, {})

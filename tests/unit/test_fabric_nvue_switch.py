@@ -70,13 +70,6 @@ def test_a_change_is_applied_read_back_and_kept(fake: FakeNvue) -> None:
     assert merged(fake.config, OPERATORS) == fake.config
 
 
-def test_nothing_is_asked_of_a_converged_switch_but_what_it_has(fake: FakeNvue) -> None:
-    applied(fake)[1].confirm()
-    fake.asked.clear()
-    assert not planned(fake.switch())
-    assert {method for method, _path, _body in fake.asked} == {"GET"}
-
-
 def test_it_is_saved_where_the_switch_does_not_save_by_itself(fake: FakeNvue) -> None:
     fake.auto_save = False
     _switch, change = applied(fake)
@@ -153,14 +146,6 @@ def test_rollback_while_the_timer_runs(fake: FakeNvue) -> None:
     assert planned(switch)
 
 
-def test_rollback_after_it_was_kept_applies_the_earlier_revision(fake: FakeNvue) -> None:
-    """confirm() can have failed with the change kept and saved all the same."""
-    _switch, change = applied(fake)
-    change.confirm()
-    change.rollback()
-    assert fake.applied == "1" and fake.config == OPERATORS == fake.startup
-
-
 @pytest.mark.parametrize("auto_save", [True, False])
 def test_what_was_saved_goes_back_too(fake: FakeNvue, auto_save: bool) -> None:
     fake.auto_save = auto_save
@@ -233,26 +218,6 @@ def test_a_confirmation_that_is_lost_is_repeated(fake: FakeNvue, lost: str) -> N
     assert fake.states["2"] == "applied_and_saved"
 
 
-def test_a_confirmation_that_never_arrives_is_an_error(fake: FakeNvue) -> None:
-    _switch, change = applied(fake)
-    fake.deaf = ["PATCH /nvue_v1/revision/2"] * 9
-    with pytest.raises(SwitchError, match="connection was cut"):
-        change.confirm()
-    fake.deaf = []
-    change.rollback()
-    assert fake.config == OPERATORS
-
-
-def test_a_full_disk_at_saving_is_told_and_taken_back(fake: FakeNvue) -> None:
-    fake.auto_save = False
-    _switch, change = applied(fake)
-    fake.refuses = {"PATCH /nvue_v1/revision/applied": 500}
-    with pytest.raises(SwitchError, match="HTTP 500: not today"):
-        change.confirm()
-    change.rollback()
-    assert fake.config == OPERATORS == fake.startup
-
-
 def test_a_release_that_confirms_in_other_words(fake: FakeNvue) -> None:
     _switch, change = applied(fake)
     fake.refuses = {"PATCH /nvue_v1/revision/2": 400}
@@ -292,15 +257,6 @@ def test_a_change_of_an_earlier_run_that_waits_is_no_state_to_read(fake: FakeNvu
         fake.switch().read()
     fake.time_out()
     assert planned(fake.switch())
-
-
-def test_a_revision_left_over_from_a_killed_run_is_never_applied(fake: FakeNvue) -> None:
-    fake.configs["2"] = {"qos": {"roce": {"enable": "off"}}}
-    fake.states["2"] = "pending"
-    _switch, change = applied(fake)
-    change.confirm()
-    assert fake.applied == "3" and fake.states["2"] == "pending"
-    assert fake.config["qos"]["roce"]["enable"] == "on"
 
 
 def test_the_revision_to_go_back_to_is_the_one_that_is_applied(fake: FakeNvue) -> None:
@@ -349,8 +305,3 @@ def test_an_answer_that_is_no_object_is_an_error(fake: FakeNvue, asked: str) -> 
     fake.lies = {asked: ((), ["swp1"])}
     with pytest.raises(SwitchError, match="port 8765: GET"):
         fake.switch().read()
-
-
-def test_the_factory_makes_a_switch() -> None:
-    switch = SYSTEM.connect(FakeNvue().login())
-    assert isinstance(switch, NvueSwitch) and PASSWORD not in repr(switch)

@@ -18,10 +18,6 @@ from typing import Any, Optional
 import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.baremetal.mpi_roce.plugins.action import switch_qos as action
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
-    PortReport,
-    SwitchReport,
-)
 
 from tests.waiting import deadline, until
 
@@ -317,14 +313,6 @@ def test_links_are_judged_though_a_port_was_dark_before_and_after(fabric: Fabric
     found = [check for host in judged.values() for check in host["checks"]]
     down = [check for check in found if check["name"] == "link_up" and check["status"] == "failed"]
     assert len(down) == 4 and all("Ethernet0" in check["subject"] for check in down)
-
-
-def test_a_port_that_was_up_when_it_was_read_last_is_waited_for() -> None:
-    before = {"ports": [{"name": "swp1", "up": True}, {"name": "swp2", "up": False}]}
-    ports = tuple(PortReport(name, present=True, up=False) for name in ("swp1", "swp2", "swp3"))
-    report = SwitchReport("leaf01", "nvue", "simulation", ports, lldp=False)
-    assert action._dark(report, before) == ["swp1"]
-    assert action._dark(report, None) == []
 
 
 SETTLED = """\

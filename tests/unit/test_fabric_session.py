@@ -226,13 +226,6 @@ def test_no_timer_and_one_that_is_no_use_are_refused(confirm_s: int, apply: bool
     assert switch.calls == [] and switch.state == FORMER
 
 
-def test_an_answer_that_nobody_expected_is_told_and_not_raised() -> None:
-    outcome = run(fake(read=[bug]))
-    assert outcome.error == (
-        "leaf01 cannot be planned: an error of this collection: KeyError: 'what nobody expected'."
-    )
-
-
 @pytest.mark.parametrize("step", ["wanted", "difference", "report"])
 def test_an_error_of_ours_is_told_and_not_raised(step: str, monkeypatch: Any) -> None:
     def broken(*_words: Any) -> None:
@@ -319,23 +312,6 @@ def test_after_a_fault_the_former_state_is_back_and_the_message_says_so(name: st
     assert outcome.remaining.changes == outcome.difference.changes
 
 
-def test_a_confirmed_change_whose_answer_was_lost_is_undone_where_it_can_be() -> None:
-    def kept_answer_lost(switch: FakeSwitch) -> None:
-        switch.undo_at = None
-        raise SwitchError("10.0.0.1: connection lost")
-
-    switch = fake(confirm=[kept_answer_lost])
-    outcome = run(switch)
-    assert switch.state == FORMER and outcome.restored is True
-    assert "it is not known to be kept: 10.0.0.1: connection lost" in outcome.error
-
-
-def test_applying_takes_as_long_as_it_takes() -> None:
-    switch = fake(apply=[expired])
-    outcome = run(switch)
-    assert not outcome.error and settle(switch) == AFTER
-
-
 def test_what_takes_longer_than_the_timer_to_be_read_back_is_not_kept() -> None:
     switch = fake(read=[None, expired])
     outcome = run(switch)
@@ -385,20 +361,6 @@ def test_a_switch_that_stays_away_is_waited_for_as_long_as_its_timer_runs() -> N
     assert settle(switch) == FORMER
 
 
-def test_a_switch_that_comes_back_is_not_waited_for_any_longer() -> None:
-    switch = fake(read=[None, cut])
-    began = switch.time.now_s
-    run(switch)
-    # It was away for a minute, and says only when its timer has run out that it is as it was.
-    assert switch.time.now_s - began <= CONFIRM_S + session.PAUSE_S + 2
-
-
-def test_a_switch_that_undid_the_change_and_went_away_is_waited_for() -> None:
-    switch = fake(read=[None, wrong, cut])
-    outcome = run(switch)
-    assert outcome.restored is True and switch.state == FORMER
-
-
 @pytest.mark.parametrize("step", ["read", "confirm"])
 def test_an_interrupted_run_undoes_what_is_in_force(step: str) -> None:
     faults = {"read": [None, interrupt]} if step == "read" else {"confirm": [interrupt]}
@@ -419,24 +381,6 @@ def test_interrupted_while_applying_it_is_left_to_the_timer_and_said(within_s: i
         run(switch, said=said)
     assert f"undoes by itself within {max(within_s, CONFIRM_S)} s" in said[0]
     assert settle(switch) == FORMER
-
-
-def test_nobody_to_talk_to_is_no_reason_to_leave_a_change_in_force() -> None:
-    def closed(line: str) -> None:
-        raise OSError("broken pipe")
-
-    switch = fake(confirm=[interrupt])
-    with pytest.raises(Interrupted):
-        session.run(
-            FakeSystem(WANTED),
-            switch,
-            INTENT,
-            apply=True,
-            confirm_s=CONFIRM_S,
-            display=closed,
-            clock=switch.time.clock,
-        )
-    assert switch.state == FORMER
 
 
 ANY: list[Optional[Fault]] = [

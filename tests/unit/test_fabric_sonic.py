@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -474,3 +475,17 @@ def test_a_whole_switch_is_planned_in_few_steps() -> None:
     assert len(intent.ports) == 64
     whole = plan(new_switch(), intent)
     assert len(whole.steps) == len(plan(new_switch()).steps)
+
+
+GOLDEN = Path(__file__).parent / "golden" / "fabric" / "sonic"
+
+
+@pytest.mark.parametrize(("name", "ports"), [("leaf01", 64), ("spine01", 32)])
+def test_config_db_is_the_golden_one(name: str, ports: int) -> None:
+    """Of the reference cluster, every port in use."""
+    intent = intents(nodes=48)[name]
+    assert len(intent.ports) == ports
+    config = new_switch()
+    config["DEVICE_METADATA"]["localhost"]["hostname"] = name
+    reached = after(config, plan(config, intent).steps)
+    assert reached == json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))

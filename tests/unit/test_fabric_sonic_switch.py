@@ -15,7 +15,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.re
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.switch import (
     SonicApplied,
     SonicSwitch,
-    checkpoints,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Difference,
@@ -84,28 +83,9 @@ class TestRead:
         rows = "# speed cable size xon xoff threshold\n 800000 40m 410624 38912 362496 0\n"
         assert lookup_of(rows) == {("800000", "40m"): 362496}
 
-    def test_a_command_that_fails_is_named_with_what_it_said(
-        self, switch: SonicSwitch, shell: FakeShell
-    ) -> None:
-        shell.fail("sonic-cfggen", "Unable to connect to redis: error 111")
-        with pytest.raises(SwitchError) as caught:
-            switch.read()
-        assert "`sonic-cfggen -d --print-data` ended with status 1" in str(caught.value)
-        assert "Unable to connect to redis" in str(caught.value)
-
     def test_neighbours_are_not_needed(self, switch: SonicSwitch, shell: FakeShell) -> None:
         (shell.root / "lldp.json").unlink()
         assert switch.read().neighbours is None
-
-    def test_no_json_is_told(self, switch: SonicSwitch, shell: FakeShell) -> None:
-        (shell.root / "state.json").write_text("Traceback")
-        with pytest.raises(SwitchError, match="printed no JSON"):
-            switch.read()
-
-    def test_no_answer_at_all(self, switch: SonicSwitch, shell: FakeShell) -> None:
-        shell.run = lambda *args, **kw: Completed(127, "", "sh: not found")  # type: ignore
-        with pytest.raises(SwitchError, match=r"was not answered: sh: not found\. Is this SONiC"):
-            switch.read()
 
 
 class TestApply:
@@ -126,34 +106,6 @@ class TestApply:
             "config_db.json",
             "sonic_version.yml",
         ]
-
-    def test_the_order_of_what_is_run(self, switch: SonicSwitch, shell: FakeShell) -> None:
-        switch.apply(rebinding(shell), CONFIRM_S).confirm()
-        called = [" ".join(line.split()[:2]) for line in shell.programs()]
-        patches = [line.split()[2] == "-d" for line in shell.programs() if "apply-patch" in line]
-        assert patches == [True, False, True, False]
-        assert called == [
-            "config apply-patch",
-            "config checkpoint",
-            "systemd-run --quiet",
-            "systemctl list-units",
-            "config list-checkpoints",
-            "config apply-patch",
-            "config apply-patch",
-            "config apply-patch",
-            "systemd-run --quiet",
-            "systemctl stop",
-            "systemctl is-active",
-            "systemctl stop",
-            "systemctl is-active",
-            "config save",
-            "python3 -m",
-            "config delete-checkpoint",
-        ]
-
-    def test_nothing_reloads_the_vendors_qos(self, switch: SonicSwitch, shell: FakeShell) -> None:
-        apply(switch, shell).rollback()
-        assert not any("qos reload" in line for line in [*shell.programs(), *shell.log])
 
     def test_the_timer_undoes_what_nobody_confirmed(
         self, switch: SonicSwitch, shell: FakeShell
@@ -254,17 +206,6 @@ class TestFailures:
         assert shell.state == before
         assert (shell.units, shell.checkpoints) == ([], [])
 
-    def test_the_connection_is_lost_while_applying_and_comes_back(
-        self, switch: SonicSwitch, shell: FakeShell
-    ) -> None:
-        before = shell.state
-        shell.cut_at = "config apply-patch"
-        with pytest.raises(SwitchError) as caught:
-            apply(switch, shell)
-        assert "the connection was lost" in str(caught.value)
-        assert "rolled back" in str(caught.value)
-        assert shell.state == before
-
     def test_the_connection_is_lost_for_good(self, switch: SonicSwitch, shell: FakeShell) -> None:
         """What was begun ends on the switch, and its own timer undoes it."""
         before = shell.state
@@ -329,17 +270,6 @@ class TestLeftovers:
         shell.fire(shell.units[0])
         SYSTEM.connect(shell).read()
 
-    def test_a_run_that_began_since_the_plan_is_left_alone(
-        self, switch: SonicSwitch, shell: FakeShell
-    ) -> None:
-        difference = plan(shell.state)
-        apply(SYSTEM.connect(shell), shell)
-        state = shell.state
-        with pytest.raises(SwitchError, match="the switch is about to undo it"):
-            switch.apply(difference, CONFIRM_S)
-        assert shell.state == state
-        assert len(shell.checkpoints) == len(shell.units) == 1
-
     def test_undoing_that_failed_is_not_passed_over(
         self, switch: SonicSwitch, shell: FakeShell
     ) -> None:
@@ -356,14 +286,6 @@ class TestLeftovers:
             (shell.root / "checkpoints" / f"{name}.json").write_text("{}")
         apply(switch, shell).confirm()
         assert shell.checkpoints == ["before-upgrade"]
-
-
-def test_names_of_checkpoints_after_whatever_is_logged() -> None:
-    assert checkpoints('Config Rollbacker: Listing.\n[\n    "one",\n    "two"\n]\n') == [
-        "one",
-        "two",
-    ]
-    assert checkpoints("[]") == checkpoints("nothing") == checkpoints("[oops") == []
 
 
 def test_a_message_holds_the_lines_that_matter() -> None:
