@@ -240,9 +240,3 @@ def test_in_a_container_the_files_are_real_and_the_rest_is_said(node):
     kinds = {check.status for check in outcome.checks if check.name.startswith("lustre")}
     assert kinds == {NOT_APPLICABLE}
     assert wrong(outcome) == []
-
-
-def test_the_stand_in_says_what_it_is(node):
-    node.settle()
-    assert node.notices
-    assert all("SIMULATION" in text for text in node.notices)

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -21,7 +19,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.packag
     UPGRADE,
     Change,
     PackageError,
-    matches,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.planning import Plan
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
@@ -36,7 +33,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre_
     client_packages,
 )
 
-from tests.stand_ins import lustre, table
 from tests.unit.lustre_node import LustreNode, settings_of
 from tests.unit.storage_node import wrong
 
@@ -190,34 +186,3 @@ class TestPart:
         with pytest.raises(PlanError, match="Lustre client: Secure Boot is on"):
             outcome(node, monkeypatch, Engine(FRESH))
         assert wrong(outcome(node, monkeypatch, Engine(FRESH), "prebuilt")) == []
-
-
-class TestStandIns:
-    @pytest.mark.parametrize(("family", "where"), [("ubuntu", UBUNTU), ("el", EL)])
-    @pytest.mark.parametrize("method", ["dkms", "prebuilt"])
-    def test_their_repository_has_what_is_asked_for(self, family, where, method):
-        there = table.repositories(family)["first"]
-        versions = {
-            package.name: package.upstream
-            for place in (lustre.PLACE, "distribution")
-            for package in there[place]
-        }
-        of = client_packages(settings(method, lustre.VERSION), where, KERNELS[where], b"key")
-        for stage in of.stages:
-            for package in stage.packages:
-                if package.name != "python3-dnf-plugin-versionlock":
-                    assert matches(package.version, versions[package.name]), package.name
-
-    def test_their_programs_answer_and_say_what_they_are(self, tmp_path):
-        """As on a node: the program of the package, with the behaviour that the node has."""
-        home = tmp_path / "home"
-        (home / "lib").mkdir(parents=True)
-        library = lustre.of_the_node()[lustre.LIBRARY].content.decode()
-        (home / "lib/lustre_stand_in.py").write_text(library.replace(lustre.HOME, str(home)))
-        text = lustre.program("lctl").content.decode().replace(lustre.HOME, str(home))
-        told = subprocess.run(
-            [sys.executable, "-c", text, "list_nids"], capture_output=True, text=True, check=False
-        )
-        assert told.returncode == 0, told.stderr
-        assert "SIMULATION" in told.stderr
-        assert (home / "root/proc/self/mountinfo").exists()

@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 import json
-import posixpath
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.mounts import overlap
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     CHECKPOINTS,
     PURPOSES,
@@ -33,7 +31,6 @@ from tests.unit.file_systems import (
     LUSTRE,
     NFS,
     SERVED,
-    StorageError,
     changed,
     lustre,
     one,
@@ -312,32 +309,8 @@ def lists() -> st.SearchStrategy[list[dict[str, Any]]]:
 def test_the_compiled_variable_is_read_as_the_same(value: list[dict[str, Any]]) -> None:
     found = read_filesystems(value)
     variable = [entry.as_variable() for entry in found]
-    assert json.loads(json.dumps(variable)) == variable, "Ansible hands it on as JSON"
+    assert json.loads(json.dumps(variable)) == variable, "Ansible passes it on as JSON"
     assert read_filesystems(variable) == found
-
-
-NEAR = st.lists(st.sampled_from(["a", "ab"]), max_size=2).map(lambda parts: "/" + "/".join(parts))
-
-
-@given(NEAR, NEAR)
-def test_paths_overlap_both_ways_and_only_where_one_lies_in_the_other(one: str, two: str) -> None:
-    assert overlap(one, two) == overlap(two, one)
-    assert overlap(one, two) == (posixpath.commonpath([one, two]) in (one, two))
-
-
-PATHS = st.lists(st.sampled_from(["a", "mnt", "usr", "..", ".", ""]), max_size=4).map(
-    lambda parts: "/" + "/".join(parts)
-)
-
-
-@given(PATHS)
-def test_a_mount_point_is_plain_and_not_of_the_system(path: str) -> None:
-    try:
-        taken = read_one(one(mount=path)).mount
-    except StorageError:
-        return
-    assert taken == posixpath.normpath(path)
-    assert taken != "/" and taken.split("/")[1] != "usr"
 
 
 # In a model
@@ -367,13 +340,6 @@ def model(*entries: dict[str, Any]) -> str:
 def test_a_model_that_says_nothing_has_none() -> None:
     everywhere = compiled(MODEL.replace("filesystems:\n", ""))
     assert everywhere.group_variables["all"]["cluster_filesystems"] == []
-
-
-def test_a_model_gives_its_file_systems_whole_and_once() -> None:
-    inventory = compiled(model(SERVED, LUSTRE))
-    value = inventory.group_variables["all"]["cluster_filesystems"]
-    assert value == [entry.as_variable() for entry in read_filesystems([SERVED, LUSTRE])]
-    assert all("cluster_filesystems" not in host.variables for host in inventory.hosts)
 
 
 def test_text_is_read_as_it_is_written() -> None:
@@ -422,17 +388,3 @@ def test_the_inventories_have_checkpoints_that_all_their_hosts_agree_on() -> Non
         (checkpoints,) = (entry for entry in found if entry.purpose == CHECKPOINTS)
         assert checkpoints.mount == "/mnt/checkpoints"
         assert checkpoints.serve is not None
-
-
-def test_machines_have_both_transports_and_containers_the_one_that_needs_no_kernel() -> None:
-    def ways(name: str) -> list[tuple[str, int, str]]:
-        cluster = load(str(ROOT / f"inventories/{name}/cluster.yml"))
-        return [
-            (entry.nfs.transport, entry.nfs.port, entry.source) for entry in cluster.filesystems
-        ]
-
-    assert ways("virtual-rdma") == [
-        ("rdma", 20049, "10.142.0.11:/srv/checkpoints"),
-        ("tcp", 2049, "10.242.0.11:/srv/datasets"),
-    ]
-    assert ways("virtual") == [("tcp", 2049, "10.240.0.9:/srv/checkpoints")]
