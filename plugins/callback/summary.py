@@ -11,14 +11,11 @@ version_added: "0.1.0"
 author:
   - Baremetal MPI RoCE founders (@baremetal)
 description:
-  - Collects the C(checks) that the modules of this collection return and prints, layer by layer,
-    how many hold, how many cannot apply to these machines and why, and how many do not hold.
-  - Names the hosts that failed, could not be reached, or need a reboot, and what was simulated.
-  - After C(playbooks/reboot.yml) it shows the outcome of each host that had a reason.
-  - Counts how often a module was executed on each host over its connection. Modules that run on the
-    controller (connection V(local)) are not counted, a module run on a node by delegation counts
-    for that node.
-  - Saves all of it as JSON, without secrets. Prints nothing when no layer ran and no host failed.
+  - Prints, layer by layer, how many of the C(checks) that this collection's modules return hold,
+    cannot apply to these machines and why, or fail; hosts that failed, were not reached or need a
+    reboot; and what was simulated. After C(playbooks/reboot.yml), the outcome of each host.
+  - Counts the modules executed on each host over its connection, unless that is V(local).
+  - Saves all of it as JSON. Prints nothing when no layer ran and no host failed.
 options:
   report_directory:
     description:

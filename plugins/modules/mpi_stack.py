@@ -116,7 +116,7 @@ from ..module_utils.core.engine import Layer, Settled, carry_out, settle
 from ..module_utils.core.part import Node
 from ..module_utils.hardware import SurveyError
 from ..module_utils.mpi import environment
-from ..module_utils.mpi.stack import Stack, Wanted
+from ..module_utils.mpi.stack import Stack
 from ..module_utils.qos import HostSettings
 from ..module_utils.storage.file_system import CHECKPOINTS, DATASETS, of_variable
 
@@ -203,7 +203,7 @@ def main() -> None:
 
     def converge(node: Node) -> Settled:
         given = ("mca_file", "profile", "programs", "python", "gpus")
-        stack = Stack(wanted(params), Wanted(**{name: params[name] for name in given}))
+        stack = Stack(wanted(params), **{name: params[name] for name in given})
         outcome = settle([stack], node)
         return Settled(outcome, returned=stack.returned())
 

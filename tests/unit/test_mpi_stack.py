@@ -85,8 +85,9 @@ def planned(
 ) -> tuple[dict[str, str], set[str]]:
     """The environment that results, and the files."""
     names = ("mca_file", "profile", "programs", "gpus")
-    wanted = stack.Wanted(python="python3", **{name: given[name] for name in names})
-    part = stack.Stack(module.wanted(given), wanted)
+    part = stack.Stack(
+        module.wanted(given), python="python3", **{name: given[name] for name in names}
+    )
     plan = part.plan(Node("mpi", folder, run, None, "b", check_mode=check_mode))
     names = {f"/{each.path.relative_to(folder)}" for each in plan.files}
     return environment.environment(part.settings), names

@@ -29,28 +29,23 @@ def refusal(node: Node, root: Path) -> str:
     if not is_on(node, root):
         return ""
     keys = _keys(node)
-    for name in keys:
-        try:
-            answer = node.look(["mokutil", "--test-key", str(node.path(name))], check=False)
-        except CommandError:
-            return (
-                "Secure Boot is on, and it is unknown whether the key of DKMS "
-                f"(/{name}) is enrolled: mokutil is not installed, or does not end. Install the "
-                "package mokutil, or turn Secure Boot off in the firmware"
-            )
-        if "already enrolled" in answer.stdout + answer.stderr:
-            return ""
     how = (
-        f"enrol the key with which DKMS signs: mokutil --import /{keys[0]}, reboot, and confirm it "
-        "at the console with the password you gave"
-        if keys
-        else "install dkms and let it make its key (EL: dkms generate_mok; Ubuntu: "
-        "update-secureboot-policy --new-key), then mokutil --import KEY, reboot, and confirm it "
-        "at the console"
+        "dkms generate_mok (Ubuntu: update-secureboot-policy --new-key), then mokutil --import KEY"
     )
+    if keys:
+        how = f"mokutil --import /{keys[0]}"
+    how += ", reboot, and confirm the key at the console"
+    try:
+        for name in keys:
+            argv = ["mokutil", "--test-key", str(node.path(name))]
+            answer = node.look(argv, check=False)
+            if "already enrolled" in answer.stdout + answer.stderr:
+                return ""
+    except CommandError:
+        how = "Install the package mokutil, which shows whether it is"
     return (
-        "Secure Boot is on, and the kernel would refuse the modules that DKMS builds here: no key "
-        f"of DKMS is enrolled. Either {how}; or turn Secure Boot off in the firmware"
+        "Secure Boot is on, and the kernel refuses modules that DKMS builds unless its key is "
+        f"enrolled. {how}; or turn Secure Boot off in the firmware"
     )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..core.dataclass import dataclass
@@ -173,21 +174,14 @@ def refuse(findings: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Placement:
-    """One rank: its number in the job, its host, its number there (its GPU's), its rails."""
+    """One rank: its number in the job, its host, its number there (its GPU's), its rails, and in a
+    rankfile its cores."""
 
     rank: int
     host: str
     local_rank: int
     rails: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Binding:
-    """One line of a rankfile."""
-
-    rank: int
-    host: str
-    cores: tuple[int, ...]
+    cores: tuple[int, ...] = ()
 
 
 def place(membership: Membership) -> list[Placement]:
@@ -221,7 +215,7 @@ def _rails_of(member: Member, gpu: int) -> list[Mapping[str, Any]]:
 
 def bind(
     membership: Membership, numa_cores: Mapping[str, str], *, divided: bool = True
-) -> list[Binding]:
+) -> list[Placement]:
     """The cores of every rank: of its GPU's NUMA node, divided among the ranks there or all.
 
     Divided, no two ranks share a core, which Open MPI 5 refuses by default. The NUMA node of a GPU
@@ -233,13 +227,13 @@ def bind(
         raise PlanError(f"cluster_numa_cores: {error}") from None
     # A dictionary, as each finding is reported for the first node that has it.
     findings: dict[str, str] = {}
-    bindings: list[Binding] = []
+    bindings: list[Placement] = []
     placements = iter(place(membership))
     for member in membership.members:
         name = str(member.node["name"])
         numas = [_rails_of(member, local)[0]["numa"] for local in range(member.slots)]
         for local, numa in enumerate(numas):
-            rank = next(placements).rank
+            placement = next(placements)
             neighbours = [other for other, there in enumerate(numas) if there == numa]
             cores = cores_of.get(numa)
             if numa is None:
@@ -266,7 +260,7 @@ def bind(
                 if divided:
                     part, parts = neighbours.index(local), len(neighbours)
                     cores = cores[len(cores) * part // parts : len(cores) * (part + 1) // parts]
-                bindings.append(Binding(rank, member.host, cores))
+                bindings.append(replace(placement, cores=cores))
     refuse(list(findings.values()))
     return bindings
 
@@ -293,7 +287,7 @@ def format_cores(cores: Sequence[int]) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
 
 
-def render_rankfile(bindings: Sequence[Binding]) -> str:
+def render_rankfile(bindings: Sequence[Placement]) -> str:
     """Open MPI's rankfile; the same text serves Open MPI 4 and 5."""
     lines = [
         f"# {HEADER}",

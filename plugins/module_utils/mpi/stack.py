@@ -177,18 +177,6 @@ def installed_checks(
     return checks
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What the controller gives besides the settings."""
-
-    mca_file: str
-    """Open MPI's system-wide parameter file."""
-    profile: str
-    programs: Mapping[str, str]
-    python: str
-    gpus: int
-
-
 class Stack:
     """Environment, profile, programs and Open MPI's parameters.
 
@@ -196,9 +184,23 @@ class Stack:
     would be slow without a visible cause.
     """
 
-    def __init__(self, settings: environments.Settings, wanted: Wanted) -> None:
+    def __init__(
+        self,
+        settings: environments.Settings,
+        *,
+        mca_file: str,
+        profile: str,
+        programs: Mapping[str, str],
+        python: str,
+        gpus: int,
+    ) -> None:
         self.settings = settings
-        self.wanted = wanted
+        self.mca_file = mca_file
+        """Open MPI's system-wide parameter file."""
+        self.profile = profile
+        self.programs = programs
+        self.python = python
+        self.gpus = gpus
         self.machine = Machine()
         self.ucx = Ucx()
         self.lacking: Sequence[Check] = ()
@@ -227,26 +229,25 @@ class Stack:
         self.settings = replace(
             self.settings,
             rails=tuple(rails),
-            cuda=tuple(offered) if self.wanted.gpus else (),
+            cuda=tuple(offered) if self.gpus else (),
             reachability_mode=self.ucx.knows(environments.REACHABILITY.removeprefix("UCX_IB_")),
         )
 
     def _files(self, node: Node) -> list[FilePlan]:
-        files = [node.file(PROFILE_FILE, self.wanted.profile.rstrip() + "\n")]
+        files = [node.file(PROFILE_FILE, self.profile.rstrip() + "\n")]
         if not self.lacking:
             # In check mode a device may be missing yet, and with it what this file will have.
             text = environments.environment_text(environments.environment(self.settings))
             files.insert(0, node.file(environments.ENVIRONMENT_FILE, text))
-        for name, content in sorted(self.wanted.programs.items()):
+        for name, content in sorted(self.programs.items()):
             path = f"{environments.PROGRAM_DIRECTORY}/{name}"
             files.append(node.record(path, content.rstrip() + "\n", mode=0o755))
-        mca_file = self.wanted.mca_file
         block = environments.parameter_lines(environments.parameters(self.settings))
-        files.append(node.record(mca_file, replace_block(node.read(mca_file) or "", block, "mpi")))
-        return files
+        text = replace_block(node.read(self.mca_file) or "", block, "mpi")
+        return [*files, node.record(self.mca_file, text)]
 
     def verify(self, node: Node) -> Verdict:
-        settings, check_mode, mca_file = self.settings, node.check_mode, self.wanted.mca_file
+        settings, check_mode, mca_file = self.settings, node.check_mode, self.mca_file
         found = environments.effective_parameters(node.read(mca_file) or "")
         result = [
             compare(
@@ -261,7 +262,7 @@ class Stack:
         ]
         # UCX's former answer holds, unless its environment has changed.
         former = self.ucx if settings.transport == RC and (check_mode or not self.changes) else None
-        self.installed = read(node.run, self.wanted.python, former)
+        self.installed = read(node.run, self.python, former)
         result += installed_checks(
             self.installed, settings.rails, settings.transport, check_mode=check_mode
         )
@@ -280,7 +281,7 @@ class Stack:
                 settings.qos, settings.rails, environment, ucx.settings, check_mode=check_mode
             )
         offered = None if ucx.problem else settings.cuda
-        return result + rdma.cuda_check(self.wanted.gpus, offered, check_mode=check_mode)
+        return result + rdma.cuda_check(self.gpus, offered, check_mode=check_mode)
 
     def returned(self) -> dict[str, Any]:
         ports = [rail.rdma for rail in self.settings.rails if rail.rdma is not None]
