@@ -186,7 +186,7 @@ from ..module_utils.core.commands import run
 from ..module_utils.core.engine import Layer, Outcome, Settled, carry_out, settle
 from ..module_utils.core.part import Node, PlanError
 from ..module_utils.hardware import SurveyError
-from ..module_utils.nic.boot_unit import BootOptions, BootUnit
+from ..module_utils.nic.boot_unit import BootUnit
 from ..module_utils.nic.engine import Nics
 from ..module_utils.nic.request import MAX_READ_REQUEST_BYTES, QUICK_S
 from ..module_utils.nic.request import Request as NicRequest
@@ -234,14 +234,14 @@ def converged(given: dict[str, Any], node: Node) -> Settled:
         rails = Rails(request, backend_of(given["backend"], node), nics)
         outcome = settle([rails], node)
 
-    options = BootOptions(given["boot_wait"], tuple(given["boot_before"]))
     interfaces = tuple(rail.interface for rail in plan)
-    unit = BootUnit(interfaces, nics, outcome.checks, options, given["boot"])
+    wait_s, before = given["boot_wait"], tuple(given["boot_before"])
+    unit = BootUnit(interfaces, nics, outcome.checks, wait_s, before, given["boot"])
     # With the record of what waits for a reset of the NICs.
     of_unit = replace(
         node,
         layer=FIRMWARE_RECORD,
-        run=partial(run, timeout_s=options.longest_s),
+        run=partial(run, timeout_s=unit.longest_s),
         rebooted_for=tuple(reboots.recorded(FIRMWARE_RECORD, node.root)),
     )
     try:

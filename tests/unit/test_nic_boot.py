@@ -39,7 +39,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.boot_progra
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.boot_unit import (
     ENABLED,
     PROGRAM,
-    SYSTEMD,
     UDEV_RULE,
     UNIT_FILE,
 )
@@ -50,7 +49,7 @@ from tests.unit.rails_host import NoNics
 from tests.unit.test_nic_sriov import Nic
 from tests.waiting import deadline
 
-OPTIONS = boot_unit.BootOptions(wait_s=5, before=("slurmd.service",))
+WAIT_S, BEFORE = 5, ("slurmd.service",)
 RELOAD, ENABLE, START = (
     ("systemctl", "daemon-reload"),
     ("systemctl", "enable", BOOT_UNIT),
@@ -81,7 +80,6 @@ class Node:
     def __init__(self, root, count=0) -> None:
         self.root = root
         self.nic = Nic(root, count)
-        (root / SYSTEMD).mkdir(parents=True)
         self.calls = []
         self.slept = []
 
@@ -111,7 +109,8 @@ class Node:
             more.pop("interfaces", ("rail0",)),
             nics,
             more.pop("checks", ()),
-            OPTIONS,
+            WAIT_S,
+            BEFORE,
             more.pop("asked", True),
         )
         node = part.Node(
@@ -445,7 +444,7 @@ def test_it_runs_alone_as_built_from_ansibles_zip(node, tmp_path):
 
 
 def test_the_unit_waits_for_links_jobs_wait_for_it_and_a_nic_that_comes_back_starts_it():
-    text = boot_unit.unit_text(("rail0", "rail-1"), OPTIONS)
+    text = boot_unit.unit_text(("rail0", "rail-1"), WAIT_S, BEFORE)
     device = "sys-subsystem-net-devices-rail0.device sys-subsystem-net-devices-rail\\x2d1.device"
     assert f"Wants={device}\nAfter={device}\n" in text
     assert "Requires=" not in text, "one missing NIC must not keep the others from being set up"

@@ -48,8 +48,6 @@ class Dial(Setting):
 
     def restore(self, reading):
         self.store.log.append(("restore", *self.key))
-        if self.key in self.store.stuck:
-            raise OSError(5, "Input/output error", "/sys/dial")
         self.store.values[self.key] = reading.found
 
     def set(self, value):
@@ -58,14 +56,14 @@ class Dial(Setting):
             raise CommandError("dial: exit status 1: no")
         if self.persistence == FIRMWARE:
             self.store.pending[self.key] = value
-        elif self.key not in self.store.deaf:
+        else:
             self.store.values[self.key] = value
 
 
 class Store:
     def __init__(self, device=NIC, rails=2, dials=("a", "b", "c"), firmware=()):
         self.values, self.pending, self.log = {}, {}, []
-        self.failing, self.deaf, self.stuck = set(), set(), set()
+        self.failing = set()
         self.rails = [
             Rail(f"rail{number}", f"rail{number}", "mlx5_core", None, device)
             for number in range(rails)

@@ -52,7 +52,6 @@ def test_a_boot_unit_that_cannot_be_read_is_one_failed_check(host, monkeypatch):
     def fails(*_given, **_more):
         raise OSError(errno.ENOSPC, "No space left on device", "/usr/x.py")
 
-    (host.root / boot_unit.SYSTEMD).mkdir(parents=True)
     monkeypatch.setattr(boot_unit.BootUnit, "plan", fails)
     settled = roce_rails.converged(GIVEN, host.node())
     checks = {check.name: check for check in settled.outcome.checks}

@@ -30,8 +30,6 @@ from .setting import NOT_SUPPORTED, RUNTIME
 UNIT_FILE = f"etc/systemd/system/{BOOT_UNIT}"
 ENABLED = f"etc/systemd/system/multi-user.target.wants/{BOOT_UNIT}"
 UDEV_RULE = "etc/udev/rules.d/90-baremetal-mpi-roce-rails.rules"
-SYSTEMD = "run/systemd/system"
-"""There is one where systemd runs the machine."""
 CHECK = "rails_boot"
 WANTED = "installed, enabled, and right when it last ran"
 
@@ -50,21 +48,6 @@ sys.exit(main(sys.argv[1:]))
 
 
 @dataclass(frozen=True)
-class BootOptions:
-    """The role's options of the unit."""
-
-    wait_s: int = 60
-    """Longest time for a rail's devices to appear, and for its settings to hold."""
-    before: tuple[str, ...] = ()
-    """Units that start jobs: they wait until the rails are set up."""
-
-    @property
-    def longest_s(self) -> int:
-        """After this systemd ends a run that does not end by itself."""
-        return self.wait_s + LOCK_S + _SLOWEST_S
-
-
-@dataclass(frozen=True)
 class BootUnit:
     """The unit as a part of the engine. It takes the lock of the rails, so that must be free.
 
@@ -75,16 +58,22 @@ class BootUnit:
     nics: Nics
     rails: Sequence[Check]
     """The checks of the rails, as this run leaves them."""
-    options: BootOptions
+    wait_s: int = 60
+    """Longest time for a rail's devices to appear, and for its settings to hold."""
+    before: tuple[str, ...] = ()
+    """Units that start jobs: they wait until the rails are set up."""
     asked: bool = True
+
+    @property
+    def longest_s(self) -> int:
+        return _longest_s(self.wait_s)
 
     def plan(self, node: Node) -> Plan:
         if self._left_alone(node):
             return Plan()
         files, shown = self._differing(node)
-        needless = bool(self._needless(node))
-        trouble = "" if needless else _trouble(node)
-        starts = bool(shown or trouble) and not needless and self._holds and self._named
+        trouble = "" if self._needless else _trouble(node)
+        starts = bool(shown or trouble) and not self._needless and self._holds and self._named
         if not shown and not starts:
             return Plan()
         act = partial(self._install, node, files, starts)
@@ -98,7 +87,7 @@ class BootUnit:
         for each in files:
             each.apply()
         link = node.path(ENABLED)
-        if self._needless(node):
+        if self._needless:
             link.unlink(missing_ok=True)
         elif not link.is_symlink():
             systemd.enable(node, BOOT_UNIT)
@@ -110,13 +99,13 @@ class BootUnit:
     def _differing(self, node: Node) -> tuple[list[FilePlan], list[dict[str, str]]]:
         """The files in the order in which they are written, and the diff of what differs."""
         texts: dict[str, Optional[str]] = dict.fromkeys((PROGRAM, STATE, UNIT_FILE, UDEV_RULE))
-        wanted = not self._needless(node)
+        wanted = not self._needless
         if wanted:
             saved = Saved(self.interfaces, self.nics.with_rdma, self.nics.request)
             texts = {
                 PROGRAM: program_text(),
                 STATE: saved.text(),
-                UNIT_FILE: unit_text(self.interfaces, self.options),
+                UNIT_FILE: unit_text(self.interfaces, self.wait_s, self.before),
                 UDEV_RULE: udev_rule_text(self.interfaces),
             }
         program = replace(node.record(PROGRAM, texts.pop(PROGRAM), mode=0o755), secret=True)
@@ -128,14 +117,11 @@ class BootUnit:
             shown.append(diff(BOOT_UNIT, words[enabled], words[wanted]))
         return files, shown
 
-    def _needless(self, node: Node) -> str:
+    @property
+    def _needless(self) -> str:
         """Why there is none on this node; empty where there is one."""
         if not self.asked:
-            return (
-                "roce_rails_boot: false; what a reboot forgets is set by the next run of the role"
-            )
-        if not node.path(SYSTEMD).is_dir():
-            return "not applicable here: systemd does not run this system"
+            return "roce_rails_boot: false; the next run of the role sets what a reboot forgets"
         if self._named and not self._forgetful:
             return "not applicable here: no rail has a setting that a reboot forgets"
         return ""
@@ -173,9 +159,8 @@ class BootUnit:
                 return not_applicable(CHECK, WANTED, why)
         if not node.path(UNIT_FILE).is_symlink():
             return None
-        needless = self._needless(node)
-        if needless:
-            return not_applicable(CHECK, WANTED, needless)
+        if self._needless:
+            return not_applicable(CHECK, WANTED, self._needless)
         reason = f"it is a link, so nothing was changed. Run: systemctl unmask {BOOT_UNIT}"
         return Check(CHECK, WANTED, f"/{UNIT_FILE} masked", FAILED, reason=reason)
 
@@ -189,9 +174,8 @@ class BootUnit:
         if shown:
             reason = ", ".join(each["before_header"] for each in shown)
             return Check(CHECK, WANTED, "missing or different", status, reason=reason)
-        needless = self._needless(node)
-        if needless:
-            return not_applicable(CHECK, WANTED, needless)
+        if self._needless:
+            return not_applicable(CHECK, WANTED, self._needless)
         trouble = _trouble(node)
         if not trouble:
             return Check(CHECK, WANTED, WANTED, OK)
@@ -202,6 +186,11 @@ class BootUnit:
         else:
             more = f"see: systemctl status {BOOT_UNIT}; /{PROGRAM} --check"
         return Check(CHECK, WANTED, "installed, enabled", status, reason=f"{trouble}; {more}")
+
+
+def _longest_s(wait_s: int) -> int:
+    """After this systemd ends a run that does not end by itself."""
+    return wait_s + LOCK_S + _SLOWEST_S
 
 
 def _trouble(node: Node) -> str:
@@ -243,7 +232,7 @@ def sources() -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def unit_text(interfaces: Sequence[str], options: BootOptions) -> str:
+def unit_text(interfaces: Sequence[str], wait_s: int, before: Sequence[str]) -> str:
     """A one-shot service that does not stay active.
 
     So it can be run again by `systemctl start`, and by udev, without `restart`, which would restart
@@ -253,18 +242,18 @@ def unit_text(interfaces: Sequence[str], options: BootOptions) -> str:
     # missing, the others are still set up, and it is named.
     escaped = (name.replace("-", r"\x2d") for name in interfaces)
     devices = " ".join(f"sys-subsystem-net-devices-{name}.device" for name in escaped)
-    before = f"Before={' '.join(options.before)}\n" if options.before else ""
+    first = f"Before={' '.join(before)}\n" if before else ""
     return with_header(f"""[Unit]
 Description=RoCE settings of the rails, which a reboot forgets (baremetal.mpi_roce)
 Wants={devices}
 After={devices}
 After={_DRIVERS} {_NETWORK}
-{before}StartLimitIntervalSec=0
+{first}StartLimitIntervalSec=0
 
 [Service]
 Type=oneshot
-ExecStart=/{PROGRAM} --apply --wait {options.wait_s}
-TimeoutStartSec={options.longest_s}
+ExecStart=/{PROGRAM} --apply --wait {wait_s}
+TimeoutStartSec={_longest_s(wait_s)}
 
 [Install]
 WantedBy=multi-user.target
