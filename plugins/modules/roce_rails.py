@@ -188,8 +188,7 @@ from ..module_utils.core.part import Node, PlanError
 from ..module_utils.hardware import SurveyError
 from ..module_utils.nic.boot_unit import BootUnit
 from ..module_utils.nic.engine import Nics
-from ..module_utils.nic.request import MAX_READ_REQUEST_BYTES, QUICK_S
-from ..module_utils.nic.request import Request as NicRequest
+from ..module_utils.nic.providers import MAX_READ_REQUEST_BYTES, QUICK_S
 from ..module_utils.rails import LOCK
 from ..module_utils.rails.backends import AUTO, BACKENDS, backend_of
 from ..module_utils.rails.converge import Rails
@@ -226,7 +225,7 @@ def converged(given: dict[str, Any], node: Node) -> Settled:
         priority_base=given["priority_base"],
         networks=given["networks"],
     )
-    nics = Nics(NicRequest.read(given), node, given["rails"], given["gpus"])
+    nics = Nics(given, node, given["rails"], given["gpus"])
     management = Management.of(given["management"], login_address())
     arp = {name: int(value) for name, value in {**ARP_DEFAULTS, **given["arp"]}.items()}
     request = Request(plan, arp, given["check_path"], given["wait"], management)

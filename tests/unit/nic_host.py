@@ -19,15 +19,20 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import RdmaDevice
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import engine, request
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import engine
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.nic_settings import Rings
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.providers import providers
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import Rail
 
 from tests.unit.qos_contracts import compiled
 
-NO_FIRMWARE = {"firmware": False}
-"""Requests of these tests: the firmware has its own."""
 PCI = "0000:{:02x}:00.0"
+
+
+def options():
+    """Those of the module that matter here."""
+    nothing = {"nic": {}, "firmware_parameters": {}, "remove_vfs_in_use": False}
+    return {"qos": compiled(), "firmware": True, **nothing}
 
 
 def port(interface):
@@ -170,16 +175,16 @@ class FakeNode:
 
     def nics(self, model=(), **given):
         """What reads and sets them."""
-        wanted = request.Request.read({"qos": compiled(), **NO_FIRMWARE, **given})
         node = Node("rails", self.root, self.run, None, "", uid=os.getuid(), gid=os.getgid())
-        return engine.Nics(wanted, node, model, ethtool=self.ethtool, which=self.which)
+        asked = {**options(), "firmware": False, **given}
+        return engine.Nics(asked, node, model, ethtool=self.ethtool, which=self.which)
 
     def which(self, name):
         return f"/usr/sbin/{name}" if name in self.tools else None
 
     def providers(self, **given):
         nics = self.nics(**given)
-        return nics.request.providers(nics.node, self.ethtool, self.which)
+        return providers(nics.given, nics.node, self.ethtool, self.which, {})
 
     def converge(self, *, check_mode=False, **given):
         return converge(self.rails, self.providers(**given), check_mode=check_mode)

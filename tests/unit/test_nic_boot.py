@@ -42,9 +42,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.boot_unit i
     UDEV_RULE,
     UNIT_FILE,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.request import Request
 
-from tests.unit.qos_contracts import compiled
+from tests.unit.nic_host import options
 from tests.unit.rails_host import NoNics
 from tests.unit.test_nic_sriov import Nic
 from tests.waiting import deadline
@@ -67,8 +66,8 @@ HOLD = {"rail0": {"pfc": state("ok")}}
 class Nics(NoNics):
     """NICs of which only what was read of them matters."""
 
-    def __init__(self, request, with_rdma, settings):
-        self.request, self.with_rdma, self._settings = request, with_rdma, settings
+    def __init__(self, given, with_rdma, settings):
+        self.given, self.with_rdma, self._settings = given, with_rdma, settings
 
     def settings(self, **_given):
         return self._settings
@@ -100,11 +99,11 @@ class Node:
         """What the module does, given what it found of the rails; `settings` of each rail."""
         self.calls.clear()
         given = {
-            "qos": compiled(),
+            **options(),
             "firmware_parameters": {"ATS_ENABLED": 0},
             **more.pop("request", {}),
         }
-        nics = Nics(Request.read(given), more.pop("with_rdma", ()), more.pop("settings", HOLD))
+        nics = Nics(given, more.pop("with_rdma", ()), more.pop("settings", HOLD))
         unit = boot_unit.BootUnit(
             more.pop("interfaces", ("rail0",)),
             nics,

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import errno
-import json
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import (
     nic_settings,
-    request,
 )
 
 from tests.unit.nic_host import PCI, FakeNode, config_space, kernel_writes
@@ -298,18 +296,6 @@ def test_an_option_that_the_nic_cannot_have_fails_and_touches_nothing(doca, nic,
     outcome = doca.converge(nic=nic)
     assert any(words in reason for reason in failed(outcome).values())
     assert doca.snapshot() == before
-
-
-def test_a_request_is_the_same_after_a_round_trip():
-    given = {
-        "qos": compiled({"roce": {"dscp": 24}}),
-        "nic": {"adaptive_routing": False, "rings": None},
-        "firmware_parameters": {"ATS_ENABLED": 0},
-        "remove_vfs_in_use": True,
-    }
-    first = request.Request.read(given)
-    again = request.Request.read(json.loads(json.dumps(first.as_variable())))
-    assert again == first
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@
 setting       what a rail, a setting and a reading are
 engine        all settings of a host: all of a rail or none, with restore
 dcb, *_settings, firmware, sriov  the settings
-request       the wanted settings, from the module's options or from the file of the boot unit
+providers     the settings that the module's options ask for, now and at every boot
 boot_program  sets at boot what a reboot forgets; boot_unit installs it
 """
 

@@ -13,7 +13,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Optional
@@ -21,13 +20,12 @@ from typing import Any, Optional
 from ..core import locks
 from ..core.checks import FAILED, PENDING, Check
 from ..core.commands import Runner, find_program, run
-from ..core.dataclass import dataclass
 from ..core.files import HEADER, write_atomically
 from ..core.part import Node, PlanError
 from ..hardware.survey import SurveyError
 from ..rails import LOCK
 from .engine import Nics
-from .request import QUICK_S, Request
+from .providers import OPTIONS, QUICK_S
 from .setting import shown
 
 STATE = "etc/baremetal-mpi-roce/rails.json"
@@ -43,35 +41,17 @@ _ERROR = "<3>"
 """Marks a line as an error for the journal."""
 
 
-@dataclass(frozen=True)
-class Saved:
-    """What every boot has to bring about on this node, as the role left it."""
+def state_text(
+    interfaces: Sequence[str], with_rdma: Sequence[str], given: Mapping[str, Any]
+) -> str:
+    """What every boot has to bring about on this node.
 
-    interfaces: tuple[str, ...]
-    """Rails, by the names that udev gives them."""
-    with_rdma: tuple[str, ...]
-    """Those that had an RDMA device when this was written: they are waited for."""
-    request: Request
-
-    def text(self) -> str:
-        content = {
-            "": HEADER,
-            "rails": list(self.interfaces),
-            "with_rdma": list(self.with_rdma),
-            **self.request.as_variable(),
-        }
-        return json.dumps(content, indent=2, sort_keys=True) + "\n"
-
-    @classmethod
-    def read(cls, text: str) -> Saved:
-        content = json.loads(text)
-        request = Request.read(content)
-        # A boot takes nothing away from what uses it: that is reported, and stays.
-        return cls(
-            tuple(content["rails"]),
-            tuple(content["with_rdma"]),
-            replace(request, remove_vfs_in_use=False),
-        )
+    `interfaces` are rails, by the names that udev gives them. Those that have an RDMA device now,
+    `with_rdma`, are waited for.
+    """
+    asked = {name: given[name] for name in OPTIONS}
+    content = {"": HEADER, "rails": list(interfaces), "with_rdma": list(with_rdma), **asked}
+    return json.dumps(content, indent=2, sort_keys=True) + "\n"
 
 
 def main(
@@ -95,7 +75,7 @@ def main(
     )
     try:
         with locks.alone(node.path(LOCK), LOCK_S if given.apply else 2.0):
-            saved = Saved.read(node.path(STATE).read_text(encoding="utf-8"))
+            saved = json.loads(node.path(STATE).read_text(encoding="utf-8"))
             end = clock() + given.wait
             pause = _FIRST_PAUSE_S
             nics, wrong = _once(saved, node, which)
@@ -132,14 +112,15 @@ def _arguments(words: Sequence[str]) -> Any:
 
 
 def _once(
-    saved: Saved, node: Node, which: Callable[[str], Optional[str]]
+    saved: Mapping[str, Any], node: Node, which: Callable[[str], Optional[str]]
 ) -> tuple[Nics, list[Check]]:
     """Set what differs, or only look; and what does not hold then."""
     net = node.path("sys/class/net")
-    there = {name: name for name in saved.interfaces if (net / name).exists()}
-    # A reboot forgets nothing of the firmware, and its tools are slow and may hang.
-    request = replace(saved.request, firmware=saved.request.firmware and node.check_mode)
-    nics = Nics(request, node, which=which)
+    there = {name: name for name in saved["rails"] if (net / name).exists()}
+    # A reboot forgets nothing of the firmware, and its tools are slow and may hang. A boot takes
+    # nothing away from what uses it: that is reported, and stays.
+    given = {**saved, "firmware": saved["firmware"] and node.check_mode, "remove_vfs_in_use": False}
+    nics = Nics(given, node, which=which)
     nics.look(there)
     if not node.check_mode:
         nics.act()
@@ -148,12 +129,12 @@ def _once(
         _print(f"set on {', '.join(kept)}")
     wrong = [
         Check("rail_interface", name, None, FAILED, name, "there is no such interface")
-        for name in saved.interfaces
+        for name in saved["rails"]
         if name not in there
     ]
     wrong += [
         Check("rail_rdma", name, None, FAILED, name, "it had an RDMA device, and has none now")
-        for name in saved.with_rdma
+        for name in saved["with_rdma"]
         if name in there and name not in nics.with_rdma
     ]
     checks = nics.checks(check_mode=node.check_mode)

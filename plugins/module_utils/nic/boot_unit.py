@@ -23,7 +23,7 @@ from ..core.files import HEADER, FilePlan, diff, diffs, with_header
 from ..core.part import Node, Plan, Step, Verdict
 from ..rails.survey import NAME
 from . import BOOT_UNIT, boot_program
-from .boot_program import LOCK_S, PROGRAM, RESULT, STATE, Saved
+from .boot_program import LOCK_S, PROGRAM, RESULT, STATE, state_text
 from .engine import WHOLE, Nics
 from .setting import NOT_SUPPORTED, RUNTIME
 
@@ -101,10 +101,9 @@ class BootUnit:
         texts: dict[str, Optional[str]] = dict.fromkeys((PROGRAM, STATE, UNIT_FILE, UDEV_RULE))
         wanted = not self._needless
         if wanted:
-            saved = Saved(self.interfaces, self.nics.with_rdma, self.nics.request)
             texts = {
                 PROGRAM: program_text(),
-                STATE: saved.text(),
+                STATE: state_text(self.interfaces, self.nics.with_rdma, self.nics.given),
                 UNIT_FILE: unit_text(self.interfaces, self.wait_s, self.before),
                 UDEV_RULE: udev_rule_text(self.interfaces),
             }

@@ -21,7 +21,7 @@ from ..core.reboots import Reason
 from ..hardware import Machine, survey
 from ..hardware.compare import VFS, compare_with_model
 from .nic_settings import Ethtool
-from .request import Request
+from .providers import providers
 from .setting import (
     FAILED,
     FAULTS,
@@ -184,7 +184,7 @@ class Nics:
 
     def __init__(
         self,
-        request: Request,
+        given: Mapping[str, Any],
         node: Node,
         model: Sequence[Mapping[str, Any]] = (),
         gpus: Sequence[Mapping[str, Any]] = (),
@@ -192,8 +192,8 @@ class Nics:
         ethtool: Optional[Ethtool] = None,
         which: Callable[[str], Optional[str]] = find_program,
     ) -> None:
-        """`model` and `gpus` are what the hardware is compared with."""
-        self.request = request
+        """`given` has the OPTIONS; `model` and `gpus` are what the hardware is compared with."""
+        self.given = given
         self.node = node
         self.ethtool = ethtool or Ethtool()
         self.which = which
@@ -214,12 +214,12 @@ class Nics:
     ) -> None:
         """`interfaces`: rail to its present name; `reached_by`: those that management needs."""
         self._machine = self._survey()
-        providers = self.request.providers(self.node, self.ethtool, self.which, reached_by)
-        self.read([self._rail(*each) for each in interfaces.items()], providers)
+        found = providers(self.given, self.node, self.ethtool, self.which, reached_by)
+        self.read([self._rail(*each) for each in interfaces.items()], found)
 
-    def read(self, rails: Sequence[Rail], providers: Sequence[Provider]) -> None:
+    def read(self, rails: Sequence[Rail], sources: Sequence[Provider]) -> None:
         self._runs = [
-            RailRun(rail, [each for of in providers for each in of(rail)]) for rail in rails
+            RailRun(rail, [each for of in sources for each in of(rail)]) for rail in rails
         ]
         self.diff = [shown for run in self._runs for shown in run.diff()]
 
