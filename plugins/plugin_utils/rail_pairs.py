@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..module_utils.core.dataclass import dataclass
 from ..module_utils.verbs.exchanges import EXCHANGES, Half
 
 

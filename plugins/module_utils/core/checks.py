@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, NoReturn, Optional, Protocol
 
-from .dataclass import dataclass
 from .text import counted
 
 OK = "ok"

@@ -10,9 +10,8 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Optional, Protocol
-
-from .dataclass import dataclass
 
 SYSTEM = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 """Where programs of the administrator are; the PATH of a plain login does not have them."""

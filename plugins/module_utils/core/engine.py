@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Optional
@@ -15,7 +15,6 @@ from typing import Any, NoReturn, Optional
 from . import checks, machine, reboots
 from .checks import FAILED, OK, PENDING, Check, not_applicable
 from .commands import CommandError, run
-from .dataclass import dataclass
 from .files import FilePlan, diffs
 from .part import Node, Part, Plan, PlanError, StepError, Verdict
 

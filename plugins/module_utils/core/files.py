@@ -7,10 +7,9 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
-
-from .dataclass import dataclass
 
 HEADER = "Managed by Ansible (baremetal.mpi_roce). Edits here are overwritten."
 """First line of every file that belongs to the collection, after the comment sign."""

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
-
-from .dataclass import dataclass
 
 MOUNTINFO = "proc/self/mountinfo"
 AUTOFS = "autofs"

@@ -8,13 +8,12 @@ have to change; `verify` reads the node again and judges. Nothing is written whi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional, Protocol
 
 from .checks import FAILED, REBOOT, Check
 from .commands import Runner
-from .dataclass import dataclass
 from .files import FilePlan, diff, plan_file, with_header
 from .machine import IN_CONTAINER
 from .reboots import Reason, outlived

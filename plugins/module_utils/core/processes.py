@@ -8,9 +8,8 @@ containers are among them. A process that ends meanwhile holds nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-
-from .dataclass import dataclass
 
 COMM_LENGTH = 15
 """The kernel keeps so many characters of a name."""

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Optional
 
-from .dataclass import dataclass
 from .files import FilePlan, plan_file
 
 DIRECTORY = Path("var/lib/baremetal-mpi-roce/reboot-required.d")

@@ -8,10 +8,10 @@ virtual functions.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Optional
 
 from ..core.checks import FAILED, OK, Check, differs, not_applicable
-from ..core.dataclass import dataclass
 from ..core.text import some
 from .inventory import (
     BLUEFIELD,

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import PurePath
 from types import MappingProxyType
 from typing import Optional
-
-from ..core.dataclass import dataclass
 
 RAIL = "rail"
 """Physical Ethernet function of a NIC that shares a PCIe switch with a GPU."""

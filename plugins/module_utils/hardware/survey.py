@@ -8,11 +8,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Optional
 
-from ..core.dataclass import dataclass
 from . import tree
 from .inventory import (
     BLUEFIELD,

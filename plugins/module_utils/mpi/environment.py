@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from ..core.dataclass import dataclass
 from ..core.part import PlanError
 from ..qos import HostSettings, RdmaPort, mpi_environment
 

@@ -6,12 +6,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Optional
 
 from ..core.checks import OK, Check, compare, differs, failures
 from ..core.commands import CommandError, Runner
-from ..core.dataclass import dataclass
 from ..core.files import FilePlan, replace_block
 from ..core.part import Node, Plan, PlanError, Verdict
 from ..hardware import Machine, survey

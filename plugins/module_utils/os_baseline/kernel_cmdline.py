@@ -13,12 +13,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Optional, Union
 
 from ..core.checks import FAILED, OK, PENDING, Check, not_applicable
-from ..core.dataclass import dataclass
 from ..core.files import FilePlan
 from ..core.part import NAME, Node, Plan, PlanError, Step, Verdict
 from ..core.reboots import Reason

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,6 @@ from typing import Any, Optional, Union
 
 from ..core import systemd
 from ..core.checks import FAILED, OK, PENDING, Check, compare, not_applicable
-from ..core.dataclass import dataclass
 from ..core.part import NAME, Node, Plan, PlanError, Step, Verdict
 from ..core.reboots import Reason
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Optional
 
 from ..core import systemd
 from ..core.checks import Check, compare, not_applicable
-from ..core.dataclass import dataclass
 from ..core.part import NAME, Node, Plan, PlanError, Step, Verdict
 
 UNLIMITED = "unlimited"

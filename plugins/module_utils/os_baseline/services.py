@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
 from ..core import systemd
 from ..core.checks import FAILED, OK, Check, compare, differs, not_applicable
-from ..core.dataclass import dataclass
 from ..core.files import FilePlan, replace_block
 from ..core.part import Node, Plan, PlanError, Step, Verdict
 

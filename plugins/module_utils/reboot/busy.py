@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import pwd
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
-from ..core.dataclass import dataclass
 from ..core.processes import COMM_LENGTH, pids
 from ..core.text import some
 

@@ -17,13 +17,12 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Optional
 
 from ..core import machine, reboots
 from ..core.commands import CommandError, Runner, find_program
-from ..core.dataclass import dataclass
 from ..core.files import FilePlan, plan_file
 from ..core.locks import HeldError, alone
 from . import busy, slurm

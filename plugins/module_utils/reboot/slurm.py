@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, Optional
 
 from ..core.commands import CommandError, Runner
-from ..core.dataclass import dataclass
 
 REASON = "baremetal.mpi_roce reboot"
 """How the reason of every drain of ours begins."""

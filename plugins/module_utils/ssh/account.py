@@ -6,11 +6,11 @@ from __future__ import annotations
 import grp
 import pwd
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
 from ..core.checks import compare
-from ..core.dataclass import dataclass
 from ..core.part import Node, Plan, PlanError, Step, Verdict
 
 NO_LOGIN = ("nologin", "false")

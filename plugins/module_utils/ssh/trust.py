@@ -13,14 +13,13 @@ import re
 import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
 from ..core.checks import OK, PENDING, Check, compare
 from ..core.commands import CommandError
-from ..core.dataclass import dataclass
 from ..core.engine import Settled, settle
 from ..core.files import FilePlan, diff, diffs, plan_file, replace_block, with_header
 from ..core.locks import alone

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
 from ..core.commands import CommandError, Runner
-from ..core.dataclass import dataclass
 from ..hardware import Machine
 from ..hardware.inventory import SOFTWARE
 

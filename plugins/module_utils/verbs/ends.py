@@ -9,12 +9,12 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
 from ..core import commands
 from ..core.commands import Runner, search_path
-from ..core.dataclass import dataclass
 from ..hardware import Machine
 from . import endpoints, exchanges
 from .endpoints import Endpoint, NoEndpointError, cpus_near, endpoint

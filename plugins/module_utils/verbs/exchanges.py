@@ -14,12 +14,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
 from ..core.commands import Runner, find_program
-from ..core.dataclass import dataclass
 from ..mpi import environment as mpi_environment
 from ..qos import HostSettings
 from .endpoints import Endpoint

@@ -11,10 +11,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, Optional, Union
 
-from ...module_utils.core.dataclass import dataclass
 from ...module_utils.reboot import busy, slurm
 
 COMPUTE, LAUNCHER, STORAGE = "compute", "launcher", "storage"

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from itertools import chain, islice
 from typing import Any, Optional
 
 from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, Check
-from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.text import bytes_text, columns, counted
 from ...module_utils.storage.file_system import FileSystem
 from .smoke import rate_text

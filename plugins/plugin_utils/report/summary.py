@@ -6,11 +6,10 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, REBOOT, STATUSES
-from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.text import columns, some
 from ..reboot import table
 

@@ -18,12 +18,11 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional
 
 from ...module_utils.core.commands import Runner, run
-from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.files import write_atomically
 from ...module_utils.core.text import some
 from ...module_utils.ssh.keys import DAY, KINDS, public_key

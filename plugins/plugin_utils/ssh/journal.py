@@ -13,11 +13,10 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.locks import alone
 
 

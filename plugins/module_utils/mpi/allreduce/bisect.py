@@ -9,8 +9,8 @@ have passed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
-from ...core.dataclass import dataclass
 from ...core.text import some
 
 NODE, PAIR, GROUP, COMMON = "node", "pair", "group", "common"
@@ -63,22 +63,17 @@ class _Search:
     def __init__(self, names: Sequence[str], fails: Fails, max_runs: int) -> None:
         self.names = list(names)
         self.fails_on = fails
-        self.left = max_runs
-        self.runs = 0
+        self.max_runs = max_runs
         self.known: dict[frozenset[str], bool] = {}
         self.suspects: set[str] = set(names)
 
     def fails(self, names: Sequence[str]) -> bool:
         key = frozenset(names)
-        if not key:
-            return False
-        if key not in self.known:
-            if self.left < 1:
+        if key and key not in self.known:
+            if len(self.known) >= self.max_runs:
                 raise NoMoreRuns
-            self.left -= 1
-            self.runs += 1
             self.known[key] = self.fails_on([name for name in self.names if name in key])
-        return self.known[key]
+        return bool(key) and self.known[key]
 
     def run(self) -> Finding:
         if not self.fails(self.names):
@@ -101,7 +96,7 @@ class _Search:
 
     def finding(self, kind: str, nodes: Iterable[str]) -> Finding:
         found = set(nodes)
-        return Finding(kind, tuple(name for name in self.names if name in found), self.runs)
+        return Finding(kind, tuple(name for name in self.names if name in found), len(self.known))
 
     def minimal(self, given: list[str], among: list[str], grown: bool) -> list[str]:
         """The fewest of `among` that fail together with `given` (QuickXplain's halving)."""

@@ -7,11 +7,10 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Optional
 
 from ...core.commands import CommandError, NoAnswerError, Result, Runner
-from ...core.dataclass import dataclass
 from .plan import Node
 
 SSH = (

@@ -15,11 +15,10 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Optional
 
-from ...core.dataclass import dataclass
 from .hosts import as_user
 from .plan import Node, Plan
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Optional
 
-from ...core.dataclass import dataclass
 from ...core.part import PlanError
 from .. import hostfile
 from ..environment import PROGRAM_DIRECTORY

@@ -8,14 +8,13 @@ import shlex
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
 from ...core.checks import FAILED, OK, Check, failures
 from ...core.commands import Runner
-from ...core.dataclass import dataclass
 from ...core.text import some
 from . import bisect, hosts, traffic, verdict
 from .launch import (

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Optional
 
 from ...core.checks import FAILED, OK, Check, not_applicable
-from ...core.dataclass import dataclass
 from ...core.text import bytes_text, some
 from .launch import Records, of_nodes, of_the_end
 from .plan import Plan

@@ -7,10 +7,10 @@ import math
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Optional
 
 from ...core.checks import FAILED, NOT_APPLICABLE, OK, Check, compare
-from ...core.dataclass import dataclass
 from ...core.text import some
 from .hosts import Swept
 from .launch import Records, node_of, of_kind, of_nodes, of_the_end
