@@ -98,11 +98,14 @@ def _reading(rings: Rings, task_vars: Any) -> Seats:
     """Only of what this host wrote itself. Hosts that failed are no longer in the play."""
     host, hostvars = task_vars["inventory_hostname"], task_vars["hostvars"]
     playing = task_vars["ansible_play_hosts"]
+    results = {host: _registered(task_vars, "write")}
 
     def wrote(other: str, name: str) -> Optional[int]:
         if other not in playing:
             return None
-        result = _registered(hostvars[other], "write")
+        if other not in results:
+            results[other] = _registered(hostvars[other], "write")
+        result = results[other]
         found = (result.get("measured") or {}).get(name, {}).get("wrote")
         return int(found["bytes"]) if found and not result.get("failed") else None
 
@@ -121,12 +124,12 @@ def _reading(rings: Rings, task_vars: Any) -> Seats:
 def _report(
     filesystems: Sequence[FileSystem], arguments: Mapping[str, Any], task_vars: Any
 ) -> dict[str, Any]:
-    hostvars = task_vars["hostvars"]
     rings = (_registered(task_vars, "plan").get("plan") or {}).get("rings") or {}
     alone = bool(boolean(arguments.get("alone", False)))
+    hosts = dict.fromkeys(host for ring in rings.values() for host in ring)
+    variables = {host: task_vars["hostvars"][host] for host in hosts}
     results = {
-        host: [_registered(hostvars[host], step) for step in ("write", "read")]
-        for host in dict.fromkeys(host for ring in rings.values() for host in ring)
+        host: [_registered(variables[host], step) for step in ("write", "read")] for host in hosts
     }
     used = []
     for fs in filesystems:
@@ -138,7 +141,7 @@ def _report(
             if found.get("wrote"):
                 figures[host] = found
         if figures:
-            links = {host: _link(figures[host], hostvars[host]) for host in figures}
+            links = {host: _link(figures[host], variables[host]) for host in figures}
             virtual = any(each.get("virtual") for host in ring for each in results[host])
             used.append(table.Used(fs, tuple(ring), figures, links, virtual, alone))
     verdicts: dict[str, list[dict[str, Any]]] = {}

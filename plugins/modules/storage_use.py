@@ -35,7 +35,7 @@ options:
     elements: dict
     default: []
   cluster: {type: str, default: "", description: "Name of the cluster, and of its directory."}
-  user: {type: str, default: mpi, description: "MPI user, who writes and reads."}
+  user: {type: str, default: mpi, description: "MPI user, as which files are written and read."}
   uid: {type: int, description: "Number of the MPI user, for hosts that do not know the name yet."}
   size_mib:
     description: MiB of the large file. All hosts together take at most 5 % of what is free.

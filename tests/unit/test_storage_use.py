@@ -69,6 +69,7 @@ class Run:
             "ansible_play_hosts": self.playing,
             "hostvars": self.hostvars,
             **{f"__shared_storage_{name}": result for name, result in self.registered.items()},
+            **self.hostvars[host],
         }
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(action.ActionBase, "run", lambda *_rest: {})

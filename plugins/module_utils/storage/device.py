@@ -5,8 +5,8 @@ A file system is made only where `format` asks for one and the device is blank b
 is repeated right before `mkfs`. Each look finds something that the others do not: blkid finds
 signatures, the kernel lists what uses the device, and bytes that are not zero are data, whatever
 they are. What was not read is not known to be blank. A file system that is there is
-used as it is: any xfs or ext4 where nothing is to be made, and the one that was made here, by its
-label, where something is.
+used as it is: without `format` any xfs or ext4, and with it the one that was made here, by its
+label.
 
 A disk that is dying may never answer, so only programs with a time limit read one.
 """
@@ -75,12 +75,12 @@ class Contents:
 
 
 def look(node: Node, device: str) -> Contents:
-    """Raises PlanError where there is no such device, or it cannot be read."""
+    """Raises PlanError where the device is not found, or cannot be read."""
     path, block, number = _find(node, device)
     points = tuple(sorted({x.point for x in read_mounts(node.root) if x.device == number}))
     size = int((block / "size").read_text(encoding="ascii")) * 512
     if size == 0:
-        raise PlanError(f"{device} has no size: there is no medium in it, or it failed. See dmesg")
+        raise PlanError(f"{device} has no size: its medium is missing, or it failed. See dmesg")
     signatures = _signatures(node, device, path)
     edges = () if points else _edges(node, device, path, size)
     return Contents(path, number, size, signatures, _users(node, block), points, edges)
@@ -92,7 +92,7 @@ def _find(node: Node, device: str) -> tuple[Path, Path, str]:
         path = node.path(device).resolve(strict=True)
     except OSError as error:
         raise PlanError(
-            f"{device}: this host has no such device. See ls -l /dev/disk/by-id for those it has"
+            f"{device}: device not found on this host. See ls -l /dev/disk/by-id for those it has"
         ) from error
     block = node.path(f"sys/class/block/{path.name}")
     if not block.is_dir():
@@ -194,7 +194,7 @@ class Device:
                     essential=True,
                 )
             )
-        state = "no such unit, or another one" if unit.changed else systemd.state(node, self.unit)
+        state = "unit missing or different" if unit.changed else systemd.state(node, self.unit)
         if state != ENABLED:
             steps.append(Step(self.unit, state, ENABLED, lambda: self._mount(node), essential=True))
         return Plan([unit], steps)

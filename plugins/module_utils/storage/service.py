@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The kernel's NFS server: its settings, enabled, running, and listening where clients will ask.
+"""The kernel's NFS server: its settings, enabled, running, and listening where clients ask.
 
 It is not restarted under its clients for what can be changed while it runs: threads, and a further
 port for RDMA. What only a start can change (the port of TCP, version 3) is refused while clients
@@ -40,7 +40,7 @@ THREADS = 64
 """One serves one request at a time. The kernel's own 8 to 16 are for a few desktops: with
 `nconnect` of 8 and checkpoints, four nodes alone keep some dozens of requests under way."""
 SHOWN = 6
-SERVICE, RUNNING, LISTENS, SPEAKS, LOADED = (
+SERVICE, RUNNING, LISTENS, VERSION, LOADED = (
     "nfs_service", "nfs_threads", "nfs_listens", "nfs_version", "nfs_rdma_module"
 )  # fmt: skip
 
@@ -131,8 +131,8 @@ class Service:
             why = "see dmesg; an RDMA device is needed" if by_rdma else OVERRIDDEN
             checks.append(held(LISTENS, each, each if there else now, why))
         if self._version_3():
-            spoken = "3" if "3" in running.versions else ", ".join(sorted(running.versions))
-            checks.append(held(SPEAKS, "3", spoken, OVERRIDDEN))
+            versions = "3" if "3" in running.versions else ", ".join(sorted(running.versions))
+            checks.append(held(VERSION, "3", versions, OVERRIDDEN))
         if self._by_rdma():
             found = "loaded" if _loaded(node) else "not loaded"
             checks.append(held(LOADED, "loaded", found, MODULE_REMEDY, MODULE))

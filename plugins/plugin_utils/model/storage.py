@@ -134,7 +134,7 @@ def _check_one(entry: Value, findings: Findings, at: Path, site: Optional[Site])
             problem = f"{name!r} is set by {dotted((*at, kind, key))}"
             findings.add("storage.option_is_key", path, problem, f"Write {key} instead", name)
         elif name in _NEVER:
-            problem = f"{name!r} is not for these mounts: {_NEVER[name]}"
+            problem = f"{name!r} is not allowed: {_NEVER[name]}"
             findings.add("storage.option_never", path, problem, "Leave it out", name)
     if entry["serve"] is not None:
         _check_served(entry, findings, at, site)
@@ -202,7 +202,7 @@ def _check_served(entry: Value, findings: Findings, at: Path, site: Optional[Sit
         findings.add(
             "storage.unknown_host",
             (*path, "host"),
-            f"there is no host {serve['host']!r}",
+            f"unknown host {serve['host']!r}",
             nearest(serve["host"], sorted(site.hosts)),
             serve["host"],
         )

@@ -125,7 +125,7 @@ class Used:
     figures: Mapping[str, Mapping[str, Any]]
     """By host what it measured: `wrote`, `read`."""
     links: Mapping[str, Optional[Link]] = field(default_factory=dict)
-    """By host its link to the server; None where it is no rail."""
+    """By host its link to the server; None where it is not a rail."""
     virtual: bool = False
     alone: bool = False
 
