@@ -201,7 +201,6 @@ FIRMWARE_RECORD = "rails-firmware"
 LAYER = Layer(
     "rails",
     command_s=60.0,
-    look_s=QUICK_S,
     refusals=(locks.HeldError, SurveyError),
     simulates=False,
 )
@@ -225,7 +224,8 @@ def converged(given: dict[str, Any], node: Node) -> Settled:
         priority_base=given["priority_base"],
         networks=given["networks"],
     )
-    nics = Nics(given, node, given["rails"], given["gpus"])
+    quick = replace(node, looks=partial(run, timeout_s=QUICK_S))
+    nics = Nics(given, quick, given["rails"], given["gpus"])
     management = Management.of(given["management"], login_address())
     arp = {name: int(value) for name, value in {**ARP_DEFAULTS, **given["arp"]}.items()}
     request = Request(plan, arp, given["check_path"], given["wait"], management)

@@ -20,7 +20,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import RdmaDevice
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import engine
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.nic_settings import Rings
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.providers import providers
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import Rail
 
@@ -76,10 +75,10 @@ class FakeEthtool:
         return self.drivers[interface]
 
     def rings(self, interface):
-        return Rings(*self._of(self.ring, interface), 8192, 8192)
+        return self._of(self.ring, interface), {"rx": 8192, "tx": 8192}
 
-    def set_rings(self, interface, rx, tx):
-        self.ring[interface] = (rx, tx)
+    def set_rings(self, interface, wanted):
+        self.ring[interface].update(wanted)
 
     def pause(self, interface):
         return self._of(self.paused, interface)
@@ -130,7 +129,7 @@ class FakeNode:
         self.ethtool.drivers[name] = self.driver
         if not self.physical:
             return Rail(name, name, self.driver, None, RdmaDevice("software", f"rxe{number}"))
-        self.ethtool.ring[name], self.ethtool.paused[name] = (1024, 1024), (True, True)
+        self.ethtool.ring[name], self.ethtool.paused[name] = {"rx": 1024, "tx": 1024}, (True, True)
         self.registers[pci] = {
             "roce_adp_retrans_field_select": 1,
             "adaptive_routing_forced_en_field_select": 1,

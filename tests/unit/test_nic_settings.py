@@ -271,7 +271,7 @@ def test_options_are_set_where_they_are_asked_for(doca):
     }
     outcome = doca.converge(nic=nic)
     assert failed(outcome) == {}
-    assert doca.ethtool.ring["rail0"] == (8192, 1024)
+    assert doca.ethtool.ring["rail0"] == {"rx": 8192, "tx": 1024}
     fields = doca.registers[PCI.format(16)]
     assert (fields["adaptive_routing_forced_en"], fields["roce_adp_retrans_en"]) == (1, 1)
     assert (doca.root / "sys/class/net/rail0/ecn/roce_rp/rpg_ai_rate").read_text() == "20\n"

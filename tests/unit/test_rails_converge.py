@@ -198,19 +198,6 @@ def test_the_service_runs_and_starts_at_boot(settled, state):
 # Files of others
 
 
-def test_a_claimed_rail_is_refused_and_the_others_go_on(host):
-    path = host.root / "etc/systemd/network/05-mine.network"
-    path.parent.mkdir(parents=True)
-    path.write_text("[Match]\nName=rail1\n[Network]\nAddress=10.9.9.9/24\n")
-    outcome = host.converge(RAILS)
-    (failed,) = [check for check in outcome.checks if check.status == "failed"]
-    assert (failed.name, failed.subject) == ("rail_claim", "rail1")
-    assert "/etc/systemd/network/05-mine.network" in failed.found[0]
-    assert host.links["rail1"]["addresses"] == ["10.9.9.9/24"]
-    assert host.links["rail0"]["addresses"] == ["10.100.0.11/24"]
-    assert not host.converge(RAILS).changed
-
-
 def test_a_rail_that_is_claimed_later_keeps_the_file_it_has(settled):
     theirs = settled.root / "etc/systemd/network/05-mine.network"
     theirs.write_text("[Match]\nName=rail1\n[Network]\nAddress=10.9.9.9/24\n")

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Optional
 
 from ..core.commands import CommandError, Runner
-from ..core.dataclass import dataclass
 from .setting import SOFTWARE_REASON, Rail, Reading, Setting
 
 # Driver, ring sizes and link pause by the system call that `ethtool` makes. The call is the same on
@@ -27,16 +26,6 @@ _RINGS, _PAUSE = struct.Struct("9I"), struct.Struct("4I")
 _IFREQ_BYTES, _DRIVER_INFO_BYTES, _DRIVER_NAME = 40, 196, slice(4, 36)
 
 
-@dataclass(frozen=True)
-class Rings:
-    """Entries of the receive and send rings, now and at most."""
-
-    rx: int
-    tx: int
-    rx_max: int
-    tx_max: int
-
-
 class Ethtool:
     """The drivers of the running kernel; OSError with EOPNOTSUPP where one has no answer."""
 
@@ -45,13 +34,15 @@ class Ethtool:
         answer = self._ask(interface, question)
         return answer[_DRIVER_NAME].split(b"\0", 1)[0].decode("ascii", "replace")
 
-    def rings(self, interface: str) -> Rings:
-        rx_max, _mini, _jumbo, tx_max, rx, _mini, _jumbo, tx = self._rings(interface)[1:]
-        return Rings(rx, tx, rx_max, tx_max)
-
-    def set_rings(self, interface: str, rx: int, tx: int) -> None:
-        # mini and jumbo rings stay as they are
+    def rings(self, interface: str) -> tuple[dict[str, int], dict[str, int]]:
+        """Entries of the receive and send rings, `rx` and `tx`: now, and at most."""
         found = self._rings(interface)
+        return {"rx": found[5], "tx": found[8]}, {"rx": found[1], "tx": found[4]}
+
+    def set_rings(self, interface: str, wanted: Mapping[str, int]) -> None:
+        # what is not wanted, and mini and jumbo rings, stay as they are
+        found = self._rings(interface)
+        rx, tx = wanted.get("rx", found[5]), wanted.get("tx", found[8])
         self._ask(interface, _RINGS.pack(_SET_RINGS, *found[1:5], rx, *found[6:8], tx))
 
     def pause(self, interface: str) -> tuple[bool, bool]:
@@ -116,21 +107,18 @@ class RingSizes(Setting):
 
     def read(self) -> Reading:
         try:
-            rings = self._ethtool.rings(self._interface)
+            now, most = self._ethtool.rings(self._interface)
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
                 raise
             return Reading.unsupported("its driver has no ring sizes")
-        most = {"rx": rings.rx_max, "tx": rings.tx_max}
         for name, value in self.wanted.items():
             if value > most[name]:
                 return Reading.unsupported(f"its {name} ring has {most[name]} entries at most")
-        found = {"rx": rings.rx, "tx": rings.tx}
-        return Reading({name: found[name] for name in self.wanted})
+        return Reading({name: now[name] for name in self.wanted})
 
     def set(self, value: Any) -> None:
-        now = self._ethtool.rings(self._interface)
-        self._ethtool.set_rings(self._interface, value.get("rx", now.rx), value.get("tx", now.tx))
+        self._ethtool.set_rings(self._interface, value)
 
 
 # Largest read that a PCIe function asks of memory at once: three bits of its configuration space,
