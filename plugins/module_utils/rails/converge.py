@@ -271,13 +271,10 @@ class Rails:
                 sound.append(rail)
         if request.check_path:
             wait_s = request.wait_s if self.changed and not check_mode else _PATH_WAIT_S
-            unreached = survey.unreached(sound, node.run, wait_s, self.clock, self.sleep)
-            for rail in request.rails:
-                name, tried = rail.interface, rail in sound
-                if not found.blocked(name):
-                    gateway = unreached.get(name)
-                    path = survey.path_check(rail, gateway, tried=tried, check_mode=check_mode)
-                    of[name] += [path] if path else []
+            tried = [rail for rail in request.rails if not found.blocked(rail.interface)]
+            paths = survey.path_checks(tried, sound, node, wait_s, self.clock, self.sleep)
+            for name, path in paths.items():
+                of[name].append(path)
         unit = self.backend.unit
         service = compare(survey.SERVICE, READY, found.service, subject=unit, check_mode=check_mode)
         of_rails = [check for checks in of.values() for check in checks]

@@ -14,7 +14,7 @@ from typing import Any, Optional
 
 from ..core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, REBOOT, Check, compare, differs
 from ..core.checks import not_applicable as inapplicable
-from ..core.commands import CommandError, Runner
+from ..core.commands import CommandError
 from ..core.dataclass import dataclass
 from ..core.files import FilePlan, diff
 from ..core.machine import IN_CONTAINER
@@ -308,51 +308,43 @@ _HEADERS = 28
 """Bytes of IPv4 and ICMP headers in a packet."""
 
 
-def path_check(
-    rail: RailPlan, unreached: Optional[str], *, tried: bool, check_mode: bool
-) -> Optional[Check]:
-    """The check of the way to the gateway; None where an earlier check has failed."""
-    name = rail.interface
-    if rail.gateway is None:
-        wanted = "a full packet returns"
-        return inapplicable(PATH, wanted, "no gateway in the model", subject=name)
-    wanted = f"a packet of {rail.mtu} bytes returns from {rail.gateway}"
-    if not tried:
-        why = "not tried: the rail is not as planned yet"
-        return Check(PATH, wanted, None, PENDING, name, why) if check_mode else None
-    if unreached:
-        return Check(PATH, wanted, "no answer", FAILED, name, unreached)
-    return Check(PATH, wanted, wanted, OK, name)
-
-
-def unreached(
+def path_checks(
     rails: Sequence[RailPlan],
-    run: Runner,
+    sound: Sequence[RailPlan],
+    node: Node,
     wait_s: float,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> dict[str, str]:
-    """Rails whose gateway did not answer within `wait_s`, with the command and its output."""
+) -> dict[str, Check]:
+    """By rail whether its gateway answers within `wait_s`; those not `sound` are not tried."""
     deadline = clock() + wait_s
 
-    def ask(rail: RailPlan) -> str:
+    def check(rail: RailPlan) -> Optional[Check]:
+        name = rail.interface
+        if rail.gateway is None:
+            wanted = "a full packet returns"
+            return inapplicable(PATH, wanted, "no gateway in the model", subject=name)
+        wanted = f"a packet of {rail.mtu} bytes returns from {rail.gateway}"
+        if rail not in sound:
+            why = "not tried: the rail is not as planned yet"
+            return Check(PATH, wanted, None, PENDING, name, why) if node.check_mode else None
         argv = (
             *("ping", "-n", "-q", "-M", "do", "-s", str(rail.mtu - _HEADERS)),
-            *("-c", "1", "-W", "1", "-I", rail.address, str(rail.gateway)),
+            *("-c", "1", "-W", "1", "-I", rail.address, rail.gateway),
         )
         while True:
             try:
-                result = run(argv, check=False)
+                result = node.run(argv, check=False)
             except CommandError as error:
-                return str(error)
+                return Check(PATH, wanted, "no answer", FAILED, name, str(error))
             if result.rc == 0:
-                return ""
+                return Check(PATH, wanted, wanted, OK, name)
             sleep(_PAUSE_S)
             if clock() >= deadline:
                 output = (result.stderr or result.stdout).strip().splitlines()[-1:]
-                return f"{' '.join(argv)}: {(output or ['no answer'])[0]}"
+                why = f"{' '.join(argv)}: {(output or ['no answer'])[0]}"
+                return Check(PATH, wanted, "no answer", FAILED, name, why)
 
-    asked = [rail for rail in rails if rail.gateway]
-    with ThreadPoolExecutor(max_workers=max(1, len(asked))) as pool:
-        answers = list(pool.map(ask, asked))
-    return {rail.interface: answer for rail, answer in zip(asked, answers) if answer}
+    with ThreadPoolExecutor(max_workers=max(1, len(rails))) as pool:
+        found = dict(zip(rails, pool.map(check, rails)))
+    return {rail.interface: each for rail, each in found.items() if each}
