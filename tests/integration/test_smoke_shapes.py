@@ -128,11 +128,11 @@ def test_a_healthy_cluster_passes(nodes: Nodes, loaded: bool) -> None:
 
 
 def found(nodes: Nodes, rail: str) -> None:
-    """The smoke test fails, and says on which node and which rail."""
+    """The smoke test fails, and names the node and the rail."""
     run = nodes.play(SMOKE, expect=None)
-    told = [" ".join(map(str, check.values())) for check in run.failed("smoke")]
+    lines = [" ".join(map(str, check.values())) for check in run.failed("smoke")]
     assert run.rc != 0
-    assert any(VICTIM in line and rail in line for line in told), told
+    assert any(VICTIM in line and rail in line for line in lines), lines
 
 
 def test_a_rail_that_is_down_is_found(nodes: Nodes, shape: Shape) -> None:

@@ -77,7 +77,7 @@ def test_the_hostfile_decides_order_and_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "difference"),
     [
         ("node01 slots=8\n", "node02: in the model, and not in the hostfile"),
         ("node01 slots=8\nnode02 slots=8\n", "node02: 4 slots, 8 in the hostfile"),
@@ -86,9 +86,9 @@ def test_the_hostfile_decides_order_and_names() -> None:
         ("", "node01: in the model"),
     ],
 )
-def test_a_hostfile_unlike_the_model_is_told_line_by_line(text: str, said: str) -> None:
+def test_a_hostfile_unlike_the_model_is_named_line_by_line(text: str, difference: str) -> None:
     _nodes, differences = as_listed(NODES, text)
-    assert any(said in line for line in differences)
+    assert any(difference in line for line in differences)
 
 
 def shaped(*by_rank: tuple[str, ...], name: str = "node01", network: str = "a") -> Node:

@@ -122,9 +122,9 @@ def play(cluster: Cluster, tmp_path: Path, **changes: Any) -> tuple[dict[str, An
     hostfile.write_text("".join(f"{name} slots=2\n" for name in listed))
     plan = Plan(tuple(Node(name, 2, RAILS) for name in NAMES), "tcp", max_bytes=1 << 16)
     request = Request(plan, "mpi", hostfile, "run7", "abc", **changes)
-    told: list[str] = []
-    session = Session(request, cluster.ssh, cluster.start, told.append, lambda: cluster.now)
-    return session.run(), told
+    shown: list[str] = []
+    session = Session(request, cluster.ssh, cluster.start, shown.append, lambda: cluster.now)
+    return session.run(), shown
 
 
 def by_name(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -136,7 +136,7 @@ def by_name(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def test_a_sound_cluster(cluster: Cluster, tmp_path: Path) -> None:
-    result, told = play(cluster, tmp_path)
+    result, shown = play(cluster, tmp_path)
     checks = by_name(result)
     assert result["message"] == ""
     assert not [check for check in result["checks"] if check["status"] == "failed"]
@@ -145,7 +145,7 @@ def test_a_sound_cluster(cluster: Cluster, tmp_path: Path) -> None:
     assert len(cluster.runs) == 1
     assert result["figures"]["ranks"] == 16
     assert len(result["figures"]["by_size"]) == len(result["traffic"]) == 8
-    assert any("sizes" in line for line in told)
+    assert any("sizes" in line for line in shown)
     assert result["command"].startswith("mpirun ")
 
 
@@ -163,7 +163,7 @@ def test_a_node_that_is_not_ready_any_more_spares_the_search(
         return "hang"
 
     cluster.fails = fails
-    result, _told = play(cluster, tmp_path)
+    result, _shown = play(cluster, tmp_path)
     assert by_name(result)["ready"]["subject"] == "node05"
     assert "ready node05: " in result["message"]
     assert by_name(result)["no_orphans"]["status"] == "failed"
@@ -174,16 +174,16 @@ def test_a_node_that_is_not_ready_any_more_spares_the_search(
 @pytest.mark.parametrize("how", ["hang", "crash", "wrong"])
 def test_a_pair_at_fault_is_named(cluster: Cluster, tmp_path: Path, how: str) -> None:
     cluster.fails = lambda names: how if {"node02", "node07"} <= names else ""
-    result, told = play(cluster, tmp_path)
+    result, shown = play(cluster, tmp_path)
     assert result["culprit"]["kind"] == "pair"
     assert set(result["culprit"]["nodes"]) == {"node02", "node07"}
     assert "the pair node02, node07 is at fault" in result["message"]
-    assert any("looking for the fault" in line for line in told)
+    assert any("looking for the fault" in line for line in shown)
 
 
 def test_a_node_at_fault_is_named(cluster: Cluster, tmp_path: Path) -> None:
     cluster.fails = lambda names: "hang" if "node05" in names and len(names) > 1 else ""
-    result, _told = play(cluster, tmp_path)
+    result, _shown = play(cluster, tmp_path)
     assert result["culprit"]["nodes"] == ("node05",)
     assert "stopped after 300 s (mpi_smoke_time_limit_s)" in result["message"]
     first, *others = [run_id for run_id, _names in cluster.runs]
@@ -202,7 +202,7 @@ def test_the_time_limit_named_is_the_one_that_was_set(cluster: Cluster, tmp_path
 
     cluster.ssh = slow  # type: ignore[method-assign]
     cluster.fails = lambda names: "hang"
-    result, _told = play(cluster, tmp_path, time_limit_s=20.0, bisect_runs=0)
+    result, _shown = play(cluster, tmp_path, time_limit_s=20.0, bisect_runs=0)
     assert "stopped after 20 s (mpi_smoke_time_limit_s)" in result["message"]
 
 
@@ -215,7 +215,7 @@ def test_an_end_without_its_sizes_is_no_end(cluster: Cluster, tmp_path: Path) ->
         return found
 
     cluster.records = short  # type: ignore[method-assign]
-    result, _told = play(cluster, tmp_path)
+    result, _shown = play(cluster, tmp_path)
     total = len(Plan((Node("node01", 1),), "tcp", max_bytes=1 << 16).sizes)
     assert by_name(result)["finished"]["found"] == f"{total - 1} of {total} sizes"
     assert "sizes are missing" in result["message"]
@@ -223,7 +223,7 @@ def test_an_end_without_its_sizes_is_no_end(cluster: Cluster, tmp_path: Path) ->
 
 def test_what_the_launcher_printed_is_passed_on(cluster: Cluster, tmp_path: Path) -> None:
     cluster.fails = lambda names: "crash"
-    result, _told = play(cluster, tmp_path)
+    result, _shown = play(cluster, tmp_path)
     assert "mpirun ended with status 139" in result["message"]
     assert "exited on signal 11" in result["message"]
 
@@ -232,7 +232,7 @@ def test_nodes_that_do_not_answer_are_named_and_nothing_is_launched(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.silent = {"node03", "node06"}
-    result, _told = play(cluster, tmp_path)
+    result, _shown = play(cluster, tmp_path)
     assert cluster.runs == []
     failed = [check["subject"] for check in result["checks"] if check["status"] == "failed"]
     assert failed == ["node03", "node06"]
@@ -240,7 +240,7 @@ def test_nodes_that_do_not_answer_are_named_and_nothing_is_launched(
 
 
 def test_a_hostfile_unlike_the_model_is_not_run_over(cluster: Cluster, tmp_path: Path) -> None:
-    result, _told = play(cluster, tmp_path, listed=NAMES[:-1])
+    result, _shown = play(cluster, tmp_path, listed=NAMES[:-1])
     assert "node08: in the model, and not in the hostfile" in result["message"]
     assert "run --tags hostfile" in result["message"]
     assert cluster.runs == []
@@ -248,8 +248,8 @@ def test_a_hostfile_unlike_the_model_is_not_run_over(cluster: Cluster, tmp_path:
 
 def test_the_search_keeps_to_its_runs(cluster: Cluster, tmp_path: Path) -> None:
     cluster.fails = lambda names: "hang"
-    result, _told = play(cluster, tmp_path, bisect_runs=3)
+    result, _shown = play(cluster, tmp_path, bisect_runs=3)
     assert len(cluster.runs) <= 4
     assert result["culprit"]["runs"] <= 3
-    none, _told = play(copy.copy(cluster), tmp_path, bisect_runs=0)
+    none, _shown = play(copy.copy(cluster), tmp_path, bisect_runs=0)
     assert none["culprit"] is None

@@ -225,7 +225,7 @@ def of_node01(**changes: Any) -> Callable[[Records], object]:
 
 
 def test_with_rc_bytes_of_the_kernels_interface_are_no_rdma() -> None:
-    """All of it went over TCP, whatever UCX said of its endpoints: both sides of it show."""
+    """All of it went over TCP, whatever UCX reported of its endpoints: both sides of it show."""
 
     def change(records: Records) -> None:
         for host in counting(records):
@@ -396,7 +396,7 @@ def test_a_threshold_is_kept_or_not() -> None:
     assert missed["threshold"].found == round(best, 9)
 
 
-def test_one_node_alone_says_what_cannot_be_seen() -> None:
+def test_one_node_alone_has_nothing_to_show() -> None:
     def change(records: Records) -> None:
         records[START]["ranks"] = 2
         del records[HOST2]

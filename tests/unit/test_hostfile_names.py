@@ -1,4 +1,4 @@
-"""Whether the names in a hostfile resolve, and what is told when they do not."""
+"""Whether the names in a hostfile resolve, and what is reported when they do not."""
 
 from __future__ import annotations
 

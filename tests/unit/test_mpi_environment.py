@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What MPI is told on a host: the environment file, Open MPI's parameters, rails by rank."""
+"""What MPI gets on a host: the environment file, Open MPI's parameters, rails by rank."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_rc_is_marked_as_the_contract_says() -> None:
     assert "UCX_IB_TRAFFIC_CLASS" not in environment(NODE), "TCP is not marked by UCX"
 
 
-def test_rails_with_other_gid_indexes_are_told_rank_by_rank() -> None:
+def test_rails_with_other_gid_indexes_are_named_rank_by_rank() -> None:
     found = over_rdma(rdma_rails([3, 5]), 4)
     assert found["UCX_IB_GID_INDEX"] == "auto"
     assert found["MPI_ROCE_GID_INDEXES_BY_RANK"] == "3 5 3 5"
@@ -160,7 +160,7 @@ def test_every_rail_is_used_and_no_rank_is_without(rails: int, slots: int, gpus:
     st.data(),
 )
 def test_every_rank_sends_from_the_address_of_its_rail(indexes, planes, slots, data) -> None:
-    """Rank to rails to environment: bound or not, what a rank is told fits each of its devices."""
+    """Rank to rails to environment: bound or not, what a rank gets fits each of its devices."""
     rails = rdma_rails([index for index in indexes for _plane in range(planes)], planes)
     found = over_rdma(rails, slots)
     ports = {rail.ucx_device: rail.rdma for rail in rails}

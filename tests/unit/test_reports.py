@@ -42,7 +42,7 @@ def test_a_report_that_cannot_be_saved_is_a_warning_with_the_way_out(tmp_path: P
     shown = Shown()
     directory = tmp_path / "file/below"
     assert reports.keep(directory, "verbs", {}, shown, "rdma_verify_report_directory") == ""
-    (told,) = shown.warnings
-    assert told.startswith("verbs: the report was not saved: ") and "file" in told
-    assert told.endswith("Make the directory writable, or set rdma_verify_report_directory")
+    (warning,) = shown.warnings
+    assert warning.startswith("verbs: the report was not saved: ") and "file" in warning
+    assert warning.endswith("Make the directory writable, or set rdma_verify_report_directory")
     assert shown.lines == []

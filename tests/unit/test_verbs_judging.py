@@ -77,7 +77,7 @@ def test_a_rail_that_does_what_it_should() -> None:
     assert check.found == "781.2 Gb/s (97.7% of 800 Gb/s)"
     sent = [check for check in found if check.name == "wire_sent"]
     assert [check.subject for check in sent] == [f"rail3 -> node02 {name}" for name in EXCHANGES]
-    # Nothing was asked of sends, and that is said beside what was found.
+    # Nothing was expected of sends, and that stands beside what was found.
     assert of(found, "send_bw").status == NOT_APPLICABLE
     assert of(found, "send_bw").found == "781.2 Gb/s (97.7% of 800 Gb/s)"
     assert of(found, "send_bw").reason == "no expectation set"
@@ -127,7 +127,7 @@ def test_a_figure_that_is_none_passes_nowhere(software: bool, status: str) -> No
     assert "-  " in table.lines([pair(write_bw={"gbits_s": None})], "")[2]
 
 
-def test_a_wrong_mark_fails_and_says_who_set_it() -> None:
+def test_a_wrong_mark_fails_and_names_its_sender() -> None:
     first = "10.3.0.1 -> 10.3.0.2 TOS 0 (DSCP 0, Not-ECT)"
     spoilt = {"wire": wire(100, 12, first), "environment": {"UCX_IB_TRAFFIC_CLASS": "96"}}
     found = judging.driven(REQUEST, [pair(ucx=spoilt, write_bw={"wire": wire(100, 12, first)})])
@@ -254,7 +254,7 @@ def test_statistics_are_read_from_ethtool() -> None:
     assert endpoints.grown({"a": 1, "b": 2, "d": 3}, {"a": 5, "c": 9, "d": 3}) == {"a": 4}
 
 
-def test_the_table_has_the_slowest_first_and_says_what_is_nominal() -> None:
+def test_the_table_has_the_slowest_first_and_marks_what_is_nominal() -> None:
     slow = {**pair(software=True, write_bw={"gbits_s": 0.19}), "rail": "rail0"}
     lost = {"host": "node02", "rail": "rail1", "peer": "node01", "exchanges": {}, "lost": True}
     lines = table.lines([pair(), slow, lost], "TOS 106 (DSCP 26, ECT(0))")

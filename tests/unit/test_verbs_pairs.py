@@ -78,7 +78,7 @@ def test_every_rail_sends_once_and_receives_once(
         ports = [half.port + place for half in part.serves for place in range(len(EXCHANGES))]
         assert len(ports) == len(set(ports))
 
-    # Whatever is not measured is said.
+    # Whatever is not measured is reported.
     for one in directory:
         if one["name"] not in here:
             continue
@@ -96,14 +96,14 @@ def many(count: int) -> dict[str, Part]:
 
 
 def test_hosts_drive_together_but_two_alone_take_turns() -> None:
-    told = {"at_once": 0, "forks": 32, "exchange_s": 40}
-    assert schedule(many(3), **told).at_once == 32
-    assert schedule(many(3), **{**told, "at_once": 2}).at_once == 2
-    assert schedule(many(3), **{**told, "at_once": 64}).at_once == 32
-    assert schedule(many(2), **told).at_once == 1
+    limits = {"at_once": 0, "forks": 32, "exchange_s": 40}
+    assert schedule(many(3), **limits).at_once == 32
+    assert schedule(many(3), **{**limits, "at_once": 2}).at_once == 2
+    assert schedule(many(3), **{**limits, "at_once": 64}).at_once == 32
+    assert schedule(many(2), **limits).at_once == 1
 
 
-def test_a_limit_of_one_host_has_nothing_to_measure_and_says_so() -> None:
+def test_a_limit_of_one_host_has_nothing_to_measure() -> None:
     directory = [entry(1, [0, 1]), entry(2, [0, 1])]
     found = parts(directory, ["node02"], 18515)
     assert found["node02"].drives == found["node02"].serves == []
