@@ -109,21 +109,6 @@ layer: {type: str, returned: always, description: Tag of the layer.}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 simulated: {type: list, elements: str, returned: always, description: "What was simulated."}
 container: {type: str, returned: success, description: "The container engine, or null."}
-mounts:
-  description: The file systems that this host mounts.
-  type: list
-  elements: dict
-  returned: success
-  contains:
-    name: {type: str, description: Name of the file system.}
-    mount: {type: str, description: Its mount point.}
-    source: {type: str, description: What is mounted.}
-    unit: {type: str, description: Its mount unit.}
-served:
-  description: Names of the file systems that this host serves.
-  type: list
-  elements: str
-  returned: success
 reboot_required: {type: bool, returned: success, description: Whether a reboot is needed.}
 reboot_reasons: {type: list, elements: dict, returned: success, description: Its reasons.}
 """
@@ -147,21 +132,8 @@ LAYER = Layer(
 
 
 def converge(given: Mapping[str, Any], node: Node) -> Settled:
-    it = storage(given, node)
-    outcome = settle(it.parts, node)
-    returned = {
-        "mounts": [
-            {
-                "name": each.fs.name,
-                "mount": each.point,
-                "source": each.source,
-                "unit": each.mount_unit,
-            }
-            for each in it.mounts
-        ],
-        "served": [each.fs.name for each in it.served],
-    }
-    return Settled(outcome, it.simulated, returned=returned)
+    parts, simulated = storage(given, node)
+    return Settled(settle(parts, node), simulated)
 
 
 def main() -> None:

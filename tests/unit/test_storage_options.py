@@ -21,6 +21,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.options
 
 from tests.unit.storage_node import Host, StorageNode, served
 
+DEBIAN, REDHAT = "ID=debian\nVERSION_ID=12\n", "ID=rocky\nVERSION_ID=9.4\n"
 ABSENT = ["/mnt/old/", "/srv/old"]
 GIVEN: dict[str, Any] = {
     "filesystems": [served().as_variable()],
@@ -42,8 +43,9 @@ GIVEN: dict[str, Any] = {
 
 @pytest.fixture
 def parts(tmp_path: Path) -> Sequence[Any]:
-    node = StorageNode(tmp_path).node()
-    return storage(GIVEN, node).parts
+    host = StorageNode(tmp_path)
+    host.write("etc/os-release", DEBIAN)
+    return storage(GIVEN, host.node())[0]
 
 
 def only(parts: Sequence[Any], kind: type) -> Any:
@@ -57,35 +59,39 @@ def test_exports_end_before_the_mounts_below_them(parts: Sequence[Any]) -> None:
     assert parts.index(exports) < parts.index(mounts)
 
 
-@pytest.mark.parametrize(("container", "purposes"), [(None, ["server", "xfs"]), ("podman", [])])
+@pytest.mark.parametrize(
+    ("container", "release", "names"),
+    [
+        (None, DEBIAN, ["nfs-kernel-server", "xfsprogs"]),
+        (None, REDHAT, ["nfs-utils", "xfsprogs"]),
+        ("podman", DEBIAN, []),
+    ],
+)
 def test_no_server_is_installed_in_a_container(
-    tmp_path: Path, container: Optional[str], purposes: list[str]
+    tmp_path: Path, container: Optional[str], release: str, names: list[str]
 ) -> None:
     fs = replace(served(), serve=Serve("storage01", "/dev/disk/by-id/nvme-A1", "xfs"))
     given = {**GIVEN, "filesystems": [fs.as_variable()], "host": "storage01", "groups": []}
-    node = StorageNode(tmp_path, container=container).node()
+    host = StorageNode(tmp_path, container=container)
+    host.write("etc/os-release", release)
+    # EPEL has dpkg: the family is read from the release.
+    host.write("usr/bin/dpkg-query", "")
     given["clients"] = {fs.name: ["10.0.0.11"]}
-    parts = storage(given, node).parts
-    assert only(parts, packages.Packages).purposes == purposes
+    parts, _simulated = storage(given, host.node())
+    found = [part for part in parts if isinstance(part, packages.Packages)]
+    assert [name for part in found for name in part.names] == names
     assert only(parts, Mounts).devices == ["/srv/checkpoints"]
 
 
 # Packages
 
-DEBIAN, REDHAT = "debian", "redhat"
-
 
 class Machine(Host):
     """dpkg and rpm as they answer, apt-get and dnf that install."""
 
-    def __init__(self, root: Path, family: str, *installed: str) -> None:
+    def __init__(self, root: Path, release: str, *installed: str) -> None:
         super().__init__(root)
-        release = "ID=debian\nVERSION_ID=12\n" if family == DEBIAN else "ID=rocky\nVERSION_ID=9.4\n"
-        (root / "etc").mkdir(parents=True, exist_ok=True)
-        (root / "etc/os-release").write_text(release)
-        # EPEL has dpkg: the family is read from the release.
-        (root / "usr/bin").mkdir(parents=True)
-        (root / "usr/bin/dpkg-query").touch()
+        self.debian = release == DEBIAN
         self.installed = set(installed)
         self.removed: set[str] = set()
         self.unable = ""
@@ -116,42 +122,38 @@ class Machine(Host):
         self.installed |= set(argv[argv.index("install") + 1 :])
         return 0, ""
 
-    def settle(self, *purposes: str, check_mode: bool = False):
-        return settle([packages.Packages(purposes, self.run)], self.node(check_mode))
+    def settle(self, *names: str, check_mode: bool = False):
+        part = packages.Packages(names, self.debian, self.run)
+        return settle([part], self.node(check_mode))
 
     def changed(self) -> list[list[str]]:
         return [call for call in self.calls if call[0] in ("apt-get", "dnf")]
 
 
-@pytest.mark.parametrize("family", [DEBIAN, REDHAT])
-def test_what_is_missing_is_installed_once(tmp_path, family):
-    machine = Machine(tmp_path, family)
-    shown = machine.settle(packages.CLIENT, packages.SERVER, "xfs", check_mode=True)
-    assert shown.changed and {check.status for check in shown.checks} == {PENDING}
+@pytest.mark.parametrize("release", [DEBIAN, REDHAT])
+def test_what_is_missing_is_installed_once(tmp_path, release):
+    machine = Machine(tmp_path, release, "xfsprogs")
+    shown = machine.settle("nfs", "xfsprogs", check_mode=True)
+    assert shown.changed and {check.status for check in shown.checks} == {OK, PENDING}
     assert not machine.changed()
-    first = machine.settle(packages.CLIENT, packages.SERVER)
+    first = machine.settle("nfs", "xfsprogs")
     assert first.changed and not first.errors
     assert {check.status for check in first.checks} == {OK}
+    # What is there is not asked for: it would be upgraded.
+    assert machine.changed()[-1][-2:] == ["install", "nfs"]
     done = len(machine.changed())
-    second = machine.settle(packages.CLIENT, packages.SERVER)
+    second = machine.settle("nfs", "xfsprogs")
     assert not second.changed and len(machine.changed()) == done
 
 
-def test_only_what_is_missing_is_asked_for(tmp_path):
-    """Otherwise a run would upgrade what is there."""
-    machine = Machine(tmp_path, DEBIAN, "nfs-common")
-    machine.settle(packages.CLIENT, packages.SERVER)
-    assert machine.changed()[-1][-2:] == ["install", "nfs-kernel-server"]
-    assert "--no-remove" in machine.changed()[-1]
-
-
-def test_what_was_removed_and_left_its_settings_is_not_there(tmp_path):
+def test_what_was_removed_and_left_its_settings_is_missing(tmp_path):
     machine = Machine(tmp_path, DEBIAN)
     machine.removed = {"nfs-common"}
-    assert machine.settle(packages.CLIENT).changed and "nfs-common" in machine.installed
+    assert machine.settle("nfs-common").changed and "nfs-common" in machine.installed
+    assert "--no-remove" in machine.changed()[-1]
 
 
 def test_the_message_of_the_package_manager_is_passed_on(tmp_path):
     machine = Machine(tmp_path, REDHAT)
     machine.unable = "No match for argument: nfs-utils"
-    assert machine.unable in machine.settle(packages.CLIENT).errors[0]
+    assert machine.unable in machine.settle("nfs-utils").errors[0]

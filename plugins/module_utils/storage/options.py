@@ -8,7 +8,7 @@ pinned, as they work with kernels and servers of any version.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,6 @@ from .service import THREADS, Service
 from .units import WantedMount, wanted_mounts
 
 CHECK = "storage_package"
-CLIENT, SERVER = "client", "server"
-_DEBIAN = {CLIENT: "nfs-common", SERVER: "nfs-kernel-server"}
 _OF_FORMAT = {"xfs": "xfsprogs", "ext4": "e2fsprogs"}
 INSTALL_S = 3600.0
 ENVIRONMENT = {
@@ -51,10 +49,10 @@ APT = (
 
 @dataclass
 class Packages:
-    """`purposes`: `client`, `server`, and formats of devices. `install` runs the package manager,
-    which may take long; `Node.look` only looks."""
+    """`install` runs the package manager, which may take long; `Node.look` only looks."""
 
-    purposes: Sequence[str]
+    names: Sequence[str]
+    debian: bool
     install: Runner
 
     def plan(self, node: Node) -> Plan:
@@ -65,14 +63,14 @@ class Packages:
             "packages of shared storage",
             "\n".join(f"{name}: not installed" for name in missing),
             "\n".join(f"{name}: installed" for name in missing),
-            lambda: self._install(node, missing),
+            lambda: self._install(missing),
             essential=True,
         )
         return Plan([], [step])
 
     def verify(self, node: Node) -> Verdict:
         missing = self._missing(node)
-        found = {x: "not installed" if x in missing else "installed" for x in self._names(node)}
+        found = {x: "not installed" if x in missing else "installed" for x in self.names}
         return Verdict(
             [
                 compare(CHECK, "installed", state, subject=name, check_mode=node.check_mode)
@@ -80,34 +78,19 @@ class Packages:
             ]
         )
 
-    @staticmethod
-    def _is_debian(node: Node) -> bool:
-        # Not by its programs: EPEL has dpkg.
-        return distribution(node.root).family == DEBIAN
-
-    def _names(self, node: Node) -> list[str]:
-        if not self.purposes:
-            return []
-        of_nfs = _DEBIAN if self._is_debian(node) else dict.fromkeys(_DEBIAN, "nfs-utils")
-        table = {**of_nfs, **_OF_FORMAT}
-        return list(dict.fromkeys(table[each] for each in self.purposes))
-
     def _missing(self, node: Node) -> list[str]:
-        wanted = self._names(node)
-        if not wanted:
-            return []
-        argv = ["rpm", "-q", "--qf", "%{NAME} ok installed\\n", *wanted]
-        if self._is_debian(node):
-            argv = ["dpkg-query", "-W", "-f", "${Package} ${Status}\\n", *wanted]
+        argv = ["rpm", "-q", "--qf", "%{NAME} ok installed\\n", *self.names]
+        if self.debian:
+            argv = ["dpkg-query", "-W", "-f", "${Package} ${Status}\\n", *self.names]
         # `rpm -q` prints a sentence for those that are not there, `dpkg-query` those removed.
         rows = [line.split() for line in node.look(argv, check=False).stdout.splitlines()]
         there = {row[0] for row in rows if len(row) > 2 and row[-2:] == ["ok", "installed"]}
-        return [name for name in wanted if name not in there]
+        return [name for name in self.names if name not in there]
 
-    def _install(self, node: Node, missing: Sequence[str]) -> None:
+    def _install(self, missing: Sequence[str]) -> None:
         words = [word for setting in APT for word in ("-o", setting)]
         try:
-            if not self._is_debian(node):
+            if not self.debian:
                 self.install(
                     ["dnf", "-y", "-q", "--setopt=install_weak_deps=False", "install", *missing]
                 )
@@ -119,19 +102,9 @@ class Packages:
             raise StepError(str(error)) from error
 
 
-@dataclass
-class Storage:
-    """What one host does: serve, be a client of Lustre, mount. `simulated` has a line where the
-    kernel of Lustre is a stand-in."""
-
-    parts: list[Part]
-    mounts: tuple[WantedMount, ...]
-    served: list[Served]
-    simulated: list[str]
-
-
-def storage(options: Mapping[str, Any], node: Node) -> Storage:
-    """Raises PlanError."""
+def storage(options: Mapping[str, Any], node: Node) -> tuple[list[Part], list[str]]:
+    """What one host does: serve, be a client of Lustre, mount. And a line where the kernel of
+    Lustre is a stand-in. Raises PlanError."""
     filesystems = [of_variable(entry) for entry in options["filesystems"]]
     host, absent = options["host"], options["absent"]
     mounts = wanted_mounts(filesystems, host, options["groups"], options["mount_timeout_s"])
@@ -143,9 +116,8 @@ def storage(options: Mapping[str, Any], node: Node) -> Storage:
     kernel = Kernel(root if is_stand_in else node.root, look, is_stand_in)
     before, after = lustre_parts(settings, lustre, options["rails"], kernel)
     wait: Runner = partial(run, timeout_s=options["mount_wait_s"])
-    install = partial(run, timeout_s=INSTALL_S, env=ENVIRONMENT)
     parts: list[Part] = [
-        Packages(_purposes(mounts, served, node), install),
+        *_packages(mounts, served, node),
         *server_parts(
             served,
             User(options["user"], options["uid"]),
@@ -164,7 +136,7 @@ def storage(options: Mapping[str, Any], node: Node) -> Storage:
         *after,
     ]
     line = f"Lustre and LNet are read below {kernel.root}: stand-ins, not this machine's kernel"
-    return Storage(parts, mounts, served, [line] if is_stand_in and lustre else [])
+    return parts, [line] if is_stand_in and lustre else []
 
 
 def server_parts(
@@ -211,12 +183,21 @@ class ServesNothing:
         return Verdict()
 
 
-def _purposes(mounts: Sequence[WantedMount], served: Sequence[Served], node: Node) -> list[str]:
-    found = [CLIENT] if any(each.kind == NFS for each in mounts) else []
-    if served and not node.container:  # whose kernel serves nothing: the server's unit would fail
-        found.append(SERVER)
-        found += [x.fs.serve.format for x in served if x.fs.serve and x.fs.serve.format]
-    return found
+def _packages(
+    mounts: Sequence[WantedMount], served: Sequence[Served], node: Node
+) -> Iterator[Packages]:
+    client = any(each.kind == NFS for each in mounts)
+    server = served and not node.container  # whose kernel serves nothing: its unit would fail
+    if not client and not server:
+        return
+    debian = distribution(node.root).family == DEBIAN  # not by its programs: EPEL has dpkg
+    names = ["nfs-common" if debian else "nfs-utils"] if client else []
+    if server:
+        names.append("nfs-kernel-server" if debian else "nfs-utils")
+        formats = [x.fs.serve.format for x in served if x.fs.serve and x.fs.serve.format]
+        names += [_OF_FORMAT[each] for each in formats]
+    install = partial(run, timeout_s=INSTALL_S, env=ENVIRONMENT)
+    yield Packages(list(dict.fromkeys(names)), debian, install)
 
 
 def lustre_parts(
