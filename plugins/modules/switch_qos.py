@@ -64,7 +64,6 @@ EXAMPLES = r"""
 - name: Order the switches
   baremetal.mpi_roce.switch_qos:
     step: batches
-    at_once: 4
   run_once: true
   register: order
 
@@ -72,7 +71,6 @@ EXAMPLES = r"""
   baremetal.mpi_roce.switch_qos:
     step: apply
     order: "{{ order }}"
-    confirm_s: 300
   when: inventory_hostname in order.batches[0]
 """
 

@@ -29,45 +29,31 @@ def patch(before: Config, after: Config) -> list[Operation]:
     removed: list[Operation] = []
     for table in tables.CHANGED:
         old, new = before.get(table) or {}, after.get(table) or {}
-        if not old and new:
-            added.append({"op": "add", "path": path(table), "value": new})
-        elif old and not new:
-            removed.insert(0, {"op": "remove", "path": path(table)})
-        elif old != new:
-            for operation in _rows(table, old, new):
-                (removed if operation["op"] == "remove" else added).append(operation)
+        if old and not new:
+            removed.insert(0, {"op": "remove", "path": f"/{table}"})
+            continue
+        if new and not old:
+            added.append({"op": "add", "path": f"/{table}", "value": new})
+            continue
+        for change in _changes({table: old}, {table: new}):
+            key, _blank, field = change.path.partition("|")[2].partition(" ")
+            path = "/".join(("", table, _escaped(key), *([_escaped(field)] if field else [])))
+            if change.wanted is None:
+                removed.append({"op": "remove", "path": path})
+            else:
+                op = "add" if change.found is None else "replace"
+                added.append({"op": op, "path": path, "value": change.wanted})
     return added + removed
 
 
-def path(*parts: str) -> str:
-    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)
-
-
-def _rows(table: str, old: tables.Table, new: tables.Table) -> Iterator[Operation]:
-    for key, row in new.items():
-        if key not in old:
-            yield {"op": "add", "path": path(table, key), "value": row}
-        elif old[key] != row:
-            yield from _fields(table, key, old[key], row)
-    for key in old:
-        if key not in new:
-            yield {"op": "remove", "path": path(table, key)}
-
-
-def _fields(table: str, key: str, old: Row, new: Row) -> Iterator[Operation]:
-    for field, value in new.items():
-        if old.get(field) != value:
-            op = "replace" if field in old else "add"
-            yield {"op": op, "path": path(table, key, field), "value": value}
-    for field in old:
-        if field not in new:
-            yield {"op": "remove", "path": path(table, key, field)}
+def _escaped(part: str) -> str:
+    return part.replace("~", "~0").replace("/", "~1")
 
 
 # What a change of CONFIG_DB costs the traffic on a switch.
 #
 # `config apply-patch` takes a port down and up again for any change of its rows in the tables
-# below (its patch sorter says so; it may do so for nothing else).
+# below (see its patch sorter; it may do so for nothing else).
 
 BOUNCING = ("PORT_QOS_MAP", "QUEUE", "BUFFER_PG", "BUFFER_QUEUE")
 
