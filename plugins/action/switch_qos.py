@@ -22,16 +22,19 @@ from ansible.utils.display import Display
 
 from ..module_utils.core.checks import STRICT, Check, as_dicts, failure_message, not_applicable
 from ..module_utils.core.text import counted
-from ..plugin_utils.fabric import promises, session
-from ..plugin_utils.fabric.compiler import SPINE, batches, compile_switch
+from ..plugin_utils.fabric import session
+from ..plugin_utils.fabric.ends import port_checks, ports_text
 from ..plugin_utils.fabric.sonic.reading import Completed
 from ..plugin_utils.fabric.system import (
+    SPINE,
     Difference,
     Login,
     SwitchError,
     SwitchIntent,
     SwitchReport,
     System,
+    batches,
+    compile_switch,
 )
 from ..plugin_utils.qos import contract_of
 from ..plugin_utils.steps import Step, SteppedAction
@@ -84,7 +87,7 @@ class ActionModule(SteppedAction):
             return _unplanned(outcome.error)
         # playbooks/verify.yml: what is pending has failed.
         strict = any(STRICT in (words or {}) for words in self._task.environment or [])
-        checks = promises.checks(intent, outcome.report, outcome.remaining, check_mode=not strict)
+        checks = port_checks(intent, outcome.report, outcome.remaining, check_mode=not strict)
         wrong = failure_message(LAYER, checks, REMEDY.format(intent.name))
         problem = "\n".join(text for text in (outcome.error, wrong) if text)
         for line in _cost(intent, outcome.difference):
@@ -137,7 +140,7 @@ class ActionModule(SteppedAction):
         if outcome.report is None or outcome.difference is None:
             checks = [Check("configuration", "0 values differ", None, "failed")]
             return {**_result(checks, changed=outcome.changed), **_failure(outcome.error)}
-        checks = promises.checks(intent, outcome.report, outcome.remaining, check_mode=False)
+        checks = port_checks(intent, outcome.report, outcome.remaining, check_mode=False)
         message = outcome.error or failure_message(LAYER, checks, REMEDY.format(intent.name))
         result = _result(
             checks,
@@ -364,7 +367,7 @@ def _cost(intent: SwitchIntent, difference: Difference) -> list[str]:
         names = [port.name for port in intent.ports]
         known = [port for port in impact.ports_down if port in names]
         other = [port for port in impact.ports_down if port not in names]
-        text = ", ".join([*([promises.ports_text(known, names)] if known else []), *other])
+        text = ", ".join([*([ports_text(known, names)] if known else []), *other])
         lines.append(f"{intent.name}: go down and come up again: {text}")
     return [*lines, *(f"{intent.name}: {loss}" for loss in impact.losses)]
 

@@ -8,9 +8,6 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compiler import (
-    compile_switch,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM as EOS
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.reading import (
     Present as EosPresent,
@@ -23,7 +20,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic im
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
     Present as SonicPresent,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import SwitchIntent
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
+    SwitchIntent,
+    compile_switch,
+)
 
 from tests.unit.link_fabric import Fabric, mac
 from tests.unit.sonic_switch import after, new_switch

@@ -10,9 +10,6 @@ from typing import Any
 from urllib.parse import unquote
 
 import httpx
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compiler import (
-    compile_switch,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.reading import Present
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.switch import (
     NvueSwitch,
@@ -24,6 +21,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.tre
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Login,
     SwitchIntent,
+    compile_switch,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import read_contract
 

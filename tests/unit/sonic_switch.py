@@ -16,9 +16,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compiler import (
-    compile_switch,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import tables
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.difference import (
     Patch,
@@ -31,6 +28,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.re
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     SwitchError,
     SwitchIntent,
+    compile_switch,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     compile_model,

@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import headroom
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compiler import (
-    batches,
-    compile_switch,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     PortIntent,
     SwitchIntent,
+    batches,
+    compile_switch,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     compile_model,

@@ -344,7 +344,7 @@ def test_the_cost_names_ports_and_what_is_not_known() -> None:
     losses = " / ".join(difference({}, empty()).impact.losses)
     assert "PFC and queues are set anew on 2 ports (Ethernet1/1, Ethernet2/1)" in losses
     assert "the MTU of 2 ports" in losses
-    assert "EOS does not say" in losses
+    assert "EOS does not document" in losses
     assert "the whole switch" in losses
 
 

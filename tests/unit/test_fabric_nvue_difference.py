@@ -8,11 +8,12 @@ import dataclasses
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import ASICS, Asic
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import SYSTEM
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.difference import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import (
+    ASICS,
+    Asic,
     rounded,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import SYSTEM
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.tree import (
     at,
     ends,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import WantedError
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import SYSTEM
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.difference import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.objects import (
     impact,
 )
 from hypothesis import given
@@ -135,9 +135,9 @@ def test_costs_are_said_for_what_costs_only() -> None:
     assert buffers.level == "loss" and buffers.ports_down == ()
     assert "(PFC, RoCE)" in buffers.losses[0] and "all of its ports" in buffers.losses[0]
     sizes = impact([("interface", f"swp{port}", "link", "mtu") for port in range(1, 9)])
-    assert "MTU changes on 8 ports (swp1 to swp8)" in sizes.losses[0]
+    assert "MTU changes on 8 ports (swp1, swp2" in sizes.losses[0]
     bound = impact([("interface", "swp2", "qos", "pfc", "profile")])
-    assert bound.losses == ("PFC changes on swp2: packets can be lost there for a moment",)
+    assert bound.losses == ("PFC changes on 1 port (swp2): packets can be lost there for a moment",)
     assert impact([("interface", "swp2", "qos", "pfc-watchdog", "state")]).level == "none"
 
 

@@ -24,7 +24,8 @@ from math import ceil
 from typing import Any, Optional
 
 from ...module_utils.core.dataclass import dataclass
-from ..schema.findings import Finding
+from ..schema.findings import Finding, Findings, Path
+from ..schema.kinds import Integer, Key, ListOf, OneOf, Section, Table, Text
 
 ETHERNET_GBPS = (1, 10, 25, 40, 50, 100, 200, 400, 800, 1600)
 """Rates that Ethernet ports have."""
@@ -235,3 +236,74 @@ def rounded(asic: Asic, asked: int, found: int) -> bool:
     """Whether the chip makes `found` of `asked`."""
     steps = (STEP_CELLS * cell for cell in _cells(asic))
     return any(found == -(-asked // step) * step for step in steps)
+
+
+# Switch chips in the model (`asics`)
+
+CHIP_NAME = Text(
+    r"[a-z][a-z0-9_-]*", "a chip's name (a to z, 0 to 9, - and _)", "spectrum4", most=40
+)
+_BUFFER = Integer(1, 1_000_000_000, "bytes")
+
+HEADROOM = Section(
+    "asics.headroom",
+    "What a port needs to lose nothing after a pause, as the vendor of the switch has it, for one "
+    "speed and cable length. It comes before what would be computed.",
+    (
+        Key("speed_gbps", Integer(1, 3200, "Gb/s"), "Line rate of the port.", required=True),
+        Key(
+            "cable_metres",
+            Integer(1, 2000, "metres"),
+            "The length in `roce_qos.cable_metres`.",
+            required=True,
+        ),
+        Key("size_bytes", _BUFFER, "Of the whole buffer.", required=True),
+        Key("xon_bytes", _BUFFER, "Where the pause ends.", required=True),
+        Key("xoff_bytes", _BUFFER, "Room for what comes after the pause.", required=True),
+    ),
+)
+
+CHIP = Section(
+    "asics",
+    "One chip of switches, under the name that `leaves.asic` or `spines.asic` has for it: what "
+    "only its vendor knows.",
+    (
+        Key("headroom", ListOf(HEADROOM), "Headroom of its ports.", default=[]),
+        Key(
+            "eos_queue",
+            OneOf(EOS_QUEUES),
+            "How EOS calls its queues.",
+            default_text="what is known of the chip",
+        ),
+    ),
+)
+
+CHIPS = Table(CHIP, "chip")
+
+
+def check_asics(value: dict[str, Any], findings: Findings, path: Path) -> None:
+    """Findings for what one chip cannot have. `value` went through `check`."""
+    for name, chip in value.items():
+        seen: dict[tuple[int, int], int] = {}
+        for index, row in enumerate(chip["headroom"]):
+            place = (*path, name, "headroom", index)
+            key = (row["speed_gbps"], row["cable_metres"])
+            if seen.setdefault(key, index) != index:
+                findings.add(
+                    "fabric.headroom_twice",
+                    place,
+                    f"{key[0]}G over {key[1]} m is there twice, first at "
+                    + findings.place((*path, name, "headroom", seen[key])),
+                    "Keep one of them",
+                    value=key,
+                )
+            together = row["xon_bytes"] + row["xoff_bytes"]
+            if row["size_bytes"] < together:
+                findings.add(
+                    "fabric.headroom_sum",
+                    (*place, "size_bytes"),
+                    f"{row['size_bytes']} is less than xon_bytes and xoff_bytes together "
+                    f"({together})",
+                    "Compare with the vendor's table",
+                    value=(row["size_bytes"], together),
+                )

@@ -8,13 +8,15 @@ fabric need no switch. Only `Switch` talks to one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Optional, Protocol
+from typing import Any, Optional, Protocol, Union
 
 from ...module_utils.core.dataclass import dataclass
+from ...module_utils.core.text import counted, some
+from ..qos import Contract, fabric_intent
 from ..qos.compiled import FabricIntent, PfcWatchdog
-from .asics import Asic
+from .asics import Asic, asic_named
 
 SYSTEMS = ("sonic", "nvue", "eos")
 
@@ -169,6 +171,12 @@ class Impact:
         return "bounce" if self.ports_down else "loss" if self.losses else "none"
 
 
+def named_ports(names: Iterable[str]) -> str:
+    """`2 ports (swp1, swp2)`, for a text on losses."""
+    different = list(dict.fromkeys(names))
+    return f"{counted(len(different), 'port')} ({some(different, 8)})"
+
+
 @dataclass(frozen=True)
 class Difference:
     changes: tuple[Change, ...]
@@ -256,3 +264,84 @@ class Login:
 
     def __repr__(self) -> str:
         return f"Login({self.user}@{self.address}:{self.port or ''})"
+
+
+# From the inventory to one intent per switch, and the order in which switches are changed. The
+# cluster model was checked when it was compiled; nothing is checked again here.
+
+SPINE = "spine"
+
+
+def compile_switch(
+    name: str,
+    role: str,
+    system: str,
+    asic: str,
+    asics: Mapping[str, Mapping[str, Any]],
+    ports: Iterable[Mapping[str, Any]],
+    contract: Contract,
+) -> SwitchIntent:
+    """`asic`, `asics` and `ports` are the variables `cluster_asic`, `_asics` and `_ports`."""
+    fabric = fabric_intent(contract)
+    cables = fabric.cable_metres
+    found = [
+        PortIntent(
+            port,
+            group["kind"],
+            group["speed_gbps"],
+            cables.to_nodes if group["kind"] in TO_NODES else cables.between_switches,
+            peer,
+            group["peer_interface"],
+        )
+        for group in ports
+        for port, peer in group["peers"].items()
+    ]
+    return SwitchIntent(
+        name=name,
+        role=role,
+        system=system,
+        asic=asic_named(asic, asics) or Asic(asic),
+        fabric=fabric,
+        ports=tuple(sorted(found, key=lambda port: _natural(port.name))),
+    )
+
+
+def _natural(name: str) -> tuple[tuple[int, Union[int, str]], ...]:
+    """Ethernet2 before Ethernet10."""
+    return tuple(
+        (0, int(part)) if part.isdigit() else (1, part) for part in re.split(r"([0-9]+)", name)
+    )
+
+
+def batches(
+    switches: Sequence[tuple[str, str, Sequence[Mapping[str, Any]]]], at_once: int = 1
+) -> list[list[str]]:
+    """Names, each once; a batch is changed in parallel, and the next when it is done.
+
+    `switches`: name, role and `cluster_ports` of each that differs. Spines come first, each alone:
+    the others carry its traffic meanwhile, so a mistake shows first on the switch whose loss costs
+    least. Then leaves, `at_once` of them, never two that serve the same node in the same rail
+    (planes) or the same storage host.
+    """
+    found = [[name] for name, role, _ports in switches if role == SPINE]
+    waiting = {name: _served(ports) for name, role, ports in switches if role != SPINE}
+    while waiting:
+        batch: list[str] = []
+        served: set[tuple[str, Any]] = set()
+        for name, serves in waiting.items():
+            if not batch or (len(batch) < at_once and served.isdisjoint(serves)):
+                batch.append(name)
+                served |= serves
+        for name in batch:
+            del waiting[name]
+        found.append(batch)
+    return found
+
+
+def _served(ports: Iterable[Mapping[str, Any]]) -> set[tuple[str, Any]]:
+    return {
+        (peer, group.get("rail"))
+        for group in ports
+        if group["kind"] in TO_NODES
+        for peer in group["peers"].values()
+    }

@@ -11,7 +11,7 @@ from typing import Any, Optional
 
 from ...module_utils.core.dataclass import dataclass
 from ...module_utils.qos import IP_MTU_LIMITS
-from ..fabric.compiler import ASICS, CHIP_NAME
+from ..fabric.asics import CHIP_NAME, CHIPS
 from ..fabric.system import SYSTEMS
 from ..qos.contract import CONTRACT, VARIABLE
 from ..schema.findings import Findings, Path
@@ -494,7 +494,7 @@ MODEL = Section(
         Key("addresses", ADDRESSES, "Addresses of the rails.", required=True),
         Key("leaves", LEAVES, "The leaf switches.", required=True),
         Key("spines", OrNull(SPINES), "The spine switches."),
-        Key("asics", ASICS, "What is to be known of further switch chips.", default={}),
+        Key("asics", CHIPS, "What is to be known of further switch chips.", default={}),
         Key(VARIABLE, CONTRACT, "The QoS contract."),
         Key(SOFTWARE_KEY, SOFTWARE, "Versions of kernel, RDMA and GPU software."),
         Key("launcher", LAUNCHER, "The host that starts jobs.", required=True),

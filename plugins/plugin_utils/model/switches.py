@@ -8,8 +8,7 @@ from typing import Any, NamedTuple, Optional
 
 from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.text import counted, nearest
-from ..fabric.asics import ASICS, Asic, asic_named
-from ..fabric.compiler import check_asics
+from ..fabric.asics import ASICS, Asic, asic_named, check_asics
 from ..schema.findings import Findings, Path
 
 _EIGHT_LANES_GBPS = 800

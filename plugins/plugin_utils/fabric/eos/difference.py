@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Optional
 
 from ....module_utils.core.dataclass import dataclass
-from ....module_utils.core.text import counted, some
-from ..system import OWNED, Change, Difference, Impact, SwitchError, SwitchIntent
+from ....module_utils.core.text import some
+from ..system import OWNED, Change, Difference, Impact, SwitchError, SwitchIntent, named_ports
 from .reading import Present
 from .render import Wanted
 from .settings import (
@@ -281,7 +281,7 @@ def _impact(items: Sequence[Item], wanted: Wanted) -> Impact:
     if any(block.startswith(MMU_PROFILE) for block in blocks):
         losses.append(
             "the buffers of the whole switch are divided anew: every port can lose packets, for "
-            "how long EOS does not say"
+            "how long EOS does not document"
         )
     new_profile = [
         port_of(item.path) for item in items if port_of(item.path) and not is_mtu(item.path)
@@ -290,18 +290,13 @@ def _impact(items: Sequence[Item], wanted: Wanted) -> Impact:
         new_profile += wanted.ports
     if new_profile:
         losses.append(
-            f"PFC and queues are set anew on {_ports(new_profile)}: packets can be lost for a "
+            f"PFC and queues are set anew on {named_ports(new_profile)}: packets can be lost for a "
             "moment"
         )
     new_mtu = [port_of(item.path) for item in items if is_mtu(item.path)]
     if new_mtu:
         losses.append(
-            f"the MTU of {_ports(new_mtu)} changes: longer packets are dropped until the other end "
-            "has it too. Whether the link goes down for it EOS does not say"
+            f"the MTU of {named_ports(new_mtu)} changes: longer packets are dropped until the "
+            "other end has it too. Whether the link goes down for it EOS does not document"
         )
     return Impact(losses=tuple(losses))
-
-
-def _ports(names: Sequence[str]) -> str:
-    different = list(dict.fromkeys(names))
-    return f"{counted(len(different), 'port')} ({some(different, SHOWN)})"

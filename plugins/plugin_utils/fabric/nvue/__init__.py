@@ -7,8 +7,7 @@ docs/fabric.md lists the sources of every key.
 from __future__ import annotations
 
 from ..system import System
-from .difference import difference
-from .objects import wanted
+from .objects import difference, wanted
 from .reading import report
 from .switch import NvueSwitch
 

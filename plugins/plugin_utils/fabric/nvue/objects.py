@@ -1,25 +1,45 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""An intent in NVUE's objects, in full: no default of a release is relied on.
+"""An intent in NVUE's objects, and what differs between these and those of a switch.
 
-None: the key must be absent. Spelled as releases before 5.15 do (`spelling.py`).
+Objects are wanted in full: no default of a release is relied on. None: the key must be absent.
+They are spelled as releases before 5.15 do (`tree.py`).
+
+Compared are the values that are written, not those that defaults fill in; and what the chip does,
+as far as the switch reports it: an apply can be accepted and carried out by half. Beyond the wanted
+values only what stands against them goes: a second PFC priority, a share for a queue that nothing
+leads to, another profile on a port of the model.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ....module_utils.core.text import some
 from ...qos.compiled import FabricIntent
 from ...qos.contract import DSCPS, PRIORITIES
 from ...schema.findings import Findings
-from ..asics import WantedError
-from ..system import SwitchIntent
-from .tree import Tree
+from ..asics import WantedError, rounded
+from ..system import Change, Difference, Impact, SwitchError, SwitchIntent, named_ports
+from .reading import ACTION, PROFILE, Present
+from .tree import (
+    Path,
+    Spelling,
+    Tree,
+    at,
+    ends,
+    expanded,
+    is_switch,
+    natural,
+    number,
+    objects_at,
+    same,
+    words,
+)
 
-PROFILE = "default-global"
-"""Applies to every port that is bound to no profile of its own."""
 LOSSLESS_POOL, LOSSY_POOL = "roce-lossless", "default-lossy"
 MODE = "lossless"
 TRUST_DSCP = "l3"
-ACTION = "drop"
-"""All that NVUE's PFC watchdog does to a queue that is stuck."""
 
 _SHARED_BY_ROCE = {0, 3}
 """Traffic classes with half of the bandwidth each, and with ECN, as soon as RoCE is on, unless set
@@ -170,3 +190,206 @@ def _check(intent: SwitchIntent) -> None:
         )
     if findings:
         raise WantedError(findings.found)
+
+
+THRESHOLDS = ("min-threshold", "max-threshold")
+"""Of ECN, which the hardware rounds."""
+
+
+# What applying a difference costs.
+#
+# NVUE reloads switchd, and no port goes down for it. Forwarding is touched where the buffers of
+# the chip are laid out anew: NVIDIA names PFC, link pause and whatever changes qos_infra.conf.
+
+_BUFFERS = {
+    "roce": "RoCE",
+    "pfc": "PFC",
+    "traffic-pool": "traffic pools",
+    "egress-queue-mapping": "queue mapping",
+    "link-pause": "link pause",
+}
+"""Branches of qos that lay out the buffers anew."""
+
+
+def impact(paths: Iterable[Path]) -> Impact:
+    paths = tuple(paths)
+    losses: list[str] = []
+    buffers = {
+        _BUFFERS[path[1]]: None for path in paths if path[0] == "qos" and path[1] in _BUFFERS
+    }
+    if buffers:
+        losses.append(
+            f"buffers of the whole switch are laid out anew ({', '.join(buffers)}): packets can be "
+            "lost for a moment on all of its ports"
+        )
+    bound = _ports(path for path in paths if path[2:4] in (("qos", "pfc"), ("qos", "link-pause")))
+    if bound:
+        losses.append(
+            f"PFC changes on {named_ports(bound)}: packets can be lost there for a moment"
+        )
+    sized = _ports(path for path in paths if path[2:4] == ("link", "mtu"))
+    if sized:
+        losses.append(
+            f"the MTU changes on {named_ports(sized)}: until both ends of a link have the same, "
+            "packets of a size between the two are lost"
+        )
+    return Impact(losses=tuple(losses))
+
+
+def _ports(paths: Iterable[Path]) -> tuple[str, ...]:
+    return tuple({path[1]: None for path in paths if path[0] == "interface"})
+
+
+_WHOLE = (
+    ("pfc", PROFILE, "switch-priority"),
+    ("egress-scheduler", PROFILE, "traffic-class"),
+    ("congestion-control", PROFILE, "traffic-class"),
+    ("traffic-pool", LOSSLESS_POOL, "switch-priority"),
+    ("traffic-pool", LOSSY_POOL, "switch-priority"),
+)
+"""Collections in qos that hold what is wanted and nothing else."""
+
+_PAUSED: Path = ("qos", "pfc", PROFILE, "switch-priority")
+"""What else is paused by the chip is a difference too, whatever is written."""
+
+_NOTHING_ELSE_THAN = {
+    "rx": "enable",
+    "tx": "enable",
+    "red": "disable",
+    "profile": PROFILE,
+    "rewrite": "l2",
+}
+"""Where nothing is wanted, this may stand all the same: it is what nothing means."""
+
+
+_WORDS = {
+    "trust": ("l2", "l3", "both", "port"),
+    "mode": ("dwrr", "strict", MODE, "lossless-single-ipool", "lossy", "lossy-multi-tc"),
+    "rewrite": ("l2", "l3", "both"),
+}
+
+
+def difference(intent: SwitchIntent, wanted: Tree, present: Present) -> Difference:
+    _check_ports(intent, present)
+    running: Tree = {"qos": present.running_qos, "interface": present.ports}
+    values, found = _differing(intent, wanted, present.explicit, running)
+    spelling = Spelling(present.filled_qos, present.release)
+    unsaved = not values and present.startup is not None
+    if unsaved:
+        values, found = _differing(intent, wanted, present.startup or {}, {})
+    changes, before, after = _compared(values, found, spelling)
+    if unsaved and values:
+        # All is in force, and would be gone after a restart: a run was killed before it saved.
+        changes = [Change("startup", "not saved", "as applied")]
+    return Difference(
+        changes=tuple(changes),
+        impact=Impact() if unsaved else impact(sorted(values, key=natural)),
+        before="".join(f"{line}\n" for line in before),
+        after="".join(f"{line}\n" for line in after),
+        steps={} if unsaved else spelling.tree(values),
+    )
+
+
+def _differing(
+    intent: SwitchIntent, wanted: Tree, explicit: Tree, running: Tree
+) -> tuple[dict[Path, Any], dict[Path, Any]]:
+    """By path, what is wanted there and what was found instead."""
+    values: dict[Path, Any] = {}
+    found: dict[Path, Any] = {}
+    for path, value in ends(wanted):
+        written = at(explicit, *path)
+        if not _kept(intent, path, value, written):
+            values[path], found[path] = value, written
+        elif _contradicts(intent, path, value, running):
+            values[path], found[path] = value, at(running, *path)
+    for collection in _WHOLE:
+        place: Path = ("qos", *collection)
+        needed = objects_at(wanted, *place)
+        written = objects_at(explicit, *place)
+        done = objects_at(running, *place) if place == _PAUSED else {}
+        for key, held in {**done, **written}.items():
+            if key not in needed:
+                path = (*place, key)
+                values[path], found[path] = None, held
+    return values, found
+
+
+def _compared(
+    values: dict[Path, Any], found: dict[Path, Any], spelling: Spelling
+) -> tuple[list[Change], list[str], list[str]]:
+    """Changes, and what is there of them and will be, as lines."""
+    changes, before, after = [], [], []
+    for path in sorted(values, key=natural):
+        there, sent = spelling.of(path, values[path])
+        changes.append(Change(words(there), _shown(found[path]), _shown(sent)))
+        before += [] if found[path] is None else _lines(there, found[path])
+        after += [] if sent is None else _lines(there, sent)
+    return changes, before, after
+
+
+def _kept(intent: SwitchIntent, path: Path, value: Any, found: Any) -> bool:
+    if value is None:
+        other = _NOTHING_ELSE_THAN.get(path[-1])
+        return found is None or same(path[-1], found, other)
+    return found is not None and _alike(intent, path[-1], value, found)
+
+
+def _alike(intent: SwitchIntent, leaf: str, value: Any, found: Any) -> bool:
+    """Equal, or rounded by the chip."""
+    if leaf in THRESHOLDS:
+        asked, got = number(value), number(found)
+        if asked is not None and got is not None and rounded(intent.asic, asked, got):
+            return True
+    return same(leaf, value, found)
+
+
+def _contradicts(intent: SwitchIntent, path: Path, value: Any, running: Tree) -> bool:
+    """Whether the switch does something else. What it does not report contradicts nothing."""
+    leaf, found = path[-1], at(running, *path)
+    if value == {}:
+        among = objects_at(running, *path[:-1])
+        return bool(among) and leaf not in among
+    if value is None:
+        value = _NOTHING_ELSE_THAN.get(leaf)
+    if value is None or found is None or not _understood(leaf, value, found):
+        return False
+    return not _alike(intent, leaf, value, found)
+
+
+def _understood(leaf: str, value: Any, found: Any) -> bool:
+    """Whether it is written as in a configuration. Much is worded for people: 1.43 MB, pcp,dscp."""
+    if isinstance(value, int):
+        return number(found) is not None
+    if is_switch(leaf, value):
+        return is_switch(leaf, found)
+    return leaf not in _WORDS or str(found) in _WORDS[leaf]
+
+
+def _check_ports(intent: SwitchIntent, present: Present) -> None:
+    missing = [port.name for port in intent.ports if port.name not in present.ports]
+    if missing:
+        raise SwitchError(
+            f"{intent.name}: the switch has no port {some(missing, 8)}. Correct the model, or the "
+            "breakout of the switch's ports."
+        )
+    bonded = {
+        member: bond
+        for bond, settings in present.explicit.get("interface", {}).items()
+        for member in expanded(objects_at(settings, "bond", "member"))
+    }
+    for port in intent.ports:
+        if port.name in bonded:
+            raise SwitchError(
+                f"{intent.name}: {port.name} belongs to {bonded[port.name]}, and has the MTU of "
+                "that. A rail is one link: take the port out of the bond, or out of the model."
+            )
+
+
+def _shown(value: Any) -> Any:
+    return "set" if value == {} else value
+
+
+def _lines(path: Path, value: Any) -> list[str]:
+    if isinstance(value, Mapping) and value:
+        return [f"nv set {words((*path, *rest), end)}" for rest, end in ends(value)]
+    return [f"nv set {words(path, value)}"]

@@ -22,10 +22,13 @@ from ..system import (
     is_mac,
     port_id,
 )
-from .objects import ACTION, PROFILE
 from .tree import Tree, at, expanded, is_on, number, objects_at, uniform
 
 ROOT = "/nvue_v1/"
+PROFILE = "default-global"
+"""Applies to every port that is bound to no profile of its own."""
+ACTION = "drop"
+"""All that NVUE's PFC watchdog does to a queue that is stuck."""
 _WRITTEN = {"filled": "false"}
 _OF_PORTS = (
     "type",
