@@ -187,8 +187,7 @@ from ..module_utils.core.engine import Layer, Outcome, Settled, carry_out, settl
 from ..module_utils.core.part import Node, PlanError
 from ..module_utils.hardware import SurveyError
 from ..module_utils.nic.boot_unit import BootUnit
-from ..module_utils.nic.engine import Nics
-from ..module_utils.nic.providers import MAX_READ_REQUEST_BYTES, QUICK_S
+from ..module_utils.nic.engine import MAX_READ_REQUEST_BYTES, QUICK_S, Nics
 from ..module_utils.rails import LOCK
 from ..module_utils.rails.backends import AUTO, BACKENDS, backend_of
 from ..module_utils.rails.converge import Rails

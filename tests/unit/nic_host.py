@@ -20,7 +20,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import RdmaDevice
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import engine
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.providers import providers
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import Rail
 
 from tests.unit.qos_contracts import compiled
@@ -183,7 +182,7 @@ class FakeNode:
 
     def providers(self, **given):
         nics = self.nics(**given)
-        return providers(nics.given, nics.node, self.ethtool, self.which, {})
+        return engine.providers(nics.given, nics.node, self.ethtool, self.which, {})
 
     def converge(self, *, check_mode=False, **given):
         return converge(self.rails, self.providers(**given), check_mode=check_mode)

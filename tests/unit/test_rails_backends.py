@@ -18,9 +18,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.backends 
     BACKENDS,
     backend_of,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.claims import find_claims
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.plan import plan_rails
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.state import Link
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.survey import find_claims
 
 from tests.unit.rails_host import rail
 

@@ -2,9 +2,8 @@
 """What a RoCE NIC is set to: one setting at a time is read, compared, written and read again.
 
 setting       what a rail, a setting and a reading are
-engine        all settings of a host: all of a rail or none, with restore
+engine        the settings that the module's options ask for: all of a rail or none, with restore
 dcb, *_settings, firmware, sriov  the settings
-providers     the settings that the module's options ask for, now and at every boot
 boot_program  sets at boot what a reboot forgets; boot_unit installs it
 """
 

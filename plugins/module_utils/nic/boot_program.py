@@ -24,8 +24,7 @@ from ..core.files import HEADER, write_atomically
 from ..core.part import Node, PlanError
 from ..hardware.survey import SurveyError
 from ..rails import LOCK
-from .engine import Nics
-from .providers import OPTIONS, QUICK_S
+from .engine import OPTIONS, QUICK_S, Nics
 from .setting import shown
 
 STATE = "etc/baremetal-mpi-roce/rails.json"

@@ -4,9 +4,8 @@
 plan         what is wanted of each rail
 state        what the kernel has, and which interface a PCI address is
 management   by which interfaces the host is reached: none of them becomes a rail
-claims       files of the operator's that claim a rail
 backends     networkd and NetworkManager
-survey       everything that was read, what differs, and the checks
+survey       everything that was read, claims of the operator's files, what differs, the checks
 converge     one run: write, activate, wait, roll back
 """
 

@@ -6,10 +6,13 @@ Nothing is changed here.
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any, Optional
 
 from ..core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, REBOOT, Check, compare, differs
@@ -18,11 +21,11 @@ from ..core.commands import CommandError
 from ..core.dataclass import dataclass
 from ..core.files import FilePlan, diff
 from ..core.machine import IN_CONTAINER
+from ..core.part import NAME as OURS
 from ..core.part import Node
 from ..core.reboots import Reason
 from . import state
 from .backends import BACKENDS, FORMER, Backend
-from .claims import find_claims
 from .management import Management
 from .plan import MAIN_TABLE, RailPlan, Route, Rule
 
@@ -348,3 +351,64 @@ def path_checks(
     with ThreadPoolExecutor(max_workers=max(1, len(rails))) as pool:
         found = dict(zip(rails, pool.map(check, rails)))
     return {rail.interface: each for rail, each in found.items() if each}
+
+
+# Files of the operator's that claim a rail as well: that rail is left alone.
+#
+# A claim is the rail's name, its MAC address or its PCI address in a file of any network service,
+# whichever key it stands at. What a key means is left to the service; a file that takes the rail
+# over in another way is found by the read-back (`rail_config`).
+
+_SYSTEMD = [f"{each}/systemd/network" for each in ("etc", "run", "usr/lib", "lib")]
+_KINDS = (
+    [f"{each}/netplan/*.yaml" for each in ("etc", "run", "lib", "usr/lib")],
+    [f"{each}/*.network" for each in _SYSTEMD],
+    [f"{each}/*.link" for each in _SYSTEMD],
+    [f"{each}/NetworkManager/system-connections/*.nmconnection" for each in ("etc", "usr/lib")],
+    ["etc/sysconfig/network-scripts/ifcfg-*"],
+    ["etc/network/interfaces", "etc/network/interfaces.d/*"],
+)
+_ORDERED = (".network", ".link")
+"""Of these the first one that matches an interface is used, in the order of their names."""
+_COMMENT = re.compile(r"(^|\s)#.*|^\s*;.*")
+_BETWEEN = re.compile(r"[\s,;=\[\]{}\"']+")
+
+
+def find_claims(
+    rails: Sequence[RailPlan], links: Mapping[str, state.Link], root: Path
+) -> dict[str, tuple[str, ...]]:
+    """By rail the lines that claim it."""
+    found: dict[str, tuple[str, ...]] = {}
+    for path in _files(root):
+        first = path.suffix not in _ORDERED or path.name < state.NETWORK_PREFIX
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        for number, line in enumerate(lines, 1):
+            words = [word.rstrip(":") for word in _BETWEEN.split(_COMMENT.sub("", line))]
+            for rail in rails:
+                link = links.get(rail.interface)
+                if any(_claims(word, rail, link.mac if link else "", first) for word in words):
+                    where = f"/{path.relative_to(root)} line {number}"
+                    claim = f"{where}: {line.strip()!r} claims {rail.interface}"
+                    found[rail.interface] = (*found.get(rail.interface, ()), claim)
+    return found
+
+
+def _files(root: Path) -> Iterator[Path]:
+    """Those that are neither ours nor netplan's product; a name hides itself in later places."""
+    for kind in _KINDS:
+        seen: dict[str, Path] = {}
+        for path in (path for pattern in kind for path in sorted(root.glob(pattern))):
+            if OURS not in path.name and not path.name.startswith("10-netplan-"):
+                seen.setdefault(path.name, path)
+        yield from (path for _name, path in sorted(seen.items()) if path.is_file())
+
+
+def _claims(word: str, rail: RailPlan, mac: str, first: bool) -> bool:
+    """`first`: the file is used before ours, so a pattern in it is enough."""
+    if word == rail.interface:
+        return True
+    if not first or not word:
+        return False
+    same_mac = mac.lower() == word.lower().replace("-", ":")
+    at = f"pci-{rail.pci}"
+    return same_mac or fnmatchcase(rail.interface, word) or fnmatchcase(at, word)
