@@ -5,9 +5,9 @@
     ./test --bench controller [TAG...]
 
 The connection plugin beside this file answers every module at once, so processor time, memory and
-bytes are the controller's own. Switches are left out: their systems are spoken to in sessions, and
-`--bench fabric` times these. Layers whose result depends on figures of others (smoke, verbs, use of
-storage, SSH probe) are left out as well. Exits with 1 when a limit is broken.
+bytes are the controller's own. Left out are switches, which take sessions, and layers whose result
+depends on figures of others (smoke, verbs, use of storage, SSH probe). Exits with 1 when a limit is
+broken.
 """
 
 from __future__ import annotations
