@@ -3,7 +3,7 @@
 
 What a dead server, a reboot, a change and a hand in the wrong place do to it, past the modules
 under test: findmnt, /proc/fs/nfsd, and programs of the MPI user. The server stays away for OUTAGE_S
-seconds; STORAGE_OUTAGE_S says another number.
+seconds; STORAGE_OUTAGE_S sets another number.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ WRITER = """
 import os, sys, time
 directory = sys.argv[1]
 with open(directory + "/writer.data", "wb", buffering=0) as data:
-    told = os.open("/run/user-of-storage-test/" + sys.argv[2], os.O_WRONLY | os.O_CREAT)
+    count = os.open("/run/user-of-storage-test/" + sys.argv[2], os.O_WRONLY | os.O_CREAT)
     number = 0
     while not os.path.exists("/run/storage-test-enough"):
         data.write(b"%015d\\n" % number * 4096)
         os.fsync(data.fileno())
         number += 1
-        os.pwrite(told, b"%015d" % number, 0)
+        os.pwrite(count, b"%015d" % number, 0)
         time.sleep(0.2)
 """
-"""Blocks of 64 KiB, each with its number and fsynced. How many are acknowledged is told outside."""
+"""Blocks of 64 KiB, each with its number and fsynced; /run has the number of acknowledged ones."""
 
 
 def storage(machines: Nodes, *words: str, expect: int = 0) -> Run:
@@ -80,8 +80,8 @@ def tells_its_time(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def mounted(machines: Nodes, name: str, point: str) -> dict[str, str]:
     """What the kernel has there, past any automount point; empty where there is nothing."""
-    told = machines.on(name).run("findmnt --json --kernel --mountpoint %s", point).stdout
-    found = list(json.loads(told)["filesystems"]) if told.strip() else []
+    shown = machines.on(name).run("findmnt --json --kernel --mountpoint %s", point).stdout
+    found = list(json.loads(shown)["filesystems"]) if shown.strip() else []
     return next((each for each in reversed(found) if each["fstype"] != "autofs"), {})
 
 
@@ -195,8 +195,8 @@ def test_a_server_that_is_away_for_a_while_costs_no_data_and_no_process(
     units = {transport: f"storage-test-{transport}" for transport in systems}
 
     def written(transport: str) -> int:
-        told = on.run(f"cat /run/user-of-storage-test/{transport}").stdout
-        return int(told or 0)
+        count = on.run(f"cat /run/user-of-storage-test/{transport}").stdout
+        return int(count or 0)
 
     try:
         for transport, fs in systems.items():
@@ -237,18 +237,18 @@ def test_a_server_that_is_away_for_a_while_costs_no_data_and_no_process(
     on.check_output(f"systemctl stop {' '.join(units.values())}")
     for transport, fs in systems.items():
         count = written(transport)
-        said = machines.on(server).check_output(
+        right = machines.on(server).check_output(
             "python3 -c %s %s %s",
             "import sys; data = open(sys.argv[1], 'rb').read(); count = int(sys.argv[2]); "
             "print(data == b''.join(b'%015d\\n' % number * 4096 for number in range(count)))",
             f"{served_directory(fs)}/writer.data",
             str(count),
         )
-        assert said == "True", f"{transport}: not all of {count} acknowledged blocks are there"
+        assert right == "True", f"{transport}: not all of {count} acknowledged blocks are there"
         as_user(machines, client, f"rm {fs['mount']}/writer.data")
 
 
-def test_a_server_that_does_not_come_back_is_told_in_time(
+def test_a_server_that_does_not_come_back_is_reported_in_time(
     machines: Nodes,
     systems: dict[str, dict[str, Any]],
     server: str,
@@ -259,13 +259,13 @@ def test_a_server_that_does_not_come_back_is_told_in_time(
     run = storage(machines, f"--limit={client}", f"--extra-vars={SHORT}", expect=2)
     found = checks(run, client)
     for fs in systems.values():
-        told = found["storage_answers", fs["mount"]]
-        assert "no answer within" in f"{told['found']} {told['reason']}"
+        check = found["storage_answers", fs["mount"]]
+        assert "no answer within" in f"{check['found']} {check['reason']}"
     machines.on(server).check_output("systemctl start %s", SERVER)
     again = storage(machines, f"--limit={client}")  # nothing of that is left
     assert again.total("changed") == 0
     usual = again.seconds
-    print(f"told after {run.seconds:.0f} s, a run takes {usual:.0f} s when it is there")
+    print(f"reported after {run.seconds:.0f} s, a run takes {usual:.0f} s when it is there")
     assert run.seconds < usual + len(systems) * USE_LIMIT_S + MOUNT_LIMIT_S + waiting.deadline(60)
 
 

@@ -152,17 +152,6 @@ def test_every_variable_that_is_described_has_a_default():
     assert {name for name in SPECS if name.startswith("shared_storage_")} == set(DEFAULTS)
 
 
-def test_role_and_module_have_the_same_defaults():
-    for role, option in (
-        ("mount_timeout_s", "mount_timeout_s"),
-        ("mount_wait_s", "mount_wait_s"),
-        ("server_threads", "server_threads"),
-        ("server_restart", "server_restart"),
-        ("lustre_root", "lustre_root"),
-    ):
-        assert DEFAULTS[f"shared_storage_{role}"] == OPTIONS[option]["default"]
-
-
 def test_servers_settle_before_the_others_and_all_write_before_any_reads():
     settle, use = TASKS[1]["block"], TASKS[2]["block"]
     assert settle[0]["when"] == "inventory_hostname in __shared_storage_servers"

@@ -210,7 +210,7 @@ def test_one_that_cannot_be_used_as_it_is(
         (partitions, "cannot be served: it has partitions: nvme1n1p1"),
     ],
 )
-def test_one_that_somebody_uses_is_not_used(
+def test_one_that_is_in_use_is_not_used(
     host: ServerHost, put: Callable[[ServerHost, Path], None], part: str
 ) -> None:
     host.disk()

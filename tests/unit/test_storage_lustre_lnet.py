@@ -108,7 +108,7 @@ class TestConverging:
         assert node.stand_in.state["nets"] == {"o2ib": ["rail1"]}
         assert "lustre_lnet_network o2ib: rail0, rail1" in changed.diff[-1]["before"]
 
-    def test_a_network_of_somebody_else_is_taken_away(self, node):
+    def test_a_network_that_is_not_wanted_is_removed(self, node):
         node.settle()
         node.change(nets={"o2ib": ["rail0", "rail1"], "tcp": ["eth0"]})
         assert found(node.settle(check_mode=True), "lustre_lnet_network")["tcp"].wanted == []
@@ -128,7 +128,7 @@ class TestConverging:
         assert (check.status, check.found) == (FAILED, ["rail0", "rail1 (down)"])
         assert "ip -br link show rail1" in check.reason
 
-    def test_an_lnet_that_hangs_is_said_and_left(self, node):
+    def test_an_lnet_that_hangs_is_reported_and_left(self, node):
         node.settle()
         node.change(hang=["lnetctl net"])
         with pytest.raises(PlanError, match="no answer within 30 s"):
@@ -200,7 +200,7 @@ class TestModules:
 
 
 class TestRefused:
-    def test_a_configuration_that_somebody_wrote(self, node):
+    def test_a_foreign_configuration(self, node):
         node.write("etc/lnet.conf", "# mine\nnet:\n    - net type: tcp\n")
         with pytest.raises(PlanError, match=r"/etc/lnet.conf: has other content"):
             node.settle()
@@ -231,7 +231,7 @@ class TestRefused:
             node.settle()
 
 
-def test_in_a_container_the_files_are_real_and_the_rest_is_said(node):
+def test_in_a_container_the_files_are_real_and_the_rest_is_reported(node):
     (node.root / "usr/sbin/lfs").unlink()
     outcome = node.settle(container="podman")
     assert outcome.errors == []

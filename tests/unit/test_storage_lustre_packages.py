@@ -98,7 +98,7 @@ def test_the_other_method_goes_away():
     assert set(wanted(UBUNTU, "prebuilt")[0].absent) == {"lustre-client-modules-dkms"}
 
 
-def test_what_is_not_published_is_said():
+def test_what_is_not_published_is_refused():
     with pytest.raises(PlanError, match="debian 12: Lustre publishes"):
         client_packages(settings(), distribution_of("debian", "12"), "6.1.0-1-amd64", b"key")
 

@@ -10,10 +10,6 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import lnet
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import (
-    lustre_health as health,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     FileSystem,
 )
@@ -160,10 +156,3 @@ def test_the_example_has_every_key() -> None:
     assert found is not None
     given = yaml.safe_load(found[1])["shared_storage_lustre"]
     assert set(keys(lustre_settings(given, [LUSTRE], LUSTRE.hosts))) == set(keys(given))
-
-
-def test_checks_and_files_stand_in_it() -> None:
-    for name in (health.TARGETS, health.MGS):
-        assert f"| `{name}` |" in PAGE
-    for path in (lnet.CONF, lnet.MODPROBE, lnet.DROP_IN):
-        assert f"| `/{path}` |" in PAGE

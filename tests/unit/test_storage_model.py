@@ -337,7 +337,7 @@ def model(*entries: dict[str, Any]) -> str:
     return MODEL + "".join(f"  - {json.dumps(entry)}\n" for entry in entries)
 
 
-def test_a_model_that_says_nothing_has_none() -> None:
+def test_a_model_without_the_key_has_none() -> None:
     everywhere = compiled(MODEL.replace("filesystems:\n", ""))
     assert everywhere.group_variables["all"]["cluster_filesystems"] == []
 

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Mounts of a host: made by units, read from mountinfo, changed only where nobody uses them."""
+"""Mounts of a host: made by units, read from mountinfo, changed only where they are not in use."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_check_mode_on_a_fresh_node_tells_and_does_nothing(node):
     assert "What=storage01:/srv/checkpoints" in shown and "enabled, active" in shown
 
 
-def test_after_a_reboot_nothing_is_to_be_done_though_nobody_used_it_yet(node):
+def test_after_a_reboot_nothing_is_done_though_it_was_not_used_yet(node):
     """An armed automount point is as wanted: the read-back uses it, like any program."""
     node.settle(filesystem())
     node.reboot()
@@ -340,7 +340,7 @@ def test_what_is_asked_to_be_absent_goes_with_its_units(node):
     node.settle(filesystem(), filesystem("datasets"))
     plan = node.settle(filesystem("datasets"), absent=[POINT], check_mode=True)
     assert plan.changed and found(plan, "storage_absent")[POINT].status == PENDING
-    assert found(plan, "storage_leftover") == {}, "it is told once"
+    assert found(plan, "storage_leftover") == {}, "it is reported once"
     assert node.running(POINT) is not None
     outcome = node.settle(filesystem("datasets"), absent=[f"{POINT}/"])
     assert statuses(outcome) == {OK} and not outcome.errors

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import mounts
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import (
     FAILED,
     NOT_APPLICABLE,
@@ -209,17 +208,6 @@ def test_the_rounds_with_a_real_probe(
         found = proof.read(of(host, neighbour=other, neighbour_bytes=size))
         assert not failed(found), failed(found)
         assert found.figures["read"]["bytes"] == SIZE
-
-
-def test_a_bind_mount_is_known_by_its_place() -> None:
-    given = target(replace(FS, source="store:/srv/a", serve=Serve("store")), host="store")
-    assert given.wanted.is_bind
-    table = "28 1 8:1 / / rw - ext4 /dev/sda1 rw\n71 28 8:1 {} " + f"{MOUNT} rw - ext4 /dev/sda1 rw"
-    for place, right in (("/srv/a", True), ("/srv/b", False)):
-        line = table.format(place)
-        running = given.mounted(line.split("\n")[1])
-        assert running is not None
-        assert given.wanted.is_source(running, mounts.parse(line)) is right
 
 
 # File systems of others

@@ -96,7 +96,7 @@ def test_units_mount_it_at_its_first_use_after_lnet(compute):
     assert compute.service("mnt-lustre.automount").is_enabled
 
 
-def test_what_a_container_cannot_mount_is_said(again, nodes):
+def test_what_a_container_cannot_mount_is_not_applicable(again, nodes):
     for host in nodes.group("compute"):
         for name in ("storage_mount", "storage_options"):
             check = checks(again, name, host)[POINT]
@@ -107,7 +107,7 @@ def test_what_a_container_cannot_mount_is_said(again, nodes):
         assert {net: check["found"] for net, check in networks.items()} == NETWORKS
 
 
-def test_what_is_simulated_says_so(again, nodes):
+def test_what_is_simulated_is_named(again, nodes):
     (line,) = [line for line in again.output.splitlines() if line.startswith("SIMULATED:")]
     assert "/var/lib/lustre-stand-in/root" in line
     assert all(host in line for host in nodes.group("compute"))

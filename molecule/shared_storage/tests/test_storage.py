@@ -33,7 +33,7 @@ def test_systemd_takes_the_units_as_they_are_written(node, nodes):
     assert f"Where={POINT}" in shown and f"What={what}" in shown
 
 
-def test_fstab_says_nothing_of_it(node):
+def test_fstab_has_no_entry_of_it(node):
     assert POINT not in node.check_output("cat /etc/fstab 2>/dev/null || true")
 
 
