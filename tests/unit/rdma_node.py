@@ -23,7 +23,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine imp
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.engine import Installer
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
-    DOWNGRADE,
     INSTALL,
     REMOVE,
     UPGRADE,
@@ -76,6 +75,13 @@ OF_DOCA = {
 }
 OF_INBOX = {"rdma-core": "50.0-2", "libibverbs1": "50.0-2", "perftest": "24.01.0-1"}
 
+ANSWERS = {
+    "ib_write_bw": (0, "Version: 6.24\n"),
+    "mstconfig": (0, "mstconfig, mstflint 4.26.0\n"),
+    "mlxconfig": (0, "mlxconfig, mft 4.34.0-145\n"),
+    "ofed_info": (0, "OFED-internal-25.10-1.2.8:\n"),
+}
+
 
 @dataclass
 class Store:
@@ -95,15 +101,8 @@ class Store:
         return dict(self.pins)
 
     def available(self, names: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        return {
-            name: [
-                version
-                for source in (OF_DOCA, OF_INBOX)
-                for version in [source.get(name)]
-                if version
-            ]
-            for name in names
-        }
+        sources = (OF_DOCA, OF_INBOX)
+        return {name: [of[name] for of in sources if name in of] for name in names}
 
     def upstream(self, version: str) -> str:
         return version.partition("-")[0]
@@ -118,8 +117,6 @@ class Store:
             before, after = self.packages.get(name, ""), target.get(name, "")
             if before != after:
                 kind = INSTALL if not before else REMOVE if not after else UPGRADE
-                if kind == UPGRADE and "mlnx" in before:
-                    kind = DOWNGRADE
                 changes.append(Change(kind, name, before, after))
         stages = [("RDMA", changes)] if changes else []
         return Plan(stages=stages)
@@ -164,27 +161,22 @@ class RdmaNode:
 
     def __init__(self, family: str, where: Path, machine: str = MACHINE) -> None:
         self.tree = Tree(family, where)
-        self.family = "debian" if family == "ubuntu" else "redhat"
         self.hw = where / "hw"
         self.store = Store()
         self.modinfo: dict[str, tuple[str, str, str]] = {}
-        self.answers: dict[str, tuple[int, str]] = {}
+        self.answers = dict(ANSWERS)
         self.unable: set[str] = set()
         self.seen: Optional[Sequence[str]] = None
-        self.source = "inbox"
         self.secure_boot = self.enrolled = False
         roots = ROOTS if machine.startswith("b300") else ()
         build(recording(machine, *roots), self.hw / "sys")
         self.write("proc/self/mountinfo", "")
         self.write("proc/cpuinfo", "vendor_id\t: GenuineIntel\n")
-        for name in ("mlx5_core", "mlx5_ib", "ib_core", "ib_uverbs"):
-            if machine == MACHINE:
-                self.load(name, "6.8.0", f"IN-{name}")
-        for rail in RAILS if machine == MACHINE else ():
-            self.group(str(rail["pci"]), "identity")
-        for gpu in GPUS if machine == MACHINE else ():
-            self.group(str(gpu["pci"]), "identity")
         if machine == MACHINE:
+            for name in ("mlx5_core", "mlx5_ib", "ib_core", "ib_uverbs"):
+                self.load(name, "6.8.0", f"IN-{name}")
+            for function in (*RAILS, *GPUS):
+                self.group(str(function["pci"]), "identity")
             for bridge in self.bridges():
                 self.configuration(bridge, 0x1D)
 
@@ -263,8 +255,7 @@ class RdmaNode:
         **wanted: Any,
     ) -> Outcome:
         given = read_software(software)
-        self.source = given.rdma.source
-        packages = DOCA_WANTED if self.source == "doca" else INBOX_WANTED
+        packages = DOCA_WANTED if given.rdma.source == "doca" else INBOX_WANTED
         node = self.node(check_mode=check_mode, container=container)
         hardware = Hardware(self.hw, simulated=simulated)
         self.notes = hardware.notes
@@ -334,18 +325,6 @@ class RdmaNode:
     def _ibv_devinfo(self, argv: list[str]) -> tuple[int, str]:
         names = DEVICES if self.seen is None else self.seen
         return 0, f"{len(names)} HCAs found:\n" + "".join(f"\t{name}\n" for name in names) + "\n"
-
-    def _ib_write_bw(self, argv: list[str]) -> tuple[int, str]:
-        return 0, "Version: 6.24\n"
-
-    def _mstconfig(self, argv: list[str]) -> tuple[int, str]:
-        return 0, "mstconfig, mstflint 4.26.0\n"
-
-    def _mlxconfig(self, argv: list[str]) -> tuple[int, str]:
-        return 0, "mlxconfig, mft 4.34.0-145\n"
-
-    def _ofed_info(self, argv: list[str]) -> tuple[int, str]:
-        return 0, "OFED-internal-25.10-1.2.8:\n"
 
 
 def found(outcome: Outcome, name: str) -> dict[str, checks.Check]:
