@@ -193,6 +193,6 @@ class CallbackModule(CallbackBase):
         cluster = re.sub(r"[^A-Za-z0-9._-]", "_", self._summary.cluster) or "unnamed"
         directory = Path(self.get_option("report_directory")) / cluster
         path = directory / f"{name}-{self._started:%Y%m%dT%H%M%S.%f}Z.json"
-        text = json.dumps(report, indent=1, default=str) + "\n"
+        text = json.dumps(report, default=str) + "\n"
         write_atomically(path, text, 0o644, os.getuid(), os.getgid())
         return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)

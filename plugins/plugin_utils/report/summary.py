@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -36,10 +37,26 @@ NAMES_SHOWN = 12
 
 @dataclass
 class LayerOnHost:
-    """What one layer found on one host. A check made again replaces the earlier one."""
+    """What one layer found on one host. A check made again replaces the earlier one.
 
-    checks: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
+    Checks are kept as JSON, a tenth of the memory: each of Ansible's forks costs the more the
+    larger the process is.
+    """
+
+    text: str = "[]"
     measured: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def checks(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(self.text)
+        return found
+
+    def add(self, checks: Iterable[Any]) -> None:
+        found = {(str(each["name"]), str(each.get("subject", ""))): each for each in self.checks}
+        for check in checks:
+            if isinstance(check, Mapping) and "name" in check and check.get("status") in STATUSES:
+                found[str(check["name"]), str(check.get("subject", ""))] = dict(check)
+        self.text = json.dumps(list(found.values()), default=str)
 
 
 @dataclass
@@ -75,9 +92,7 @@ class RunSummary:
         if not isinstance(layer, str) or not isinstance(checks, list):
             return
         entry = self.layers.setdefault(layer, {}).setdefault(host, LayerOnHost())
-        for check in checks:
-            if isinstance(check, Mapping) and "name" in check and check.get("status") in STATUSES:
-                entry.checks[str(check["name"]), str(check.get("subject", ""))] = check
+        entry.add(checks)
         if result.get("figures"):
             entry.measured.update(measurement(result))
         for line in result.get("simulated") or []:
@@ -88,7 +103,7 @@ class RunSummary:
     def counts(self, layer: str) -> Counter[str]:
         """How many checks of a layer, over all hosts, have each status."""
         entries = self.layers.get(layer, {}).values()
-        return Counter(check["status"] for entry in entries for check in entry.checks.values())
+        return Counter(check["status"] for entry in entries for check in entry.checks)
 
     def reasons(self) -> list[tuple[int, str, Counter[str]]]:
         """Why checks were not applicable: how often, the reason, and the checks it stopped."""
@@ -176,11 +191,11 @@ class RunSummary:
             },
             "layers": {
                 layer: {
-                    "counts": {status: self.counts(layer)[status] for status in STATUSES},
+                    "counts": {**dict.fromkeys(STATUSES, 0), **self.counts(layer)},
                     "hosts": {
                         host: {
                             **({"measured": entry.measured} if entry.measured else {}),
-                            "checks": list(entry.checks.values()),
+                            "checks": entry.checks,
                         }
                         for host, entry in hosts.items()
                     },
@@ -215,7 +230,7 @@ class RunSummary:
     def _checks(self, status: str) -> Iterable[tuple[str, str, Mapping[str, Any]]]:
         for layer, hosts in self.layers.items():
             for host, entry in hosts.items():
-                for check in entry.checks.values():
+                for check in entry.checks:
                     if check["status"] == status:
                         yield layer, host, check
 
