@@ -283,7 +283,7 @@ ROWS: tuple[tuple[str, Told, str], ...] = (
     (
         "a port that EOS does not have",
         refused(lambda: planned("eos", lambda p: p.interfaces.pop("Ethernet2/1") and None)),
-        "leaf01 has no port Ethernet2/1",
+        "leaf01: the switch has no port Ethernet2/1",
     ),
     (
         "the watchdog off",

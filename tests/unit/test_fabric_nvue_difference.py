@@ -207,7 +207,7 @@ def test_a_release_with_the_new_words_is_spoken_to_in_them() -> None:
 def test_a_port_of_a_bond_is_refused() -> None:
     for member in ("swp2", "swp1-2"):
         bonded = told(converged(), "interface", "bond7", "bond", "member", member, {})
-        with pytest.raises(SwitchError, match=r"leaf01: swp\d belongs to bond7"):
+        with pytest.raises(SwitchError, match=r"leaf01: swp\d is a member of bond7"):
             plan(bonded)
     assert not plan(told(converged(), "interface", "bond7", "bond", "member", "swp9", {}))
 

@@ -8,7 +8,7 @@ fabric need no switch. Only `Switch` talks to one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Optional, Protocol, Union
 
@@ -169,6 +169,24 @@ class Impact:
     def level(self) -> str:
         """`none`, `loss` or `bounce`."""
         return "bounce" if self.ports_down else "loss" if self.losses else "none"
+
+
+def check_ports(intent: SwitchIntent, there: Collection[str], bundles: Mapping[str, str]) -> None:
+    """SwitchError where a port is missing, or in a bundle. `bundles`: by member."""
+    missing = [port.name for port in intent.ports if port.name not in there]
+    if missing:
+        raise SwitchError(
+            f"{intent.name}: the switch has no port {some(missing, 8)}; it has "
+            f"{some(list(there), 4)}. Correct the ports of the model (leaves, spines), or break "
+            "the ports out on the switch"
+        )
+    for port in intent.ports:
+        if port.name in bundles:
+            raise SwitchError(
+                f"{intent.name}: {port.name} is a member of {bundles[port.name]}: a rail is one "
+                "link, and the contract counts on its headroom and its cable. Take it out, or "
+                "correct the model"
+            )
 
 
 def named_ports(names: Iterable[str]) -> str:

@@ -13,7 +13,16 @@ from typing import Optional
 
 from ....module_utils.core.dataclass import dataclass
 from ....module_utils.core.text import some
-from ..system import OWNED, Change, Difference, Impact, SwitchError, SwitchIntent, named_ports
+from ..system import (
+    OWNED,
+    Change,
+    Difference,
+    Impact,
+    SwitchError,
+    SwitchIntent,
+    check_ports,
+    named_ports,
+)
 from .reading import Present
 from .render import Wanted
 from .settings import (
@@ -224,19 +233,13 @@ SHOWN = 8
 
 
 def difference(intent: SwitchIntent, wanted: Wanted, present: Present) -> Difference:
-    missing = [port for port in wanted.ports if port not in present.interfaces]
-    if missing:
-        raise SwitchError(
-            f"{intent.name} has no port {some(missing, SHOWN)}. Break the ports out, or correct "
-            "their names in the model (leaves.ports, spines.ports)."
-        )
     found = read_settings(present.running)
-    bundled = [port for port in wanted.ports if (f"{INTERFACE}{port}", CHANNEL_GROUP) in found]
-    if bundled:
-        raise SwitchError(
-            f"{intent.name}: {some(bundled, SHOWN)} belongs to a port channel "
-            "(`channel-group`), whose QoS EOS applies. A rail is one link: take it out."
-        )
+    groups = {
+        port_of(path): " ".join(line.split()[:2])
+        for path, line in found.items()
+        if port_of(path) and path[1] == CHANNEL_GROUP
+    }
+    check_ports(intent, present.interfaces, groups)
     pausing = {port_of(path) for path, line in found.items() if _is_link_pause(line)}
     paused = [port for port in wanted.ports if port in pausing]
     if paused:

@@ -9,51 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import field
 from typing import Optional
 
 from ....module_utils.core.dataclass import dataclass
 
-# An EOS configuration as a tree: what is indented below a line belongs to it.
-
 BANNER_END = "EOF"
-
-
-@dataclass
-class Line:
-    text: str
-    children: list[Line] = field(default_factory=list)
-
-
-def parse(configuration: str) -> list[Line]:
-    """The lines at the top; `!` lines, comments and the final `end` are left out.
-
-    The text of a banner is no configuration, even where it looks like one.
-    """
-    top: list[Line] = []
-    open_blocks: list[tuple[int, list[Line]]] = [(-1, top)]
-    for raw in _without_banners(configuration.splitlines()):
-        text = raw.strip()
-        if not text or text.startswith("!") or raw == "end":
-            continue
-        indent = len(raw) - len(raw.lstrip())
-        while open_blocks[-1][0] >= indent:
-            open_blocks.pop()
-        line = Line(text)
-        open_blocks[-1][1].append(line)
-        open_blocks.append((indent, line.children))
-    return top
-
-
-def _without_banners(lines: list[str]) -> Iterator[str]:
-    in_banner = False
-    for line in lines:
-        if in_banner:
-            in_banner = line.strip() != BANNER_END
-        else:
-            in_banner = line.startswith("banner ")
-            yield line
-
 
 Path = tuple[str, ...]
 """Where a line stands and what it sets: `("interface Ethernet1/1", "mtu")`."""
@@ -126,36 +86,40 @@ DEFAULT_MTU = 1500
 
 
 def read_settings(configuration: str) -> Settings:
+    """What is indented below a line belongs to it. The text of a banner is no configuration."""
     settings: Settings = {}
-    for line in parse(configuration):
-        settings.update(_settings_of(line))
+    blocks: list[tuple[int, str]] = []
+    in_banner = False
+    for raw in configuration.splitlines():
+        text = raw.strip()
+        if in_banner:
+            in_banner = text != BANNER_END
+            continue
+        in_banner = raw.startswith("banner ")
+        if not text or text.startswith("!") or raw == "end":
+            continue
+        indent = len(raw) - len(raw.lstrip())
+        while blocks and blocks[-1][0] >= indent:
+            blocks.pop()
+        settings.update(_settings_of(tuple(block for _indent, block in blocks), text))
+        blocks.append((indent, text))
     return settings
 
 
-def _settings_of(line: Line) -> Iterator[tuple[Path, str]]:
-    text = line.text
-    if text.startswith((PROFILE, MMU_PROFILE)):
-        if text.endswith(" apply"):
-            yield MMU_APPLIED, text
-            return
-        yield (text,), text
-        yield from _block((text,), line.children)
-    elif text.startswith(INTERFACE):
-        yield from _block((text,), line.children)
+def _settings_of(above: Path, text: str) -> Iterator[tuple[Path, str]]:
+    """Of one line below others."""
+    if above:
+        own = above[0].startswith((PROFILE, MMU_PROFILE, INTERFACE))
+        if own and all(map(QUEUE.match, above[1:])) and not QUEUE.match(text):
+            yield (*above, subject_of(text)), text
+    elif text.startswith((PROFILE, MMU_PROFILE)):
+        yield MMU_APPLIED if text.endswith(" apply") else (text,), text
     elif text.startswith((DSCP, TRAFFIC_CLASS)):
         yield from _map(text)
     else:
         for word in SWITCH_WIDE:
             if text == word or text.startswith(f"{word} "):
                 yield (word,), text
-
-
-def _block(path: Path, lines: list[Line]) -> Iterator[tuple[Path, str]]:
-    for line in lines:
-        if QUEUE.match(line.text):
-            yield from _block((*path, line.text), line.children)
-        else:
-            yield (*path, subject_of(line.text)), line.text
 
 
 def _map(text: str) -> Iterator[tuple[Path, str]]:
@@ -169,7 +133,7 @@ def _map(text: str) -> Iterator[tuple[Path, str]]:
 
 
 def _numbers(text: str) -> Iterator[int]:
-    """Of a line that says something else, those that are numbers."""
+    """Of a line of another form, those that are numbers."""
     for part in re.split(r"[ ,]+", text.strip()):
         match = _RANGE.fullmatch(part)
         if match:

@@ -147,11 +147,10 @@ class EosSwitch:
             name = self._session = SESSION_PREFIX + secrets.token_hex(4)
             minutes, seconds = divmod(confirm_s, 60)
             timer = f"{minutes // 60:02}:{minutes % 60:02}:{seconds:02}"
-            commands = [f"configure session {name}", *lines, "show session-config diffs"]
             failure: Optional[SwitchError] = None
             try:
                 eapi.texts(
-                    [*commands, f"commit timer {timer}"],
+                    [f"configure session {name}", *lines, f"commit timer {timer}"],
                     timeout_s=max(self._login.timeout_s, SESSION_TIMEOUT_S),
                 )
             except SwitchError as error:

@@ -15,12 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ....module_utils.core.text import some
 from ...qos.compiled import FabricIntent
 from ...qos.contract import DSCPS, PRIORITIES
 from ...schema.findings import Findings
 from ..asics import WantedError, rounded
-from ..system import Change, Difference, Impact, SwitchError, SwitchIntent, named_ports
+from ..system import Change, Difference, Impact, SwitchIntent, check_ports, named_ports
 from .reading import ACTION, PROFILE, Present
 from .tree import (
     Path,
@@ -270,7 +269,12 @@ _WORDS = {
 
 
 def difference(intent: SwitchIntent, wanted: Tree, present: Present) -> Difference:
-    _check_ports(intent, present)
+    bonds = {
+        member: bond
+        for bond, settings in present.explicit.get("interface", {}).items()
+        for member in expanded(objects_at(settings, "bond", "member"))
+    }
+    check_ports(intent, present.ports, bonds)
     running: Tree = {"qos": present.running_qos, "interface": present.ports}
     values, found = _differing(intent, wanted, present.explicit, running)
     spelling = Spelling(present.filled_qos, present.release)
@@ -363,26 +367,6 @@ def _understood(leaf: str, value: Any, found: Any) -> bool:
     if is_switch(leaf, value):
         return is_switch(leaf, found)
     return leaf not in _WORDS or str(found) in _WORDS[leaf]
-
-
-def _check_ports(intent: SwitchIntent, present: Present) -> None:
-    missing = [port.name for port in intent.ports if port.name not in present.ports]
-    if missing:
-        raise SwitchError(
-            f"{intent.name}: the switch has no port {some(missing, 8)}. Correct the model, or the "
-            "breakout of the switch's ports."
-        )
-    bonded = {
-        member: bond
-        for bond, settings in present.explicit.get("interface", {}).items()
-        for member in expanded(objects_at(settings, "bond", "member"))
-    }
-    for port in intent.ports:
-        if port.name in bonded:
-            raise SwitchError(
-                f"{intent.name}: {port.name} belongs to {bonded[port.name]}, and has the MTU of "
-                "that. A rail is one link: take the port out of the bond, or out of the model."
-            )
 
 
 def _shown(value: Any) -> Any:

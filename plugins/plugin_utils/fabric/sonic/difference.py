@@ -143,7 +143,8 @@ def difference(intent: SwitchIntent, wanted: Wanted, present: Present) -> Differ
     try:
         goal = target(intent, wanted, present)
     except SwitchError as error:
-        raise SwitchError(f"{intent.name}: {error}") from None
+        text = str(error).removeprefix(f"{intent.name}: ")
+        raise SwitchError(f"{intent.name}: {text}") from None
     before = {table: present.config.get(table, {}) for table in tables.CHANGED}
     changes = tuple(_changes(before, goal.final))
     if not changes and not present.unconfirmed:

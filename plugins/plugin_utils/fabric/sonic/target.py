@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ....module_utils.core.dataclass import dataclass
-from ....module_utils.core.text import some
-from ..system import OWNED, PortIntent, SwitchError, SwitchIntent
+from ..system import OWNED, PortIntent, SwitchError, SwitchIntent, check_ports
 from . import tables
 from .reading import DYNAMIC, Present
 from .tables import Config, Fields, Row, Table, Wanted, owned, port_of
@@ -98,23 +97,10 @@ def _check(intent: SwitchIntent, present: Present) -> None:
             "not supported. Set its QoS by hand, and take its system out of the model "
             "(leaves.system, spines.system)"
         )
-    there = config.get("PORT", {})
-    missing = [port.name for port in ports if port.name not in there]
-    if missing:
-        raise SwitchError(
-            f"the switch has no port {some(missing, 8)}; it has {some(list(there), 4)}. "
-            "Correct leaves.port, port_step or ports of the model, or break the ports out on the "
-            "switch (`config interface breakout`)"
-        )
     members = (key.partition("|") for key in config.get("PORTCHANNEL_MEMBER", {}))
-    bundles = {member: bundle for bundle, _bar, member in members}
-    for port in ports:
-        if port.name in bundles:
-            raise SwitchError(
-                f"{port.name} is a member of {bundles[port.name]}: a rail is one link, and the "
-                "contract counts on its headroom and its cable. Take it out (`config portchannel "
-                f"member del {bundles[port.name]} {port.name}`), or out of the model"
-            )
+    check_ports(
+        intent, config.get("PORT", {}), {member: bundle for bundle, _bar, member in members}
+    )
     # What is lossless on the way in has to be lossless on the way out.
     rows, profiles = config.get("BUFFER_QUEUE", {}), config.get("BUFFER_PROFILE", {})
     names = {port.name for port in ports}
