@@ -29,13 +29,6 @@ def test_the_configuration_is_the_golden_one(name: str, intent: Any) -> None:
     assert SYSTEM.wanted(intent).text == (GOLDEN / f"{name}.cfg").read_text()
 
 
-def test_every_dscp_is_mapped() -> None:
-    settings = SYSTEM.wanted(leaf(OTHER)).settings
-    lines = [settings[(f"qos map dscp {dscp}",)] for dscp in range(64)]
-    classes = leaf(OTHER).fabric.dscp_to_traffic_class
-    assert [int(line.split()[-1]) for line in lines] == list(classes)
-
-
 def test_headroom_is_set_only_where_the_inventory_says_it() -> None:
     rows = {
         (800, 50): Headroom(500000, 20000, 480000),

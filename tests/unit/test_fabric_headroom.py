@@ -43,15 +43,6 @@ def test_published_rows_are_met_to_the_byte(link: tuple[int, int], published: He
     assert headroom(SPECTRUM4, *link, FRAME) == published
 
 
-@given(speeds, metres, frames)
-def test_every_figure_is_whole_kibibytes_and_holds_its_parts(
-    speed: int, length: int, frame: int
-) -> None:
-    found = headroom(SPECTRUM4, speed, length, frame)
-    assert {found.size_bytes % 1024, found.xon_bytes % 1024, found.xoff_bytes % 1024} == {0}
-    assert found.size_bytes >= found.xon_bytes + found.xoff_bytes
-
-
 @given(speeds, metres, frames, speeds, metres, frames)
 def test_more_speed_cable_or_frame_never_needs_less(
     speed: int, length: int, frame: int, speed2: int, length2: int, frame2: int
@@ -61,15 +52,6 @@ def test_more_speed_cable_or_frame_never_needs_less(
     assert low.xoff_bytes <= high.xoff_bytes
     assert low.size_bytes <= high.size_bytes
     assert low.xon_bytes <= high.xon_bytes
-
-
-@given(speeds, st.integers(1, MOST_METRES - 1), frames)
-def test_a_metre_more_costs_its_content_in_cells(speed: int, length: int, frame: int) -> None:
-    """There and back, at three bytes of buffer for each byte of the smallest packets."""
-    content = 3 * 2 * speed * 10**9 / 8 / 198_000_000
-    short = headroom(SPECTRUM4, speed, length, frame).xoff_bytes
-    long = headroom(SPECTRUM4, speed, length + 1, frame).xoff_bytes
-    assert abs(long - short - content) < 1024
 
 
 def test_what_the_inventory_says_comes_before_the_formula() -> None:

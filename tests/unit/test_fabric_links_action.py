@@ -156,19 +156,6 @@ def test_of_two_ends_that_are_wrong_the_one_that_is_left_fails(
         assert run.verdict(left, run.judge())["failed"]
 
 
-def test_a_limit_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    fabric = Fabric()
-    run = Run(fabric, monkeypatch)
-    run.all = run.here = ["node01", "leaf01"]
-    for name in (*fabric.switches, *fabric.nodes):
-        if name not in run.all:
-            for state in ("switch_qos_state", "roce_rails_state"):
-                run.hostvars[name].pop(state, None)
-    judged = run.judge()
-    statuses = {check["status"] for checks in judged["by_host"].values() for check in checks}
-    assert statuses == {"ok", "not_applicable"}
-
-
 def test_the_report_has_everything(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fabric = Fabric(nodes=60)
     for node in fabric.nodes:

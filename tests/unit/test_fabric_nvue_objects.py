@@ -18,7 +18,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.obj
 from hypothesis import given
 
 from tests.unit.findings import brief
-from tests.unit.nvue_switch import intent, present
+from tests.unit.nvue_switch import intent
 from tests.unit.qos_contracts import STORAGE, contracts
 
 GOLDEN = Path(__file__).parent / "golden/fabric/nvue"
@@ -139,14 +139,3 @@ def test_costs_are_said_for_what_costs_only() -> None:
     bound = impact([("interface", "swp2", "qos", "pfc", "profile")])
     assert bound.losses == ("PFC changes on 1 port (swp2): packets can be lost there for a moment",)
     assert impact([("interface", "swp2", "qos", "pfc-watchdog", "state")]).level == "none"
-
-
-def test_a_plan_of_64_ports_grows_by_what_a_port_has_and_no_more() -> None:
-    def changes(ports: int) -> int:
-        one, read = intent(ports=ports), present({}, ports=ports)
-        assert len(SYSTEM.report(one, read).ports) == ports
-        return len(SYSTEM.difference(one, SYSTEM.wanted(one), read).changes)
-
-    few, more = changes(8), changes(16)
-    assert more > few
-    assert changes(64) == few + 7 * (more - few)

@@ -76,11 +76,6 @@ class TestSaved:
         assert (shell.units, shell.checkpoints) == ([], [])
         assert len(list((shell.root / "etc/sonic").iterdir())) == 2
 
-    def test_a_switch_that_never_saved(self, shell: FakeShell) -> None:
-        shell.state = done()
-        (shell.root / "etc/sonic/config_db.json").unlink()
-        assert run(shell).changed and shell.saved == done()
-
     def test_the_diff_shows_what_a_restart_would_lose(self, shell: FakeShell) -> None:
         saved = done()
         saved["PORT_QOS_MAP"]["Ethernet0"]["pfc_enable"] = "3,4"
