@@ -82,10 +82,6 @@ BAD = {
         },
         ["model.wrong_form packages.repository.url 'a secret'"],
     ),
-    "the same network": (
-        {"networks": [{"net": "o2ib"}, {"net": "o2ib0"}]},
-        ["lustre.network_twice networks[1].net 'o2ib'"],
-    ),
     "time": ({"time_limit_s": 1}, ["model.out_of_range time_limit_s (1, 5, 300)"]),
 }
 

@@ -11,7 +11,6 @@ the same kernel waits for itself when memory is short.
 from __future__ import annotations
 
 import re
-import string
 from collections.abc import Collection, Iterable
 
 from ..core.dataclass import dataclass
@@ -52,7 +51,6 @@ _OF_BIND = frozenset(
     )
 )
 """Options that a bind mount can have as well: the kernel keeps them per mount."""
-_PLAIN = frozenset((string.ascii_letters + string.digits + ":_.").encode())
 
 
 @dataclass(frozen=True)
@@ -177,22 +175,10 @@ def _options(fs: FileSystem, timeout_s: int) -> tuple[str, ...]:
 # Names and texts
 
 
-def escape_path(path: str) -> str:
-    """A path as part of a unit's name, as `systemd-escape --path` writes it."""
-    words = [word for word in path.split("/") if word not in ("", ".")]
-    if not words:
-        return "-"
-    escaped = "-".join(_escape(word) for word in words)
-    return f"\\x2e{escaped[1:]}" if escaped.startswith(".") else escaped
-
-
-def _escape(word: str) -> str:
-    raw = word.encode("utf-8", "surrogateescape")
-    return "".join(chr(byte) if byte in _PLAIN else f"\\x{byte:02x}" for byte in raw)
-
-
 def unit_name(path: str, kind: str) -> str:
-    return f"{escape_path(path)}.{kind}"
+    """As `systemd-escape --path` names it, for a path of the letters that the model allows."""
+    name = "-".join(word.replace("-", "\\x2d") for word in path.split("/") if word)
+    return f"\\x2e{name[1:]}.{kind}" if name.startswith(".") else f"{name}.{kind}"
 
 
 def path_of(unit: str) -> str:
@@ -209,10 +195,10 @@ def mount_text(wanted: WantedMount) -> str:
         *([] if wanted.is_bind else order),
         "",
         "[Mount]",
-        f"What={_literal(wanted.source)}",
+        f"What={wanted.source}",
         f"Where={wanted.point}",
         f"Type={wanted.kind}",
-        f"Options={_literal(','.join(wanted.options))}",
+        f"Options={','.join(wanted.options)}",
         "DirectoryMode=0755",
         f"TimeoutSec={wanted.timeout_s}",
         *(["", *_INSTALL] if wanted.is_bind else []),
@@ -248,12 +234,7 @@ def _heading(description: str) -> list[str]:
 _INSTALL = ("[Install]", "WantedBy=remote-fs.target")
 
 
-def _literal(text: str) -> str:
-    """systemd expands `%` in these settings."""
-    return text.replace("%", "%%")
-
-
 def value_of(text: str, key: str) -> str:
     """Of a unit file that the collection wrote; empty where it has none."""
     lines = (line for line in text.split("\n") if line.startswith(f"{key}="))
-    return next(lines, "=").partition("=")[2].replace("%%", "%")
+    return next(lines, "=").partition("=")[2]

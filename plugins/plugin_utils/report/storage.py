@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from ...module_utils.storage.file_system import LUSTRE, FileSystem
-from ...module_utils.storage.lustre import O2IB, kind, read_net, read_settings
+from ...module_utils.storage.lustre import O2IB, kind, read_settings
 from ...module_utils.storage.units import serves
 from ..model.key_files import KeyFileError, read_key
 from ..model.lustre import SETTINGS, VARIABLE
@@ -85,16 +85,6 @@ def lustre_settings(
         return {}
     findings = Findings()
     found: dict[str, Any] = SETTINGS.check(dict(value or {}), findings, (VARIABLE,))
-    nets = [read_net(each["net"]) for each in found["networks"] or ()] if not findings else []
-    for number, net in enumerate(nets):
-        if net in nets[:number]:
-            findings.add(
-                "lustre.network_twice",
-                (VARIABLE, "networks", number, "net"),
-                f"{net} is already in the list (the number 0 is left out)",
-                "Write its interfaces in one entry",
-                value=net,
-            )
     if findings:
         raise LustreError(findings.found)
     return found
