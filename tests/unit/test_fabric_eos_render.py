@@ -73,16 +73,6 @@ def test_what_eos_cannot_keep_is_refused_with_its_reason(contract: Any, told: st
     assert told in refused(lambda: SYSTEM.wanted(leaf(contract)))
 
 
-def test_a_watchdog_that_would_poll_too_seldom_is_refused() -> None:
-    one = leaf()
-    watchdog = replace(one.fabric.watchdog, restoration_ms=10)
-    fabric = replace(one.fabric, watchdog=watchdog)
-    polls = watchdog.poll_ms
-    assert refused(lambda: SYSTEM.wanted(replace(one, fabric=fabric))) == [
-        f"eos.watchdog_polls leaf01 ({polls}, 10)"
-    ]
-
-
 def test_every_reason_is_told_at_once() -> None:
     intent = replace(leaf({"mtu": {"fabric": 9300}}, asic=Asic("own")))
     assert refused(lambda: SYSTEM.wanted(intent)) == [

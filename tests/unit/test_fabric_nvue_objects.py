@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from pathlib import Path
@@ -118,14 +117,6 @@ def test_the_watchdog_can_only_drop(action: str) -> None:
     with pytest.raises(WantedError) as caught:
         SYSTEM.wanted(intent({"pfc": {"watchdog": {"action": action}}}))
     assert brief(caught.value.findings) == [f"nvue.watchdog_action leaf01 '{action}'"]
-
-
-def test_a_second_lossless_priority_is_refused() -> None:
-    one = intent()
-    fabric = dataclasses.replace(one.fabric, pfc_priorities=(3, 4))
-    with pytest.raises(WantedError) as caught:
-        SYSTEM.wanted(dataclasses.replace(one, fabric=fabric))
-    assert brief(caught.value.findings) == ["nvue.lossless_priorities leaf01 (3, 4)"]
 
 
 def test_costs_are_said_for_what_costs_only() -> None:

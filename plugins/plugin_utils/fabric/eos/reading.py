@@ -153,9 +153,7 @@ class _Switch:
                 for queue in sorted(shared)
             },
             ecn={
-                queue: EcnReport(
-                    threshold.minimum_bytes, threshold.maximum_bytes, threshold.probability_percent
-                )
+                queue: EcnReport(*threshold[:3])
                 for queue, threshold in sorted(thresholds.items())
                 if threshold is not None
             },

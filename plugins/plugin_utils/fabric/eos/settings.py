@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Optional
-
-from ....module_utils.core.dataclass import dataclass
+from typing import NamedTuple, Optional
 
 BANNER_END = "EOF"
 
@@ -152,8 +150,7 @@ def subject_of(text: str) -> str:
     return bare
 
 
-@dataclass(frozen=True)
-class Threshold:
+class Threshold(NamedTuple):
     """ECN marking of a queue."""
 
     minimum_bytes: int

@@ -169,15 +169,6 @@ def _port(fabric: FabricIntent) -> Tree:
 def _check(intent: SwitchIntent) -> None:
     fabric, name = intent.fabric, intent.name
     findings = Findings()
-    if len(fabric.pfc_priorities) != 1:
-        priorities = ", ".join(map(str, fabric.pfc_priorities)) or "none"
-        findings.add(
-            "nvue.lossless_priorities",
-            (name,),
-            f"NVUE's RoCE has one lossless priority, and the contract has {priorities}",
-            "",
-            fabric.pfc_priorities,
-        )
     if fabric.watchdog.enabled and fabric.watchdog.action != ACTION:
         findings.add(
             "nvue.watchdog_action",

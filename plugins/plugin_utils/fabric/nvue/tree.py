@@ -56,9 +56,6 @@ def words(path: Path, value: Any = None) -> str:
 
 # Keys that stand for several: newer releases answer `swp1-4,swp6` where older ones name each.
 
-MOST = 4096
-"""Names that one key may stand for: no switch has so many ports, and no answer makes us wait."""
-
 _RANGE = re.compile(r"^(?P<stem>.*?)(?P<first>\d+)-(?P<last>\d+)$")
 
 
@@ -68,7 +65,7 @@ def names(key: str) -> list[str]:
     for part in key.split(","):
         match = _RANGE.match(part.strip())
         first, last = (int(match["first"]), int(match["last"])) if match else (0, -1)
-        if match is None or not first <= last < first + MOST:
+        if match is None or last < first:
             found.append(part.strip())
         else:
             found += [f"{match['stem']}{number}" for number in range(first, last + 1)]
@@ -166,38 +163,23 @@ class Spelling:
     """How one switch spells it, as its own answer shows."""
 
     def __init__(self, filled_qos: Any, release: tuple[int, ...]) -> None:
-        roce = objects_at(filled_qos, "roce")
-        new = release >= HAS_STATE if release else False
+        roce, new = objects_at(filled_qos, "roce"), release >= HAS_STATE
         self._has_state = "state" in roce or ("enable" not in roce and new)
-        self._ecn = self._shown(filled_qos) or ("enabled" if new else "enable")
-
-    @staticmethod
-    def _shown(filled_qos: Any) -> str:
-        """Of ECN, which every release has on for traffic class 0 from the factory."""
-        for profile in objects_at(filled_qos, "congestion-control").values():
-            for settings in objects_at(profile, "traffic-class").values():
-                for leaf in ("ecn", "red"):
-                    word = str(at(settings, leaf)).lower()
-                    if word in ("enabled", "disabled"):
-                        return "enabled"
-                    if word in ("enable", "disable"):
-                        return "enable"
-        return ""
+        # Of ECN, which every release has on for traffic class 0 from the factory.
+        shown = {str(value) for _path, value in ends(objects_at(filled_qos, "congestion-control"))}
+        if shown & {"enable", "disable"}:
+            new = False
+        self._on, self._off = "enable", "disable"
+        if new or shown & {"enabled", "disabled"}:
+            self._on, self._off = "enabled", "disabled"
 
     def of(self, path: Path, value: Any) -> tuple[Path, Any]:
         """Where and how this switch takes a wanted value."""
         if path == ("qos", "roce", "enable") and self._has_state:
-            return ("qos", "roce", "state"), self._able(value, "enabled")
-        if path[-1] in ("ecn", "state"):
-            return path, self._able(value, self._ecn)
+            return ("qos", "roce", "state"), "enabled" if is_on(value) else "disabled"
+        if path[-1] in ("ecn", "state") and value is not None:
+            return path, self._on if is_on(value) else self._off
         return path, value
-
-    @staticmethod
-    def _able(value: Any, on: str) -> Any:
-        if value is None:
-            return None
-        off = {"enabled": "disabled", "enable": "disable"}[on]
-        return on if is_on(value) else off
 
     def tree(self, values: dict[Path, Any]) -> Tree:
         """What is sent: one object to be merged, in which null takes something away."""

@@ -141,12 +141,12 @@ Step = Union[Patch, PollInterval]
 
 def difference(intent: SwitchIntent, wanted: Wanted, present: Present) -> Difference:
     try:
-        goal = target(intent, wanted, present)
+        bound, final = target(intent, wanted, present)
     except SwitchError as error:
         text = str(error).removeprefix(f"{intent.name}: ")
         raise SwitchError(f"{intent.name}: {text}") from None
     before = {table: present.config.get(table, {}) for table in tables.CHANGED}
-    changes = tuple(_changes(before, goal.final))
+    changes = tuple(_changes(before, final))
     if not changes and not present.unconfirmed:
         lost = _lost_by_a_restart(intent, wanted, present)
         if lost:
@@ -159,7 +159,7 @@ def difference(intent: SwitchIntent, wanted: Wanted, present: Present) -> Differ
         impact=impact(changes, before),
         before=_text(changes, "found"),
         after=_text(changes, "wanted"),
-        steps=_steps(before, goal.bound, goal.final),
+        steps=_steps(before, bound, final),
     )
 
 
@@ -171,10 +171,10 @@ def _lost_by_a_restart(
         return ()
     saved = {table: present.saved.get(table, {}) for table in tables.CHANGED}
     try:
-        goal = target(intent, wanted, replace(present, config=present.saved))
+        _bound, final = target(intent, wanted, replace(present, config=present.saved))
     except SwitchError as error:
         return (Change(SAVED_FILE, str(error), None),)
-    return tuple(_changes(saved, goal.final))
+    return tuple(_changes(saved, final))
 
 
 def _steps(before: Config, bound: Config, final: Config) -> list[Step]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ....module_utils.core.dataclass import dataclass
 from ..system import OWNED, PortIntent, SwitchError, SwitchIntent, check_ports
 from . import tables
 from .reading import DYNAMIC, Present
@@ -35,15 +34,11 @@ CHASSIS = ("voq", "chassis-packet", "fabric")
 _TABLE_OF = {place[1]: table for place, table in tables.REFERENCES.items()}
 
 
-@dataclass(frozen=True)
-class Target:
-    bound: Config
-    """With objects of ours that nothing refers to any more."""
-    final: Config
+def target(intent: SwitchIntent, wanted: Wanted, present: Present) -> tuple[Config, Config]:
+    """With objects of ours that nothing refers to any more, and without.
 
-
-def target(intent: SwitchIntent, wanted: Wanted, present: Present) -> Target:
-    """SwitchError where the switch cannot carry the contract, with the remedy."""
+    SwitchError where the switch cannot carry the contract, with the remedy.
+    """
     ports = intent.ports
     _check(intent, present)
     has_pfc_to_pg = present.asic_type in HAS_PFC_TO_PG or bool(
@@ -77,7 +72,7 @@ def target(intent: SwitchIntent, wanted: Wanted, present: Present) -> Target:
     _watchdog(intent, wanted, config["PFC_WD"])
     _leave_ports(intent, wanted, config)
     bound = {table: rows for table, rows in config.items() if rows}
-    return Target(bound, _without_stale(names, bound, present.config))
+    return bound, _without_stale(names, bound, present.config)
 
 
 # What a switch cannot carry
