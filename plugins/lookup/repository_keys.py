@@ -9,7 +9,7 @@ author: Baremetal MPI RoCE founders (@baremetal)
 description:
   - Reads the keys that a layer needs of the set's repositories, files on the controller, and
     compares each with its checksum.
-  - Fails with one line per key that is missing or another one, which says where to get it and how
+  - Fails with one line per key that is missing or another one, with where to get it and how
     to check it.
   - The answer is one dictionary, of names of repositories to the keys in base64, as the modules of
     the layers take them. It is empty where the layer needs no repository.

@@ -76,7 +76,7 @@ options:
   hardware_root:
     description:
       - Directory below which C(sys) and C(proc) are read. Another one than C(/) is a simulation,
-        and the result says so.
+        and is marked as one in the result.
     type: path
     default: /
   nvml_bindings:

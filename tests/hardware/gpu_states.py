@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """States of the GPUs of an HGX B300 node, each derived by code from one that is well.
 
-`save(state(name), directory)` makes what the tools of such a node say, as files:
+`save(state(name), directory)` makes the output of the tools of such a node, as files:
 
     nvidia-smi.xml         what `nvidia-smi -q -x` prints; an error's text where it prints one
     nvidia-smi.rc          its exit status; `hang`: it never ends

@@ -119,7 +119,7 @@ class AptRepository:
             "Package": name,
             "Version": version,
             "Architecture": fields.pop("Architecture", ARCHITECTURE),
-            "Maintainer": "Nobody <nobody@example.org>",
+            "Maintainer": "Tests <tests@example.org>",
             "Description": "made for a test",
             **{key.replace("_", "-"): value for key, value in fields.items()},
         }
@@ -150,7 +150,7 @@ class AptRepository:
         (key or self.key).sign(release)
 
     def _stanza(self, deb: Path) -> str:
-        """What apt-ftparchive would say of a package."""
+        """The record of a package, as apt-ftparchive writes it."""
         tree = self.where.parent / f"{self.name}.build" / deb.name.rsplit("_", 1)[0]
         control = (tree / "DEBIAN/control").read_text()
         content = deb.read_bytes()

@@ -174,7 +174,7 @@ class Workshop:
 
 
 class Alone:
-    """One worker at a time; whoever holds it and dies lets go of it."""
+    """One worker at a time; the lock of a worker that dies is free."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

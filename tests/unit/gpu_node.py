@@ -4,7 +4,7 @@
 `GpuNode.run` plays systemctl, dkms, modprobe, mokutil, ldconfig, nvcc, nvidia-smi and what makes an
 initramfs; `Installer` plays the engine of packages. As on a node, a fabric manager of another
 version than the running driver does not start, a module in use is not unloaded, and the driver
-that runs changes by a reboot. What the GPUs say is short: whether driver and fabric manager run.
+that runs changes by a reboot. Findings about GPUs are short: whether driver and fabric manager run.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
     PENDING,
     REBOOT,
     Check,
+    compare,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     CommandError,
@@ -91,15 +92,11 @@ class Installer:
     """`before`: no package changed yet; `between`: driver libraries new, the rest old."""
 
     def plan(self) -> Plan:
+        there = self.node.installed
         changes = [
-            Change(
-                UPGRADE if name in self.node.installed else INSTALL,
-                name,
-                self.node.installed.get(name, ""),
-                version,
-            )
+            Change(UPGRADE if name in there else INSTALL, name, there.get(name, ""), version)
             for name, version in self.wanted.items()
-            if self.node.installed.get(name) != version
+            if there.get(name) != version
         ]
         return Plan(repairs=self.node.interrupted, stages=[("all", changes)] if changes else [])
 
@@ -120,17 +117,10 @@ class Installer:
                 raise PackageError("no space left on device")
 
     def verify(self, check_mode: bool) -> list[Check]:
+        there = self.node.installed
         return [
-            Check(
-                "package",
-                version,
-                self.node.installed.get(name, "absent"),
-                OK
-                if self.node.installed.get(name) == version
-                else (PENDING if check_mode else FAILED),
-                name,
-            )
-            for name, version in self.wanted.items()
+            compare("package", at, there.get(name, ""), subject=name, check_mode=check_mode)
+            for name, at in self.wanted.items()
         ]
 
     @property
@@ -158,7 +148,7 @@ class GpuNode:
     calls: list[list[str]] = field(default_factory=list)
     linker: set[str] = field(default_factory=set)
     fabric: list[str] = field(default_factory=list)
-    """What the fabric says at each look; the last one stays."""
+    """The state of the fabric at each look; the last one stays."""
     steps_left: Optional[int] = None
 
     def __post_init__(self) -> None:

@@ -157,7 +157,7 @@ class Trees:
 
 tree_of = Trees()
 surveyed = functools.cache(survey)
-"""Of a tree that nobody changes any more."""
+"""Of a tree that is not changed any more."""
 
 
 @functools.cache

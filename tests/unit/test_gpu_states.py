@@ -84,7 +84,7 @@ def test_a_state_gives_its_one_finding(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_every_check_is_made_or_says_what_hindered_it(name: str) -> None:
+def test_every_check_is_made_or_names_what_hindered_it(name: str) -> None:
     judged = verdict(name)
     checks = judged.checks
     assert {check.name for check in checks} == set(NAMES)
@@ -290,15 +290,6 @@ def test_warnings_of_nvidia_smi_are_findings() -> None:
 )
 def test_thresholds_are_variables(name: str, given: dict[str, Any]) -> None:
     assert findings(verdict(name, **given)) == []
-
-
-def test_a_gpu_held_for_a_virtual_machine_says_who_holds_it() -> None:
-    changed = state("xid-79")
-    changed.error = ""
-    changed.kernel_log.pop()
-    gpu_states.bind(changed, GPUS[5], "vfio-pci")
-    [found] = findings(verdict(changed))
-    assert (found.name, found.found) == ("gpu_present", "held by vfio-pci")
 
 
 def test_the_page_has_every_check_and_every_default() -> None:

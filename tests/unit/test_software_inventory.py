@@ -16,7 +16,7 @@ from tests.unit.software_sets import WHOLE
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_a_model_that_says_nothing_has_inbox_and_no_driver() -> None:
+def test_a_model_without_a_set_has_inbox_and_no_driver() -> None:
     everywhere = compiled(MODEL).group_variables["all"]
     assert everywhere["cluster_software"] == read_software(None).as_variable()
     assert everywhere["cluster_software"]["driver"] is None

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""docs/software-set.md says what the code does."""
+"""docs/software-set.md is what the code does."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tests.unit.findings import brief
 from tests.unit.software_sets import WHOLE, software, value
 
 
-def test_nothing_said_is_inbox_and_no_driver() -> None:
+def test_nothing_is_inbox_and_no_driver() -> None:
     for nothing in (None, {}):
         found = read_software(nothing)
         assert (found.rdma.source, found.driver, found.cuda, dict(found.repositories)) == (
@@ -29,7 +29,7 @@ def test_nothing_said_is_inbox_and_no_driver() -> None:
         assert found.repositories_of("rdma") == found.repositories_of("gpu") == ()
 
 
-def test_everything_said_is_read() -> None:
+def test_everything_is_read() -> None:
     found = read_software(WHOLE)
     assert found.driver is not None
     assert (found.driver.branch, found.driver.modules, found.driver.gpu) == (580, "open", "B300")
@@ -124,9 +124,9 @@ def refused(wrong: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_every_reason_is_told(case: tuple[Any, ...]) -> None:
-    wrong, *told = case
-    assert refused(wrong) == told
+def test_every_reason_is_found(case: tuple[Any, ...]) -> None:
+    wrong, *found = case
+    assert refused(wrong) == found
 
 
 def test_one_wrong_key_hides_no_other() -> None:

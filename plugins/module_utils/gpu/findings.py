@@ -65,7 +65,7 @@ class Wanted:
 
     @property
     def by_address(self) -> bool:
-        """Whether the model says where each GPU is."""
+        """Whether the model has the address of each GPU."""
         return bool(self.gpus) and all(entry.get("pci") for entry in self.gpus)
 
 

@@ -108,22 +108,17 @@ def _modules(findings: Findings) -> str:
 def _not_loaded(findings: Findings, answers: str) -> None:
     """No kernel module: because of nouveau, or because it is not there or does not load."""
     driver = findings.found.driver
-    if not driver.on_disk:
-        reason = (
-            f"there is none for kernel {driver.kernel}: install the set's driver; see dkms status "
-            "and the kernel's headers"
-        )
-        findings.fail(DRIVER, answers, "no kernel module nvidia", reason, fixable=True)
-    elif "nouveau" in findings.found.machine.modules and driver.on_disk == findings.wanted.driver:
+    if "nouveau" in findings.found.machine.modules and driver.on_disk == findings.wanted.driver:
         why = f"nouveau has the GPUs and keeps nvidia {driver.on_disk} out until the next boot."
         waits = Reason("kernel module of the GPUs", "nvidia", "nouveau", why)
         findings.reboot(DRIVER, answers, "nouveau is loaded", waits)
-    else:
-        reason = (
-            f"nvidia {driver.on_disk} is on disk for kernel {driver.kernel}: see modprobe nvidia. "
-            "With Secure Boot the module's key has to be enrolled (mokutil)"
-        )
-        findings.fail(DRIVER, answers, "not loaded", reason, fixable=True)
+        return
+    seen = "not loaded" if driver.on_disk else "no kernel module nvidia"
+    reason = (
+        f"see modprobe nvidia, dkms status and the headers of kernel {driver.kernel}. With Secure "
+        "Boot the module's key has to be enrolled (mokutil)"
+    )
+    findings.fail(DRIVER, answers, seen, reason, fixable=True)
 
 
 def _version(findings: Findings) -> bool:
@@ -147,11 +142,11 @@ def _version(findings: Findings) -> bool:
         findings.reboot(VERSION, version, seen, waits)
         return False
     foreign = driver.module == version and driver.on_disk in ("", version)
-    reason = "install the set's driver packages"
-    if foreign:
-        reason = "a libnvidia-ml.so.1 from elsewhere is found first: see ldconfig -p, remove it"
-    elif driver.on_disk not in ("", version) and of_the_set:
-        reason = f"the packages are {version} and not built for kernel {driver.kernel}: dkms status"
+    reason = (
+        "a libnvidia-ml.so.1 from elsewhere is found first: see ldconfig -p, remove it"
+        if foreign
+        else f"install the set's driver; see dkms status for kernel {driver.kernel}"
+    )
     findings.fail(VERSION, version, seen, reason, fixable=not foreign)
     return False
 
@@ -335,11 +330,9 @@ def _present(found: Gpus, place: Place) -> Result:
     if smi.error and place.pci not in smi.unreachable:
         others = ", ".join(smi.unreachable)
         return aside(goal, f"nvidia-smi stopped at another GPU: see {PRESENT} of {others}")
-    if function.driver not in ("", None, "nvidia"):
-        seen = f"held by {function.driver}"
-        remedy = "Give it back: driverctl unset-override, or remove it from vfio-pci.ids."
-        return bad(goal, seen, f"it is {seen}, as for a virtual machine", remedy)
     words = smi.unreachable.get(place.pci) or "it does not list it"
+    if function.driver not in ("", None, "nvidia"):
+        words = f"it is bound to {function.driver}"
     what = f"it is on the PCI bus and the driver does not reach it ({words})"
     return bad(goal, "not reached by the driver", what, fell_off)
 
@@ -358,12 +351,6 @@ def _kernel_log(findings: Findings, known: Sequence[Place]) -> None:
         own = [xid for xid in fatal if xid.pci == place.pci]
         results.append((place, _xids(own, findings.blamed.get(place.name, []))))
     findings.each(XID, results)
-    for xid in fatal:
-        if all(xid.pci != place.pci for place in known):
-            reason = (
-                f"the kernel log has Xid {xid.number} of {xid.pci}, where no GPU is: {xid.text}"
-            )
-            findings.fail(XID, "none", xid.number, reason, xid.pci)
 
 
 def _xids(found: Sequence[Xid], blamed: Sequence[str]) -> Result:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from ..core import systemd
-from ..core.checks import NOT_APPLICABLE, OK, REBOOT, Check, compare, not_applicable
+from ..core.checks import Check, compare
 from ..core.commands import CommandError
 from ..core.dataclass import dataclass
 from ..core.part import NAME, Node, Plan, Step, StepError, Verdict
@@ -113,25 +113,20 @@ class Driver:
         return Plan(steps=[*steps, *self._loading(node)])
 
     def verify(self, node: Node) -> Verdict:
-        cause = self.shared.without_driver
-        checks = []
-        for module in self.modules:
-            subject = f"{module.names[0]} {module.version}"
-            if cause.name:
-                checks.append(cause.hides("dkms", INSTALLED, subject))
-            else:
-                checks.append(self._check(node, module, subject))
-        if checks[0].status != NOT_APPLICABLE:
-            cause.look(checks[0])
+        hidden = self.shared.without_driver.name
+        checks = [self._check(node, module, hidden) for module in self.modules]
+        if not hidden:
+            self.shared.without_driver.look(checks[0])
         return Verdict(checks)
 
-    def _check(self, node: Node, module: Module, subject: str) -> Check:
-        release = self.shared.kernel.release
+    def _check(self, node: Node, module: Module, hidden: str) -> Check:
+        release, subject = self.shared.kernel.release, f"{module.names[0]} {module.version}"
+        if hidden:
+            return self.shared.without_driver.hides("dkms", INSTALLED, subject)
         state, name = module.status(node, release)
         why = f"for kernel {release}; look into /{LOG.format(name, module.version)}"
-        return compare(
-            "dkms", INSTALLED, state, subject=subject, check_mode=node.check_mode, reason=why
-        )
+        check_mode = node.check_mode
+        return compare("dkms", INSTALLED, state, subject=subject, check_mode=check_mode, reason=why)
 
     def _loading(self, node: Node) -> list[Step]:
         runs, what = self.shared.kernel.driver, "kernel module nvidia"
@@ -206,18 +201,9 @@ class BootModules:
         return Verdict([self._check(node, module) for module in self.modules])
 
     def _check(self, node: Node, module: str) -> Check:
-        name, wanted, cause = "kernel_module", "loaded", self.shared.without_driver
-        if self.shared.kernel.loaded(module):
-            return Check(name, wanted, wanted, OK, module)
-        if cause.name:
-            return cause.hides(name, wanted, module)
-        if self.shared.awaits_reboot:
-            why = "loaded with the driver of the set, at the next boot"
-            return Check(name, wanted, "not loaded", REBOOT, module, why)
+        found = "loaded" if self.shared.kernel.loaded(module) else "not loaded"
         why = f"see the output of modprobe {module}"
-        return compare(
-            name, wanted, "not loaded", subject=module, check_mode=node.check_mode, reason=why
-        )
+        return self.shared.check(node, "kernel_module", module, "loaded", found, why)
 
     def _load(self, node: Node, module: str) -> None:
         kernel = self.shared.kernel
@@ -262,7 +248,10 @@ class Services:
 
     def verify(self, node: Node) -> Verdict:
         """The others are judged with the GPUs."""
-        return Verdict([self._dcgm(node)] if DCGM in self.wanted else [])
+        found = systemd.state(node, DCGM) if DCGM in self.wanted else ""
+        why = f"see journalctl -u {DCGM}"
+        check = self.shared.check(node, "service", DCGM, "enabled, active", found, why)
+        return Verdict([check] if found else [])
 
     def _stale(self, node: Node) -> bool:
         key = "NeedDaemonReload"
@@ -275,18 +264,3 @@ class Services:
         systemd.start(node, unit)
         if unit == PERSISTENCED:
             node.run(SWITCH_ON, check=False)
-
-    def _dcgm(self, node: Node) -> Check:
-        wanted, found = "enabled, active", systemd.state(node, DCGM)
-        if found == wanted:
-            return Check("service", wanted, found, OK, DCGM)
-        if self.shared.without_driver.name:
-            return self.shared.without_driver.hides("service", wanted, DCGM)
-        if self.shared.awaits_reboot and systemd.at_boot(node, DCGM):
-            # One fault, one finding: the driver's own check asks for the reboot.
-            why = "not read: see gpu_driver_version; it starts with that driver, at the next boot"
-            return not_applicable("service", wanted, why, subject=DCGM)
-        why = f"see journalctl -u {DCGM}"
-        return compare(
-            "service", wanted, found, subject=DCGM, check_mode=node.check_mode, reason=why
-        )

@@ -179,13 +179,11 @@ def ask_nvml(run: Runner, pynvml: Path) -> Nvml:
     except CommandError as error:
         # Not the whole program that it would quote.
         return Nvml(error=f"asking NVML: {str(error).rsplit(': ', 1)[-1]}")
-    if result.rc != 0:
-        last = (result.stderr.strip() or "it printed nothing").splitlines()[-1]
-        return Nvml(error=f"asking NVML through {pynvml}: exit status {result.rc}: {last[:300]}")
     try:
         answer = json.loads(result.stdout)
     except ValueError:
-        return Nvml(error=f"asking NVML through {pynvml}: no JSON in {result.stdout[:300]!r}")
+        last = (result.stderr.strip() or result.stdout.strip() or "no output").splitlines()[-1]
+        return Nvml(error=f"asking NVML through {pynvml}: exit status {result.rc}: {last[:300]}")
     places = {each["index"]: smi.address(each["pci"]) for each in answer["gpus"]}
     return Nvml(
         error=answer["error"],

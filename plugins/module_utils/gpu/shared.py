@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Optional
 
 from ..core import processes, systemd
-from ..core.checks import FAILED, PENDING, Check, not_applicable
+from ..core.checks import FAILED, PENDING, Check, compare, not_applicable
 from ..core.dataclass import dataclass
 from ..core.part import Node, Plan, PlanError, Step, StepError, Verdict
 from ..core.text import some
@@ -107,6 +107,18 @@ class Shared:
         if self.kernel.driver is None:
             return self.kernel.loaded("nouveau")
         return self.kernel.driver != self.driver
+
+    def check(
+        self, node: Node, name: str, subject: str, wanted: str, found: str, why: str
+    ) -> Check:
+        """Something that needs the running driver, which may have a finding of its own."""
+        if found != wanted and self.without_driver.name:
+            return self.without_driver.hides(name, wanted, subject)
+        if found != wanted and self.awaits_reboot:
+            later = "not read: see gpu_driver_version; it starts with that driver, at the next boot"
+            return not_applicable(name, wanted, later, subject=subject)
+        check_mode = node.check_mode
+        return compare(name, wanted, found, subject=subject, check_mode=check_mode, reason=why)
 
     def stop(self, unit: str) -> None:
         if unit not in self.stopped:

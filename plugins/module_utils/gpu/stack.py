@@ -42,9 +42,6 @@ ELSEWHERE = re.compile(
     r"|kmod-nvidia(-\d+xx)?|nvidia-x11-drv.*"  # ELRepo
 )
 """Packages of other sources than the CUDA repository."""
-PROPRIETARY = re.compile(
-    r"nvidia-dkms(-\d+)?|nvidia-kernel-source(-\d+)?|nvidia-kernel-dkms|kmod-nvidia-latest-dkms"
-)
 
 
 @dataclass(frozen=True)
@@ -83,22 +80,15 @@ class Suitable:
         if node.path(RUN_FILE).exists():
             yield f"a driver of NVIDIA's .run file is installed: run /{RUN_FILE}, reboot, run again"
         tool = "apt-get purge" if "dpkg" in self.installed else "dnf remove"
-        driver = self.software.driver
-        wants_open = driver is not None and driver.modules == "open"
-        for pattern, what, applies in (
-            (ELSEWHERE, "a driver of another source than the CUDA repository is", True),
-            (
-                PROPRIETARY,
-                "proprietary kernel modules, and the set has the open ones, are",
-                wants_open,
-            ),
-        ):
-            names = sorted(name for name in self.installed if pattern.fullmatch(name))
-            if names and applies:
-                yield f"{what} installed. Remove: {tool} {' '.join(names)}"
+        names = sorted(name for name in self.installed if ELSEWHERE.fullmatch(name))
+        if names:
+            yield (
+                "a driver of another source than the CUDA repository is installed. Remove: "
+                f"{tool} {' '.join(names)}"
+            )
 
 
-# The CUDA toolkit for everybody on the node: PATH of logins, linker, the link /usr/local/cuda.
+# The CUDA toolkit for all users of the node: PATH of logins, linker, the link /usr/local/cuda.
 
 
 HOME = "usr/local/cuda"
@@ -162,10 +152,10 @@ class Cuda:
 def _release(node: Node) -> str:
     """The toolkit to which /usr/local/cuda leads, or why that is not known."""
     try:
-        told = node.look([str(node.path(f"{HOME}/bin/nvcc")), "--version"]).stdout
+        text = node.look([str(node.path(f"{HOME}/bin/nvcc")), "--version"]).stdout
     except CommandError as error:
         return str(error)
-    return "".join(RELEASE.findall(told))
+    return "".join(RELEASE.findall(text))
 
 
 # Every GPU, read and judged, when the fabric had its time to come up.

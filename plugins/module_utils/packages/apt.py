@@ -218,33 +218,14 @@ class Apt(Manager):
         return [] if self._view is None else self._view.words()
 
     def simulate(
-        self, exact: Mapping[str, str], remove: Sequence[str], prefer: Mapping[str, str]
+        self, exact: Mapping[str, str], remove: Sequence[str], whole: Mapping[str, str]
     ) -> list[Change]:
         if self._view is None:
             self._view = View(self.root)
-        pins = {**prefer, **exact}
-        self._view.pin({**self._bound(pins), **pins}, self._pins_path(self.layer).name)
+        text = dpkg.render_pins(whole, self._preferred(), whole.values())
+        self._view.pin(text, self._pins_path(self.layer).name)
         self._view.release([*self.pinned(self.layer), *exact, *remove])
         return self._solve(exact, remove, self._view.words())
-
-    def _bound(self, pins: Mapping[str, str]) -> dict[str, str]:
-        """What these depend on at one version only, and so on.
-
-        apt takes the newest of a dependency and then finds that it does not fit.
-        """
-        bound: dict[str, str] = {}
-        todo = {name: version for name, version in pins.items() if version}
-        while todo:
-            argv = ["apt-cache", *self._words(), "show"]
-            argv += [f"{name}={version}" for name, version in sorted(todo.items())]
-            todo = {}
-            for line in self.run(argv, check=False).stdout.splitlines():
-                name, _colon, relations = line.partition(": ")
-                if name in ("Depends", "Pre-Depends"):
-                    todo.update(dpkg.exactly(relations))
-            todo = {name: at for name, at in todo.items() if name not in bound and name not in pins}
-            bound.update(todo)
-        return bound
 
     def _solve(
         self, exact: Mapping[str, str], remove: Sequence[str], words: Sequence[str]
@@ -274,16 +255,12 @@ class Apt(Manager):
     # Changes
 
     def apply(self, exact: Mapping[str, str], remove: Sequence[str]) -> None:
-        self._view = None
-        bound = View(self.root)  # with the pins that are on the node
-        bound.pin({**self._bound(exact), **exact}, "")
-        words = options([f"Dir::Etc::preferencesparts={bound.where}/preferences"])
-        planned = self._solve(exact, remove, words) if remove else []
+        planned = self._solve(exact, remove, []) if remove else []
         more = [each.name for each in planned if each.kind == REMOVE and each.name not in remove]
         if more:
             raise PackageError(f"apt would also remove {', '.join(more)}. Remove them first")
         guard = ["--allow-downgrades", *([] if remove else ["--no-remove"])]
-        self._transaction([*words, *guard, *self._install(exact, remove)])
+        self._transaction([*guard, *self._install(exact, remove)])
 
     def _install(self, exact: Mapping[str, str], remove: Sequence[str]) -> list[str]:
         """The arguments of apt-get. A package that is broken at the very version that is wanted is
@@ -375,11 +352,7 @@ class Apt(Manager):
         """What is configured or unpacked is finished. A package of the set that has to be unpacked
         again is left to `apply`: at the version that is wanted now, not at the one that failed."""
         self.forget()
-        argv = ["dpkg", *KEEP_CONFFILES]
-        first = self.run([*argv, "--configure", "-a"], check=False)
-        leaving = sorted(self._state().leaving)
-        if leaving:
-            self.run([*argv, "--remove", "--force-remove-reinstreq", *leaving], check=False)
+        first = self.run(["dpkg", *KEEP_CONFFILES, "--configure", "-a"], check=False)
         why = ""
         try:
             self._transaction(["install", "-f", "--no-remove"])
@@ -420,7 +393,7 @@ class View:
             )
         )
 
-    def pin(self, pins: Mapping[str, str], instead_of: str) -> None:
+    def pin(self, text: str, instead_of: str) -> None:
         """These pins in place of one file of the node; all others stay in force."""
         here = self.where / "preferences"
         for path in here.iterdir():
@@ -428,7 +401,6 @@ class View:
         for path in (self._root / PREFERENCES).glob("*"):
             if path.is_file() and path.name != instead_of:
                 (here / path.name).symlink_to(path)
-        text = dpkg.render_pins(pins, {})
         (here / "00-planned.pref").write_text(text, encoding="utf-8")
 
     def release(self, names: Iterable[str]) -> None:

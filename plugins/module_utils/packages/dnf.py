@@ -11,7 +11,6 @@ import configparser
 import functools
 import json
 import pkgutil
-import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -36,7 +35,7 @@ from .package import (
 )
 from .planning import any_matches, satisfied
 from .rpm import Rpm, split
-from .versionlock import NOT_IN_FORCE, PLUGIN, VersionLock
+from .versionlock import VersionLock
 
 INTERPRETER = "/usr/bin/python3"
 """The Python that dnf runs with on EL 9, which has its libraries."""
@@ -47,12 +46,6 @@ APPLY_TIMEOUT_S = 7200.0
 """Packages that build kernel modules when they are installed take their time."""
 DEFINITIONS, KEYS = "etc/yum.repos.d", "etc/pki/rpm-gpg"
 MODULES = "etc/dnf/modules.d"
-
-_NO_DKMS = re.compile(r"nothing provides (requested )?dkms(?![-\w])")
-EPEL = (
-    "\ndkms, with which the drivers are built, is in EPEL, and no repository of this node has it: "
-    "dnf install epel-release (RHEL: docs/packages.md), or a mirror of EPEL; then run again"
-)
 
 
 class DnfManager(Manager):
@@ -239,7 +232,7 @@ class DnfManager(Manager):
     # Transactions
 
     def simulate(
-        self, exact: Mapping[str, str], remove: Sequence[str], prefer: Mapping[str, str]
+        self, exact: Mapping[str, str], remove: Sequence[str], whole: Mapping[str, str]
     ) -> list[Change]:
         if not exact and not remove:
             return []
@@ -247,10 +240,9 @@ class DnfManager(Manager):
         held = self.wanted.held
         free = held if any(any_matches(name, held) for name in exact) else ()
         self._lock_list(self.locks.without(self.layer, free))
-        request = {"exact": dict(exact), "remove": list(remove), "prefer": dict(prefer)}
+        versions = sorted(set(whole.values()))
+        request = {"exact": dict(exact), "remove": list(remove), "versions": versions}
         answer = self._ask("simulate", request, SOLVE_TIMEOUT_S)
-        for name, versions in answer.get("versions", {}).items():
-            self._known.setdefault(name, versions)
         return [_change(item) for item in answer["changes"] if item["before"] != item["after"]]
 
     def apply(self, exact: Mapping[str, str], remove: Sequence[str]) -> None:
@@ -264,20 +256,12 @@ class DnfManager(Manager):
     # Pins: versionlock
 
     def pin_file(self, pins: Mapping[str, str]) -> FilePlan:
-        """With them, what the set only holds (the kernel), in every version that is installed.
-
-        Raises PackageError where dnf would not read the list.
-        """
+        """With them, what the set only holds (the kernel), in every version that is installed."""
         versions = {name: {version} for name, version in pins.items()}
         for package in self._rpm.packages():
             held = any_matches(package.name, self.wanted.held)
             if held or (package.name in versions and self._rpm.parallel(package)):
                 versions.setdefault(package.name, set()).add(package.evr)
-        # A plugin that is not installed may be on its way, as a package of this set.
-        coming = any(package.name == PLUGIN for package in self.wanted.packages)
-        coming = coming and not self.locks.installed()
-        if versions and not coming and not self.locks.in_force():
-            raise PackageError(NOT_IN_FORCE)
         path, text = self.locks.path, self.locks.with_pins(versions, self.layer)
         return self._file(path, text if text or path.exists() else None)
 
@@ -330,7 +314,6 @@ class DnfManager(Manager):
             "action": action,
             "root": str(self.root),
             "comment": f"baremetal.mpi_roce: layer {self.layer}",
-            "preferred": dict(self.wanted.preferred),
             "streams": {one.module: one.stream for one in self.wanted.streams},
             # Modules reach a node as an archive: there is no file to name.
             "program": (pkgutil.get_data(str(__package__), "dnf_program.py") or b"").decode(),
@@ -347,8 +330,7 @@ class DnfManager(Manager):
             if writes:
                 self.forget()
         if "refused" in reply:
-            remedy = EPEL if _NO_DKMS.search(reply["refused"]) else ""
-            raise PackageError(f"dnf ({action}): {reply['refused']}{remedy}")
+            raise PackageError(f"dnf ({action}): {reply['refused']}")
         done: dict[str, Any] = reply["done"]
         return done
 

@@ -89,39 +89,23 @@ class Session:
 
     def fill(self) -> None:
         self.base.fill_sack(load_system_repo="auto")
-        self.prefer()
         self.enable_streams()
 
-    def prefer(self) -> None:
-        """Hide packages of a preferred repository in all others."""
-        sack = self.base.sack
-        enabled = [repo.id for repo in self.base.repos.iter_enabled()]
-        for pattern, name in self.request.get("preferred", {}).items():
-            ids = [one for one in enabled if one.startswith(OURS) and one.endswith(f"-{name}")]
-            if ids:
-                query = sack.query().available().filterm(name__glob=pattern)
-                sack.add_excludes(query.difference(query.filter(reponame=ids)))
-
-    def prefer_versions(self) -> None:
-        """Find other versions of packages that may come in as dependencies."""
+    def hide_other_releases(self) -> None:
+        """Of packages that have one of the set's versions, hide all others."""
         available = self.base.sack.query().available()
-        self.hidden = available.filter(empty=True)
-        for name, version in self.request.get("prefer", {}).items():
-            query = available.filter(name=name)
-            same = [one for one in query if one.evr == version]
-            if same:
-                others = query.difference(query.filter(pkg=same))
-                self.hidden = self.hidden.union(others)
+        ours = [repo.id for repo in self.base.repos.iter_enabled() if repo.id.startswith(OURS)]
+        versions = set(self.request["versions"])
+        same = [one for one in available.filter(reponame=ours) if one.evr in versions]
+        if same:
+            named = available.filter(name=[one.name for one in same])
+            self.base.sack.add_excludes(named.difference(named.filter(pkg=same)))
 
-    def start_again(self, *, preferring: bool) -> None:
-        """Another attempt of the solver, with those other versions hidden or not."""
+    def start_again(self) -> None:
+        """Another attempt of the solver."""
         # Not base.reset(): that forgets which streams were enabled here.
         self.base._goal = self.dnf.goal.Goal(self.base.sack)
         self.base._goal.protect_running_kernel = self.base.conf.protect_running_kernel
-        if preferring:
-            self.base.sack.add_excludes(self.hidden)
-        else:
-            self.base.sack.remove_excludes(self.hidden)
         self.mark()
 
     def enable_streams(self) -> None:
@@ -302,22 +286,17 @@ def available(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def simulate(request: dict[str, Any]) -> dict[str, Any]:
-    """The transaction, with removals that were not asked for where it needs them, and all versions
-    of what changes."""
+    """The transaction, with removals that were not asked for where it needs them."""
     refusal = ""
     with closing(Session(request, writes=False)) as session:
         session.fill()
-        session.prefer_versions()
+        session.hide_other_releases()
         for allow_erasing in (False, True):
-            for preferring in (True, False) if session.hidden else (True,):
-                try:
-                    session.start_again(preferring=preferring)
-                    changes = session.resolve(allow_erasing=allow_erasing)
-                    session.base.sack.remove_excludes(session.hidden)
-                    names = [change["name"] for change in changes]
-                    return {"changes": changes, "versions": session.versions(names)}
-                except session.dnf.exceptions.Error as error:
-                    refusal = refusal or one_line(error)
+            try:
+                session.start_again()
+                return {"changes": session.resolve(allow_erasing=allow_erasing)}
+            except session.dnf.exceptions.Error as error:
+                refusal = refusal or one_line(error)
     raise RefusedError(refusal)
 
 

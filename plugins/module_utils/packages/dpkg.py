@@ -20,7 +20,6 @@ QUERY = (
 IN_USE = ("installed", "triggers-awaited", "triggers-pending")
 AT_REST = (*IN_USE, "not-installed", "config-files")
 _NAME = re.compile(r"^\s*([a-z0-9][a-z0-9+.-]*)")
-_EXACTLY = re.compile(r"\s*([a-z0-9][a-z0-9+.-]*)(?::\w+)?\s*\(=\s*(\S+)\)\s*")
 
 
 @dataclass(frozen=True)
@@ -30,8 +29,6 @@ class State:
     installed: dict[str, str] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
     unfinished: dict[str, str] = field(default_factory=dict)
-    leaving: set[str] = field(default_factory=set)
-    """Unfinished, and on their way out."""
     needed: dict[str, list[str]] = field(default_factory=dict)
     """Package to what may satisfy its dependencies, alternatives and all."""
     provided: dict[str, list[str]] = field(default_factory=dict)
@@ -58,8 +55,6 @@ def parse_state(text: str, native: str) -> State:
         name = package if architecture in (native, "all") else f"{package}:{architecture}"
         if status not in AT_REST or flag != "ok":
             state.unfinished[name] = status if flag == "ok" else f"{status}, {flag}"
-            if want in ("deinstall", "purge"):
-                state.leaving.add(name)
         if status not in IN_USE:
             continue
         state.installed[name] = version
@@ -77,12 +72,6 @@ def _named(relations: str) -> list[str]:
     return [match.group(1) for match in found if match]
 
 
-def exactly(relations: str) -> dict[str, str]:
-    """What a field of relations wants at one version only (`libfoo (= 1.0-1)`)."""
-    found = (_EXACTLY.fullmatch(each) for each in relations.split(","))
-    return {match.group(1): match.group(2) for match in found if match}
-
-
 # Pins: the one version that a package may have, and which repository it comes from.
 
 EXACT = 1001
@@ -91,14 +80,20 @@ NEVER = -1
 """Other versions are no candidates at all, neither for an upgrade nor as a dependency."""
 PREFERRED = 600
 """Above what every repository has by itself (500)."""
+ANY = "[a-z0-9]*"
+"""Every package by name: of `*` apt ignores the version."""
 _RECORD = re.compile(r"^Package: (.*)\nPin: (.*)\nPin-Priority: (.*)$", re.MULTILINE)
 
 
-def render_pins(pins: Mapping[str, str], preferred: Mapping[str, str]) -> str:
-    """`preferred` is package pattern to what names its repository (`release o=NVIDIA`)."""
+def render_pins(
+    pins: Mapping[str, str], preferred: Mapping[str, str], versions: Iterable[str] = ()
+) -> str:
+    """`preferred` is package pattern to what names its repository (`release o=NVIDIA`). `versions`
+    are preferred of every package. Of two records about a version apt obeys the first."""
     records = []
     for name, version in sorted(pins.items()):
         records += [(name, f"version {version}", EXACT), (name, "version *", NEVER)]
+    records += [(ANY, f"version {version}", EXACT) for version in sorted(set(versions))]
     records += [(pattern, term, PREFERRED) for pattern, term in sorted(preferred.items())]
     return with_header(
         "".join(

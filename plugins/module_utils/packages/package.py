@@ -178,7 +178,7 @@ class Manager(ABC):
 
     @abstractmethod
     def busy(self) -> bool:
-        """Whether another package manager runs now: half-done packages are not interrupted ones."""
+        """Whether another package manager runs now."""
 
     @abstractmethod
     def interrupted(self) -> Mapping[str, str]:
@@ -206,15 +206,14 @@ class Manager(ABC):
 
     @abstractmethod
     def defined(self, name: str) -> bool:
-        """Whether any layer has defined the repository on the node."""
+        """Whether any layer has defined the repository."""
 
     @abstractmethod
     def refresh(self) -> None:
         """Fetch and verify the metadata of the set's repositories, defined on the node."""
 
     @abstractmethod
-    def installed(self) -> Mapping[str, str]:
-        """Every installed package and its version."""
+    def installed(self) -> Mapping[str, str]: ...
 
     @abstractmethod
     def available(
@@ -227,8 +226,7 @@ class Manager(ABC):
         """Installed packages that these need, at any depth; without `names` themselves."""
 
     @abstractmethod
-    def lower(self, one: str, other: str) -> bool:
-        """Whether one version is lower than the other, by the package manager's own rules."""
+    def lower(self, one: str, other: str) -> bool: ...
 
     @abstractmethod
     def upstream(self, version: str) -> str:
@@ -244,12 +242,13 @@ class Manager(ABC):
 
     @abstractmethod
     def simulate(
-        self, exact: Mapping[str, str], remove: Sequence[str], prefer: Mapping[str, str]
+        self, exact: Mapping[str, str], remove: Sequence[str], whole: Mapping[str, str]
     ) -> list[Change]:
         """The solver's transaction for these versions. Raises PackageError when there is none.
 
-        Pins and holds of this layer do not count, those of others do. `prefer` are versions of
-        packages that may come in as dependencies; none is installed for its sake.
+        Pins and holds of this layer do not count, those of others do. `whole` is the set: what
+        comes in as a dependency has a version of the set where the repositories have it. Half a
+        driver of another release would be of no use.
         """
 
     @abstractmethod

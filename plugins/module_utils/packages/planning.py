@@ -27,8 +27,6 @@ from .package import (
 ROLES = {"rdma": "rdma_stack", "gpu": "nvidia_gpu"}
 SHOWN = 8
 """Versions that are listed when the wanted one does not exist."""
-ROUNDS = 10
-"""Times that the solver is asked again with a dependency at a better version."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +160,7 @@ class Planner:
     # Versions
 
     def _choose(self) -> None:
-        there = self._versions([package.name for package in self.away])
+        there = self.manager.available([package.name for package in self.away])
         for package in self.away:
             name, has = package.name, self.installed.get(package.name, "")
             fitting = [at for at in there[name] if satisfied(package, at)]
@@ -173,20 +171,6 @@ class Planner:
             if has and not self.allow_downgrade and self.manager.lower(fitting[0], has):
                 what = f" (the set has {package.component or name} {package.version})"
                 self.refused.append(self._goes_down(name, has, fitting[0], what))
-
-    def _versions(self, names: Sequence[str]) -> dict[str, list[str]]:
-        """Newest first; of the preferred repository alone, where it is one of the set."""
-        there = {name: list(found) for name, found in self.manager.available(names).items()}
-        for repository in self.wanted.repositories:
-            from_it = [name for name in names if self._preferred(name) == repository.name]
-            offered = self.manager.available(from_it, [repository])
-            there.update({name: list(found) for name, found in offered.items()})
-        return {name: there.get(name, []) for name in names}
-
-    def _preferred(self, name: str) -> str:
-        """The repository that a package has to come from, or an empty name."""
-        patterns = self.wanted.preferred
-        return next((patterns[each] for each in patterns if fnmatchcase(name, each)), "")
 
     # Transactions
 
@@ -199,7 +183,7 @@ class Planner:
             here = {package.name: self.found.exact[package.name] for package in packages}
             exact.update(here)
             try:
-                changes = self._settled(exact)
+                changes = self.manager.simulate(exact, self.remove, self.found.exact)
             except CommandError as error:
                 others = {self._undefined(origin) for origin in self.wanted.preferred.values()}
                 why = "".join(f". {each}" for each in others if each)
@@ -210,43 +194,6 @@ class Planner:
                 self.found.stages.append((name, new))
                 self.found.asked[name] = here
             done.update(new)
-
-    def _settled(self, exact: Mapping[str, str]) -> list[Change]:
-        """Dependencies at the version of the set where they have one, not at the newest."""
-        prefer = {name: at for name, at in self.found.exact.items() if name not in exact}
-        for _round in range(ROUNDS):
-            changes = self.manager.simulate(exact, self.remove, prefer)
-            better = self._better([each for each in changes if each.name not in exact])
-            if not {name: at for name, at in better.items() if prefer.get(name) != at}:
-                return changes
-            prefer.update(better)
-        return changes
-
-    def _better(self, changes: Sequence[Change]) -> dict[str, str]:
-        """Versions that dependencies should have come in at.
-
-        The preferred repository's; or that of a component, where the repositories have the package
-        at just that version too: half a driver of another release would be of no use.
-        """
-        names = [each.name for each in changes if each.after]
-        ours = self.manager.available(names, self.wanted.repositories)
-        there = self._versions([each for each in names if self._preferred(each)])
-        components = {
-            self.manager.upstream(self.found.exact[package.name])
-            for package in self.wanted.packages
-            if package.version and package.name in self.found.exact
-        }
-        better = {}
-        for change in changes:
-            offered = there.get(change.name) or list(ours.get(change.name, ()))
-            same = [at for at in offered if self.manager.upstream(at) in components]
-            if change.after in same or (change.name not in there and change.after not in offered):
-                continue
-            if same:
-                better[change.name] = same[0]
-            elif there.get(change.name) and change.after not in there[change.name]:
-                better[change.name] = there[change.name][0]
-        return better
 
     # Refusals
 
@@ -272,11 +219,14 @@ class Planner:
                 f"{change.name} would go from {change.before} to {change.after}, but is held at "
                 "what is installed. Name its version in the set to change it"
             )
-        why = self._undefined(self._preferred(change.name))
-        return why and f"{change.name}: {why}"
+        for pattern, origin in self.wanted.preferred.items():
+            why = self._undefined(origin) if fnmatchcase(change.name, pattern) else ""
+            if why:
+                return f"{change.name}: {why}"
+        return ""
 
     def _undefined(self, origin: str) -> str:
-        if not origin or self.manager.defined(origin):
+        if self.manager.defined(origin):
             return ""
         return (
             f"Repository {origin}, the source of {', '.join(self.wanted.preferred)}, is not defined"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import configparser
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Optional
@@ -16,16 +17,8 @@ from typing import Optional
 from ..core.files import replace_block
 from .package import PackageError
 
-PLUGIN = "python3-dnf-plugin-versionlock"
-"""The package of the plugin on EL 9. A lock list without it holds nothing."""
 CONFIGURATION = "etc/dnf/plugins/versionlock.conf"
 LIST = "etc/dnf/plugins/versionlock.list"
-MAIN = "etc/dnf/dnf.conf"
-NOT_IN_FORCE = (
-    f"nothing would keep packages at their versions: dnf's versionlock is not in force. Install "
-    f"{PLUGIN}, set enabled = 1 and locklist = /{LIST} in /{CONFIGURATION}, and remove plugins = 0 "
-    f"from /{MAIN}"
-)
 _OFF = ("0", "no", "false", "off")
 _BEGIN, _END = "# BEGIN baremetal.mpi_roce ", "# END baremetal.mpi_roce "
 
@@ -38,7 +31,7 @@ class VersionLock:
 
     @property
     def path(self) -> Path:
-        configured = self._settings(CONFIGURATION).get("locklist", "").strip()
+        configured = self._settings().get("locklist", "").strip()
         return Path(configured) if configured else self._root / LIST
 
     def text(self) -> str:
@@ -87,26 +80,19 @@ class VersionLock:
             or (owner != layer and not any(fnmatchcase(locked(entry)[0], each) for each in free))
         )
 
-    def installed(self) -> bool:
+    def in_force(self) -> bool:
+        """Whether dnf reads the list: the plugin is installed, and not switched off."""
         paths = self._plugins
         if paths is None:
-            places = ("usr/lib/python3*/site-packages", "usr/lib/python3/dist-packages")
-            paths = [path for place in places for path in self._root.glob(f"{place}/dnf-plugins")]
-        return any((path / "versionlock.py").is_file() for path in paths)
+            paths = [*self._root.glob("usr/lib/python3*/site-packages/dnf-plugins")]
+        installed = any((path / "versionlock.py").is_file() for path in paths)
+        return installed and self._settings().get("enabled", "1").strip().lower() not in _OFF
 
-    def in_force(self) -> bool:
-        own = self._settings(CONFIGURATION)
-        switches = (self._settings(MAIN).get("plugins", "1"), own.get("enabled", "1"))
-        off = any(value.strip().lower() in _OFF for value in switches)
-        return self.installed() and not off and bool(own.get("locklist", "").strip())
-
-    def _settings(self, name: str) -> Mapping[str, str]:
+    def _settings(self) -> Mapping[str, str]:
         parser = configparser.ConfigParser(interpolation=None)
-        try:
-            parser.read(self._root / name, encoding="utf-8")
-            return dict(parser["main"])
-        except (configparser.Error, KeyError, UnicodeDecodeError):
-            return {}
+        with suppress(configparser.Error, UnicodeDecodeError):
+            parser.read(self._root / CONFIGURATION, encoding="utf-8")
+        return parser["main"] if parser.has_section("main") else {}
 
 
 def lock(name: str, version: str) -> str:
