@@ -57,7 +57,7 @@ ansible_facts:
             C(port), C(interface), C(up), C(pci), C(numa), C(vendor), C(device_id), C(driver),
             C(firmware), C(board_id), C(state), C(link_layer), C(speed_gbps), C(pcie) (its link, now
             and at best), C(gpus) (behind the nearest switch that it shares with one), C(gids),
-            C(physfn), C(sriov_totalvfs), C(sriov_numvfs) and C(vfs) with why one is C(in_use).
+            C(physfn), C(sriov_totalvfs) and C(sriov_numvfs).
             What it does not have is null or empty.
           type: list
           elements: dict

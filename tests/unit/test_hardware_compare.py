@@ -78,16 +78,15 @@ def test_the_reference_machine_is_as_the_reference_model_says() -> None:
     node = json.loads(GOLDEN.read_text(encoding="utf-8"))["variables"]["node01"]
     checks = compare_with_model(machine(B300), node["cluster_rails"], node["cluster_gpus"])
     assert [check for check in checks if check.status != "ok"] == []
-    assert [check.name for check in checks[:7]] == [
+    assert [check.name for check in checks[:6]] == [
         "rail_nic",
         "rail_rdma",
         "rail_pcie",
         "rail_speed",
         "rail_gpu",
         "rail_numa",
-        "rail_vfs",
     ]
-    assert len(checks) == 8 * 7
+    assert len(checks) == 8 * 6
 
 
 # The NIC
@@ -268,15 +267,6 @@ def test_a_nic_of_the_other_socket() -> None:
     model[0]["numa"] = 1
     check = only(machine(B300), model)
     assert (check.name, check.wanted, check.found) == ("rail_numa", 1, 0)
-
-
-def test_virtual_functions() -> None:
-    check = only(machine("b300-vfs"), rails())
-    assert (check.name, check.subject, check.wanted, check.found) == ("rail_vfs", "rail1", 0, 4)
-    assert "0000:2f:00.1 (its interface rail1v0 is up)" in check.reason
-    assert "echo 0 > /sys/bus/pci/devices/0000:2f:00.0/sriov_numvfs" in check.reason
-    (would,) = wrong(machine("b300-vfs"), rails(), check_mode=True)
-    assert would.status == "pending", "the role removes them"
 
 
 def test_a_virtual_interface_is_asked_for_nothing() -> None:

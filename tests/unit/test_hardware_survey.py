@@ -87,7 +87,7 @@ def test_everything_about_one_rail() -> None:
     assert (rail.port_state, rail.link_layer, rail.speed_gbps) == ("ACTIVE", "Ethernet", 800)
     assert (rail.link.speed_gts, rail.link.width) == (64, 16)
     assert (rail.link.max_speed_gts, rail.link.max_width) == (64, 16)
-    assert (rail.sriov_totalvfs, rail.sriov_numvfs, rail.vfs) == (None, 0, ())
+    assert (rail.sriov_totalvfs, rail.sriov_numvfs) == (None, 0)
     assert [(gid.index, gid.type) for gid in rail.gids] == [
         (0, "IB/RoCE v1"),
         (1, "RoCE v2"),
@@ -141,20 +141,14 @@ def test_hundreds_of_unused_gids_are_not_read(monkeypatch: pytest.MonkeyPatch) -
 # The other machines
 
 
-def test_what_uses_a_virtual_function_is_reported() -> None:
+def test_virtual_functions_are_ports_of_their_own() -> None:
     found = machine("b300-vfs")
     rail = found.at("0000:2f:00.0")
     assert rail is not None
     assert (rail.kind, rail.sriov_totalvfs, rail.sriov_numvfs) == (RAIL, 8, 4)
-    up, idle, given_away, contained = rail.vfs
-    assert (up.pci, up.netdev, up.device) == ("0000:2f:00.1", "rail1v0", "mlx5_15")
-    assert up.in_use == "its interface rail1v0 is up"
-    assert (idle.netdev, idle.in_use) == ("rail1v1", "")
-    assert (given_away.driver, given_away.netdev) == ("vfio-pci", "")
-    assert "virtual machine" in given_away.in_use
-    assert "container" in contained.in_use
     virtual = found.of_kind(VIRTUAL)
-    assert [port.pci for port in virtual] == [vf.pci for vf in rail.vfs]
+    assert [port.pci for port in virtual] == [f"0000:2f:00.{number}" for number in range(1, 5)]
+    assert (virtual[0].netdev, virtual[0].name, virtual[0].up) == ("rail1v0", "mlx5_15", True)
     assert {port.physfn for port in virtual} == {"0000:2f:00.0"}
     assert {port.gpus for port in virtual} == {()}
 

@@ -8,7 +8,7 @@ look up a device.
 
 from __future__ import annotations
 
-from .inventory import Function, Gid, Machine, PcieLink, RdmaDevice, VirtualFunction
+from .inventory import Function, Gid, Machine, PcieLink, RdmaDevice
 from .survey import SurveyError, survey
 
 __all__ = [
@@ -18,6 +18,5 @@ __all__ = [
     "PcieLink",
     "RdmaDevice",
     "SurveyError",
-    "VirtualFunction",
     "survey",
 ]

@@ -1,8 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The machine against the rails of the cluster model, each difference with its remedy.
 
-Is the NIC there, can it be a rail, does it do RDMA; then its PCIe link, rate, GPU, NUMA node and
-virtual functions.
+Is the NIC there, can it be a rail, does it do RDMA; then its PCIe link, rate, GPU and NUMA node.
 """
 
 from __future__ import annotations
@@ -32,10 +31,7 @@ from .inventory import (
 )
 
 NIC, RDMA = "rail_nic", "rail_rdma"
-PCIE, SPEED, GPU, NUMA, VFS = "rail_pcie", "rail_speed", "rail_gpu", "rail_numa", "rail_vfs"
-
-NAMED_VFS = 4
-"""As many virtual functions are named in a message; a NIC can have hundreds."""
+PCIE, SPEED, GPU, NUMA = "rail_pcie", "rail_speed", "rail_gpu", "rail_numa"
 
 NOT_A_RAIL: Mapping[str, str] = {
     NVSWITCH_BRIDGE: "a management bridge to the NVSwitches (SW_MNG), for the fabric manager",
@@ -167,10 +163,9 @@ def compare_with_model(
 ) -> list[Check]:
     """One check per promise of each rail; `rails` and `gpus` as `cluster_rails`, `cluster_gpus`.
 
-    Hardware cannot be set, so a difference is `failed` in check mode too. Only what the role brings
-    about is `pending` there: virtual functions are removed, interfaces are set up. A rail without a
-    PCI address is looked up by its interface. What only a physical RoCE NIC has is not asked of
-    anything else.
+    Hardware cannot be set, so a difference is `failed` in check mode too; only an interface that
+    the role would set up is `pending` there. A rail without a PCI address is looked up by its
+    interface. What only a physical RoCE NIC has is not asked of anything else.
     """
     model = Modelled(machine, rails, gpus)
     found: list[Optional[Check]] = []
@@ -186,7 +181,6 @@ def compare_with_model(
                 _speed(rail, port, check_mode=check_mode),
                 _gpu(model, rail, port),
                 _numa(rail, port),
-                _virtual_functions(rail, port, check_mode=check_mode),
             ]
     return [check for check in found if check is not None]
 
@@ -266,13 +260,3 @@ def _numa(rail: Rail, port: RdmaDevice) -> Optional[Check]:
         return Check(NUMA, wanted, port.numa, OK, rail.name)
     reason = "correct gpus.numa in the model, or the order of rails.pci"
     return Check(NUMA, wanted, port.numa, FAILED, rail.name, reason)
-
-
-def _virtual_functions(rail: Rail, port: RdmaDevice, *, check_mode: bool) -> Check:
-    """Rails are physical functions. The role removes virtual ones, unless they are in use."""
-    found = max(port.sriov_numvfs, len(port.vfs))
-    if not found:
-        return Check(VFS, 0, 0, OK, rail.name)
-    shown = some([f"{vf.pci} ({vf.in_use or 'not in use'})" for vf in port.vfs], NAMED_VFS)
-    reason = f"{shown}: end what uses them; echo 0 > /sys/bus/pci/devices/{port.pci}/sriov_numvfs"
-    return Check(VFS, 0, found, differs(check_mode), rail.name, reason)

@@ -93,19 +93,6 @@ class Gid:
 
 
 @dataclass(frozen=True)
-class VirtualFunction:
-    """One virtual function of a NIC."""
-
-    pci: str
-    driver: str = ""
-    netdev: str = ""
-    device: str = ""
-    """Its RDMA device."""
-    in_use: str = ""
-    """Why it must not be removed unasked; empty when it may be."""
-
-
-@dataclass(frozen=True)
 class RdmaDevice:
     """One port: an RDMA device, a network interface, or both, and the function they belong to."""
 
@@ -136,7 +123,6 @@ class RdmaDevice:
     sriov_totalvfs: Optional[int] = None
     """None where the function knows no SR-IOV, or its firmware has it off."""
     sriov_numvfs: int = 0
-    vfs: tuple[VirtualFunction, ...] = ()
     physfn: Optional[str] = None
     """The physical function that a virtual one belongs to."""
     gids: tuple[Gid, ...] = ()

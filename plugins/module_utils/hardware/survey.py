@@ -28,7 +28,6 @@ from .inventory import (
     Machine,
     PcieLink,
     RdmaDevice,
-    VirtualFunction,
     common,
     parse_speed,
     parse_width,
@@ -44,9 +43,6 @@ BLUEFIELD_IDS = frozenset({"a2d2", "a2d6", "a2dc", "a2df"})
 
 SWITCH_MANAGEMENT = b"SW_MNG"
 """In the vital product data of bridges to NVSwitches, whose device ID is a NIC's. Root reads it."""
-
-NO_NETWORK_INTERFACE = ("vfio-pci", "mlx5_vfio_pci", "pci-stub", "xen-pciback")
-"""Drivers that hold a function for a virtual machine or a program."""
 
 UNUSED_IN_A_ROW = 64
 """As many unused entries end the GID table: new addresses take the first that is free, and reading
@@ -274,8 +270,6 @@ class _Survey:
         """Its RDMA ports with the interfaces beside them; without RDMA, its interfaces."""
         path = self.paths[function.pci]
         gpus = gpus_beside(function, self.functions.values()) if not function.physfn else ()
-        links = [name for name in tree.names(path) if name.startswith("virtfn")]
-        links.sort(key=lambda name: int(name.removeprefix("virtfn")))
         fields: dict[str, Any] = {
             "kind": self._kind(function, path, gpus),
             "pci": function.pci,
@@ -287,7 +281,6 @@ class _Survey:
             "gpus": gpus,
             "sriov_totalvfs": tree.number(path / "sriov_totalvfs"),
             "sriov_numvfs": tree.number(path / "sriov_numvfs") or 0,
-            "vfs": tuple(self._virtual_function(tree.target(path / name)) for name in links),
             "physfn": function.physfn,
         }
         faces = [each for each in self.interfaces if each.pci == function.pci]
@@ -313,24 +306,6 @@ class _Survey:
         layers = {each.found.link_layer for each in self.rdma if each.path == path}
         ethernet = function.class_code.startswith("0200") and INFINIBAND not in layers
         return RAIL if ethernet and gpus else OTHER
-
-    def _virtual_function(self, pci: str) -> VirtualFunction:
-        path = self.paths.get(pci)
-        if path is None:
-            return VirtualFunction(pci)
-        driver = tree.target(path / "driver")
-        face = next((each for each in self.interfaces if each.path == path), None)
-        device = next((each.found.name for each in self.rdma if each.path == path), "")
-        in_use = ""
-        if driver in NO_NETWORK_INTERFACE:
-            in_use = f"held by {driver}, as for a virtual machine"
-        elif face is not None and face.up:
-            in_use = f"its interface {face.name} is up"
-        elif face is None and driver:
-            in_use = (
-                f"driver {driver} without an interface here: it may be in a container's network"
-            )
-        return VirtualFunction(pci, driver, face.name if face else "", device, in_use)
 
     def _software(self, port: RdmaDevice) -> RdmaDevice:
         face = next((each for each in self.interfaces if each.name == port.netdev), None)

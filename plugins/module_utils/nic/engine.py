@@ -20,7 +20,7 @@ from ..core.files import diff
 from ..core.part import Node
 from ..core.reboots import Reason
 from ..hardware import Machine, survey
-from ..hardware.compare import VFS, compare_with_model
+from ..hardware.compare import compare_with_model
 from ..qos import HostSettings
 from . import dcb, firmware
 from .nic_settings import (
@@ -269,8 +269,7 @@ class Nics:
         machine = self._survey() if self._acted else self._machine
         hardware = compare_with_model(machine, self._model, self._gpus, check_mode=check_mode)
         return [
-            # Virtual functions are a setting, which also knows what uses them.
-            *(check for check in hardware if check.name != VFS),
+            *hardware,
             *self.checks(check_mode=check_mode),
             *(Check(WHOLE, PROMISE, None, REBOOT, name, why) for name, why in later.items()),
         ]
