@@ -412,6 +412,7 @@ def test_a_served_directory_at_its_own_place_needs_no_mount(node):
 # The device of a served directory
 
 DIRECTORY = "/srv/checkpoints"
+RELOAD_AND_STOP = (["daemon-reload"], ["stop", "srv-checkpoints.mount"])
 HERE: dict[str, Any] = {"host": "storage01", "groups": ["storage"]}
 WITH_DEVICE = filesystem(
     serve=Serve("storage01", "/dev/disk/by-id/nvme-A1"), hosts=("compute", "storage")
@@ -483,7 +484,10 @@ def test_the_unit_of_a_device_that_is_not_served_stays_until_it_is_declared_abse
     node.process(40, "python3", cwd=DIRECTORY)
     assert "python3" in refused(node, absent=[DIRECTORY])
     (node.root / "proc/40/cwd").unlink()
+    node.calls.clear()
     assert statuses(node.settle(absent=[DIRECTORY])) == {OK}
+    reload, stop = (node.calls.index(["systemctl", *x]) for x in RELOAD_AND_STOP)
+    assert reload < stop, "else nfs-server would be stopped with it"
     assert not (node.root / unit).exists() and node.running(DIRECTORY) is None
 
 

@@ -135,6 +135,9 @@ class Mounts:
 
         def act() -> None:
             if not node.container:
+                # nfs-server requires the devices of its exports as they were when systemd last
+                # loaded its units, and would be stopped with this one.
+                systemd.reload(node)
                 self._stop(point, MOUNT)
                 if units.unit_name(point, AUTOMOUNT) in there:
                     self._stop(point, AUTOMOUNT)

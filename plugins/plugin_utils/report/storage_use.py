@@ -47,9 +47,9 @@ class Figure:
     nodes: int
     """Hosts that measured something: one that serves the file system is not among them."""
     at_once: int
-    """Hosts that were at it at the same time, at most."""
+    """Hosts that measured at the same time, at most."""
     seconds: float
-    """During which at least one host was at it."""
+    """During which at least one host measured."""
     bytes: int
 
 
@@ -248,7 +248,7 @@ def _together(used: Used, name: str, measured: Optional[Figure], wanted: float) 
     why = "all nodes at once: the server's links, disks and threads"
     if measured.at_once < measured.nodes:
         why = (
-            f"{measured.at_once} of {measured.nodes} nodes were at it at the same moment: run with "
+            f"{measured.at_once} of {measured.nodes} nodes measured at the same moment: run with "
             f"-f {len(used.hosts)} before blaming the server"
         )
     return Check(name, promise, shown, FAILED, subject, why)
