@@ -117,33 +117,30 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils.core import commands, files, machine
 from ..module_utils.core.locks import HeldError, alone
 from ..module_utils.core.part import PlanError
-from ..module_utils.mpi import environment as mpi_environment
+from ..module_utils.mpi import environment
 from ..module_utils.mpi.allreduce import plan, session, traffic
 
 PROGRESS_DIRECTORY = Path("/run/baremetal-mpi-roce")
 
 
-def nodes_of(directory: list) -> tuple:
-    """The nodes of the directory that run ranks."""
-    return tuple(
-        plan.Node(
+def nodes_of(entries: list) -> tuple:
+    """The nodes that run ranks. With fewer slots than GPUs, ranks are not given all rails."""
+    found = []
+    for entry in entries:
+        if entry["role"] != "compute" or entry["drained"]:
+            continue
+        slots, rails = int(entry["slots"]), entry["rails"]
+        ranks = environment.rails_by_rank(environment.rails_from_model(rails), slots)
+        node = plan.Node(
             entry["name"],
-            int(entry["slots"]),
-            tuple(rail["interface"] for rail in entry.get("rails") or []),
-            tuple(float(rail.get("speed_gbps") or 0) for rail in entry.get("rails") or []),
-            networks=tuple(rail.get("network") or "" for rail in entry.get("rails") or []),
-            by_rank=rails_by_rank(entry),
+            slots,
+            tuple(rail["interface"] for rail in rails),
+            tuple(float(rail["speed_gbps"] or 0) for rail in rails),
+            networks=tuple(rail["network"] or "" for rail in rails),
+            by_rank=tuple(tuple(rail.interface for rail in own) for own in ranks),
         )
-        for entry in directory
-        if entry.get("role", "compute") == "compute" and not entry.get("drained")
-    )
-
-
-def rails_by_rank(entry: dict) -> tuple:
-    """The rails that each rank of a node is given: with fewer slots than GPUs not all of them."""
-    rails = mpi_environment.rails_from_model(entry.get("rails") or [])
-    ranks = mpi_environment.rails_by_rank(rails, int(entry["slots"]))
-    return tuple(tuple(rail.interface for rail in own) for own in ranks)
+        found.append(node)
+    return tuple(found)
 
 
 def request_of(params: dict) -> session.Request:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Callable
 
 from .checks import FAILED, OK, PENDING, Check
+from .text import some
 
 Lookup = Callable[[str], tuple[str, ...]]
 
@@ -87,9 +88,8 @@ def name_checks(
     asked = [name for name in wrong if name in found]
     every, count = f"{len(wanted)} of {len(wanted)}", f"{len(wanted) - len(wrong)} of {len(wanted)}"
     if not wrong or check_mode:
-        shown = [f"{name}: {_text(found[name])}, not {wanted[name]}" for name in asked[:SHOWN]]
-        reason = "; ".join([*shown, *(["..."] if len(wrong) > SHOWN else [])])
-        status = PENDING if wrong else OK
+        shown = [f"{name}: {_text(found[name])}, not {wanted[name]}" for name in asked]
+        reason, status = (some(shown, SHOWN), PENDING) if wrong else ("", OK)
         return [Check("names_resolve", every, count, status, "", reason)]
     checks = [
         Check("name_resolves", wanted[name], _text(found[name]), FAILED, name) for name in asked
