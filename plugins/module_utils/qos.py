@@ -8,9 +8,8 @@ Checked against UCX 1.13 to 1.21 (`src/uct/ib/base/ib_iface.c`, `ib_device.c`) a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
-
-from .core.dataclass import dataclass
 
 IP_MTU_LIMITS = (1280, 9978)
 """What an interface of a node can be set to at all: from IPv6's least to a ConnectX's most."""

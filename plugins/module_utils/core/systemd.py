@@ -47,23 +47,3 @@ def at_boot(node: Node, unit: str) -> bool:
 def control(node: Node, *words: str) -> None:
     """systemctl with these words, such as `enable --now UNIT`. Raises CommandError."""
     node.run(["systemctl", *words])
-
-
-def reload(node: Node) -> None:
-    control(node, "daemon-reload")
-
-
-def enable(node: Node, unit: str) -> None:
-    control(node, "enable", unit)
-
-
-def start(node: Node, unit: str) -> None:
-    control(node, "start", unit)
-
-
-def stop(node: Node, unit: str) -> None:
-    control(node, "stop", unit)
-
-
-def restart(node: Node, unit: str) -> None:
-    control(node, "restart", unit)

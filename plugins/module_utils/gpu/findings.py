@@ -8,12 +8,11 @@ that finding: neither passed nor a second failure. What all GPUs have in common 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Optional
 from xml.etree import ElementTree
 
 from ..core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check, differs, not_applicable
-from ..core.dataclass import dataclass
 from ..core.part import Node
 from ..core.reboots import Reason
 from ..hardware import Function

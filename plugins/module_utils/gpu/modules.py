@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from ..core import systemd
 from ..core.checks import Check, compare
 from ..core.commands import CommandError
-from ..core.dataclass import dataclass
 from ..core.part import NAME, Node, Plan, Step, StepError, Verdict
 from ..packages.engine import Installer
 from .findings import AUTO, PEERMEM
@@ -164,7 +164,7 @@ class Driver:
             return  # a job came meanwhile: the reboot stays needed
         for unit in OPENERS:
             if systemd.active(node, unit):
-                systemd.stop(node, unit)
+                systemd.control(node, "stop", unit)
         for module in ABOVE:
             if self.shared.kernel.loaded(module):
                 node.run(["modprobe", "-r", module])
@@ -232,11 +232,18 @@ class Services:
         files = [node.file(DROP_IN, PERSISTENCE)] if PERSISTENCED in self.wanted else []
         steps = []
         if any(file.changed for file in files) or self._stale(node):
-            steps.append(Step("systemd", "old units", "reloaded", partial(systemd.reload, node)))
+            steps.append(
+                Step(
+                    "systemd",
+                    "old units",
+                    "reloaded",
+                    partial(systemd.control, node, "daemon-reload"),
+                )
+            )
         ready = self.shared.reloads or not self.shared.awaits_reboot
         for unit in self.wanted:
             if not systemd.at_boot(node, unit):
-                act = partial(systemd.enable, node, unit)
+                act = partial(systemd.control, node, "enable", unit)
                 steps.append(Step(f"{unit} at boot", "disabled", "enabled", act))
         for unit in self.wanted:
             paused = unit in self.shared.stopped
@@ -261,6 +268,6 @@ class Services:
         runs = self.shared.kernel.driver
         if runs is None or not fitting(self.installer.manager.installed(), runs):
             return  # it would end at once; why the driver does not run has a check of its own
-        systemd.start(node, unit)
+        systemd.control(node, "start", unit)
         if unit == PERSISTENCED:
             node.run(SWITCH_ON, check=False)

@@ -10,13 +10,12 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Optional
 
 from ..core import systemd
 from ..core.commands import CommandError, Runner
-from ..core.dataclass import dataclass
 from ..core.part import Node
 from ..hardware import Machine, survey, tree
 from . import nvml_probe, smi

@@ -10,14 +10,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Optional
 
 from ..core import processes, systemd
 from ..core.checks import FAILED, PENDING, Check, compare, not_applicable
-from ..core.dataclass import dataclass
 from ..core.part import Node, Plan, PlanError, Step, StepError, Verdict
 from ..core.text import some
 from ..hardware import tree
@@ -208,7 +207,7 @@ class Packages:
                 "the node and run again"
             )
         for unit in units:
-            systemd.stop(node, unit)
+            systemd.control(node, "stop", unit)
         self.installer.act(planned)
 
     def verify(self, node: Node) -> Verdict:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Optional
 from xml.etree import ElementTree
 
 from ..core.commands import CommandError, NoAnswerError, Runner
-from ..core.dataclass import dataclass
 
 COMMAND = ("nvidia-smi", "-q", "-x")
 MISMATCH_RC = 18

@@ -8,7 +8,7 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +17,6 @@ from .. import gpu
 from ..core import secure_boot
 from ..core.checks import FAILED, Check, compare, not_applicable
 from ..core.commands import CommandError
-from ..core.dataclass import dataclass
 from ..core.engine import Settled, settle
 from ..core.machine import IN_CONTAINER
 from ..core.part import NAME, Node, Part, Plan, PlanError, Step, Verdict

@@ -12,13 +12,12 @@ import json
 import sys
 import zipfile
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Optional
 
 from ..core import systemd
 from ..core.checks import FAILED, OK, REBOOT, Check, differs, not_applicable
-from ..core.dataclass import dataclass
 from ..core.files import HEADER, FilePlan, diff, diffs, with_header
 from ..core.part import Node, Plan, Step, Verdict
 from ..rails.survey import NAME
@@ -90,8 +89,8 @@ class BootUnit:
         if self._needless:
             link.unlink(missing_ok=True)
         elif not link.is_symlink():
-            systemd.enable(node, BOOT_UNIT)
-        systemd.reload(node)
+            systemd.control(node, "enable", BOOT_UNIT)
+        systemd.control(node, "daemon-reload")
         if starts:
             # What it finds is in its result, and in the journal.
             node.run(("systemctl", "start", BOOT_UNIT), check=False)

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Optional, Union
 
 from ..core.commands import CommandError, Runner
-from ..core.dataclass import dataclass
 from ..qos import HostSettings
 from .setting import Rail, Reading, Setting
 

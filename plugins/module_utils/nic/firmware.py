@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Optional, Union
 
 from ..core.commands import CommandError, Runner
-from ..core.dataclass import dataclass
 from ..core.part import PlanError
 from ..hardware import tree as sysfs
 from ..hardware.inventory import card_of

@@ -6,10 +6,10 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Optional
 
 from ..core.commands import CommandError
-from ..core.dataclass import dataclass
 from ..core.part import PlanError
 from ..hardware import RdmaDevice
 from ..hardware.inventory import SOFTWARE

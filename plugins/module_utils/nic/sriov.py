@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..core import processes
 from ..core.commands import Runner
-from ..core.dataclass import dataclass
 from ..hardware import tree as sysfs
 from ..rails.state import parse_links, pci_address
 from .setting import Rail, Reading, Setting

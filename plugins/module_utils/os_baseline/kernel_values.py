@@ -268,7 +268,9 @@ class SysfsValues:
                 steps.append(Step(what, each.summary(node) or "", each.value, act))
         enabled = node.path(ENABLED).is_symlink()
         if writes and not enabled:
-            steps.append(Step(UNIT, "disabled", "enabled", partial(systemd.enable, node, UNIT)))
+            steps.append(
+                Step(UNIT, "disabled", "enabled", partial(systemd.control, node, "enable", UNIT))
+            )
         if enabled and not writes:
             steps.append(Step(UNIT, "enabled", "removed", partial(_remove, node)))
         return Plan(files, steps)
@@ -358,4 +360,4 @@ def read(path: Path) -> str:
 
 def _remove(node: Node) -> None:
     node.path(ENABLED).unlink()
-    systemd.reload(node)
+    systemd.control(node, "daemon-reload")

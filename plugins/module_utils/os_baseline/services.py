@@ -60,7 +60,7 @@ class Clock:
             act = partial(systemd.control, node, "enable", "--now", unit)
             steps.append(Step(unit, state, RUNNING, act))
         if config is not None and (config.changed or _older_than_config(node, unit, config)):
-            act = partial(systemd.restart, node, unit)
+            act = partial(systemd.control, node, "restart", unit)
             steps.append(Step(unit, "older settings", "settings of its file", act))
         return Plan([] if config is None else [config], steps)
 
@@ -203,7 +203,9 @@ class SwapOff:
         ]
         if files and (files[0].changed or _from_fstab(node)):
             before = "\n".join(path.name for path in _from_fstab(node)) or "fstab as it was"
-            steps.append(Step("swap units", before, "none", partial(systemd.reload, node)))
+            steps.append(
+                Step("swap units", before, "none", partial(systemd.control, node, "daemon-reload"))
+            )
         for device in devices:
             steps.append(Step(f"swap {device}", "on", "off", node.doing("swapoff", device)))
         return Plan(files, steps)

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from ..core.dataclass import dataclass
 from ..core.files import with_header
 
 QUERY = (

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ..core.checks import FAILED, OK, Check, compare, differs
 from ..core.commands import CommandError
-from ..core.dataclass import dataclass
 from ..core.files import FilePlan
 from ..core.part import Step
 from ..software.distribution import REDHAT, Distribution

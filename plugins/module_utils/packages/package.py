@@ -7,12 +7,11 @@ import fcntl
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional
 
 from ..core.commands import CommandError, Runner
-from ..core.dataclass import dataclass
 from ..core.files import FilePlan, plan_file
 
 OURS = "baremetal-mpi-roce-"

@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from ..core.commands import CommandError
-from ..core.dataclass import dataclass
 from ..core.files import FilePlan, diff, diffs
 from ..core.text import some
 from .package import (

@@ -10,11 +10,11 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
 from ..core.commands import Runner
-from ..core.dataclass import dataclass
 from .package import locked_by_another
 
 _FORM = (

@@ -11,10 +11,10 @@ import contextlib
 import ipaddress
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional, Union
 
-from ..core.dataclass import dataclass
 from .plan import MAIN_TABLE
 from .state import State
 

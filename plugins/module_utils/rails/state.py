@@ -12,12 +12,11 @@ import ipaddress
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
 from ..core.commands import Runner
-from ..core.dataclass import dataclass
 from ..core.files import FilePlan
 from ..core.part import NAME, Node
 from ..core.text import some

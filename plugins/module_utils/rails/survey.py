@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Optional
@@ -18,7 +18,6 @@ from typing import Any, Optional
 from ..core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, REBOOT, Check, compare, differs
 from ..core.checks import not_applicable as inapplicable
 from ..core.commands import CommandError
-from ..core.dataclass import dataclass
 from ..core.files import FilePlan, diff
 from ..core.machine import IN_CONTAINER
 from ..core.part import NAME as OURS

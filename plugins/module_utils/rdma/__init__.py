@@ -12,12 +12,11 @@ All of them read the hardware of this machine, or of a recorded one.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from ..core.checks import differs
-from ..core.dataclass import dataclass
 from ..core.part import Node
 from ..hardware import Machine, survey
 from ..hardware import tree as sysfs

@@ -6,12 +6,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..core.checks import FAILED, OK, PENDING, Check, not_applicable
 from ..core.commands import CommandError
-from ..core.dataclass import dataclass
 from ..core.part import Node, Plan, PlanError, Verdict
 from ..hardware import RdmaDevice, SurveyError
 from ..hardware.compare import Modelled, Rail, is_nic, nic, rdma

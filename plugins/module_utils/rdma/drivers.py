@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..core import mounts, processes, secure_boot, systemd
 from ..core.checks import OK, Check, compare, not_applicable
-from ..core.dataclass import dataclass
 from ..core.part import NAME, Node, Plan, PlanError, Step, StepError, Verdict
 from ..core.reboots import Reason
 from ..core.text import some
@@ -211,7 +211,7 @@ class Drivers:
                 f"drivers were not loaded again, as RDMA is in use by {some(found, SHOWN)}: they "
                 "wait for the reboot"
             )
-        systemd.restart(node, SERVICE)
+        systemd.control(node, "restart", SERVICE)
 
     def _origin(self, node: Node, name: str, path: str) -> Check:
         """Whether what is installed for the running kernel is of the source that is wanted."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ..core.checks import compare, not_applicable
-from ..core.dataclass import dataclass
 from ..core.part import Node, Plan, PlanError, Verdict
 from ..core.text import some
 from ..packages.engine import Installer

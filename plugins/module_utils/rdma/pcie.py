@@ -11,13 +11,13 @@ from __future__ import annotations
 import pkgutil
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..core import systemd
 from ..core.checks import FAILED, OK, PENDING, Check, compare, not_applicable
-from ..core.dataclass import dataclass
 from ..core.files import HEADER, FilePlan
 from ..core.part import Node, Plan, Step, Verdict
 from ..hardware import tree as sysfs
@@ -214,9 +214,9 @@ def _enabled(yes: bool) -> str:
 
 
 def _enable(node: Node, wanted: bool) -> None:
-    systemd.reload(node)
+    systemd.control(node, "daemon-reload")
     link = node.path(ENABLED)
     if wanted and not link.is_symlink():
-        systemd.enable(node, UNIT)
+        systemd.control(node, "enable", UNIT)
     elif not wanted:
         link.unlink(missing_ok=True)

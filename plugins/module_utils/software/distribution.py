@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import platform
+from dataclasses import dataclass
 from pathlib import Path
 
-from ..core.dataclass import dataclass
 from ..core.part import PlanError
 
 DEBIAN, REDHAT = "debian", "redhat"

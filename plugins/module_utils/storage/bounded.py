@@ -16,11 +16,10 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
-from ..core.dataclass import dataclass
 from .probe import Report
 
 REAP_S = 2.0

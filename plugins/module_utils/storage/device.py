@@ -14,12 +14,12 @@ A disk that is dying may never answer, so only programs with a time limit read o
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..core import systemd
 from ..core.checks import FAILED, OK, Check, differs, not_applicable
 from ..core.commands import CommandError, Result
-from ..core.dataclass import dataclass
 from ..core.mounts import on
 from ..core.mounts import read as read_mounts
 from ..core.part import Node, Plan, PlanError, Step, StepError, Verdict
@@ -284,9 +284,9 @@ class Device:
         node.run([*words, "-q", "-L", label(self.name), str(contents.path)])
 
     def _mount(self, node: Node) -> None:
-        systemd.reload(node)
-        systemd.enable(node, self.unit)
-        systemd.start(node, self.unit)
+        systemd.control(node, "daemon-reload")
+        systemd.control(node, "enable", self.unit)
+        systemd.control(node, "start", self.unit)
 
     def unit_text(self, kind: str) -> str:
         """Without the header. The server starts after it, and not without it."""

@@ -16,12 +16,12 @@ import contextlib
 import os
 import stat
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
 from ..core.checks import FAILED, Check, compare, differs, not_applicable
 from ..core.commands import CommandError
-from ..core.dataclass import dataclass
 from ..core.files import make_directories
 from ..core.mounts import on, overlap
 from ..core.mounts import read as read_mounts

@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Optional
-
-from ..core.dataclass import dataclass
 
 NFS, LUSTRE = "nfs", "lustre"
 TCP, RDMA = "tcp", "rdma"

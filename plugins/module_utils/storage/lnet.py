@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from ..core import systemd
 from ..core.checks import FAILED, NOT_APPLICABLE, OK, Check, compare, differs, not_applicable
 from ..core.commands import CommandError
-from ..core.dataclass import dataclass
 from ..core.files import HEADER
 from ..core.part import Node, Plan, PlanError, Step, StepError, Verdict
 from ..core.text import some
@@ -196,7 +196,7 @@ class LnetPart:
             return Plan(files)
         steps = []
         if files[-1].changed:
-            reload = partial(systemd.reload, node)
+            reload = partial(systemd.control, node, "daemon-reload")
             steps.append(Step("systemd", "older units", "units read again", reload))
         return Plan(files, [*steps, *self._steps(node)])
 
@@ -204,7 +204,9 @@ class LnetPart:
         steps = []
         enabled, _comma, active = systemd.state(node, SERVICE).partition(", ")
         if enabled != "enabled":
-            steps.append(Step(SERVICE, enabled, "enabled", partial(systemd.enable, node, SERVICE)))
+            steps.append(
+                Step(SERVICE, enabled, "enabled", partial(systemd.control, node, "enable", SERVICE))
+            )
         loaded, points = self.kernel.has_lnet, self.kernel.points()
         changes = []
         if loaded:
@@ -235,7 +237,7 @@ class LnetPart:
         points = self.kernel.points()
         if points:
             raise StepError(f"Lustre is mounted at {some(points)}: unmount it, then run again")
-        systemd.stop(node, SERVICE)
+        systemd.control(node, "stop", SERVICE)
         if self.kernel.has_lnet:
             node.run(["lustre_rmmod"])
         if self.kernel.has_lnet:
@@ -243,7 +245,7 @@ class LnetPart:
                 "LNet could not be unloaded: something still uses its modules (lsmod | grep lnet). "
                 "End that, or reboot the node, then run again"
             )
-        systemd.start(node, SERVICE)
+        systemd.control(node, "start", SERVICE)
 
     def _values(self, node: Node) -> tuple[Values, Values, set[str]]:
         """Wanted, found, and interfaces that are down; of an LNet that is loaded."""

@@ -8,12 +8,11 @@ take over from one another, a comma between several NIDs of one server (mount.lu
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
 from ..core.commands import Runner
-from ..core.dataclass import dataclass
 from ..core.mounts import read as read_mounts
 from ..core.part import Node
 from .file_system import LUSTRE, FileSystem

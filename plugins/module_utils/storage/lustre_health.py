@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ..core.checks import FAILED, OK, Check, not_applicable
 from ..core.commands import CommandError
-from ..core.dataclass import dataclass
 from ..core.part import Node, Plan, Verdict
 from .file_system import FileSystem
 from .lnet import pairs

@@ -7,9 +7,10 @@ lustre-dkms.spec.in, debian/control): docs/lustre.md lists which of them are not
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ..core import secure_boot
 from ..core.checks import OK, Check, differs
-from ..core.dataclass import dataclass
 from ..core.part import Node, Plan, PlanError, Verdict
 from ..core.text import some
 from ..packages.engine import Installer

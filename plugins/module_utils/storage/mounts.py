@@ -12,7 +12,7 @@ from __future__ import annotations
 import posixpath
 import pwd
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Optional
 
@@ -20,7 +20,6 @@ from ..core import mounts as table
 from ..core import processes, systemd
 from ..core.checks import FAILED, OK, Check, compare, differs, not_applicable
 from ..core.commands import CommandError, NoAnswerError, Runner
-from ..core.dataclass import dataclass
 from ..core.files import HEADER, FilePlan, diffs
 from ..core.machine import NO_MOUNTS
 from ..core.mounts import Mount, within
@@ -115,7 +114,7 @@ class Mounts:
             for planned in files:
                 planned.apply()
             # At once: an access in between would mount by the unit as it was.
-            systemd.reload(node)
+            systemd.control(node, "daemon-reload")
 
         after = f"{each.source} {','.join(each.options)} (unmounted, then as its unit has it)"
         step = Step(each.point, runs.text, after, act)
@@ -137,14 +136,14 @@ class Mounts:
             if not node.container:
                 # nfs-server requires the devices of its exports as they were when systemd last
                 # loaded its units, and would be stopped with this one.
-                systemd.reload(node)
+                systemd.control(node, "daemon-reload")
                 self._stop(point, MOUNT)
                 if units.unit_name(point, AUTOMOUNT) in there:
                     self._stop(point, AUTOMOUNT)
             node.run(["systemctl", "disable", *there])
             for planned in gone:
                 planned.apply()
-            systemd.reload(node)
+            systemd.control(node, "daemon-reload")
 
         step = Step(point, runs.text if runs else "", NOTHING, act)
         return [replace(step, shown=[*diffs(gone), *([step.diff()] if runs else [])])]
@@ -169,7 +168,7 @@ class Mounts:
         if not names:
             return []
         after = "\n".join(dict.fromkeys(names))
-        reload = partial(systemd.reload, node)
+        reload = partial(systemd.control, node, "daemon-reload")
         return [Step("units that systemd has loaded", "", after, reload, essential=True)]
 
     def _arm(self, node: Node, unmounted: Collection[str]) -> list[Step]:

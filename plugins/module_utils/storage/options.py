@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..core.checks import compare
 from ..core.commands import CommandError, Runner, run
-from ..core.dataclass import dataclass
 from ..core.part import Node, Part, Plan, Step, StepError, Verdict
 from ..nic import BOOT_UNIT
 from ..software.distribution import DEBIAN, distribution

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Optional
 
 from ..core import mounts
 from ..core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check
-from ..core.dataclass import dataclass
 from ..core.machine import IN_CONTAINER, NO_MOUNTS
 from . import bounded, probe
 from .bounded import Answer

@@ -11,12 +11,12 @@ later file that sets something else would have it restarted by each run.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Optional
 
 from ..core import systemd
 from ..core.checks import Check, compare, not_applicable
-from ..core.dataclass import dataclass
 from ..core.part import NAME, Node, Plan, PlanError, Step, Verdict
 from ..core.text import some
 from .file_system import RDMA, FileSystem
@@ -84,12 +84,14 @@ class Service:
             steps.append(Step(UNIT, f"{before}, without threads", ENABLED, partial(_start, node)))
             return Plan(files, steps)
         if before != ENABLED:
-            steps.append(Step(UNIT, before, ENABLED, partial(systemd.enable, node, UNIT)))
+            steps.append(
+                Step(UNIT, before, ENABLED, partial(systemd.control, node, "enable", UNIT))
+            )
         why = self._only_by_start(running) if conf.changed else []
         if why:
             self._refuse_restart(why, running)
             after = "restarted: clients wait for the grace period, 90 s, and lose nothing"
-            act = partial(systemd.restart, node, UNIT)
+            act = partial(systemd.control, node, "restart", UNIT)
             steps.append(Step(f"{UNIT}: {'; '.join(why)}", "running", after, act))
             return Plan(files, steps)
         if running.threads != self.threads:
@@ -208,9 +210,9 @@ def read(node: Node) -> Optional[Running]:
 
 def _start(node: Node) -> None:
     """Not `start`: the package may have started it meanwhile, before our settings were there."""
-    systemd.reload(node)  # what it is ordered after comes from the exports
-    systemd.enable(node, UNIT)
-    systemd.restart(node, UNIT)
+    systemd.control(node, "daemon-reload")  # what it is ordered after comes from the exports
+    systemd.control(node, "enable", UNIT)
+    systemd.control(node, "restart", UNIT)
 
 
 def _clients(node: Node) -> list[str]:

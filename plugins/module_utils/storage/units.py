@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
-from ..core.dataclass import dataclass
 from ..core.mounts import Mount, on, place
 from ..nic import BOOT_UNIT as RAILS
 from .file_system import LUSTRE, NFS, FileSystem

@@ -18,12 +18,11 @@ numbers and fractions alone: the figures are right to the byte.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import ceil
 from typing import Any, Optional
 
-from ...module_utils.core.dataclass import dataclass
 from ..schema.findings import Finding, Findings, Path
 from ..schema.kinds import Integer, Key, ListOf, OneOf, Section, Table, Text
 

@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Optional, Union
 
 from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, Check
-from ...module_utils.core.dataclass import dataclass
 from .system import DOWNLINK, UPLINK
 
 NAME = "link_neighbour"

@@ -8,10 +8,10 @@ one (a threshold rounded by hardware, a larger headroom), the reading has the wa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Optional
 
 from ...module_utils.core.checks import FAILED, OK, PENDING, Check
-from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.text import counted
 from ..qos.compiled import FabricIntent
 from .asics import Asic, WantedError, headroom, rounded

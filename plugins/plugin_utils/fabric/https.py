@@ -13,10 +13,10 @@ import functools
 import json
 import ssl
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
-from ...module_utils.core.dataclass import dataclass
 from .system import Login, SwitchError
 
 try:

@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Optional
 
 from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check
-from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.text import some
 from ..qos import Contract, fabric_intent
 from . import ends

@@ -11,10 +11,9 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Optional
 
-from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.text import some
 from .asics import WantedError
 from .system import Applied, Difference, Switch, SwitchError, SwitchIntent, SwitchReport, System

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, Optional, Protocol, Union
 
-from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.text import counted, some
 from ..qos import Contract, fabric_intent
 from ..qos.compiled import FabricIntent, PfcWatchdog

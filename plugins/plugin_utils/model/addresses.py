@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import socket
 import struct
+from dataclasses import dataclass
 from typing import Any, Union
 
-from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.text import counted
 
 

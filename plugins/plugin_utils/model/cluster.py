@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from ...module_utils.core.dataclass import dataclass
 from ...module_utils.software.software_set import SoftwareSet
 from ...module_utils.storage.file_system import FileSystem
 from ..qos import Contract, host_settings

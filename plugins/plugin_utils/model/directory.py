@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
-
-from ...module_utils.core.dataclass import dataclass
 
 ROLES = ("compute", "launcher", "storage")
 """Groups in the directory, in its order."""

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Optional
 
-from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.text import counted
 from ..schema.findings import Findings
 from .addresses import AddressPlan, Exhausted, PointToPoint, SubnetPerRail

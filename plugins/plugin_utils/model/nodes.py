@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.text import nearest
 from ..schema.findings import Findings, Path
 

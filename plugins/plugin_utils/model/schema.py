@@ -6,10 +6,9 @@ from __future__ import annotations
 import ipaddress
 import re
 import string
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Optional
 
-from ...module_utils.core.dataclass import dataclass
 from ...module_utils.qos import IP_MTU_LIMITS
 from ..fabric.asics import CHIP_NAME, CHIPS
 from ..fabric.system import SYSTEMS

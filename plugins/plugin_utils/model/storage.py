@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Optional
 
-from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.mounts import overlap, within
 from ...module_utils.core.text import nearest, some
 from ...module_utils.storage.file_system import (

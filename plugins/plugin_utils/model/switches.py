@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Optional
 
-from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.text import counted, nearest
 from ..fabric.asics import ASICS, Asic, asic_named, check_asics
 from ..schema.findings import Findings, Path

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Optional, Union
 
-from ...module_utils.core.dataclass import dataclass
 from ...module_utils.qos import HostSettings, TrafficClass
 from .contract import (
     DSCPS,

@@ -8,10 +8,9 @@ docs. The defaults are the contract of a site that writes none, and stand only h
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, Optional
 
-from ...module_utils.core.dataclass import dataclass
 from ...module_utils.qos import IP_MTU_LIMITS
 from ..schema.kinds import Boolean, Integer, ListOf, OneOf, OrNull, Text, build, key, section_of
 

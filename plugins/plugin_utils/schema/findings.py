@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Callable, Optional, Union
 
-from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.text import counted
 
 Path = tuple[Union[str, int], ...]

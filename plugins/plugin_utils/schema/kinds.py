@@ -8,10 +8,9 @@ Scalars raise Wrong; sections, lists and tables check what they hold.
 from __future__ import annotations
 
 import re
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Optional
 
-from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.text import nearest
 from .findings import Findings, Path
 

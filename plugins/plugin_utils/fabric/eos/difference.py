@@ -9,9 +9,9 @@ whole switch that would undo it. Everything else is the operator's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Optional
 
-from ....module_utils.core.dataclass import dataclass
 from ....module_utils.core.text import some
 from ..system import (
     OWNED,

@@ -6,10 +6,10 @@ pyavd is Arista's own library; its schema knows which values EOS takes. It needs
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Optional
 
-from ....module_utils.core.dataclass import dataclass
 from ...qos.compiled import FabricIntent, Queue
 from ...schema.findings import Finding, Findings, Path
 from ..asics import EOS_QUEUES, WantedError, headroom

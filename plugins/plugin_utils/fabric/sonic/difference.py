@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Optional, Union
 
-from ....module_utils.core.dataclass import dataclass
 from ....module_utils.core.text import counted
 from ..system import Change, Difference, Impact, SwitchError, SwitchIntent
 from . import tables

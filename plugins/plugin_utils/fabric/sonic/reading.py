@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 from shlex import quote
 from typing import Any, Optional, Protocol
 
-from ....module_utils.core.dataclass import dataclass
 from ...qos.compiled import PfcWatchdog
 from ...qos.contract import DSCPS, PRIORITIES
 from ..system import (

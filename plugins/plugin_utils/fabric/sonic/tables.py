@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Optional
 
-from ....module_utils.core.dataclass import dataclass
 from ...qos.compiled import LOSSY_PRIORITY_GROUP, FabricIntent
 from ...qos.contract import PRIORITIES
 from ...schema.findings import Finding
