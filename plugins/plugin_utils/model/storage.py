@@ -5,7 +5,7 @@ overlap."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Optional
@@ -213,52 +213,52 @@ def _check_served(entry: Value, findings: Findings, at: Path, site: Optional[Sit
 
 def _check_together(entries: Placed, findings: Findings) -> None:
     served = [(at, entry) for at, entry in entries if entry["serve"] is not None]
-    for at, entry, other in _repeated(entries, lambda entry: entry["name"]):
-        findings.add(
-            "storage.name_twice",
-            (*at, "name"),
-            f"{entry['name']!r} is also the name of {findings.place(other)}",
-            "Rename one of them",
-            entry["name"],
-        )
-    checkpoints = [(at, entry) for at, entry in entries if entry["purpose"] == CHECKPOINTS]
-    for at, _entry, other in _repeated(checkpoints, lambda entry: CHECKPOINTS):
-        findings.add(
-            "storage.checkpoints_twice",
-            (*at, "purpose"),
-            f"checkpoints are also the purpose of {findings.place(other)}, and jobs know one",
-            "Write scratch for the other one",
-        )
-    devices = [(at, entry) for at, entry in served if entry["serve"]["device"]]
-    for at, entry, other in _repeated(
-        devices, lambda entry: (entry["serve"]["host"], entry["serve"]["device"])
-    ):
-        device = entry["serve"]["device"]
-        findings.add(
-            "storage.device_twice",
-            (*at, "serve", "device"),
-            f"{device!r} of {entry['serve']['host']} is also that of {findings.place(other)}",
-            "Give each file system its own",
-            device,
-        )
     for (other, before), (at, entry) in combinations(entries, 2):
+        place = findings.place(other)
+        if entry["name"] == before["name"]:
+            findings.add(
+                "storage.name_twice",
+                (*at, "name"),
+                f"{entry['name']!r} is also the name of {place}",
+                "Rename one of them",
+                entry["name"],
+            )
+        if entry["purpose"] == before["purpose"] == CHECKPOINTS:
+            findings.add(
+                "storage.checkpoints_twice",
+                (*at, "purpose"),
+                f"checkpoints are also the purpose of {place}, and jobs know one",
+                "Write scratch for the other one",
+            )
         if overlap(entry["mount"], before["mount"]):
             findings.add(
                 "storage.mounts_overlap",
                 (*at, "mount"),
-                f"{entry['mount']!r} overlaps {before['mount']!r} of {findings.place(other)}: one "
-                "would hide the other",
+                f"{entry['mount']!r} overlaps {before['mount']!r} of {place}: one would hide the "
+                "other",
                 "Mount them beside each other",
                 (entry["mount"], before["mount"]),
             )
     for (other, before), (at, entry) in combinations(served, 2):
+        host, place = entry["serve"]["host"], findings.place(other)
+        if host != before["serve"]["host"]:
+            continue
+        device = entry["serve"]["device"]
+        if device and device == before["serve"]["device"]:
+            findings.add(
+                "storage.device_twice",
+                (*at, "serve", "device"),
+                f"{device!r} of {host} is also that of {place}",
+                "Give each file system its own",
+                device,
+            )
         directory, first = _directory(entry), _directory(before)
-        if entry["serve"]["host"] == before["serve"]["host"] and overlap(directory, first):
+        if overlap(directory, first):
             findings.add(
                 "storage.served_overlap",
                 (*at, "source"),
-                f"{directory!r} overlaps {first!r} of {findings.place(other)} on "
-                f"{entry['serve']['host']}: each has its own owner, space and exports",
+                f"{directory!r} overlaps {first!r} of {place} on {host}: each has its own owner, "
+                "space and exports",
                 "Serve directories beside each other",
                 (directory, first),
             )
@@ -275,17 +275,6 @@ def _check_together(entries: Placed, findings: Findings) -> None:
                     "Mount it elsewhere, such as in /mnt",
                     (mount, directory),
                 )
-
-
-def _repeated(
-    entries: Placed, key: Callable[[Value], object]
-) -> Iterable[tuple[Path, Value, Path]]:
-    """Entries whose key an earlier one has, with its place."""
-    first: dict[object, Path] = {}
-    for at, entry in entries:
-        place = first.setdefault(key(entry), at)
-        if place != at:
-            yield at, entry, place
 
 
 def _directory(entry: Value) -> str:
