@@ -75,9 +75,9 @@ def of_layer(found: Run, host: str) -> dict[str, str]:
 def test_check_mode_says_what_would_change_and_at_what_cost_and_touches_nothing(
     nodes: Nodes, fabric: Fabric
 ) -> None:
-    before, told = states(fabric, list(fabric)), logs(fabric)
+    before, listed = states(fabric, list(fabric)), logs(fabric)
     found = nodes.play(FABRIC.playbook, *FABRIC.words, "--check", "--diff")
-    assert logs(fabric) == told and states(fabric, list(fabric)) == before
+    assert logs(fabric) == listed and states(fabric, list(fabric)) == before
     for name in fabric:
         assert of_layer(found, name)["configuration"] == "pending"
         assert f"{name} ({fabric[name].variables['cluster_system']}): " in found.output
@@ -162,7 +162,7 @@ def test_a_killed_controller_leaves_nothing_in_force(nodes: Nodes, fabric: Fabri
 def test_one_switch_that_is_down_stops_all_before_any_is_touched(
     nodes: Nodes, fabric: Fabric
 ) -> None:
-    told = logs(fabric)
+    listed = logs(fabric)
     container = "vnfabric.leaf03"
     subprocess.run(["podman", "pause", container], check=True, capture_output=True)
     try:
@@ -174,7 +174,7 @@ def test_one_switch_that_is_down_stops_all_before_any_is_touched(
     assert found.rc != 0 and found.total("changed") == 0
     assert "leaf03 cannot be planned" in found.output
     assert "no switch was changed" in found.output and "all:!leaf03" in found.output
-    assert logs(fabric) == told
+    assert logs(fabric) == listed
 
 
 @pytest.fixture(scope="module")
@@ -199,10 +199,10 @@ def test_every_switch_keeps_the_contract_after_a_run(converged: Run, fabric: Fab
 def test_a_second_run_opens_no_session_revision_or_checkpoint(
     nodes: Nodes, converged: Run, fabric: Fabric
 ) -> None:
-    told, before = logs(fabric), states(fabric, list(fabric))
+    listed, before = logs(fabric), states(fabric, list(fabric))
     found = nodes.play(FABRIC.playbook, *FABRIC.words, "--diff")
     assert found.total("changed") == 0 and "to change" not in found.output
-    assert logs(fabric) == told and states(fabric, list(fabric)) == before
+    assert logs(fabric) == listed and states(fabric, list(fabric)) == before
     # Layers that need the rails of a node read them once.
     executions = found.report["remote_module_executions"]["hosts"]
     assert executions == dict.fromkeys(nodes.group("compute"), 1), "roce_rails"

@@ -36,19 +36,19 @@ def test_links_that_agree_are_a_line_for_each_leaf_with_the_figures(
     done = nodes.play("playbooks/links.yml")
     assert done.total("changed") == 0
     links = done.checks("links")
-    told = {check["subject"]: check["found"] for check in links if check["status"] == "ok"}
-    assert set(told) == {
+    listed = {check["subject"]: check["found"] for check in links if check["status"] == "ok"}
+    assert set(listed) == {
         f"leaf0{number} to {where}" for number in (1, 2, 3) for where in ("nodes", "spines")
     }
-    assert all(text.startswith(("1 links: ", "2 links: ")) for text in told.values())
-    assert all("DSCP 26 to TC 3" in text and "PFC on 3" in text for text in told.values())
+    assert all(text.startswith(("1 links: ", "2 links: ")) for text in listed.values())
+    assert all("DSCP 26 to TC 3" in text and "PFC on 3" in text for text in listed.values())
     reasons = [check["reason"] for check in links if check["status"] == "not_applicable"]
     assert reasons.count("not applicable on what is no RoCE NIC (driver veth)") == len(
         nodes.group("compute")
     )
     assert "9 in the model, 9 with nothing wrong in what both ends say" in done.output
-    (said,) = [line for line in done.output.splitlines() if line.startswith("links: report in ")]
-    report = json.loads(Path(said.removeprefix("links: report in ")).read_text(encoding="utf-8"))
+    (output,) = [line for line in done.output.splitlines() if line.startswith("links: report in ")]
+    report = json.loads(Path(output.removeprefix("links: report in ")).read_text(encoding="utf-8"))
     assert {group["switch"] for group in report["links"]} == {"leaf01", "leaf02", "leaf03"}
     assert sum(group["agree"] for group in report["links"]) == 9
 

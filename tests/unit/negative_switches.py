@@ -126,7 +126,7 @@ def _nvue_neighbour(port: Any) -> dict[str, Any]:
 
 
 def _said(tree: Any) -> Any:
-    """Without the places where nothing may be said."""
+    """Without the keys that must be absent."""
     if not isinstance(tree, dict):
         return tree
     return {key: _said(value) for key, value in tree.items() if value is not None}

@@ -80,7 +80,7 @@ def merged(tree: Tree, patch: Mapping[str, Any]) -> Tree:
 
 
 def factory_qos(new: bool = False) -> Tree:
-    """What a switch shows that was told nothing."""
+    """What a new switch shows."""
     return {
         "roce": {"state": "disabled"} if new else {"enable": "off"},
         "congestion-control": {
@@ -107,13 +107,13 @@ def factory_qos(new: bool = False) -> Tree:
 
 
 def interfaces(ports: int, config: Tree | None = None) -> Tree:
-    """What they do, with the MTUs that they were told."""
-    told = (config or {}).get("interface", {})
+    """What they do, with their configured MTUs."""
+    listed = (config or {}).get("interface", {})
     return {
         f"swp{number}": {
             "type": "swp",
             "link": {
-                "mtu": told.get(f"swp{number}", {}).get("link", {}).get("mtu", 9216),
+                "mtu": listed.get(f"swp{number}", {}).get("link", {}).get("mtu", 9216),
                 "speed": "800G",
                 "oper-status": "up",
                 "state": {"up": {}},
@@ -212,13 +212,13 @@ class FakeNvue:
     def _handle(self, request: httpx.Request) -> httpx.Response:
         body = json.loads(request.content) if request.content else None
         path = request.url.path
-        said = f"{request.method} {path}"
-        if said in self.deaf:
-            self.deaf.remove(said)
+        output = f"{request.method} {path}"
+        if output in self.deaf:
+            self.deaf.remove(output)
             raise httpx.ReadError("cut", request=request)
         spared = self.refuses_operational and "rev" in request.url.params
-        if said in self.refuses and not spared:
-            return httpx.Response(self.refuses.pop(said), json={"detail": "not today"})
+        if output in self.refuses and not spared:
+            return httpx.Response(self.refuses.pop(output), json={"detail": "not today"})
         self.asked.append((request.method, path, body))
         self.now += 0.01
         try:
@@ -226,14 +226,14 @@ class FakeNvue:
         except Problem as problem:
             return httpx.Response(problem.status, json={"detail": str(problem)})
         revision = request.url.params.get("rev")
-        told = f"{said} {revision}" if revision else said
-        if told in self.lies:
-            put(
-                answer := copy.deepcopy({"": answer}), ("", *self.lies[told][0]), self.lies[told][1]
-            )
+        listed = f"{output} {revision}" if revision else output
+        if listed in self.lies:
+            place, value = self.lies[listed]
+            answer = copy.deepcopy({"": answer})
+            put(answer, ("", *place), value)
             answer = answer[""]
-        if said in self.silent:
-            self.silent.remove(said)
+        if output in self.silent:
+            self.silent.remove(output)
             raise httpx.ReadError("cut", request=request)
         return httpx.Response(204 if answer is None else 200, json=answer)
 

@@ -57,14 +57,14 @@ def intents(
     found = {}
     for host in compiled.hosts:
         if host.groups[0] in ("leaf", "spine"):
-            said = host.variables
+            output = host.variables
             found[host.name] = compile_switch(
                 host.name,
                 host.groups[0],
-                said["cluster_system"],
-                said["cluster_asic"],
+                output["cluster_system"],
+                output["cluster_asic"],
                 everywhere["cluster_asics"],
-                said["cluster_ports"],
+                output["cluster_ports"],
                 contract,
             )
     return found

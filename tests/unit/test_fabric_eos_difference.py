@@ -289,7 +289,7 @@ SAME = {
         "max-mark-probability 100 weight 0",
     ],
     "polling left out": ["no priority-flow-control pause watchdog default polling-interval"],
-    "the profile said again": ["interface Ethernet1/1", "qos trust dscp"],
+    "the profile's line again": ["interface Ethernet1/1", "qos trust dscp"],
     "counting marks": ["interface Ethernet1/1", "tx-queue 3", "random-detect ecn count"],
     "what the operator has": [
         "qos profile OPS",

@@ -68,9 +68,9 @@ REFUSED = (
 )
 
 
-@pytest.mark.parametrize(("contract", "told"), REFUSED)
-def test_what_eos_cannot_keep_is_refused_with_its_reason(contract: Any, told: str) -> None:
-    assert told in refused(lambda: SYSTEM.wanted(leaf(contract)))
+@pytest.mark.parametrize(("contract", "listed"), REFUSED)
+def test_what_eos_cannot_keep_is_refused_with_its_reason(contract: Any, listed: str) -> None:
+    assert listed in refused(lambda: SYSTEM.wanted(leaf(contract)))
 
 
 def test_every_reason_is_told_at_once() -> None:
@@ -84,8 +84,8 @@ def test_every_reason_is_told_at_once() -> None:
 def test_pyavd_refuses_a_wrong_value() -> None:
     data = render.structured(leaf().fabric, "tx-queue")
     data["qos_profiles"][0]["tx_queues"][1]["random_detect"]["ecn"]["threshold"]["units"] = "cells"
-    (told,) = refused(lambda: render.render(data))
-    assert told.startswith("eos.refused_by_pyavd 'qos_profiles.0.tx_queues")
+    (listed,) = refused(lambda: render.render(data))
+    assert listed.startswith("eos.refused_by_pyavd 'qos_profiles.0.tx_queues")
 
 
 def test_without_pyavd_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

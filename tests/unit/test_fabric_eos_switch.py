@@ -71,8 +71,8 @@ def test_an_answer_of_another_shape_aborts_the_session(
     fake: FakeEos, answer: dict[str, Any]
 ) -> None:
     def transport(request: httpx.Request) -> httpx.Response:
-        said = fake._answer(request)
-        return httpx.Response(200, json=answer) if b"commit timer" in request.content else said
+        output = fake._answer(request)
+        return httpx.Response(200, json=answer) if b"commit timer" in request.content else output
 
     before = copy.deepcopy(fake.running)
     planned = difference(switch(fake))

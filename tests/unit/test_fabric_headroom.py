@@ -92,18 +92,18 @@ def test_of_a_chip_that_nobody_names_nothing_is_known() -> None:
 
 def test_a_chip_is_what_is_known_and_what_the_inventory_adds() -> None:
     row = {"speed_gbps": 800, "cable_metres": 50, "size_bytes": 3, "xon_bytes": 1, "xoff_bytes": 2}
-    said = {
+    output = {
         "tomahawk5": {"headroom": [row], "eos_queue": None},
         "mine": {"eos_queue": "uc-tx-queue"},
     }
-    chip = asic_named("tomahawk5", said)
+    chip = asic_named("tomahawk5", output)
     assert chip is not None
     assert headroom(chip, 800, 50, FRAME) == Headroom(3, 1, 2)
     assert chip.eos_queue == "tx-queue"
-    assert asic_named("mine", said) == Asic("mine", eos_queue="uc-tx-queue")
-    assert asic_named("spectrum4", said) == SPECTRUM4
-    assert asic_named("", said) == Asic("")
-    assert asic_named("yours", said) is None
+    assert asic_named("mine", output) == Asic("mine", eos_queue="uc-tx-queue")
+    assert asic_named("spectrum4", output) == SPECTRUM4
+    assert asic_named("", output) == Asic("")
+    assert asic_named("yours", output) is None
 
 
 @pytest.mark.parametrize(

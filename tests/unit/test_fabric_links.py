@@ -15,14 +15,14 @@ def test_a_fabric_that_keeps_the_contract_is_one_line_for_each_kind_of_link() ->
     fabric = Fabric()
     links = fabric.check()
     assert {check.status for check in links.checks} == {"ok"}
-    told = {check.subject: check.found for check in links.checks}
-    assert list(told) == [
+    listed = {check.subject: check.found for check in links.checks}
+    assert list(listed) == [
         "leaf01 to nodes",
         "leaf01 to spines",
         "leaf02 to nodes",
         "leaf02 to spines",
     ]
-    assert told["leaf01 to nodes"] == (
+    assert listed["leaf01 to nodes"] == (
         "3 links: DSCP 26 to TC 3, DSCP 48 to TC 6, TC 6 (CNP) strict, PFC on 3, TC 3 marks from "
         "150000 to 1500000 bytes, 100 %, IP packets of 9198 bytes, 400 Gb/s, 50 m, 299008 bytes, "
         "drop after 200 ms, back after 400 ms"
@@ -73,12 +73,12 @@ def test_rails_without_a_nic_are_one_line_for_a_node() -> None:
             for rail in node.state["rails"]
         ]
     assert fabric.failed() == []
-    told = fabric.not_applicable()
-    assert [(check.subject, check.reason) for check in told] == [
+    listed = fabric.not_applicable()
+    assert [(check.subject, check.reason) for check in listed] == [
         (f"{name} rail0, rail1, rail2, rail3, rail4, rail5, rail6, rail7", reason)
         for name in ("node01", "node02")
     ]
-    assert (told[0].name, told[0].wanted) == ("link_settings", "settings")
+    assert (listed[0].name, listed[0].wanted) == ("link_settings", "settings")
 
 
 def test_a_rail_without_rdma_device_fails_with_its_reason() -> None:
@@ -303,11 +303,11 @@ def test_a_neighbour_known_by_full_name_by_alias_or_by_mac() -> None:
     assert "which is not an end of the model" in fabric.one().found
 
 
-@pytest.mark.parametrize("said", ["spine01", "SPINE01.dc1", "spine01.dc1.example.net"])
-def test_a_domain_that_the_inventory_has_and_lldp_has_not(said: str) -> None:
+@pytest.mark.parametrize("output", ["spine01", "SPINE01.dc1", "spine01.dc1.example.net"])
+def test_a_domain_that_the_inventory_has_and_lldp_has_not(output: str) -> None:
     fabric = renamed({"spine01": "spine01.dc1", "spine02": "spine02.dc1"})
     (up, *_) = [p for p in fabric.switches["leaf01"].report["ports"] if p["cable_metres"] > 50]
-    up["neighbour"]["system"] = said
+    up["neighbour"]["system"] = output
     assert fabric.failed() == []
     up["neighbour"]["system"] = "spine01.dc2"
     assert "a neighbour that is not in the model, spine01.dc2" in fabric.one().found

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The controller's side: who is asked, who is told what, and what stands in the report."""
+"""The controller's side: whose findings go where, and what is in the report."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Run:
     """The action within a play, without Ansible's machinery around it."""
 
     def __init__(self, fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.said: list[str] = []
-        monkeypatch.setattr(action.display, "display", self.said.append)
-        monkeypatch.setattr(action.display, "warning", self.said.append)
+        self.lines: list[str] = []
+        monkeypatch.setattr(action.display, "display", self.lines.append)
+        monkeypatch.setattr(action.display, "warning", self.lines.append)
         switches, nodes = fabric.switches, fabric.nodes
         self.hostvars = HostVars()
         for name, switch in switches.items():
@@ -79,11 +79,11 @@ def test_all_that_holds_is_told_to_the_leaves(monkeypatch: pytest.MonkeyPatch) -
     ]
     assert "failed" not in verdict
     assert run.verdict("node01", judged)["checks"] == []
-    assert run.said[0] == (
+    assert run.lines[0] == (
         "links: 10 in the model, 10 with nothing wrong in what both ends say, 10 shown by LLDP to "
         "be where the model has them"
     )
-    assert run.said[2].split() == ["leaf01", "nodes", "3", "3", "-", "-", "-"]
+    assert run.lines[2].split() == ["leaf01", "nodes", "3", "3", "-", "-", "-"]
 
 
 def test_the_host_whose_end_is_wrong_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +95,7 @@ def test_the_host_whose_end_is_wrong_fails(monkeypatch: pytest.MonkeyPatch) -> N
     assert verdict["failed"]
     assert verdict["msg"].startswith("links: 1 found here or at the other end:\n  link_pfc leaf01")
     assert "failed" not in run.verdict("leaf01", judged)
-    assert any(line.startswith("  link_pfc leaf01 Ethernet8 - node02 rail0:") for line in run.said)
+    assert any(line.startswith("  link_pfc leaf01 Ethernet8 - node02 rail0:") for line in run.lines)
 
 
 def test_in_check_mode_what_a_run_would_set_right_is_pending_and_nothing_else(
@@ -109,7 +109,7 @@ def test_in_check_mode_what_a_run_would_set_right_is_pending_and_nothing_else(
     assert [check["status"] for check in run.verdict("node02", judged)["checks"]] == ["pending"]
     assert "failed" not in run.verdict("node02", judged)
     assert run.verdict("leaf02", judged)["failed"]
-    assert any(line.startswith("  link_pfc") for line in run.said)
+    assert any(line.startswith("  link_pfc") for line in run.lines)
 
 
 def test_to_verify_nothing_is_pending(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ def test_nobody_fails_for_the_sake_of_a_host_that_dropped_out(
     assert (wrong["name"], wrong["status"]) == ("link_pfc", "not_applicable")
     assert wrong["reason"].startswith("node02 dropped out of this run before; see its own")
     assert "failed" not in run.verdict("leaf01", judged)
-    assert any(line.startswith("  link_pfc leaf01 Ethernet8 - node02 rail0:") for line in run.said)
+    assert any(line.startswith("  link_pfc leaf01 Ethernet8 - node02 rail0:") for line in run.lines)
     lost = judged["by_host"]["node01"][0]
     assert lost["name"] == "link_report"
     assert lost["status"] == "not_applicable"
@@ -166,10 +166,10 @@ def test_the_report_has_everything(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert judged["report"].startswith(str(tmp_path / "reports/links-"))
     assert len([check for check in report["checks"] if check["status"] == "failed"]) == 60
     assert report["links"][0]["wrong"] == 60
-    told = run.verdict("leaf01", {"by_host": {"leaf01": report["checks"]}})["msg"].splitlines()
-    assert len(told) == 42
-    assert told[-1] == "  ... and 20 more: see the report"
-    assert "  ... and 20 more: see the report" in run.said
+    listed = run.verdict("leaf01", {"by_host": {"leaf01": report["checks"]}})["msg"].splitlines()
+    assert len(listed) == 42
+    assert listed[-1] == "  ... and 20 more: see the report"
+    assert "  ... and 20 more: see the report" in run.lines
 
 
 def test_a_report_that_cannot_be_saved_takes_nothing_away(
@@ -180,4 +180,4 @@ def test_a_report_that_cannot_be_saved_takes_nothing_away(
     judged = run.judge(report_directory=str(tmp_path / "file"))
     assert judged["report"] == ""
     assert judged["by_host"]
-    assert "fabric_links_report_directory" in run.said[-1]
+    assert "fabric_links_report_directory" in run.lines[-1]

@@ -33,7 +33,7 @@ from tests.unit.negative_switches import intent_of, judged, planned
 END = r"(?:; )?\b(?:leaf|spine|node)\d\d(?: [A-Za-z0-9/]+)?: "
 
 
-def told(whole: Fabric) -> list[str]:
+def listed(whole: Fabric) -> list[str]:
     """Of each check that failed: its name, who is at fault, what was found there, and the wanted.
 
     `link_pfc leaf01: PFC on 3 and 4, not PFC on 3`. An end that is as wanted is left out.
@@ -84,7 +84,7 @@ def sonic(edit: Callable[[dict[str, Any]], Any]) -> Told:
     def spoil(present: Any) -> None:
         edit(present.config)
 
-    return lambda: told(judged("sonic", spoil))
+    return lambda: listed(judged("sonic", spoil))
 
 
 def unplannable(edit: Callable[[dict[str, Any]], Any]) -> Told:
@@ -107,11 +107,11 @@ def eos(old: str, new: str) -> Told:
         assert old in present.running
         return replace(present, running=present.running.replace(old, new))
 
-    return lambda: told(judged("eos", spoil))
+    return lambda: listed(judged("eos", spoil))
 
 
 def nvue(edit: Callable[[Any], Any]) -> Told:
-    return lambda: told(judged("nvue", edit))
+    return lambda: listed(judged("nvue", edit))
 
 
 def fabric(edit: Callable[[Fabric], Any]) -> Told:
@@ -120,7 +120,7 @@ def fabric(edit: Callable[[Fabric], Any]) -> Told:
     def messages() -> list[str]:
         whole = copy.deepcopy(WHOLE)
         edit(whole)
-        return told(whole)
+        return listed(whole)
 
     return messages
 

@@ -46,7 +46,7 @@ def converged(config: Tree | None = None, **read: Any) -> Tree:
     return result
 
 
-def told(config: Tree, *path: Any) -> Tree:
+def listed(config: Tree, *path: Any) -> Tree:
     """With one value changed: the last of the path."""
     result = copy.deepcopy(config)
     put(result, tuple(path[:-1]), path[-1])
@@ -69,7 +69,7 @@ def test_a_new_switch_gets_everything_once() -> None:
 
 def test_only_the_leaf_that_differs_is_sent() -> None:
     """Hand-made drift: one value, one change, one line each way."""
-    drifted = told(converged(), "interface", "swp2", "link", "mtu", 1500)
+    drifted = listed(converged(), "interface", "swp2", "link", "mtu", 1500)
     difference = plan(drifted)
     assert difference.steps == {"interface": {"swp2": {"link": {"mtu": 9198}}}}
     assert values(difference) == [("interface swp2 link mtu", 1500, 9198)]
@@ -114,15 +114,15 @@ def test_only_the_leaf_that_differs_is_sent() -> None:
     ],
 )
 def test_drift_is_found_and_repaired(path: tuple[Any, ...], expected: str) -> None:
-    drifted = told(converged(), *path)
+    drifted = listed(converged(), *path)
     difference = plan(drifted)
     assert [change.path for change in difference.changes] == [expected]
     assert not plan(merged(drifted, difference.steps))
 
 
 def marking(config: Tree) -> dict[str, str]:
-    told = at(config, "qos", "congestion-control", "default-global", "traffic-class")
-    return {number: settings["ecn"] for number, settings in sorted(told.items())}
+    listed = at(config, "qos", "congestion-control", "default-global", "traffic-class")
+    return {number: settings["ecn"] for number, settings in sorted(listed.items())}
 
 
 def test_a_queue_that_was_the_contract_s_no_longer_marks() -> None:
@@ -139,7 +139,7 @@ def test_a_queue_that_was_the_contract_s_no_longer_marks() -> None:
 def test_a_share_for_a_queue_that_nothing_leads_to_goes() -> None:
     """It would make the shares more than 100, and NVUE refuses that."""
     share = {"mode": "dwrr", "bw-percent": 20}
-    drifted = told(
+    drifted = listed(
         converged(), "qos", "egress-scheduler", "default-global", "traffic-class", "5", share
     )
     difference = plan(drifted)
@@ -198,7 +198,7 @@ def test_a_release_with_the_new_words_is_spoken_to_in_them() -> None:
     assert watchdog == {"state": "enabled"}
     assert "nv set qos roce state enabled\n" in difference.after
     done = converged(release="5.16.1", new=True)
-    drifted = told(done, "qos", "roce", "state", "disabled")
+    drifted = listed(done, "qos", "roce", "state", "disabled")
     assert values(plan(drifted, release="5.16.1", new=True)) == [
         ("qos roce state", "disabled", "enabled")
     ]
@@ -206,15 +206,15 @@ def test_a_release_with_the_new_words_is_spoken_to_in_them() -> None:
 
 def test_a_port_of_a_bond_is_refused() -> None:
     for member in ("swp2", "swp1-2"):
-        bonded = told(converged(), "interface", "bond7", "bond", "member", member, {})
+        bonded = listed(converged(), "interface", "bond7", "bond", "member", member, {})
         with pytest.raises(SwitchError, match=r"leaf01: swp\d is a member of bond7"):
             plan(bonded)
-    assert not plan(told(converged(), "interface", "bond7", "bond", "member", "swp9", {}))
+    assert not plan(listed(converged(), "interface", "bond7", "bond", "member", "swp9", {}))
 
 
 def ecn(config: Tree, low: int) -> Tree:
     path = ("qos", "congestion-control", "default-global", "traffic-class", "3", "min-threshold")
-    return told(config, *path, low)
+    return listed(config, *path, low)
 
 
 def test_the_step_of_the_hardware_is_tolerated_and_nothing_else() -> None:
@@ -364,7 +364,7 @@ def test_one_apply_is_enough_whatever_was_there(
     before = merged({}, OPERATORS)
     for number, value in edits:
         path = places[number % len(places)]
-        before = told(before, *path, {} if path[-2] == "switch-priority" else value)
+        before = listed(before, *path, {} if path[-2] == "switch-priority" else value)
     before = merged({}, before)
     read = {"ports": 2, "new": new, "release": "5.16.0" if new else "5.12.0"}
     difference = plan(before, one, **read)

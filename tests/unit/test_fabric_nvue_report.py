@@ -20,7 +20,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system i
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos.compiled import PfcWatchdog
 
 from tests.unit.nvue_switch import Tree, intent, merged, present
-from tests.unit.test_fabric_nvue_difference import converged, told
+from tests.unit.test_fabric_nvue_difference import converged, listed
 
 
 def report(config: Tree, **changes: Any) -> SwitchReport:
@@ -75,9 +75,9 @@ def test_a_new_switch_keeps_none_of_it() -> None:
 
 
 def test_a_port_with_other_profiles_does_what_they_say() -> None:
-    config = told(converged(), "interface", "swp1", "qos", "pfc", "profile", "mine")
+    config = listed(converged(), "interface", "swp1", "qos", "pfc", "profile", "mine")
     mine = {"switch-priority": {"5": {}}, "cable-length": 7}
-    config = told(config, "qos", "pfc", "mine", mine)
+    config = listed(config, "qos", "pfc", "mine", mine)
     whole = report(config)
     assert whole.ports[0].pfc_priorities == (5,) and whole.ports[0].cable_metres == 7
     assert whole.ports[0].lossless_priorities == ()
@@ -86,7 +86,7 @@ def test_a_port_with_other_profiles_does_what_they_say() -> None:
 
 @pytest.mark.parametrize(("way", "word"), [("rx", "disable"), ("tx", "disabled")])
 def test_a_pause_in_one_direction_is_none(way: str, word: str) -> None:
-    assert port(told(converged(), "qos", "pfc", "default-global", way, word)).pfc_priorities == ()
+    assert port(listed(converged(), "qos", "pfc", "default-global", way, word)).pfc_priorities == ()
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_pause_in_one_direction_is_none(way: str, word: str) -> None:
     ],
 )
 def test_pfc_without_a_lossless_buffer_is_seen(path: tuple[Any, ...], lossless: Any) -> None:
-    first = port(told(converged(), *path))
+    first = port(listed(converged(), *path))
     assert first.pfc_priorities == (3,) and first.lossless_priorities == lossless
 
 
@@ -116,13 +116,13 @@ def test_what_the_chip_does_comes_before_what_is_applied() -> None:
     running["roce"] = {"mode": "lossless"}
     first = port(converged(), running_qos=running)
     assert first.dscp_to_traffic_class is not None and first.dscp_to_traffic_class[26] == 0
-    assert first.lossless_priorities == (3,), "enable is applied, and not said again"
+    assert first.lossless_priorities == (3,), "enable is applied, and missing here"
 
 
 def test_queues_that_nothing_leads_to_are_nobody_s() -> None:
     scheduler = ("qos", "egress-scheduler", "default-global", "traffic-class")
-    config = told(converged(), *scheduler, "5", {"mode": "strict"})
-    config = told(config, *scheduler, "1", {"mode": "dwrr", "bw-percent": 9})
+    config = listed(converged(), *scheduler, "5", {"mode": "strict"})
+    config = listed(config, *scheduler, "1", {"mode": "dwrr", "bw-percent": 9})
     first = port(config)
     assert first.strict_queues == (6,) and first.weights == {0: 50, 3: 50}
 

@@ -113,8 +113,8 @@ def typed(virtual: VirtualSwitch, patch: dict[str, Any]) -> None:
         (number,) = client.post("/nvue_v1/revision").json()
         answer = client.patch("/nvue_v1/", params={"rev": number}, json=patch)
         assert answer.status_code == 200, answer.text
-        said = {"state": "apply", "auto-prompt": {"ays": "ays_yes"}}
-        client.patch(f"/nvue_v1/revision/{number}", json=said)
+        output = {"state": "apply", "auto-prompt": {"ays": "ays_yes"}}
+        client.patch(f"/nvue_v1/revision/{number}", json=output)
         path = f"/nvue_v1/revision/{number}"
         until(lambda: "applied" in client.get(path).json()["state"], f"{path} applied", every=0.01)
 

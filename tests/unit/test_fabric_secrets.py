@@ -111,7 +111,7 @@ def test_what_a_switch_over_ssh_says_of_its_configuration_is_not_shown(tmp_path:
 
 
 def test_a_command_on_a_switch_is_not_run_again_and_why_it_failed_is_said(tmp_path: Path) -> None:
-    """Whatever a site has told Ansible of retries: a patch may have been applied already."""
+    """However often a site has Ansible retry: a patch may have been applied already."""
     ssh = tmp_path / "ssh"
     ssh.write_text(
         f"#!/bin/sh\ncat >/dev/null\n"

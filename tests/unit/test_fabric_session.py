@@ -74,7 +74,7 @@ def applied_then_cut(switch: FakeSwitch) -> None:
 
 
 def kept_then_cut(switch: FakeSwitch) -> None:
-    """It was kept, and nobody was told."""
+    """It was kept, and the answer was lost."""
     switch.undo_at = None
     cut(switch)
 
@@ -119,8 +119,8 @@ def fake(**faults: list[Optional[Fault]]) -> FakeSwitch:
     return FakeSwitch(dict(FORMER), Time(), dict(faults))
 
 
-def run(switch: FakeSwitch, *, said: Optional[list[str]] = None, **options: Any) -> Outcome:
-    lines: list[str] = [] if said is None else said
+def run(switch: FakeSwitch, *, output: Optional[list[str]] = None, **options: Any) -> Outcome:
+    lines: list[str] = [] if output is None else output
     system = FakeSystem(options.pop("wanted", WANTED), options.pop("findings", ()))
     return session.run(
         system,
@@ -177,13 +177,13 @@ def test_links_that_stay_down_undo_the_change_that_took_them_down() -> None:
 
 
 def test_one_link_of_many_that_stays_down_is_said_and_nothing_is_undone() -> None:
-    switch, said = fake(), []
+    switch, output = fake(), []
     switch.further_links = 9
     switch.links_take_s = 10 * session.LINKS_S
     wanted = {f"Ethernet{port}": "ours" for port in range(0, 100, 8)}
-    outcome = run(switch, said=said, wanted=wanted)
+    outcome = run(switch, output=output, wanted=wanted)
     assert not outcome.error and switch.calls[-1] == "confirm"
-    assert said == [
+    assert output == [
         "leaf01: Ethernet0 did not come up again, and others did: the change is kept. Check the "
         "other end"
     ]
@@ -287,7 +287,7 @@ FAULTS: dict[str, dict[str, list[Optional[Fault]]]] = {
     "timer ran out": {"read": [None, expired]},
     "confirm refused": {"confirm": [refused]},
     "confirm lost": {"confirm": [cut]},
-    "kept, and nobody told": {"confirm": [kept_then_cut]},
+    "kept, answer lost": {"confirm": [kept_then_cut]},
     "rollback refused, timer undoes": {"read": [None, wrong], "rollback": [refused]},
     "a bug in the read-back": {"read": [None, bug]},
     "a bug in apply": {"apply": [bug]},
@@ -300,7 +300,7 @@ FAULTS: dict[str, dict[str, list[Optional[Fault]]]] = {
 def test_after_a_fault_the_former_state_is_back_and_the_message_says_so(name: str) -> None:
     switch = fake(**{step: list(faults) for step, faults in FAULTS[name].items()})
     outcome = run(switch)
-    if name == "kept, and nobody told":
+    if name == "kept, answer lost":
         # Not reachable at once, so it cannot be undone either: the message has to say that.
         assert switch.state == AFTER and outcome.restored is False
         assert "THE WHOLE CHANGE IS IN FORCE" in outcome.error.upper()
@@ -350,36 +350,36 @@ def test_what_cannot_be_undone_is_said_loudly_with_what_is_in_force(
 
 
 def test_a_switch_that_stays_away_is_waited_for_as_long_as_its_timer_runs() -> None:
-    switch, said = fake(read=[None, cut_for_good]), []
+    switch, output = fake(read=[None, cut_for_good]), []
     began = switch.time.now_s
-    outcome = run(switch, said=said)
+    outcome = run(switch, output=output)
     waited = switch.time.now_s - began
     assert CONFIRM_S + session.MARGIN_S <= waited < CONFIRM_S + session.MARGIN_S + 10
     assert "IS NOT KNOWN" in outcome.error and "over its console" in outcome.error
     assert outcome.restored is False and outcome.remaining is None
-    assert len(said) == 1 and "looking again until it has undone the change" in said[0]
+    assert len(output) == 1 and "looking again until it has undone the change" in output[0]
     assert settle(switch) == FORMER
 
 
 @pytest.mark.parametrize("step", ["read", "confirm"])
 def test_an_interrupted_run_undoes_what_is_in_force(step: str) -> None:
     faults = {"read": [None, interrupt]} if step == "read" else {"confirm": [interrupt]}
-    switch, said = fake(**faults), []
+    switch, output = fake(**faults), []
     with pytest.raises(Interrupted):
-        run(switch, said=said)
+        run(switch, output=output)
     assert switch.state == FORMER and "rollback" in switch.calls
-    assert said == [
+    assert output == [
         "leaf01: interrupted before the change was kept. Its former state is back (read back)."
     ]
 
 
 @pytest.mark.parametrize("within_s", [0, 5000])
 def test_interrupted_while_applying_it_is_left_to_the_timer_and_said(within_s: int) -> None:
-    switch, said = fake(apply=[interrupt]), []
+    switch, output = fake(apply=[interrupt]), []
     switch.undone_within_s = within_s
     with pytest.raises(Interrupted):
-        run(switch, said=said)
-    assert f"undoes by itself within {max(within_s, CONFIRM_S)} s" in said[0]
+        run(switch, output=output)
+    assert f"undoes by itself within {max(within_s, CONFIRM_S)} s" in output[0]
     assert settle(switch) == FORMER
 
 

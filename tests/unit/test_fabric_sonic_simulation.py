@@ -45,9 +45,9 @@ def intent(qos: Optional[dict[str, Any]] = None) -> SwitchIntent:
     return replace(found, ports=tuple(replace(port, speed_gbps=400) for port in found.ports))
 
 
-def read(leaf: Switch, said: Said) -> Present:
+def read(leaf: Switch, output: Said) -> Present:
     """As over SSH: what the commands print."""
-    said.readouterr()
+    output.readouterr()
     parts = {}
     for name, run, words in (
         (CONFIG, show.cfggen, ["-d", "--print-data"]),
@@ -55,7 +55,7 @@ def read(leaf: Switch, said: Said) -> Present:
         (NEIGHBOURS, show.db_dump, ["-n", "APPL_DB", "-k", "LLDP_ENTRY_TABLE:*", "-y"]),
     ):
         assert run(words, leaf.sonic) == 0
-        parts[name] = said.readouterr().out
+        parts[name] = output.readouterr().out
     parts[SAVED] = parts[CONFIG]
     parts[VERSION] = (leaf.folder / "etc/sonic/sonic_version.yml").read_text()
     out = "".join(f"{text}\n{MARK} {name} 0\n" for name, text in parts.items())
@@ -67,18 +67,18 @@ def read(leaf: Switch, said: Said) -> Present:
     return present
 
 
-def plan(leaf: Switch, said: Said, qos: Optional[dict[str, Any]] = None) -> Difference:
+def plan(leaf: Switch, output: Said, qos: Optional[dict[str, Any]] = None) -> Difference:
     wanted = intent(qos)
-    return SYSTEM.difference(wanted, SYSTEM.wanted(wanted), read(leaf, said))
+    return SYSTEM.difference(wanted, SYSTEM.wanted(wanted), read(leaf, output))
 
 
-def apply(leaf: Switch, difference: Difference, said: Said) -> None:
+def apply(leaf: Switch, difference: Difference, output: Said) -> None:
     for step in difference.steps:
         if isinstance(step, PollInterval):
             assert show.pfcwd(["interval", step.milliseconds], leaf.sonic) == 0
             continue
         for options in (("-d",), ()):
-            assert leaf.patch(*step.operations, options=options) == 0, said.readouterr().err
+            assert leaf.patch(*step.operations, options=options) == 0, output.readouterr().err
 
 
 def bounced(leaf: Switch) -> list[str]:

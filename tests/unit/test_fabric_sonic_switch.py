@@ -332,13 +332,13 @@ SECRETS: Config = {
 
 
 class Overheard(FakeShell):
-    """Remembers all that the switch said."""
+    """Remembers all answers."""
 
-    said = ""
+    output = ""
 
     def run(self, command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
         answer = super().run(command, stdin, timeout_s)
-        self.said += f"{command}{stdin}{answer.stdout}{answer.stderr}"
+        self.output += f"{command}{stdin}{answer.stdout}{answer.stderr}"
         return answer
 
 
@@ -354,7 +354,7 @@ def test_passwords_of_other_tables_stay_on_the_switch(overheard: Overheard) -> N
     assert read.config == new_switch(2)
     switch.apply(SYSTEM.difference(intent, SYSTEM.wanted(intent), read), 300).confirm()
     switch.read()
-    assert SECRET not in overheard.said and "pfc_enable" in overheard.said
+    assert SECRET not in overheard.output and "pfc_enable" in overheard.output
     assert overheard.saved["TACPLUS"] == SECRETS["TACPLUS"]
 
 
@@ -363,7 +363,7 @@ def test_what_is_no_json_is_not_shown(overheard: Overheard, text: str) -> None:
     (overheard.root / "state.json").write_text(text)
     with pytest.raises(SwitchError, match=r"sonic-cfggen -d --print-data`.*printed no JSON"):
         SYSTEM.connect(overheard).read()
-    assert SECRET not in overheard.said
+    assert SECRET not in overheard.output
 
 
 def test_the_status_of_the_program_that_failed_is_kept(overheard: Overheard) -> None:

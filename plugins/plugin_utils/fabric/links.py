@@ -190,17 +190,18 @@ class _Check:
         self.result.findings.append(Finding(check, hosts, at_fault))
 
     def _without_report(self) -> None:
-        without_system = []
-        for switch in self.switches.values():
-            if switch.report is not None or not self._within(switch.name):
-                continue
-            if not switch.system:
-                without_system.append(switch.name)
-            elif switch.ports:
+        switches = [
+            switch
+            for switch in self.switches.values()
+            if switch.report is None and self._within(switch.name)
+        ]
+        for switch in switches:
+            if switch.system and switch.ports:
                 self._unreported(switch.name, switch.why, "a report of its ports")
         for node in self.nodes.values():
             if node.state is None and self._within(node.name):
                 self._unreported(node.name, node.why, "the state of its rails")
+        without_system = [switch.name for switch in switches if not switch.system]
         if without_system:
             reason = (
                 f"the model names no system for {some(without_system, NAMES_SHOWN)}, so their ends "
@@ -254,23 +255,17 @@ class _Check:
             self.storage += 1
         elif not all(self._within(end.host) for end in (link.first, link.second)):
             self.beyond += 1
-        other = self._switch_side if link.kind == UPLINK else self._nic_side
-        return self._switch_side(link.first, link), other(link.second, link)
+        return self._side(link.first, link), self._side(link.second, link)
 
-    def _switch_side(self, end: End, link: Link) -> Side:
-        switch = self.switches.get(end.host)
-        if switch is None or switch.report is None:
-            return Side(end, {}, None)
-        there = self.switch_ends[end.host]
-        wanted = there.wanted(link.kind, link.speed_gbps)
-        return Side(end, wanted, there.found(end.interface, wanted))
-
-    def _nic_side(self, end: End, link: Link) -> Side:
-        node = self.nodes.get(end.host)
-        if node is None or node.state is None:
-            return Side(end, {}, None)
-        wanted, found = nic_end(node.state, end.interface, link.speed_gbps, link.mtu)
-        return Side(end, wanted, found)
+    def _side(self, end: End, link: Link) -> Side:
+        switch, node = self.switches.get(end.host), self.nodes.get(end.host)
+        if switch is not None and switch.report is not None:
+            there = self.switch_ends[end.host]
+            wanted = there.wanted(link.kind, link.speed_gbps)
+            return Side(end, wanted, there.found(end.interface, wanted))
+        if node is not None and node.state is not None:
+            return Side(end, *nic_end(node.state, end.interface, link.speed_gbps, link.mtu))
+        return Side(end, {}, None)
 
     def _wrong(self, sides: tuple[Side, Side]) -> dict[str, list[Side]]:
         """By aspect, the sides that differ from the contract; notes what is not reported."""
