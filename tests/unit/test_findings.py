@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).parent / "golden/findings.txt"
 MAKERS = ("Finding", "Wrong", "Exhausted", "report")
 """What is called with a code first, besides methods named add. Rules on versions are a table of
-their own: test_software_compatibility."""
+their own: test_software_set."""
 OF_PLAYBOOKS = {"inventory.template", "inventory.role_variable"}
 """Tests read what a play prints of these: test_qos_inventory, test_cluster_directory."""
 

@@ -67,21 +67,6 @@ def test_every_gpu_is_read_in_full(healthy: str) -> None:
     assert gpu.number("pci/pci_gpu_link_info/link_widths/current_link_width") == 16
 
 
-@pytest.mark.parametrize("raw", ["N/A", "[Unknown Error]", "GPU is lost", ""])
-def test_what_is_no_value_is_not_known(raw: str) -> None:
-    text = WHOLE.replace("<persistence_mode>Enabled", f"<persistence_mode>{raw}")
-    [gpu] = smi.parse(0, text).gpus
-    assert (gpu.text("persistence_mode"), gpu.persistence) == ("", None)
-    assert gpu.number("persistence_mode") is None
-    assert (gpu.text("no/such/element"), gpu.lost) == ("", raw if "lost" in raw else "")
-
-
-WHOLE = """<?xml version="1.0" ?>
-<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v13.dtd">
-<nvidia_smi_log><gpu id="00000000:14:00.0"><persistence_mode>Enabled</persistence_mode>
-</gpu></nvidia_smi_log>"""
-
-
 @pytest.mark.parametrize(
     "line, address",
     [
@@ -151,24 +136,6 @@ def test_a_journal_that_fails_or_is_empty_is_an_error() -> None:
     assert reading.read_xids(missing, Path("/"))[1] == "journalctl: not installed"
     nothing = Result((), 0, "", "")
     assert "no kernel message" in reading.read_xids(lambda argv, **_more: nothing, Path("/"))[1]
-
-
-# Driver and services
-
-
-@pytest.mark.parametrize(
-    "text, version",
-    [
-        ("\n\n\tFabric Manager version is : 580.95.05\n\n", "580.95.05"),
-        ("Fabric Manager version is : 590.44.01", "590.44.01"),
-        ("usage: what?", "exit status 0: usage: what?"),
-    ],
-)
-def test_the_version_of_the_fabric_manager(tmp_path: Path, text: str, version: str) -> None:
-    def run(argv: Any, **_more: Any) -> Result:
-        return Result(tuple(argv), 0, text if argv[0] == "nv-fabricmanager" else "", "")
-
-    assert reading.read_driver(run, tmp_path).fabric_manager == version
 
 
 def test_the_pinned_module_loads_as_a_file() -> None:

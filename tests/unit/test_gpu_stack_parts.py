@@ -16,7 +16,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.modules imp
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.shared import (
     Kernel,
     Shared,
-    fitting,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.stack import Health
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import read_software
@@ -223,18 +222,3 @@ def test_the_fabric_gets_its_time_and_no_more(node, check_mode):
     [late] = waiting.verify(on).checks
     assert late.status == ("pending" if check_mode else "failed")
     assert sum(slept) == 30.0
-
-
-@pytest.mark.parametrize(
-    ("installed", "fits"),
-    [
-        ({"nvidia-fabricmanager": "580.95.05-1"}, True),
-        ({"nvidia-fabric-manager": "3:580.95.05-1.el9"}, True),
-        ({"nvidia-fabricmanager": "1580.95.05-1"}, False),
-        ({"nvidia-fabricmanager": "580.105.08-1"}, False),
-        ({"nvidia-fabricmanager-dev": "580.95.05-1"}, False),
-        ({}, False),
-    ],
-)
-def test_services_start_with_the_driver_they_fit(installed, fits):
-    assert fitting(installed, OLD) is fits

@@ -275,16 +275,6 @@ def test_a_failed_scriptlet_is_an_error(node: DnfRoot) -> None:
     assert installed(node)["libnvidia"] == OLD
 
 
-def test_what_the_solver_cannot_do_is_refused_with_its_reason(node: DnfRoot) -> None:
-    broken = Rpm("nvidia-open", OLD, requires=["libnvidia = 3:999"])
-    repository = node.publish("cuda", [broken, *driver(OLD)[1:]])
-
-    refused = refusal(node, the_set(repository))
-
-    assert len(refused) == 1
-    assert "libnvidia = 3:999" in refused[0]
-
-
 def test_an_unwanted_removal_is_refused_by_name(node: DnfRoot) -> None:
     other = Rpm("in-the-way", "1.0-1.el9")
     plain = Rpm("nvidia-open", OLD, conflicts=["in-the-way"])
@@ -421,16 +411,6 @@ def test_a_stream_that_no_repository_has_is_refused(node: DnfRoot) -> None:
 
     with pytest.raises(PackageError, match=r"nvidia-driver:580-open.*modules\.yaml"):
         converge(node, modular(repository, "580.95.05", "580-open"))
-
-
-def test_a_key_is_imported_once(node: DnfRoot) -> None:
-    repository = node.publish("cuda", [*driver(OLD), *driver(NEW)])
-    converge(node, the_set(repository))
-    keys = node.rpm("-q", "gpg-pubkey", "--qf", "%{VERSION} %{INSTALLTIME} %{DBINSTANCE}\n")
-    converge(node, the_set(repository, "580.105.08"))
-
-    assert len(keys.splitlines()) == 1
-    assert node.rpm("-q", "gpg-pubkey", "--qf", "%{VERSION} %{INSTALLTIME} %{DBINSTANCE}\n") == keys
 
 
 @pytest.mark.parametrize("how", ["no plugin", "switched off"])

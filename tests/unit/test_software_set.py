@@ -1,20 +1,44 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The set: read, refused with every reason, and the same again when it is read once more."""
+"""The set: read, judged by rules, compiled from a model, and its page."""
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.software_set import (
+    SoftwareSet,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import inventory_of, load
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.key_files import FROM
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import (
+    SOFTWARE,
     SoftwareError,
+    finish,
     read_software,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software_rules import (
+    RULES,
+    STATUSES,
+    judge,
+    older,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import Findings
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit import small_model
 from tests.unit.findings import brief
+from tests.unit.programs import program
+from tests.unit.small_model import MODEL, compiled
 from tests.unit.software_sets import WHOLE, software, value
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs/software-set.md").read_text(encoding="utf-8")
 
 
 def test_nothing_is_inbox_and_no_driver() -> None:
@@ -76,9 +100,6 @@ BAD: tuple[tuple[Any, ...], ...] = (
     ),
     (value(driver__fabric_manager="580.95.05"), "model.unknown_key driver.fabric_manager"),
     (value(fabric_manager="580.105.08"), "model.unknown_key fabric_manager"),
-    (value(driver__modules="proprietary"), "software.blackwell_proprietary driver.modules"),
-    (value(driver__version="565.57.01", cuda="12.6"), "software.blackwell_branch driver.version"),
-    (value(driver__version="570.124.06"), "software.cuda_driver cuda"),
     (value(cuda=13.0, dcgm="4.4"), "model.wrong_form cuda 13.0", "model.wrong_form dcgm '4.4'"),
     (
         value(driver=None),
@@ -151,3 +172,137 @@ def test_no_url_is_a_template(tail: str) -> None:
         return
     url = found.repositories["cuda"].url
     assert "{{" not in url and "{%" not in url and "{#" not in url
+
+
+# Rules about versions
+
+
+def unjudged(**changes: Any) -> SoftwareSet:
+    """A set as it is written, also where a rule refuses it."""
+    findings = Findings()
+    checked = SOFTWARE.check(value(**changes), findings)
+    assert not findings, [finding.text() for finding in findings.found]
+    return finish(checked, findings, ())
+
+
+CASES: tuple[tuple[dict[str, Any], list[str]], ...] = (
+    ({}, []),
+    ({"kernel": "5.14.0-570.12.1.el9_6.x86_64"}, []),
+    ({"driver__modules": "proprietary"}, ["blackwell_proprietary"]),
+    ({"driver__modules": "proprietary", "driver__gpu": "H200"}, ["dma_buf_modules"]),
+    ({"driver__version": "565.57.01", "cuda": ""}, ["blackwell_branch"]),
+    ({"driver__version": "575.57.08", "cuda": "12.9"}, []),
+    ({"driver__version": "575.57.08"}, ["cuda_driver"]),
+    ({"cuda": "13.1"}, ["cuda_minor"]),
+    ({"cuda": "13.1", "driver__version": "590.44.01"}, []),
+    ({"rdma": {"source": "none"}}, ["nvlink_rdma"]),
+    ({"rdma": {"source": "none"}, "driver__gpu": "H200"}, []),
+    ({"kernel": "6.17.0-1014-nvidia"}, ["unknown_kernel"]),
+    ({"kernel": "6.17.0-1014-nvidia", "rdma": {"source": "inbox"}}, []),
+    ({"kernel": "5.11.0-49-generic"}, ["dma_buf_kernel", "unknown_kernel"]),
+)
+
+
+@pytest.mark.parametrize(("changes", "wanted"), CASES)
+def test_combinations(changes: dict[str, Any], wanted: list[str]) -> None:
+    assert [rule.name for rule in judge(unjudged(**changes))] == wanted
+
+
+def test_every_rule_is_met_by_a_combination_and_is_about_a_key_of_the_set() -> None:
+    met = {rule for _changes, wanted in CASES for rule in wanted}
+    assert sorted(met) == sorted(rule.name for rule in RULES)
+    for rule in RULES:
+        place: Any = value()
+        for part in rule.key.split("."):
+            assert part == "modules" or part in place, rule.name
+            place = place.get(part, {})
+
+
+def test_what_is_refused_comes_first_and_names_key_and_value() -> None:
+    software = unjudged(driver__modules="proprietary", kernel="6.17.0-1014-nvidia")
+    found = judge(software)
+    statuses = [rule.status for rule in found]
+    assert statuses == sorted(statuses, key=STATUSES.index)
+    assert "software.driver.modules: proprietary (" in found[0].line(software)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("580.95.05", "580.105.08"), ("9", "10"), ("12.9", "12.10"), ("570.211.01", "580.65.06")],
+)
+def test_numbers_are_not_text(one: str, other: str) -> None:
+    assert older(one, other)
+    assert not older(other, one)
+    assert not older(one, f"{one}.0") and not older(f"{one}.0", one)
+
+
+# The set of a model
+
+
+def test_a_model_without_a_set_has_inbox_and_no_driver() -> None:
+    everywhere = compiled(MODEL).group_variables["all"]
+    assert everywhere["cluster_software"] == read_software(None).as_variable()
+    assert everywhere["cluster_software"]["driver"] is None
+
+
+def test_a_model_gives_its_set_whole_and_once() -> None:
+    inventory = compiled(MODEL + f"software: {json.dumps(WHOLE)}\n")
+    everywhere = inventory.group_variables["all"]
+    assert everywhere["cluster_software"] == read_software(WHOLE).as_variable()
+    assert all("cluster_software" not in host.variables for host in inventory.hosts)
+
+
+def test_the_reference_has_a_set_and_the_virtual_clusters_have_no_driver() -> None:
+    def driver(name: str) -> Any:
+        inventory = inventory_of(load(str(ROOT / f"inventories/{name}/cluster.yml")))
+        return inventory.group_variables["all"]["cluster_software"]["driver"]
+
+    assert driver("b300")["gpu"] == "B300"
+    for name in ("virtual", "virtual-mixed", "virtual-rdma"):
+        assert driver(name) is None
+
+
+def test_versions_are_read_as_they_are_written() -> None:
+    """YAML makes 13.1 of 13.10; a model has the file."""
+    text = MODEL + 'software: {driver: {version: 590.44.01}, cuda: 13.10, dcgm: "", '
+    text += 'repositories: {cuda: {key: a, key_sha256: ""}}}\n'
+    assert compiled(text).group_variables["all"]["cluster_software"]["cuda"] == "13.10"
+
+
+def test_every_finding_has_its_line_in_the_order_of_the_file() -> None:
+    text = MODEL + "software:\n  rdma: {source: ofed}\n  driver:\n    version: 580.95.05\n"
+    text += "    fabric_manager: 580.95.05\n  cuda: thirteen\n"
+    assert small_model.refused(text) == [
+        "11 model.not_a_choice software.rdma.source 'ofed'",
+        "14 model.unknown_key software.driver.fabric_manager",
+        "15 model.wrong_form software.cuda 'thirteen'",
+    ]
+
+
+def test_versions_that_do_not_go_together_have_their_line() -> None:
+    text = MODEL + "software:\n  driver:\n    version: 570.124.06\n  cuda: 13.0\n"
+    text += '  repositories:\n    cuda: {key: keys/cuda.asc, key_sha256: ""}\n'
+    assert small_model.refused(text) == ["13 software.cuda_driver software.cuda"]
+
+
+# The page
+
+
+def test_the_tables_are_what_the_code_has() -> None:
+    generator = program("docs/generate_software_set.py")
+    assert generator.page(PAGE) == PAGE, "run docs/generate_software_set.py"
+
+
+def test_the_example_can_be_installed_and_is_the_one_of_the_reference() -> None:
+    found = re.search(r"```yaml\n(.*?)```", PAGE, re.S)
+    assert found is not None
+    example = yaml.safe_load(found[1])["software"]
+    read_software(example)
+    text = (ROOT / "inventories/b300/cluster.yml").read_text(encoding="utf-8")
+    assert yaml.safe_load(text)["software"] == example
+
+
+def test_the_page_and_the_message_name_the_same_keys() -> None:
+    for text in FROM.values():
+        for word in re.findall(r"[0-9A-F]{40}|\w+\.pub", text):
+            assert word in PAGE
