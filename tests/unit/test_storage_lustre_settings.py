@@ -15,7 +15,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_sy
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import (
     Network,
-    Nid,
     Source,
     read_net,
     read_settings,
@@ -104,7 +103,7 @@ ADDRESSES = st.ip_addresses(v=4).map(str)
 NETS = st.builds(
     lambda kind, n: f"{kind}{n or ''}", st.sampled_from(["tcp", "o2ib"]), st.integers(0, 65535)
 )
-NIDS = st.builds(Nid, ADDRESSES, NETS)
+NIDS = st.builds("{}@{}".format, ADDRESSES, NETS)
 SOURCES = st.builds(
     Source,
     st.lists(NIDS, min_size=1, max_size=6, unique=True).flatmap(

@@ -103,7 +103,7 @@ def modprobe_conf(settings: LustreSettings) -> str:
 def wanted_values(settings: LustreSettings) -> Values:
     found: Values = {(NETWORK, each.net): sorted(each.interfaces) for each in settings.networks}
     found[DISCOVERY, ""] = "on" if settings.discovery else "off"
-    found.update({(ROUTE, net): str(router) for net, router in settings.routes})
+    found.update({(ROUTE, net): router for net, router in settings.routes})
     return found
 
 

@@ -24,17 +24,6 @@ ALIKE = ("lustre", "lustre_tgt")
 """What mountinfo calls clients, and targets of a server."""
 
 
-@dataclass(frozen=True)
-class Nid:
-    """`net` is as LNet spells it: `o2ib`, never `o2ib0`."""
-
-    address: str
-    net: str
-
-    def __str__(self) -> str:
-        return f"{self.address}@{self.net}"
-
-
 def kind(net: str) -> str:
     """`o2ib` of `o2ib2`."""
     return net.rstrip("0123456789")
@@ -46,29 +35,29 @@ def read_net(text: str) -> str:
     return f"{kind(text)}{number or ''}"
 
 
-def read_nid(text: str) -> Nid:
+def read_nid(text: str) -> str:
+    """A NID in LNet's own spelling: `10.0.0.1@o2ib`, never `10.0.0.1@o2ib0`."""
     address, _at, net = text.partition("@")
-    return Nid(address, read_net(net))
+    return f"{address}@{read_net(net)}"
+
+
+def net_of(nid: str) -> str:
+    return nid.partition("@")[2]
 
 
 @dataclass(frozen=True)
 class Source:
     """Where a file system is mounted from. `str` spells it as the kernel does."""
 
-    servers: tuple[tuple[Nid, ...], ...]
+    servers: tuple[tuple[str, ...], ...]
     """Of the management service (MGS): one tuple of NIDs per server that it may run on."""
     name: str
     """Of the file system, at most eight characters."""
     directory: str = ""
     """Below its top, with a slash in front; empty for the top."""
 
-    @property
-    def first(self) -> Nid:
-        return self.servers[0][0]
-
     def __str__(self) -> str:
-        servers = ":".join(",".join(map(str, server)) for server in self.servers)
-        return f"{servers}:/{self.name}{self.directory}"
+        return f"{':'.join(map(','.join, self.servers))}:/{self.name}{self.directory}"
 
 
 def read_source(text: str) -> Source:
@@ -116,7 +105,7 @@ class LustreSettings:
     networks: tuple[Network, ...] = ()
     discovery: bool = True
     """Whether nodes exchange all their interfaces, which is what multi-rail needs."""
-    routes: tuple[tuple[str, Nid], ...] = ()
+    routes: tuple[tuple[str, str], ...] = ()
     """Each network that this host is not in, with its router."""
     packages: Packages = field(default_factory=Packages)
     modprobe: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -140,7 +129,7 @@ def read_settings(
     if entries is None:
         # All servers are in the network of the first one's first NID, as a rule.
         sources = [fs.source for fs in filesystems if fs.type == LUSTRE][:1]
-        entries = [{"net": read_source(source).first.net} for source in sources]
+        entries = [{"net": net_of(read_source(source).servers[0][0])} for source in sources]
     names = tuple(str(rail["interface"]) for rail in rails)
     return LustreSettings(
         **{

@@ -16,7 +16,7 @@ from ..core.commands import CommandError
 from ..core.part import Node, Plan, Verdict
 from .file_system import FileSystem
 from .lnet import pairs
-from .lustre import Kernel, LustreSettings, Source, read_source
+from .lustre import Kernel, LustreSettings, Source, net_of, read_source
 
 TARGETS, MGS = "lustre_targets", "lustre_mgs"
 CONNECTED = "connected"
@@ -101,10 +101,10 @@ class HealthPart:
         for server in source.servers:
             problem = "it is in no network of this host"
             for nid in server:
-                if problem and nid.net in nets:
-                    problem = self._ping(str(nid))
+                if problem and net_of(nid) in nets:
+                    problem = self._ping(nid)
             if problem:
-                silent.append(",".join(map(str, server)))
+                silent.append(",".join(server))
                 why = problem
         if len(silent) < len(source.servers):
             why = f"without an answer: {', '.join(silent)}: {why}" if silent else ""
