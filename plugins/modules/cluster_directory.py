@@ -51,25 +51,18 @@ drained_hosts: {type: list, elements: str, returned: success, description: Those
 total_slots: {type: int, returned: success, description: MPI slots of hosts that are not drained.}
 software_doubts: {type: list, elements: str, returned: success, description: Warnings.}
 directory:
-  description: Compute hosts in order of C(cluster_index), then launcher, then storage hosts.
+  description: >-
+    Compute hosts in order of C(cluster_index), then launcher, then storage hosts. Each has C(name),
+    C(role), C(management_address), C(rack), C(slots), C(gpus) (a number), C(drained) and C(rails);
+    see docs/architecture.md.
   type: list
   elements: dict
   returned: success
-  contains:
-    name: {type: str, description: "Inventory name, which is the host name."}
-    role: {type: str, description: "V(compute), V(launcher) or V(storage)."}
-    management_address: {type: str, description: Its management address.}
-    rack: {type: str, description: "Its rack, empty unless it is a compute host."}
-    slots: {type: int, description: "Its MPI slots, 0 unless it is a compute host."}
-    gpus: {type: int, description: How many GPUs it has.}
-    drained: {type: bool, description: Whether it gets no ranks.}
-    rails: {type: list, elements: dict, description: "Its rails, ordered by rail, then plane."}
 names:
-  description: What M(baremetal.mpi_roce.cluster_hosts) takes of every host and rail.
+  description: >-
+    For M(baremetal.mpi_roce.cluster_hosts), C(table), a line of a hosts file for each host and each
+    rail, and C(own), by host its own names with their addresses.
   type: dict
   returned: when O(domain) is given
-  contains:
-    table: {type: str, description: A line of a hosts file for each host and each rail.}
-    own: {type: dict, description: "By host, its own names with their addresses."}
 findings: {type: list, elements: str, returned: failure, description: "What is wrong, a line each."}
 """

@@ -18,16 +18,8 @@ description:
   - Configures cloud-init, where it is installed, not to change both files at the next boot.
 options:
   name: {type: str, required: true, description: "Name of this host, as the inventory has it."}
-  table:
-    description:
-      - Every name of the cluster, a line of a hosts file each, as
-        RV(baremetal.mpi_roce.cluster_directory#module:names) has it.
-    type: str
-    required: true
-  own:
-    description: Those of the names that are this host's, with their addresses.
-    type: dict
-    required: true
+  table: {type: str, required: true, description: "Lines of a hosts file, for the whole cluster."}
+  own: {type: dict, required: true, description: "This host's names, with their addresses."}
 """
 
 EXAMPLES = r"""
@@ -41,11 +33,7 @@ EXAMPLES = r"""
 RETURN = r"""
 layer: {type: str, returned: always, description: Tag of the layer.}
 names: {type: int, returned: success, description: Number of names in the managed block.}
-removed:
-  description: Lines of the operator that gave this host's own name a loopback address.
-  type: list
-  elements: str
-  returned: success
+removed: {type: list, elements: str, returned: success, description: Lines that were removed.}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 """
 

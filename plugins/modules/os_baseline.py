@@ -15,12 +15,7 @@ description:
     C(/var/lib/baremetal-mpi-roce/reboot-required.d/os.json) and returned in RV(reboot_reasons).
   - In a container, what belongs to the host's kernel is C(not_applicable), with the reason.
 options:
-  sysctls:
-    description:
-      - Kernel parameters by name, with values as C(/proc/sys) has them.
-      - A name that the kernel does not know fails, naming it, before anything is changed.
-    type: dict
-    default: {}
+  sysctls: {type: dict, default: {}, description: "Kernel parameters, with values of C(/proc/sys)."}
   optional_sysctls:
     description: Those of O(sysctls) that the kernel may be without.
     type: list
@@ -52,15 +47,13 @@ options:
       count: {type: int, required: true, description: Number of pages.}
       node: {type: int, description: NUMA node; by default all of them together.}
   transparent_hugepages:
-    description: When programs get transparent hugepages; V(keep) leaves the distribution's choice.
+    description: When programs get them; V(keep) leaves the distribution's choice.
     type: str
     choices: [keep, always, madvise, never]
     default: keep
   governor: {type: str, default: keep, description: "CPU frequency governor, or V(keep)."}
   swap:
-    description:
-      - V(off) ends swapping now and at every boot; lines of C(/etc/fstab) are set aside only.
-      - V(keep) leaves it as it is.
+    description: V(off) ends swapping now and at every boot; lines of C(/etc/fstab) are set aside.
     type: str
     choices: ["off", keep]
     default: keep

@@ -21,19 +21,12 @@ options:
     default: 24
   user: {type: str, default: mpi, description: The MPI user.}
   state_dir:
-    description:
-      - Directory on the controller with the authority's private keys and its journal. By default
-        C(~/.local/state/baremetal.mpi_roce/CLUSTER/ssh-ca).
+    description: Directory of keys and journal; C(~/.local/state/baremetal.mpi_roce/CLUSTER/ssh-ca).
     type: path
     default: ""
-  ca_generation:
-    description: Number of the authority. Raising it rotates; each run takes the steps due.
-    type: int
-    default: 1
+  ca_generation: {type: int, default: 1, description: Number of the authority; raising it rotates.}
   ca_overlap:
-    description:
-      - Whether the old authority is trusted until every node has certificates of the new one.
-        V(false), as after a theft, drops it at once.
+    description: Trust the old authority until every node has certificates of the new one.
     type: bool
     default: true
   user_ca_key:
