@@ -182,11 +182,6 @@ def test_in_a_container_the_file_is_written_and_nothing_more(tmp_path: Path) -> 
     assert host.ran("exportfs") == 0 and "10.240.0.11" in host.read(OURS)
 
 
-def test_what_another_host_serves_is_not_served_here(host: ServerHost) -> None:
-    outcome = host.settle(system(host="storage02"))
-    assert not outcome.changed and outcome.checks == []
-
-
 def test_a_host_that_serves_nothing_is_left_alone(host: ServerHost) -> None:
     before = host.snapshot()
     outcome = host.settle()

@@ -337,11 +337,6 @@ def model(*entries: dict[str, Any]) -> str:
     return MODEL + "".join(f"  - {json.dumps(entry)}\n" for entry in entries)
 
 
-def test_a_model_without_the_key_has_none() -> None:
-    everywhere = compiled(MODEL.replace("filesystems:\n", ""))
-    assert everywhere.group_variables["all"]["cluster_filesystems"] == []
-
-
 def test_text_is_read_as_it_is_written() -> None:
     """YAML makes 504 of 0770 and a number of 4.10; a model has the file."""
     text = MODEL

@@ -79,7 +79,7 @@ def test_a_fresh_node_mounts_and_a_second_run_changes_nothing(node):
     assert node.snapshot() == before and len(node.changing()) == calls
 
 
-def test_check_mode_on_a_fresh_node_tells_and_does_nothing(node):
+def test_check_mode_on_a_fresh_node_changes_nothing(node):
     before = node.snapshot()
     outcome = node.settle(filesystem(), check_mode=True)
     assert outcome.changed and statuses(outcome) == {PENDING}
@@ -186,7 +186,7 @@ def test_a_changed_source_is_planned_shown_and_applied(node):
     ("before", "after"),
     [((), ("actimeo=5",)), (("actimeo=5",), ()), (("actimeo=5",), ("actimeo=9",))],
 )
-def test_an_option_that_the_kernel_states_otherwise_is_compared_with_the_unit(node, before, after):
+def test_an_option_that_the_kernel_does_not_show_is_compared_with_the_unit(node, before, after):
     node.settle(filesystem(options=before))
     node.process(40, "python3", cwd=POINT)
     assert "actimeo" in refused(node, filesystem(options=after))
@@ -258,7 +258,7 @@ def test_what_an_unmount_that_failed_left_is_repaired_by_the_next_run(node):
     assert "noexec" not in node.read(f"etc/systemd/system/{MOUNT}")
 
 
-def test_a_busy_mount_is_refused_and_everybody_named(node):
+def test_a_busy_mount_is_refused_with_its_processes(node):
     node.settle(filesystem())
     node.process(40, "python3", cwd=f"{POINT}/run1")
     node.process(41, "vim", swap=f"{POINT}/notes")
@@ -326,7 +326,7 @@ def test_a_local_disk_that_is_mounted_there_is_refused(node):
 # Leaving
 
 
-def test_what_left_the_list_stays_and_is_a_finding_that_tells_the_way(node):
+def test_what_left_the_list_stays_and_is_a_finding_with_a_remedy(node):
     node.settle(filesystem(), filesystem("datasets"))
     outcome = node.settle(filesystem("datasets"))
     check = found(outcome, "storage_leftover")[POINT]
@@ -336,7 +336,7 @@ def test_what_left_the_list_stays_and_is_a_finding_that_tells_the_way(node):
     assert node.running(POINT) is not None and not outcome.changed
 
 
-def test_what_is_asked_to_be_absent_goes_with_its_units(node):
+def test_what_is_declared_absent_goes_with_its_units(node):
     node.settle(filesystem(), filesystem("datasets"))
     plan = node.settle(filesystem("datasets"), absent=[POINT], check_mode=True)
     assert plan.changed and found(plan, "storage_absent")[POINT].status == PENDING
@@ -349,12 +349,6 @@ def test_what_is_asked_to_be_absent_goes_with_its_units(node):
     assert left == []
     again = node.settle(filesystem("datasets"), absent=[POINT])
     assert not again.changed and statuses(again) == {OK}
-
-
-def test_what_is_used_does_not_go(node):
-    node.settle(filesystem())
-    node.process(40, "python3", exe=f"{POINT}/bin/tool")
-    assert f"python3 (pid 40, {USER}, exe)" in refused(node, absent=[POINT])
 
 
 def test_what_was_served_here_and_is_mounted_by_the_same_path_stays(node):
