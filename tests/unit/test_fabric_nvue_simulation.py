@@ -227,23 +227,3 @@ def test_a_connection_that_stays_cut_is_undone_by_the_switch(
     assert "takes a change back by itself" in outcome.error
     assert applied(virtual) == before
     assert any("rolled_back" in line and "by=timer" in line for line in virtual.log)
-
-
-def test_a_wrong_read_back_is_not_kept(virtual: VirtualSwitch, authority: Authority) -> None:
-    """The fault begins with the change, so that only the proof sees it."""
-    switch = connect(virtual, authority)
-
-    class Liar:
-        def read(self) -> Any:
-            return switch.read()
-
-        def apply(self, difference: Any, confirm_s: int) -> Any:
-            applied = switch.apply(difference, confirm_s)
-            virtual.fault(read="wrong", times=4)
-            return applied
-
-    outcome = session.run(
-        SYSTEM, Liar(), intent(), apply=True, confirm_s=LONG_S, clock=Clock(sleep=lambda _s: None)
-    )
-    assert "does not have the change that it accepted" in outcome.error
-    assert outcome.restored

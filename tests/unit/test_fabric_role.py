@@ -218,15 +218,6 @@ def test_after_a_failure_no_further_switch_is_touched(fabric: Fabric) -> None:
 
 
 @pytest.mark.slow
-def test_leaves_that_a_node_needs_both_of_are_never_changed_together(fabric: Fabric) -> None:
-    ran = fabric.run("-e", "switch_qos_at_once=4")
-    assert ran.rc == 0, ran.output
-    turns = [line for line in ran.output.splitlines() if "Apply to " in line]
-    names = [line.rpartition("Apply to ")[2].partition("]")[0] for line in turns]
-    assert names == ["spine01", "spine02", "leaf01, leaf03", "leaf02, leaf04"]
-
-
-@pytest.mark.slow
 def test_a_cost_that_is_not_allowed_stops_before_anything_is_touched(fabric: Fabric) -> None:
     ran = fabric.run("-e", "switch_qos_confirm_s=0")
     assert ran.rc != 0 and "switch_qos_confirm_s is 0; it must be" in ran.output
@@ -245,18 +236,6 @@ def test_a_fabric_without_a_system_is_said_once_and_not_touched(fabric: Fabric) 
     reasons = {ran.checks(name)["configuration"]["reason"] for name in LEAVES}
     assert reasons == {"the model names no system for this switch: set leaves.system"}
     assert "spines.system" in ran.checks("spine01")["configuration"]["reason"]
-
-
-@pytest.mark.slow
-def test_a_leaf_that_nothing_is_plugged_into_stops_nobody(fabric: Fabric) -> None:
-    text = MODEL[: MODEL.index("spines:")] + MODEL[MODEL.index("launcher:") :]
-    text = text.replace("leaves: {count: 4,", "leaves: {count: 8, nodes_per_set: 2,")
-    (fabric.folder / "cluster.yml").write_text(text)
-    ran = fabric.run("--limit", "leaf05")
-    assert ran.rc == 0, ran.output
-    (check,) = ran.checks("leaf05").values()
-    assert check["status"] == "not_applicable"
-    assert "no port of this switch" in check["reason"]
 
 
 @pytest.mark.slow

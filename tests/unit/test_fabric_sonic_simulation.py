@@ -149,24 +149,3 @@ def test_it_reports_what_the_simulation_does(leaf: Switch, capsys: Said) -> None
     assert first is not None
     assert (first.system, first.port) == ("node01", "rail0")
     json.dumps(report.as_dict())
-
-
-def test_what_it_saves_is_what_it_comes_up_with(leaf: Switch, capsys: Said) -> None:
-    """Not saved, then saved: the driver compares the file with what runs."""
-    path = leaf.folder / "etc/sonic/config_db.json"
-    apply(leaf, plan(leaf, capsys), capsys)
-    wanted = SYSTEM.wanted(intent())
-    for command, changes in (((), 1), (("save", "-y"), 0)):
-        assert not command or leaf.run(*command) == 0
-        saved = json.loads(path.read_text())
-        difference = SYSTEM.difference(intent(), wanted, replace(read(leaf, capsys), saved=saved))
-        assert len(difference.changes) == changes
-
-
-def test_asymmetric_pfc_is_switched_off_without_a_bounce(leaf: Switch, capsys: Said) -> None:
-    apply(leaf, plan(leaf, capsys), capsys)
-    assert leaf.patch({"op": "add", "path": "/PORT/Ethernet8/pfc_asym", "value": "on"}) == 0
-    before = len(bounced(leaf))
-    apply(leaf, plan(leaf, capsys), capsys)
-    assert leaf.config["PORT"]["Ethernet8"]["pfc_asym"] == "off"
-    assert not plan(leaf, capsys) and len(bounced(leaf)) == before

@@ -261,7 +261,7 @@ class Switch(Protocol):
     def apply(self, difference: Difference, confirm_s: int) -> Applied:
         """Put a difference in force; the switch undoes it after `confirm_s` unless confirmed.
 
-        On SwitchError nothing of it is left in force, or the message says what is.
+        On SwitchError nothing of it is left in force, or the message names what is.
         """
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SERVICE = Service(
     "NVUE REST API",
     8765,
-    "On the switch, nv show system api says whether it is on and where it listens.",
+    "On the switch, nv show system api shows whether it is on and where it listens.",
 )
 CONFIRM = "confirm"
 """In force, and waiting to be kept."""
@@ -101,7 +101,7 @@ class NvueSwitch:
                     f"{self._login.address}: revision {revision} waits to be confirmed"
                     f"{' (' + issues + ')' if issues else ''}: the change of an earlier run, or "
                     "of another user. The switch takes it back by itself (nv config apply "
-                    "--confirm-status says when). Run again then."
+                    "--confirm-status shows when). Run again then."
                 )
         return set(waiting)
 

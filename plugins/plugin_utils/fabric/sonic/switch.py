@@ -10,8 +10,8 @@ runs apart: each arms its own, then looks for others. Every program used ships w
 from __future__ import annotations
 
 import contextlib
-import getpass
 import json
+import os
 import secrets
 import socket
 import time
@@ -59,7 +59,8 @@ _TO_FILE = (
 class SonicSwitch:
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
-        self.owner = f"run of {_user()} on {socket.gethostname()}, {time.strftime('%H:%M:%S %Z')}"
+        user = os.environ.get("USER") or f"uid {os.getuid()}"
+        self.owner = f"run of {user} on {socket.gethostname()}, {time.strftime('%H:%M:%S %Z')}"
         """Shown to another run that finds this one at work."""
         self._name = ""
         """Checkpoint of this run. Its units begin with it."""
@@ -96,7 +97,7 @@ class SonicSwitch:
             raise SwitchError(
                 f"{unit} ({_owner(line)}): another run is changing this switch, or was cut off, "
                 "and the switch is about to undo it (`systemctl list-timers "
-                f"'{OURS}*'` says when). Wait until that is done and run again; to keep what is in "
+                f"'{OURS}*'` shows when). Wait until that is done and run again; to keep what is in "
                 f"force instead, `systemctl stop {unit}` first: the next run saves it"
             )
 
@@ -326,13 +327,6 @@ def _owner(line: str) -> str:
     """What stands after the unit and its three states."""
     words = line.partition(_unit(line))[2].split(maxsplit=3)
     return words[3] if len(words) > 3 else "owner unknown"
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):
-        return "unknown user"
 
 
 def checkpoints(text: str) -> list[str]:
