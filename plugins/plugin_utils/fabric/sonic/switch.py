@@ -97,8 +97,8 @@ class SonicSwitch:
             raise SwitchError(
                 f"{unit} ({_owner(line)}): another run is changing this switch, or was cut off, "
                 "and the switch is about to undo it (`systemctl list-timers "
-                f"'{OURS}*'` shows when). Wait until that is done and run again; to keep what is in "
-                f"force instead, `systemctl stop {unit}` first: the next run saves it"
+                f"'{OURS}*'` shows when). Wait until that is done and run again; to keep what is "
+                f"in force instead, `systemctl stop {unit}` first: the next run saves it"
             )
 
     def apply(self, difference: Difference, confirm_s: int) -> Applied:
