@@ -13,7 +13,7 @@ import sys
 import zipfile
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import part
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import part, systemd
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import (
     FAILED,
     NOT_APPLICABLE,
@@ -37,7 +37,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.boot_progra
     STATE,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.boot_unit import (
-    ENABLED,
     PROGRAM,
     UDEV_RULE,
     UNIT_FILE,
@@ -49,6 +48,7 @@ from tests.unit.test_nic_sriov import Nic
 from tests.waiting import deadline
 
 WAIT_S, BEFORE = 5, ("slurmd.service",)
+ENABLED = f"{systemd.LINKS}/{BOOT_UNIT}"
 RELOAD, ENABLE, START = (
     ("systemctl", "daemon-reload"),
     ("systemctl", "enable", BOOT_UNIT),
@@ -164,7 +164,7 @@ def test_first_run_installs_enables_and_runs_it(node):
         os.umask(umask)
 
     assert changed and check.status == OK
-    assert node.calls == [ENABLE, RELOAD, START]
+    assert node.calls == [RELOAD, ENABLE, START]
     assert node.failed() == []
     assert BOOT_UNIT in [each["before_header"] for each in diff]
     modes = {path: stat.S_IMODE((node.root / path).stat().st_mode) for path in node.files()}
@@ -279,7 +279,7 @@ def test_a_run_that_proves_nothing_is_repeated(node, result, why):
 
 def test_it_is_not_started_where_the_rails_do_not_hold_anyway(node):
     _diff, changed, check = node.converge(checks=failing(FAILED))
-    assert changed and node.calls == [ENABLE, RELOAD]
+    assert changed and node.calls == [RELOAD, ENABLE]
     assert check.status == FAILED and "not started" in check.reason
 
     _diff, changed, _check = node.converge(checks=failing(FAILED))
@@ -290,7 +290,7 @@ def test_it_is_not_started_where_the_rails_do_not_hold_anyway(node):
 def test_it_waits_with_rails_that_get_their_names_at_the_next_boot(node, name):
     late = {"settings": {}, "checks": failing(REBOOT, name)}
     _diff, changed, check = node.converge(**late)
-    assert changed and node.calls == [ENABLE, RELOAD]
+    assert changed and node.calls == [RELOAD, ENABLE]
     assert check.status == REBOOT and "next boot" in check.reason
     assert '"rail0"' in (node.root / STATE).read_text()
     assert node.converge(**late)[1] is False

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import reboots
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import reboots, systemd
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma import (
     packages,
@@ -315,7 +315,7 @@ def test_a_kernel_that_is_locked_down_is_not_written_to(
 def test_what_is_not_disabled_any_more_leaves_no_unit(node: RdmaNode) -> None:
     assert (node.tree.root / pcie.PROGRAM).exists()
     node.settle(DOCA_SET, acs="verify")
-    for path in (pcie.PROGRAM, pcie.UNIT_FILE, pcie.ENABLED):
+    for path in (pcie.PROGRAM, pcie.UNIT_FILE, f"{systemd.LINKS}/{pcie.UNIT}"):
         assert not (node.tree.root / path).exists()
         assert not (node.tree.root / path).is_symlink()
     assert not node.settle(DOCA_SET, acs="verify").changed

@@ -9,6 +9,7 @@ from typing import Optional
 from .part import Node
 
 DIRECTORIES = ("etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system")
+LINKS = "etc/systemd/system/multi-user.target.wants"
 AT_BOOT = ("enabled", "static", "indirect", "generated", "alias", "enabled-runtime")
 """States of unit files that need no enabling, or cannot be enabled."""
 
@@ -42,6 +43,20 @@ def active(node: Node, unit: str) -> bool:
 
 def at_boot(node: Node, unit: str) -> bool:
     return show(node, unit, ["UnitFileState"]).get("UnitFileState") in AT_BOOT
+
+
+def linked(node: Node, unit: str) -> bool:
+    """Whether the boot starts it, by its link: no program is run."""
+    return node.path(f"{LINKS}/{unit}").is_symlink()
+
+
+def link(node: Node, unit: str, wanted: bool) -> None:
+    """Start it at every boot, or not any more, once its file was written or removed."""
+    control(node, "daemon-reload")
+    if not wanted:
+        node.path(f"{LINKS}/{unit}").unlink(missing_ok=True)
+    elif not linked(node, unit):
+        control(node, "enable", unit)
 
 
 def control(node: Node, *words: str) -> None:

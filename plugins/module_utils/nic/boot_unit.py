@@ -27,7 +27,6 @@ from .engine import WHOLE, Nics
 from .setting import NOT_SUPPORTED, RUNTIME
 
 UNIT_FILE = f"etc/systemd/system/{BOOT_UNIT}"
-ENABLED = f"etc/systemd/system/multi-user.target.wants/{BOOT_UNIT}"
 UDEV_RULE = "etc/udev/rules.d/90-baremetal-mpi-roce-rails.rules"
 CHECK = "rails_boot"
 WANTED = "installed, enabled, and right when it last ran"
@@ -85,12 +84,7 @@ class BootUnit:
         node.path(RESULT).unlink(missing_ok=True)
         for each in files:
             each.apply()
-        link = node.path(ENABLED)
-        if self._needless:
-            link.unlink(missing_ok=True)
-        elif not link.is_symlink():
-            systemd.control(node, "enable", BOOT_UNIT)
-        systemd.control(node, "daemon-reload")
+        systemd.link(node, BOOT_UNIT, not self._needless)
         if starts:
             # What it finds is in its result, and in the journal.
             node.run(("systemctl", "start", BOOT_UNIT), check=False)
@@ -109,7 +103,7 @@ class BootUnit:
         program = replace(node.record(PROGRAM, texts.pop(PROGRAM), mode=0o755), secret=True)
         files = [program, *(node.record(path, text) for path, text in texts.items())]
         shown = diffs(files)
-        enabled = node.path(ENABLED).is_symlink()
+        enabled = systemd.linked(node, BOOT_UNIT)
         if enabled != wanted:
             words = {True: "enabled\n", False: "not enabled\n"}
             shown.append(diff(BOOT_UNIT, words[enabled], words[wanted]))

@@ -32,7 +32,6 @@ INITIAL_NAMESPACE_ONLY = (
 TMPFILES = f"etc/tmpfiles.d/{NAME}.conf"
 UNIT = f"{NAME}-sysfs.service"
 UNIT_FILE = f"etc/systemd/system/{UNIT}"
-ENABLED = f"etc/systemd/system/multi-user.target.wants/{UNIT}"
 UNIT_BODY = f"""[Unit]
 Description=Kernel settings of an MPI node, once the drivers are loaded
 After=sysinit.target
@@ -266,13 +265,13 @@ class SysfsValues:
                 what = f"{each.check} {each.subject}".strip()
                 act = partial(each.apply, node)
                 steps.append(Step(what, each.summary(node) or "", each.value, act))
-        enabled = node.path(ENABLED).is_symlink()
+        enabled = systemd.linked(node, UNIT)
         if writes and not enabled:
             steps.append(
                 Step(UNIT, "disabled", "enabled", partial(systemd.control, node, "enable", UNIT))
             )
         if enabled and not writes:
-            steps.append(Step(UNIT, "enabled", "removed", partial(_remove, node)))
+            steps.append(Step(UNIT, "enabled", "removed", partial(systemd.link, node, UNIT, False)))
         return Plan(files, steps)
 
     def verify(self, node: Node) -> Verdict:
@@ -284,7 +283,7 @@ class SysfsValues:
                 each.judge(node, verdict)
                 writes = True
         if writes:
-            found = "enabled" if node.path(ENABLED).is_symlink() else "disabled"
+            found = "enabled" if systemd.linked(node, UNIT) else "disabled"
             verdict.checks.append(
                 compare("sysfs_at_boot", "enabled", found, subject=UNIT, check_mode=node.check_mode)
             )
@@ -356,8 +355,3 @@ def read(path: Path) -> str:
     if "[" in text and "]" in text:
         return text[text.index("[") + 1 : text.index("]")]
     return text
-
-
-def _remove(node: Node) -> None:
-    node.path(ENABLED).unlink()
-    systemd.control(node, "daemon-reload")

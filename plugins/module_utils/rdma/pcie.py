@@ -107,7 +107,6 @@ REDIRECTS, DIRECT = "redirects", "does not redirect"
 
 UNIT = "baremetal-mpi-roce-acs.service"
 UNIT_FILE = f"etc/systemd/system/{UNIT}"
-ENABLED = f"etc/systemd/system/multi-user.target.wants/{UNIT}"
 PROGRAM = "usr/local/libexec/baremetal-mpi-roce/acs"
 
 _UNIT_BODY = f"""[Unit]
@@ -155,9 +154,9 @@ class Acs:
             for each in (bridges if self._clears() else ())
             if each.redirects
         ]
-        enabled = node.path(ENABLED).is_symlink()
+        enabled = systemd.linked(node, UNIT)
         if enabled != wanted or any(planned.changed for planned in files):
-            act = partial(_enable, node, wanted)
+            act = partial(systemd.link, node, UNIT, wanted)
             steps.append(Step(UNIT, _enabled(enabled), _enabled(wanted), act))
         return Plan(files, steps)
 
@@ -177,7 +176,7 @@ class Acs:
             return Verdict([not_applicable(ACS, DIRECT, why)])
         checks = [self._check(node, each) for each in bridges]
         if self.setting == DISABLE and node.container is None:
-            found, check_mode = _enabled(node.path(ENABLED).is_symlink()), node.check_mode
+            found, check_mode = _enabled(systemd.linked(node, UNIT)), node.check_mode
             checks.append(compare(ACS_BOOT, "enabled", found, subject=UNIT, check_mode=check_mode))
         return Verdict(checks)
 
@@ -211,12 +210,3 @@ class Acs:
 
 def _enabled(yes: bool) -> str:
     return "enabled" if yes else "not enabled"
-
-
-def _enable(node: Node, wanted: bool) -> None:
-    systemd.control(node, "daemon-reload")
-    link = node.path(ENABLED)
-    if wanted and not link.is_symlink():
-        systemd.control(node, "enable", UNIT)
-    elif not wanted:
-        link.unlink(missing_ok=True)
