@@ -254,6 +254,15 @@ def test_what_the_distribution_brings_is_not_pinned(site):
     assert not site.run(wanted)[0].changed
 
 
+def test_a_dependency_at_one_version_comes_at_it_although_there_is_a_newer_one(site):
+    for version in ("2.0", "3.0"):
+        site.cuda.add("part", version)
+    site.cuda.add("suite", "1", Depends="part (= 2.0)")
+    site.cuda.publish()
+    site.run(site.set(stages=[Stage("one", [Wanted("suite", "1")])]))
+    assert site.root.installed() == {"suite": "1", "part": "2.0"}
+
+
 # Repositories
 
 

@@ -222,10 +222,30 @@ class Apt(Manager):
     ) -> list[Change]:
         if self._view is None:
             self._view = View(self.root)
-        text = dpkg.render_pins(whole, self._preferred(), whole.values())
+        pins = {**self._bound(whole), **whole}
+        text = dpkg.render_pins(pins, self._preferred(), whole.values())
         self._view.pin(text, self._pins_path(self.layer).name)
         self._view.release([*self.pinned(self.layer), *exact, *remove])
         return self._solve(exact, remove, self._view.words())
+
+    def _bound(self, pins: Mapping[str, str]) -> dict[str, str]:
+        """What these depend on at one version only, and so on.
+
+        apt takes the newest of a dependency and then finds that it does not fit.
+        """
+        bound: dict[str, str] = {}
+        todo = dict(pins)
+        while todo:
+            argv = ["apt-cache", *self._words(), "show"]
+            argv += [f"{name}={version}" for name, version in sorted(todo.items())]
+            todo = {}
+            for line in self.run(argv, check=False).stdout.splitlines():
+                name, _colon, relations = line.partition(": ")
+                if name in ("Depends", "Pre-Depends"):
+                    todo.update(dpkg.exactly(relations))
+            todo = {name: at for name, at in todo.items() if name not in bound and name not in pins}
+            bound.update(todo)
+        return bound
 
     def _solve(
         self, exact: Mapping[str, str], remove: Sequence[str], words: Sequence[str]

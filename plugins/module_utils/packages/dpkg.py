@@ -19,6 +19,7 @@ QUERY = (
 IN_USE = ("installed", "triggers-awaited", "triggers-pending")
 AT_REST = (*IN_USE, "not-installed", "config-files")
 _NAME = re.compile(r"^\s*([a-z0-9][a-z0-9+.-]*)")
+_EXACTLY = re.compile(r"\s*([a-z0-9][a-z0-9+.-]*)(?::\w+)?\s*\(=\s*(\S+)\)\s*")
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,12 @@ def _named(relations: str) -> list[str]:
     """The names in a field of relations, without versions and architectures."""
     found = (_NAME.match(each) for each in re.split(r"[,|]", relations))
     return [match.group(1) for match in found if match]
+
+
+def exactly(relations: str) -> dict[str, str]:
+    """What a field of relations wants at one version only (`libfoo (= 1.0-1)`)."""
+    found = (_EXACTLY.fullmatch(each) for each in relations.split(","))
+    return {match.group(1): match.group(2) for match in found if match}
 
 
 # Pins: the one version that a package may have, and which repository it comes from.
