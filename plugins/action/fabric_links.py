@@ -90,31 +90,24 @@ def _of_one_that_dropped_out(check: Check, host: str) -> Check:
 
 
 def _switches(groups: Any, hostvars: Any) -> Iterator[Switch]:
-    for role in ("leaf", "spine"):
-        for name in groups.get(role, []):
-            variables = hostvars[name]
-            state = variables.get(SWITCH_STATE) or {}
-            yield Switch(
-                name=name,
-                role=role,
-                ports=variables.get("cluster_ports") or [],
-                system=str(variables.get("cluster_system") or ""),
-                asic=str(variables.get("cluster_asic") or ""),
-                report=state.get("report"),
-                why=_why(state),
-            )
+    for name in (*groups.get("leaf", []), *groups.get("spine", [])):
+        variables = hostvars[name]
+        state = variables.get(SWITCH_STATE) or {}
+        yield Switch(
+            name=name,
+            ports=variables.get("cluster_ports") or [],
+            system=str(variables.get("cluster_system") or ""),
+            asic=str(variables.get("cluster_asic") or ""),
+            report=state.get("report"),
+            why=_why(state),
+        )
 
 
 def _nodes(groups: Any, hostvars: Any) -> Iterator[Node]:
     for name in groups.get("compute", []):
-        # All of a host's variables at once, and none of them templated: there are many nodes.
-        variables = hostvars.raw_get(name)
-        rails = variables.get("cluster_rails") or []
-        if isinstance(rails, str):
-            rails = hostvars[name]["cluster_rails"]
-        state = variables.get(RAILS_STATE) or {}
-        read = state if "rails" in state else None
-        yield Node(name=name, rails=rails, state=read, why=_why(state))
+        # Not templated: there are many nodes.
+        state = hostvars.raw_get(name).get(RAILS_STATE) or {}
+        yield Node(name=name, state=state if "rails" in state else None, why=_why(state))
 
 
 def _why(state: Mapping[str, Any]) -> str:

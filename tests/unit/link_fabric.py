@@ -85,11 +85,10 @@ class Fabric:
             if host.groups[0] == "compute"
         }
         for name, its_rails in rails_of.items():
-            self.nodes[name] = Node(name, its_rails, self._state(name, its_rails))
+            self.nodes[name] = Node(name, self._state(name, its_rails))
         for name in names:
             ports = self.variables[name]["cluster_ports"]
-            role = "leaf" if name.startswith("leaf") else "spine"
-            self.switches[name] = Switch(name, role, ports, system, asic, self._report(name, ports))
+            self.switches[name] = Switch(name, ports, system, asic, self._report(name, ports))
 
     # As everybody says it
 

@@ -326,12 +326,12 @@ def test_a_short_name_that_two_hosts_have_is_the_expected_one_and_no_other() -> 
 def renamed(names: dict[str, str]) -> Fabric:
     """Hosts that the inventory has by other names, and that call themselves so."""
     fabric = Fabric()
-    text = json.dumps([[s.name, s.role, s.ports, s.report] for s in fabric.switches.values()])
+    text = json.dumps([[s.name, s.ports, s.report] for s in fabric.switches.values()])
     for old, new in names.items():
         text = text.replace(f'"{old}"', f'"{new}"')
     fabric.switches = {
-        name: Switch(name, role, ports, "sonic", "spectrum4", report)
-        for name, role, ports, report in json.loads(text)
+        name: Switch(name, ports, "sonic", "spectrum4", report)
+        for name, ports, report in json.loads(text)
     }
     return fabric
 

@@ -38,12 +38,12 @@ class Run:
             }
         for name, node in nodes.items():
             state = node.state if node.state is not None else {"failed": True, "msg": node.why}
-            self.hostvars[name] = {"cluster_rails": node.rails, "roce_rails_state": state}
+            self.hostvars[name] = {"roce_rails_state": state}
         self.here = [*nodes, *switches]
         self.groups = {
             "compute": list(nodes),
-            "leaf": [name for name, switch in switches.items() if switch.role == "leaf"],
-            "spine": [name for name, switch in switches.items() if switch.role == "spine"],
+            "leaf": [name for name, switch in switches.items() if name.startswith("leaf")],
+            "spine": [name for name, switch in switches.items() if name.startswith("spine")],
         }
         self.all = list(self.here)
 

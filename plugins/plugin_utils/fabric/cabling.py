@@ -44,8 +44,6 @@ class Switch:
     """A switch of the inventory, and its report."""
 
     name: str
-    role: str
-    """`leaf` or `spine`."""
     ports: Sequence[Mapping[str, Any]]
     """Its variable `cluster_ports`."""
     system: str = ""
@@ -60,8 +58,6 @@ class Node:
     """A compute node of the inventory, and what its rails are."""
 
     name: str
-    rails: Sequence[Mapping[str, Any]]
-    """Its variable `cluster_rails`."""
     state: Optional[Mapping[str, Any]] = None
     """Result of the module roce_rails; None where there is none, and then `why`."""
     why: str = ""
