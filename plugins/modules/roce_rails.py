@@ -164,8 +164,7 @@ rails:
   returned: success
 settings:
   description: >-
-    Per rail and setting of its NIC, what was wanted and found, and the result. C(status) is V(ok),
-    V(set), V(pending) (in check mode), V(needs_reset), V(not_supported) or V(failed);
+    Per rail and setting of its NIC, what was wanted and found, with the C(status) of its check.
     C(persistence) is V(runtime), which a reboot forgets, or V(firmware).
   type: dict
   returned: success

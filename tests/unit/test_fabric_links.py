@@ -57,7 +57,7 @@ def test_two_ends_that_differ_from_the_contract_in_different_ways() -> None:
 def test_an_end_that_cannot_be_asked_is_no_witness() -> None:
     fabric = Fabric()
     setting = fabric.setting("node02", "rail0", "pfc")
-    setting.update(found=None, status="not_supported", reason="its driver (veth) has no DCB")
+    setting.update(found=None, status="not_applicable", reason="its driver (veth) has no DCB")
     fabric.port("leaf01", "Ethernet8")["pfc_priorities"] = ()
     check = fabric.one()
     assert check.found == "leaf01 Ethernet8: PFC off; node02 rail0: its driver (veth) has no DCB"

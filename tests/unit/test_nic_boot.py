@@ -231,7 +231,7 @@ def test_what_is_wanted_anew_runs_again_after_a_kill_as_well(node):
 
 
 def test_without_anything_to_do_it_is_removed(node):
-    nothing = {"rail0": {"pfc": state("not_supported")}}
+    nothing = {"rail0": {"pfc": state("not_applicable")}}
     diff, changed, check = node.converge(settings=nothing)
     assert (diff, changed, node.calls) == ([], False, [])
     assert check.status == NOT_APPLICABLE
@@ -303,7 +303,7 @@ def test_it_waits_with_rails_that_get_their_names_at_the_next_boot(node, name):
     ("settings", "wanted"),
     [
         ({}, False),
-        ({"pfc": state("not_supported")}, False),
+        ({"pfc": state("not_applicable")}, False),
         ({"firmware_sriov_en": state("ok", "firmware")}, False),
         ({"pfc": state("ok")}, True),
         ({"pfc": state("failed")}, True),

@@ -93,7 +93,7 @@ def test_what_differs_is_set_and_read_back():
     store.values["rail0", "b"] = 1
     outcome = store.converge()
     assert outcome.changed
-    assert statuses(outcome, "rail0") == {"a": "set", "b": "ok", "c": "set"}
+    assert statuses(outcome, "rail0") == {"a": "ok", "b": "ok", "c": "ok"}
     assert ("write", "rail0", "b") not in store.log
     assert outcome.written == ["rail0", "rail1"]
     assert {check.status for check in outcome.checks} == {"ok"}
@@ -132,7 +132,7 @@ def test_a_failure_in_the_middle_puts_the_rail_back_and_the_others_go_on():
     assert store.values["rail0", "a"] == 7
     assert store.values["rail0", "b"] == 0
     assert outcome.rolled_back == ["rail0"]
-    assert statuses(outcome, "rail1") == {"a": "set", "b": "set", "c": "set"}
+    assert statuses(outcome, "rail1") == {"a": "ok", "b": "ok", "c": "ok"}
     assert statuses(outcome, "rail0") == {"a": "failed", "b": "failed", "c": "failed"}
     assert of(outcome, "rail0", "b")["reason"] == (
         "could not be set: dial: exit status 1: no; all settings of this rail were put back to "
@@ -157,7 +157,7 @@ def test_a_nic_that_cannot_keep_one_promise_is_not_touched(value):
     outcome = store.converge()
     assert [entry for entry in store.log if entry[1] == "rail0"] == []
     assert statuses(outcome, "rail0") == {"a": "failed", "b": "failed", "c": "failed"}
-    assert statuses(outcome, "rail1") == {"a": "set", "b": "set", "c": "set"}
+    assert statuses(outcome, "rail1") == {"a": "ok", "b": "ok", "c": "ok"}
     assert [entry["after_header"] for entry in outcome.diff] == ["rail1 (settings)"]
     assert statuses(store.converge(check_mode=True), "rail0")["a"] == "failed"
 
@@ -170,7 +170,7 @@ def test_what_soft_roce_has_not_or_something_else_keeps_is_no_failure(device, re
     store = Store(device=device, rails=1)
     store.values["rail0", "b"] = reading
     outcome = store.converge()
-    assert statuses(outcome, "rail0") == {"a": "set", "b": "not_supported", "c": "set"}
+    assert statuses(outcome, "rail0") == {"a": "ok", "b": "not_applicable", "c": "ok"}
     assert [check.status for check in outcome.checks] == ["ok", "not_applicable", "ok"]
 
 
@@ -179,12 +179,12 @@ def test_firmware_waits_for_its_reset():
     assert of(store.converge(check_mode=True), "rail0", "f")["status"] == "pending"
     assert [reason.subject for reason in store.converge(check_mode=True).resets] == ["rail0 f"]
     outcome = store.converge()
-    assert of(outcome, "rail0", "f")["status"] == "needs_reset"
+    assert of(outcome, "rail0", "f")["status"] == "reboot"
     assert [check.status for check in outcome.checks] == ["ok", "ok", "ok", "reboot"]
     assert [(r.subject, r.wanted, r.running) for r in outcome.resets] == [("rail0 f", "1", "0")]
     again = store.converge()
     assert not again.changed
-    assert of(again, "rail0", "f")["status"] == "needs_reset"
+    assert of(again, "rail0", "f")["status"] == "reboot"
     assert [reason.subject for reason in again.resets] == ["rail0 f"]
     store.values["rail0", "f"] = 1
     del store.pending["rail0", "f"]
@@ -198,7 +198,7 @@ def test_a_value_that_would_go_away_at_the_next_reset_is_written():
     outcome = store.converge()
     assert outcome.diff[0]["before"] == "f: 3\n"
     assert store.pending["rail0", "f"] == 1
-    assert of(outcome, "rail0", "f")["status"] == "set"
+    assert of(outcome, "rail0", "f")["status"] == "ok"
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_a_run_sets_rails_and_nics_and_a_nic_that_fails_keeps_no_rail_from_its_a
     failed = {(check.subject, check.name) for check in outcome.checks if check.status == "failed"}
     assert ("rail0", "rail_pfc") in failed and {subject for subject, _name in failed} == {"rail0"}
     assert nics.rolled_back == ["rail0"]
-    assert nics.settings(check_mode=False)["rail1"]["pfc"]["status"] == "set"
+    assert nics.settings(check_mode=False)["rail1"]["pfc"]["status"] == "ok"
     assert host.links["rail0"]["addresses"] == ["10.100.0.11/24"]
 
     node.broken.clear()
@@ -359,7 +359,7 @@ def test_settings_go_to_the_rail_under_its_new_name(tmp_path, monkeypatch):
     assert [diff["before_header"] for diff in outcome.diff][-1] == "rail0 (settings)"
     assert node.writes()
     assert not [argv for argv in node.writes() if "ens5f0" in argv]
-    assert nics.settings(check_mode=False)["rail0"]["pfc"]["status"] == "set"
+    assert nics.settings(check_mode=False)["rail0"]["pfc"]["status"] == "ok"
 
 
 def test_veth_rails_cost_no_program(tmp_path, monkeypatch):

@@ -261,7 +261,7 @@ def test_a_node_as_delivered_is_asked_per_card_and_set_per_rail(
     assert cards.counts() == (asked + set_, set_)
     assert {check.status for check in outcome.checks} == {"ok", "reboot"}
     waits = [state for of in outcome.settings.values() for state in of.values()]
-    assert len(outcome.resets) == sum(state["status"] == "needs_reset" for state in waits)
+    assert len(outcome.resets) == sum(state["status"] == "reboot" for state in waits)
 
     again = run()
     assert not again.changed and again.resets and cards.counts() == (asked, 0)

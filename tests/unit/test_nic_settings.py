@@ -146,7 +146,7 @@ def test_drift_of_one_setting_is_shown_alone_and_repaired_alone(doca, name):
     assert status(shown, "rail1")[name] == "pending"
     assert doca.writes() == []
     outcome = doca.converge()
-    assert status(outcome, "rail1")[name] == "set"
+    assert status(outcome, "rail1")[name] == "ok"
     assert outcome.written == ["rail1"]
     assert not [argv for argv in doca.writes() if "rail0" in argv]
     assert (doca.snapshot("rail1"), doca.snapshot("rail0")) == (settled, other)
@@ -179,7 +179,7 @@ def test_a_rail_on_which_a_program_fails_is_as_before(inbox, broken, culprit):
     outcome = inbox.converge()
     assert inbox.snapshot("rail0") == before
     assert outcome.rolled_back == ["rail0"]
-    assert set(status(outcome, "rail1").values()) == {"set", "ok", "not_supported"}
+    assert set(status(outcome, "rail1").values()) == {"ok", "not_applicable"}
     assert "Device or resource busy" in failed(outcome)["rail0", f"rail_{culprit}"]
     assert "put back" in failed(outcome)["rail0", f"rail_{culprit}"]
     inbox.broken.clear()
@@ -227,7 +227,7 @@ def test_rdma_cm_is_loaded_where_it_is_not(tmp_path):
     assert node.writes() == []
     outcome = node.converge()
     assert ("modprobe", "rdma_cm") in node.commands
-    assert status(outcome)["cma_roce_tos"] == "set"
+    assert status(outcome)["cma_roce_tos"] == "ok"
 
 
 def test_with_the_in_tree_driver_something_else_keeps_the_promise(inbox):
@@ -342,7 +342,7 @@ def test_debugfs_closed_by_lockdown_leaves_cnps_to_the_firmware(inbox, monkeypat
     monkeypatch.setattr(Path, "read_text", read_text)
     outcome = inbox.converge()
     assert outcome.written == ["rail0", "rail1"] and not failed(outcome)
-    assert status(outcome)["cnp_dscp"] == "not_supported"
+    assert status(outcome)["cnp_dscp"] == "not_applicable"
     assert "lockdown" in reason(outcome, "cnp_dscp") and "CNP_DSCP_P1" in reason(
         outcome, "cnp_dscp"
     )
@@ -354,7 +354,7 @@ def test_a_driver_without_dcbx_has_nothing_else_that_sets_its_qos(inbox):
     inbox.objects.remove("dcbx")
     outcome = inbox.converge()
     assert failed(outcome) == {}
-    assert status(outcome)["dcbx"] == "not_supported"
+    assert status(outcome)["dcbx"] == "not_applicable"
 
 
 # PCI

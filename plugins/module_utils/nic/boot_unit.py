@@ -17,14 +17,14 @@ from functools import partial
 from typing import Optional
 
 from ..core import systemd
-from ..core.checks import FAILED, OK, REBOOT, Check, differs, not_applicable
+from ..core.checks import FAILED, NOT_APPLICABLE, OK, REBOOT, Check, differs, not_applicable
 from ..core.files import HEADER, FilePlan, diff, diffs, with_header
 from ..core.part import Node, Plan, Step, Verdict
 from ..rails.survey import NAME
 from . import BOOT_UNIT, boot_program
 from .boot_program import LOCK_S, PROGRAM, RESULT, STATE, state_text
 from .engine import WHOLE, Nics
-from .setting import NOT_SUPPORTED, RUNTIME
+from .setting import RUNTIME
 
 UNIT_FILE = f"etc/systemd/system/{BOOT_UNIT}"
 UDEV_RULE = "etc/udev/rules.d/90-baremetal-mpi-roce-rails.rules"
@@ -123,7 +123,7 @@ class BootUnit:
         """Whether any rail can be set to something that a reboot forgets."""
         settings = self.nics.settings(check_mode=True)
         return any(
-            state["persistence"] == RUNTIME and state["status"] != NOT_SUPPORTED
+            state["persistence"] == RUNTIME and state["status"] != NOT_APPLICABLE
             for of_rail in settings.values()
             for state in of_rail.values()
         )

@@ -13,8 +13,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Optional
 
-from ..core import checks
-from ..core.checks import REBOOT, Check
+from ..core.checks import FAILED, REBOOT, Check, not_applicable
 from ..core.commands import find_program
 from ..core.files import diff
 from ..core.part import Node
@@ -33,14 +32,8 @@ from .nic_settings import (
 )
 from .rdma_settings import rdma_settings
 from .setting import (
-    FAILED,
     FAULTS,
     FIRMWARE,
-    NEEDS_RESET,
-    NOT_SUPPORTED,
-    OK,
-    PENDING,
-    SET,
     Provider,
     Rail,
     Reading,
@@ -55,14 +48,6 @@ WHOLE = "rail_settings"
 """The one check of a rail without settings of its own: it is no RoCE NIC."""
 PROMISE = "the NIC settings of the QoS contract"
 ROCE_DRIVERS = ("mlx5_core", "bnxt_en")
-_STATUS = {
-    OK: checks.OK,
-    SET: checks.OK,
-    PENDING: checks.PENDING,
-    NEEDS_RESET: checks.REBOOT,
-    NOT_SUPPORTED: checks.NOT_APPLICABLE,
-    FAILED: checks.FAILED,
-}
 OPTIONS = ("qos", "nic", "firmware", "firmware_parameters", "remove_vfs_in_use")
 """Those of the module that matter here; the boot program has them in its file."""
 QUICK_S = 10.0
@@ -111,9 +96,6 @@ class RailRun:
             done = self._roll_back(begun)
             for setting, failure in failures.items():
                 setting.complaint = f"{failure}; {done}"
-        else:
-            for setting, _reading in begun:
-                setting.written = True
 
     def _roll_back(self, begun: Sequence[tuple[Setting, Reading]]) -> str:
         """Returns what was done."""
@@ -158,16 +140,16 @@ class RailRun:
 
     def _check(self, name: str, state: Mapping[str, Any]) -> Check:
         wanted, found = (state[key] for key in _BOTH)
-        status = _STATUS[state["status"]]
-        return Check(f"rail_{name}", wanted, found, status, self.rail.name, state["reason"])
+        status, reason = state["status"], state["reason"]
+        return Check(f"rail_{name}", wanted, found, status, self.rail.name, reason)
 
     def _no_roce(self) -> Check:
         name, driver = self.rail.name, self.rail.driver or "none"
         if driver in ROCE_DRIVERS:
             why = f"driver {driver} without an RDMA device: see rail_rdma"
-            return Check(WHOLE, PROMISE, "no RDMA device", checks.FAILED, name, why)
+            return Check(WHOLE, PROMISE, "no RDMA device", FAILED, name, why)
         why = f"not applicable on what is no RoCE NIC (driver {driver})"
-        return checks.not_applicable(WHOLE, PROMISE, why, subject=name)
+        return not_applicable(WHOLE, PROMISE, why, subject=name)
 
     def diff(self) -> list[dict[str, str]]:
         """Exactly the settings that would be written, as one diff."""

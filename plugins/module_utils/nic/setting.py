@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from ..core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, REBOOT
 from ..core.commands import CommandError
 from ..core.part import PlanError
 from ..hardware import RdmaDevice
@@ -18,18 +19,6 @@ RUNTIME = "runtime"
 """Holds at once, and is forgotten by a reboot: the boot unit sets it again."""
 FIRMWARE = "firmware"
 """Kept by the device; holds after its next reset, which nothing here performs."""
-
-OK = "ok"
-SET = "set"
-"""Differed, was written, and was read back as wanted."""
-PENDING = "pending"
-"""Check mode only: differs, and a run without check mode would write it."""
-NEEDS_RESET = "needs_reset"
-"""The device keeps the wanted value and takes it up at its next reset."""
-NOT_SUPPORTED = "not_supported"
-"""Cannot be set on this device, for the given reason."""
-FAILED = "failed"
-"""Could not be read or written, was read back differently, or cannot be on a RoCE NIC."""
 
 FAULTS = (CommandError, OSError, ValueError, LookupError, TypeError)
 """What a device or a program may answer one rail with; the others go on."""
@@ -108,7 +97,6 @@ class Setting(ABC):
     """Why it could not be read."""
     complaint = ""
     """What went wrong when it was written, and what was done about it."""
-    written = False
 
     @abstractmethod
     def read(self) -> Reading: ...
@@ -170,11 +158,11 @@ class Setting(ABC):
         if self.fault:
             return FAILED, self.fault
         if not self.reading.supported:
-            return NOT_SUPPORTED, self.reading.reason
+            return NOT_APPLICABLE, self.reading.reason
         if self.holds:
-            return (SET if self.written else OK), ""
+            return OK, ""
         if self.waits:
-            return NEEDS_RESET, RESET
+            return REBOOT, RESET
         if rail_fault:
             return FAILED, rail_fault
         return (PENDING, "") if check_mode else (FAILED, "read back differently")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from ...module_utils.core.checks import FAILED, OK, PENDING, Check
+from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check
 from ...module_utils.core.text import counted
 from ..qos.compiled import FabricIntent
 from .asics import Asic, WantedError, headroom, rounded
@@ -357,7 +357,7 @@ def _without_settings(state: Mapping[str, Any], rail: str) -> Unread:
 
 
 def _found(setting: Mapping[str, Any]) -> Any:
-    if setting["status"] == "not_supported":
+    if setting["status"] == NOT_APPLICABLE:
         return Unread(setting["reason"])
     if setting["found"] is None:
         return Unread(setting.get("reason") or "the NIC does not report it", fault=True)
