@@ -16,10 +16,6 @@ class Ended(Exception):
 class Module:
     def __init__(self, check_mode: bool = False) -> None:
         self.check_mode = check_mode
-        self.warned: list[str] = []
-
-    def warn(self, warning: str) -> None:
-        self.warned.append(warning)
 
     def exit_json(self, **kwargs: Any) -> NoReturn:
         raise Ended(False, kwargs)

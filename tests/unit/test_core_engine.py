@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import (
@@ -210,16 +210,14 @@ def this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def ended(
-    converge: Any, of: Layer = RDMA, check_mode: bool = False, module: Optional[Module] = None
-) -> Ended:
+def ended(converge: Any, of: Layer = RDMA, check_mode: bool = False) -> Ended:
     def settled(node: Node) -> Settled:
         if isinstance(converge, Exception):
             raise converge
         return converge(node) if callable(converge) else converge
 
     with pytest.raises(Ended) as caught:
-        engine.carry_out(module or Module(check_mode), of, settled)
+        engine.carry_out(Module(check_mode), of, settled)
     return caught.value
 
 
@@ -241,10 +239,8 @@ def test_the_node_is_this_one(monkeypatch: pytest.MonkeyPatch, check_mode: bool)
 def test_all_that_came_of_it_is_returned() -> None:
     diff = [{"before": "", "after": "x"}]
     outcome = Outcome(True, diff, [HOLDS], [REASON])
-    module = Module()
-    done = ended(Settled(outcome, ["sys"], ["doubtful"], {"source": "inbox"}), module=module)
+    done = ended(Settled(outcome, ["sys"], {"source": "inbox"}))
     assert not done.failed
-    assert module.warned == ["doubtful"]
     assert done.result.pop("checks")[0]["name"] == "rdma_source"
     assert done.result == {
         "changed": True,

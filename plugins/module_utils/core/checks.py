@@ -122,8 +122,6 @@ class Module(Protocol):
 
     def fail_json(self, msg: str, **kwargs: Any) -> NoReturn: ...
 
-    def warn(self, warning: str) -> None: ...
-
 
 def end(
     module: Module,

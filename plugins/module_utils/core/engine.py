@@ -190,7 +190,6 @@ class Settled:
 
     outcome: Outcome
     simulated: Sequence[str] = ()
-    warnings: Sequence[str] = ()
     returned: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -210,8 +209,6 @@ def carry_out(module: checks.Module, layer: Layer, converge: Callable[[Node], Se
     except failures as error:
         module.fail_json(msg=f"{layer.tag}: {error}", **nothing)
 
-    for line in settled.warnings:
-        module.warn(line)
     outcome = settled.outcome
     simulated = {"simulated": list(settled.simulated)} if layer.simulates else {}
     checks.end(

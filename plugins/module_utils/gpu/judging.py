@@ -287,9 +287,8 @@ def _presence(findings: Findings, known: Sequence[Place]) -> None:
     elif seen == goal:
         findings.ok(COUNT, goal, seen)
     else:
-        extra = ", ".join(place.pci for place in known if not place.entry)
-        which = f" The model does not name {extra}." if extra else ""
-        reason = f"{which.strip()} See lspci -d 10de:, or correct gpus in the model.".strip()
+        extra = ", ".join(place.pci for place in known if not place.entry) or "none"
+        reason = f"not in the model: {extra}. See lspci -d 10de:, or correct gpus in the model"
         findings.fail(COUNT, goal, seen, reason)
 
     # GPU k of the model is GPU k of nvidia-smi and, by PCI order, of CUDA.
