@@ -48,13 +48,6 @@ EXAMPLES = r"""
 RETURN = r"""
 layer: {type: str, returned: by V(verdict), description: Tag of the layer.}
 by_host: {type: dict, returned: by V(judge), description: "By host, the checks that concern it."}
-report:
-  description: Path of the report on the controller.
-  type: str
-  returned: by V(judge) with O(report_directory)
-checks:
-  description: Matching links of this host by the kind of their other end, and each mismatch.
-  type: list
-  elements: dict
-  returned: by V(verdict)
+report: {type: str, returned: by V(judge), description: Path of the report on the controller.}
+checks: {type: list, elements: dict, returned: by V(verdict), description: Those of this host.}
 """

@@ -11,10 +11,8 @@ description:
     the impact of a change, and applies it under the switch's own rollback timer.
   - Everything happens on the controller. SONiC is configured by its own commands over Ansible's
     connection, NVUE and EOS over HTTPS. Nothing is copied to a switch.
-  - Reads the variables C(cluster_system), C(cluster_asic), C(cluster_asics), C(cluster_ports),
-    C(cluster_role) and C(roce_qos) of the host, and for HTTPS C(switch_qos_user),
-    C(switch_qos_password), C(switch_qos_token), C(switch_qos_ca_file), C(switch_qos_port) and
-    C(switch_qos_timeout_s). Secrets are not options, because Ansible prints options.
+  - Reads variables of the cluster model, and for HTTPS the variables of the role switch_qos.
+    Secrets are not options, because Ansible prints options.
   - It changes only the ports of the model and objects named C(BAREMETAL_MPI_ROCE) or
     beginning with it.
 options:
@@ -75,26 +73,16 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-layer: {type: str, returned: for V(plan) and V(apply), description: Tag of the layer.}
+layer: {type: str, returned: by V(plan) and V(apply), description: Tag of the layer.}
 checks:
   description: One check per aspect and group of like ports. Empty when V(apply) follows V(plan).
   type: list
   elements: dict
-  returned: for V(plan) and V(apply)
-differs: {type: bool, returned: for V(plan) and V(apply), description: Whether a change is needed.}
-impact:
-  description: Impact of the change; C(level) is V(none), V(loss) or V(bounce).
-  type: dict
-  returned: for V(plan) and V(apply)
-problem: {type: str, returned: for V(plan), description: Why the switch cannot have the contract.}
-report:
-  description: The switch in terms of the contract, by port; null where it could not be read.
-  type: dict
-  returned: for V(plan) and a successful V(apply)
-batches:
-  description: Names of switches, one list per batch; empty in check mode.
-  type: list
-  elements: list
-  returned: for V(batches)
-turns: {type: dict, returned: for V(batches), description: "By switch, the number of its batch."}
+  returned: by V(plan) and V(apply)
+differs: {type: bool, returned: by V(plan) and V(apply), description: Whether a change is needed.}
+impact: {type: dict, returned: by V(plan) and V(apply), description: Impact of the change.}
+problem: {type: str, returned: by V(plan), description: Why the switch cannot have the contract.}
+report: {type: dict, returned: by V(plan) and V(apply), description: "Its ports, or null."}
+batches: {type: list, elements: list, returned: by V(batches), description: Names by batch.}
+turns: {type: dict, returned: by V(batches), description: "By switch, the number of its batch."}
 """
