@@ -175,7 +175,6 @@ class ActionModule(SteppedAction):
 def _intent(variables: _Variables) -> SwitchIntent:
     return compile_switch(
         variables.text("inventory_hostname"),
-        variables.text("cluster_role"),
         variables.text("cluster_system"),
         variables.text("cluster_asic"),
         variables.value("cluster_asics", {}),

@@ -34,7 +34,6 @@ def leaf(
 ) -> SwitchIntent:
     return SwitchIntent(
         name="leaf01",
-        role="leaf",
         system="eos",
         asic=asic,
         fabric=fabric_intent(read_contract(contract or {})),
@@ -48,7 +47,6 @@ def leaf(
 def spine(contract: Optional[dict[str, Any]] = None, ports: int = 2) -> SwitchIntent:
     return SwitchIntent(
         name="spine01",
-        role="spine",
         system="eos",
         asic=Asic("chip", eos_queue="uc-tx-queue"),
         fabric=fabric_intent(read_contract(contract or {})),

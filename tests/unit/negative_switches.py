@@ -39,7 +39,6 @@ LEAF = "leaf01"
 def intent_of(fabric: Fabric, **changes: Any) -> SwitchIntent:
     values: dict[str, Any] = {
         "name": LEAF,
-        "role": "leaf",
         "system": fabric.system,
         "asic": fabric.asic,
         "asics": {},

@@ -59,8 +59,8 @@ def intent(
         if role == "leaf"
         else [group("downlink", 1, ports, "leaf")]
     )
-    name = f"{role}01"
-    return compile_switch(name, role, "nvue", asic, {}, groups, read_contract(contract or {}))
+    contract = read_contract(contract or {})
+    return compile_switch(f"{role}01", "nvue", asic, {}, groups, contract)
 
 
 def merged(tree: Tree, patch: Mapping[str, Any]) -> Tree:

@@ -60,7 +60,6 @@ def intents(
             output = host.variables
             found[host.name] = compile_switch(
                 host.name,
-                host.groups[0],
                 output["cluster_system"],
                 output["cluster_asic"],
                 everywhere["cluster_asics"],

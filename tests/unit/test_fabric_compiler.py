@@ -63,7 +63,6 @@ PORTS: list[dict[str, Any]] = [
 def leaf(contract: Contract = CONTRACT, **changes: Any) -> SwitchIntent:
     values: dict[str, Any] = {
         "name": "leaf01",
-        "role": "leaf",
         "system": "sonic",
         "asic": "spectrum4",
         "asics": {},
@@ -84,7 +83,6 @@ def cluster_switches(text: str | None = None, name: str = "b300") -> list[Switch
     return [
         compile_switch(
             host.name,
-            host.groups[0],
             host.variables["cluster_system"] or "nvue",
             host.variables["cluster_asic"],
             inventory.group_variables["all"]["cluster_asics"],
@@ -105,7 +103,7 @@ def test_ports_are_in_the_order_of_the_switch_with_the_cables_of_their_kind() ->
     assert switch.ports[1] == PortIntent("Ethernet8", "host", 800, 7, "node02", "rail0")
     assert switch.ports[3] == PortIntent("Ethernet80", "storage", 400, 7, "storage01", "ens1")
     assert switch.ports[5] == PortIntent("Ethernet504", "uplink", 800, 70, "spine02", "Ethernet0")
-    assert (switch.name, switch.role, switch.system) == ("leaf01", "leaf", "sonic")
+    assert (switch.name, switch.system) == ("leaf01", "sonic")
     assert switch.fabric == fabric_intent(contract)
 
 
@@ -120,7 +118,7 @@ def test_the_reference_cluster_is_lossless_on_every_port() -> None:
     assert len(switches) == 12
     assert {switch.system for switch in switches} == {"sonic"}
     for switch in switches:
-        cables = 32 if switch.role == "spine" else 4 + 16 + (switch.name == "leaf01")
+        cables = 32 if switch.name.startswith("spine") else 4 + 16 + (switch.name == "leaf01")
         assert len(switch.ports) == cables, "and one to storage01"
         for port in switch.ports:
             wanted = headroom(

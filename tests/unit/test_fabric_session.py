@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 from tests.unit.fake_switch import FakeSwitch, FakeSystem, Fault, Time
 
-INTENT = SwitchIntent("leaf01", "leaf", "sonic", Asic("none"), fabric_intent(read_contract({})), ())
+INTENT = SwitchIntent("leaf01", "sonic", Asic("none"), fabric_intent(read_contract({})), ())
 FORMER = {"Ethernet0": "default", "Ethernet8": "default", "ecn": "off", "hostname": "theirs"}
 WANTED = {"Ethernet0": "ours", "Ethernet8": "ours", "ecn": "on"}
 AFTER = {**FORMER, **WANTED}

@@ -44,8 +44,6 @@ class SwitchIntent:
     """The wanted state of one switch, in no system's configuration language."""
 
     name: str
-    role: str
-    """`leaf` or `spine`."""
     system: str
     asic: Asic
     fabric: FabricIntent
@@ -291,7 +289,6 @@ SPINE = "spine"
 
 def compile_switch(
     name: str,
-    role: str,
     system: str,
     asic: str,
     asics: Mapping[str, Mapping[str, Any]],
@@ -315,7 +312,6 @@ def compile_switch(
     ]
     return SwitchIntent(
         name=name,
-        role=role,
         system=system,
         asic=asic_named(asic, asics) or Asic(asic),
         fabric=fabric,
