@@ -162,15 +162,6 @@ def test_after_the_lines_nothing_differs_and_the_operator_has_what_he_had(
     assert operators(after, classes) == operators(tree, classes)
 
 
-@settings(max_examples=6, deadline=None)
-@given(st.permutations(CONTRACTS))
-def test_from_one_contract_to_another(contracts: list[dict[str, Any]]) -> None:
-    tree = empty()
-    for contract in contracts:
-        tree = converged(contract, tree)
-        assert not difference(contract, tree)
-
-
 # --- single findings ---------------------------------------------------------------------------
 
 

@@ -128,16 +128,6 @@ def test_a_refused_line_leaves_nothing_and_is_told_in_eos_words(fake: FakeEos) -
     assert "pending" not in fake.sessions.values()
 
 
-def test_an_answer_that_is_lost_after_the_commit_is_undone(fake: FakeEos) -> None:
-    before = copy.deepcopy(fake.running)
-    fake.faults = {"lost after commit timer"}
-    one = switch(fake)
-    with pytest.raises(SwitchError, match="Nothing of it is in force"):
-        one.apply(difference(one), 300)
-    assert fake.running == before
-    assert fake.timer is None
-
-
 def test_a_switch_that_stays_away_is_asked_for_a_while(fake: FakeEos) -> None:
     when = Time()
     one = switch(fake, when)

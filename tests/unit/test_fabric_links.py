@@ -54,15 +54,6 @@ def test_two_ends_that_differ_from_the_contract_in_different_ways() -> None:
     assert "--tags rails --limit node02" in reason
 
 
-def test_an_end_that_cannot_be_asked_is_no_witness() -> None:
-    fabric = Fabric()
-    setting = fabric.setting("node02", "rail0", "pfc")
-    setting.update(found=None, status="not_applicable", reason="its driver (veth) has no DCB")
-    fabric.port("leaf01", "Ethernet8")["pfc_priorities"] = ()
-    check = fabric.one()
-    assert check.found == "leaf01 Ethernet8: PFC off; node02 rail0: its driver (veth) has no DCB"
-
-
 def test_rails_without_a_nic_are_one_line_for_a_node() -> None:
     fabric = Fabric(nodes=2, rails=8)
     reason = "not applicable on what is no RoCE NIC (driver veth)"
@@ -113,13 +104,6 @@ def test_what_a_system_says_of_other_ports_it_has_to_say_of_all() -> None:
     fabric.port("leaf01", "Ethernet8")["cable_metres"] = None
     check = fabric.one()
     assert check.found == "leaf01 Ethernet8: the switch does not report it"
-
-
-def test_what_every_system_says_may_not_be_missing() -> None:
-    fabric = Fabric()
-    for port in fabric.switches["leaf01"].report["ports"]:
-        port["pfc_priorities"] = None
-    assert {check.name for check in fabric.failed()} == {"link_pfc"}
 
 
 @pytest.mark.parametrize(
@@ -191,14 +175,6 @@ def test_a_watchdog_may_look_more_often_than_wanted_and_not_less() -> None:
     assert fabric.failed() == []
     watchdog["poll_ms"] = 101
     assert "polls every 101 ms instead of 100 ms" in fabric.one().found
-
-
-def test_a_port_without_a_dscp_map() -> None:
-    fabric = Fabric()
-    fabric.port("leaf01", "Ethernet8").update(dscp_to_traffic_class=None, trust="none")
-    found = {check.name: check.found for check in fabric.failed()}
-    assert set(found) == {"link_trust", "link_dscp_map"}
-    assert found["link_dscp_map"] == "leaf01 Ethernet8: the switch does not report it"
 
 
 def test_a_link_that_is_down_says_nothing_of_speeds() -> None:

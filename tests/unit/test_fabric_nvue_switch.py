@@ -204,12 +204,6 @@ def test_an_apply_whose_answer_is_lost_is_looked_for(fake: FakeNvue) -> None:
     assert fake.states["2"] == "confirm"
 
 
-def test_answers_lost_while_waiting_are_asked_for_again(fake: FakeNvue) -> None:
-    fake.silent = ["GET /nvue_v1/revision/2"] * 3
-    applied(fake)[1].confirm()
-    assert fake.states["2"] == "applied_and_saved"
-
-
 @pytest.mark.parametrize("lost", ["silent", "deaf"])
 def test_a_confirmation_that_is_lost_is_repeated(fake: FakeNvue, lost: str) -> None:
     _switch, change = applied(fake)
@@ -234,12 +228,6 @@ def test_an_apply_that_never_ends_is_given_up(fake: FakeNvue) -> None:
     message = failing(fake)
     assert "revision 2 is in state 'apply' after 480 s" in message
     assert len(fake.asked) < 150, "it asks less and less often"
-
-
-def test_a_switch_cut_off_says_what_it_will_do(fake: FakeNvue) -> None:
-    fake.silent = ["GET /nvue_v1/revision/2"] * 99
-    message = failing(fake)
-    assert "takes it back by itself 300 s after" in message
 
 
 def test_a_switch_that_comes_back_after_its_timer(fake: FakeNvue) -> None:

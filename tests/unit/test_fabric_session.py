@@ -189,13 +189,6 @@ def test_one_link_of_many_that_stays_down_is_said_and_nothing_is_undone() -> Non
     ]
 
 
-def test_a_link_that_no_change_took_down_is_nobodys_fault_here() -> None:
-    switch = fake()
-    switch.links_take_s = 10 * session.LINKS_S
-    outcome = run(switch, wanted={"ecn": "on"})
-    assert not outcome.error and switch.calls == ["read", "apply", "read", "confirm"]
-
-
 def test_a_plan_touches_nothing_and_says_the_cost() -> None:
     switch = fake()
     outcome = run(switch, apply=False)

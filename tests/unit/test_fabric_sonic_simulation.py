@@ -127,15 +127,6 @@ def test_the_ports_that_bounce_are_those_of_the_plan(leaf: Switch, capsys: Said)
         assert bounced(leaf)[before:] == ["Ethernet8"]
 
 
-def test_what_bounces_nothing_in_the_plan_bounces_nothing(leaf: Switch, capsys: Said) -> None:
-    apply(leaf, plan(leaf, capsys), capsys)
-    before = len(bounced(leaf))
-    difference = plan(leaf, capsys, {"ecn": {"minimum_bytes": 2048}})
-    assert (difference.impact.level, difference.impact.ports_down) == ("loss", ())
-    apply(leaf, difference, capsys)
-    assert len(bounced(leaf)) == before
-
-
 def test_it_reports_what_the_simulation_does(leaf: Switch, capsys: Said) -> None:
     apply(leaf, plan(leaf, capsys), capsys)
     report = SYSTEM.report(intent(), read(leaf, capsys))
