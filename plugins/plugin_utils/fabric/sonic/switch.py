@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import socket
 import time
@@ -142,8 +143,9 @@ class SonicSwitch:
         try:
             self.done(armed, state, "systemd-run")
             self._refuse_others(self._units())
-            for name in checkpoints(self.done(LIST_CHECKPOINTS, state).stdout):
-                if name.startswith(OURS) and name != self._name:  # of runs that were cut off
+            listed = self.done(LIST_CHECKPOINTS, state).stdout
+            for name in re.findall(rf'"({OURS}[^"]+)"', listed):
+                if name != self._name:  # of a run that was cut off
                     self.done(f"config delete-checkpoint {quote(name)}", state)
         except BaseException:
             with contextlib.suppress(SwitchError):
@@ -327,13 +329,3 @@ def _owner(line: str) -> str:
     """What stands after the unit and its three states."""
     words = line.partition(_unit(line))[2].split(maxsplit=3)
     return words[3] if len(words) > 3 else "owner unknown"
-
-
-def checkpoints(text: str) -> list[str]:
-    """Names that `config list-checkpoints` prints as JSON, after its log lines."""
-    start = text.find("[")
-    try:
-        names = json.loads(text[start:]) if start >= 0 else []
-    except ValueError:
-        names = []
-    return [str(name) for name in names if isinstance(name, str)]
