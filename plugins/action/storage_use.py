@@ -95,14 +95,15 @@ def _writing(rings: Rings, task_vars: Any) -> Seats:
 
 
 def _reading(rings: Rings, task_vars: Any) -> Seats:
-    """Only of what this host wrote itself. Hosts that failed are no longer in the play."""
+    """Only of what this host wrote itself.
+
+    Writers are known by the results of their round, never by who is still in the play: a host that
+    fails while it reads leaves the play before others have their turn.
+    """
     host, hostvars = task_vars["inventory_hostname"], task_vars["hostvars"]
-    playing = task_vars["ansible_play_hosts"]
     results = {host: _registered(task_vars, "write")}
 
     def wrote(other: str, name: str) -> Optional[int]:
-        if other not in playing:
-            return None
         if other not in results:
             results[other] = _registered(hostvars[other], "write")
         result = results[other]

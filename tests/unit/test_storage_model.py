@@ -163,7 +163,7 @@ BAD: tuple[tuple[Any, ...], ...] = (
     ),
     *(
         (one(mount=path), f"storage.mount_in_system [0].mount {path!r}")
-        for path in ("/opt", "/home", "/usr/local", "/usr/lib/models", "/opt/mellanox/x")
+        for path in ("/opt", "/home", "/usr/local", "/usr/local/libexec/x", "/opt/mellanox/x")
     ),
     *((one(mode=mode), f"model.wrong_form [0].mode {mode!r}") for mode in ("0777", "4770", "0570")),
     # sources

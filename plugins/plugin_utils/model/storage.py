@@ -47,6 +47,10 @@ _OF_THE_SYSTEM = (
     *("/run", "/sbin", "/snap", "/sys", "/tmp", "/usr", "/var", "/opt/mellanox", "/opt/nvidia"),
 )
 """Nothing is mounted over these, nor anywhere in them."""
+_OF_USR_LOCAL = (
+    *("bin", "etc", "games", "include", "lib", "lib64", "libexec", "man", "sbin", "share", "src"),
+)
+"""What a distribution has in /usr/local; other directories there are the operator's."""
 _SHARED_BY_MANY = ("/home", "/media", "/mnt", "/opt", "/srv")
 """Directories for directories: with another owner, everything in them suffers."""
 
@@ -142,7 +146,7 @@ def _check_one(entry: Value, findings: Findings, at: Path, site: Optional[Site])
 
 def _system_directory(path: str) -> Optional[str]:
     """The directory of the system that a path is, or is in."""
-    if path != "/usr/local" and within(path, "/usr/local"):
+    if within(path, "/usr/local/") and path.split("/")[3] not in _OF_USR_LOCAL:
         return None
     return next((directory for directory in _OF_THE_SYSTEM if within(path, directory)), None)
 
