@@ -496,6 +496,7 @@ def test_rails_take_turns_and_each_exchange_has_its_figures_and_packets(tmp_path
             4,
         ]
     assert found[0]["exchanges"]["write_bw"]["gbits_s"] == 0.63
+    assert found[0]["exchanges"]["ucx"]["bytes"] == 65536
     assert found[0]["exchanges"]["ucx"]["environment"] == {
         "UCX_IB_TRAFFIC_CLASS": "106",
         "UCX_TLS": "rc,ud,sm,self",

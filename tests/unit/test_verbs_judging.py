@@ -166,6 +166,16 @@ def test_a_nic_whose_packets_cannot_be_seen_is_judged_by_its_counters() -> None:
     assert "priority 0: 6.55e+09 bytes" in of(found, "class_sent").found
 
 
+@pytest.mark.parametrize(("number", "status"), [(PRIORITY, OK), (0, FAILED)])
+def test_the_class_of_ucx_is_proved_by_counters_too(number: int, status: str) -> None:
+    sent = {"wire": None, "growth": {f"tx_prio{number}_bytes": 65536 * 200}, "iterations": 200}
+    sent["environment"] = {"UCX_IB_TRAFFIC_CLASS": "0"}
+    found = judging.driven(REQUEST, [pair(ucx=sent)])
+    check = of(found, "class_sent", "rail3 -> node02 ucx")
+    assert check.status == status
+    assert ("--tags mpi --limit node01" in check.reason) is (status == FAILED)
+
+
 def test_what_nothing_can_prove_fails() -> None:
     found = judging.driven(REQUEST, [pair(write_bw={"wire": None})])
     assert of(found, "class_sent").status == FAILED

@@ -258,4 +258,6 @@ class _Pair:
         if result.rc != 0:
             lines = exchanges.error_lines(f"{result.stdout}\n{result.stderr}")
             return {"problem": f"{exchanges.PROGRAMS[name]} ended with status {result.rc}: {lines}"}
-        return exchanges.figures(name, result.stdout)
+        # ucx_perftest does not print the size that it was given.
+        size = {"bytes": request.options.message_bytes}
+        return {**size, **exchanges.figures(name, result.stdout)}

@@ -106,10 +106,15 @@ class Request:
     sys: Path = Path("/sys")
 
     def mpi_environment(self) -> dict[str, str]:
-        """The MPI environment of this node, where UCX is to be measured."""
+        """The MPI environment of this node, where UCX is measured."""
         if UCX not in self.exchanges:
             return {}
-        return mpi_environment.parse_environment(self.environment_file.read_text(encoding="utf-8"))
+        try:
+            text = self.environment_file.read_text(encoding="utf-8")
+            return mpi_environment.parse_environment(text)
+        except (OSError, ValueError) as error:
+            file = self.environment_file
+            raise OSError(f"{file}: {error}; run --tags mpi --limit {self.host}") from error
 
     def watch(self, half: Half, here: Endpoint) -> dict[str, Any]:
         """How to watch the packets of a rail, in the form that wire.py takes."""

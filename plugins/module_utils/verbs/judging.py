@@ -122,7 +122,7 @@ def sent(
         return
     yield unseen(request, "wire_sent", where, str(pair["device"]))
     growth = endpoints.bytes_by_priority(result.get("growth") or {}, "tx")
-    payload = int(result.get("bytes", 0)) * int(result.get("iterations", 0))
+    payload = int(result["bytes"]) * int(result["iterations"])
     if payload > 1 << 20:
         yield priority(request, "class_sent", where, growth, payload * CLASS_SHARE, why)
 
