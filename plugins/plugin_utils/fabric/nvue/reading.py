@@ -118,7 +118,7 @@ _GIGABITS = {"T": 1000.0, "G": 1.0, "M": 0.001}
 
 
 def report(intent: SwitchIntent, present: Present) -> SwitchReport:
-    whole = _Switch(intent, present)
+    whole = _Switch(present)
     return SwitchReport(
         switch=intent.name,
         system=intent.system,
@@ -133,7 +133,7 @@ _PROFILES = ("mapping", "egress-scheduler", "congestion-control", "pfc")
 
 
 class _Switch:
-    def __init__(self, intent: SwitchIntent, present: Present) -> None:
+    def __init__(self, present: Present) -> None:
         self._present = present
         self._qos = _in_force(present)
         self._known: dict[tuple[str, ...], dict[str, Any]] = {}
