@@ -66,7 +66,7 @@ class ActionModule(SteppedAction):
         }
 
     def _read(self, task_vars: Any) -> dict[str, Any]:
-        """A host that cannot be read is left, and named: it is no reason not to read the others."""
+        """A host that cannot be read is named and left out; the others are still read."""
         done = self._on_host(task_vars, step="read", commands=self._given["commands"])
         if done.get("failed"):
             done = {"found": {"lost": " ".join(str(done.get("msg")).split())[:MESSAGE_SHOWN]}}

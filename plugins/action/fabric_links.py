@@ -111,7 +111,7 @@ def _nodes(groups: Any, hostvars: Any) -> Iterator[Node]:
 
 
 def _why(state: Mapping[str, Any]) -> str:
-    """Why there is no report, in one line."""
+    """Why the report is missing, in one line."""
     text = str(state.get("problem") or state.get("msg") or "").strip()
     return text.partition("\n")[0]
 

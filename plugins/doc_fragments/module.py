@@ -26,5 +26,5 @@ attributes:
     description: Changes nothing.
   diff_mode:
     support: none
-    description: There is no difference to show.
+    description: The module returns no diff.
 """

@@ -23,7 +23,7 @@ options:
   here: {type: str, required: true, description: This host's name in the checks.}
   user: {type: str, default: mpi, description: The MPI user.}
   lost:
-    description: Hosts that failed earlier in this run. They are tried; no answer is no failure.
+    description: Hosts that failed earlier in this run. They are tried; no answer is accepted.
     type: list
     elements: str
     default: []

@@ -63,7 +63,7 @@ def parts(
 
 
 SLACK_S = 120
-"""Of the servers' time limit, for what is no exchange: connections, starts of modules."""
+"""Of the servers' time limit, for everything but exchanges: connections, starts of modules."""
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ def trap(mounts: Iterable[Mount], point: str) -> Optional[Mount]:
 
 
 def _uppermost(stack: Sequence[Mount]) -> Optional[Mount]:
-    """Each lies on its parent. What is no parent here is on top."""
+    """Each lies on its parent; the top one is the parent of none."""
     parents = {each.parent for each in stack}
     tops = [each for each in stack if each.identity not in parents]
     return tops[-1] if tops else None

@@ -325,7 +325,7 @@ def _present(found: Gpus, place: Place) -> Result:
             f"Power the node off and on, reseat or replace the GPU. GPUs on the bus: {others}. If "
             "the machine is right, correct gpus.pci in the model."
         )
-        return bad(goal, "not on the bus", "there is no such GPU on the PCI bus", remedy)
+        return bad(goal, "not on the bus", "no GPU at this address of the PCI bus", remedy)
     if smi.error and place.pci not in smi.unreachable:
         others = ", ".join(smi.unreachable)
         return aside(goal, f"nvidia-smi stopped at another GPU: see {PRESENT} of {others}")

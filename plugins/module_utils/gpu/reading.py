@@ -99,7 +99,7 @@ class Gpus:
     xid_error: str
     """Why the kernel log could not be read."""
     simulated: Sequence[str]
-    """Why this is no real hardware, one line each; empty when it is."""
+    """What shows that the hardware is simulated, one line each; empty for real hardware."""
 
 
 def read(node: Node, hardware_root: Path, pynvml: Path) -> Gpus:
@@ -171,7 +171,7 @@ def ask_nvml(run: Runner, pynvml: Path) -> Nvml:
     """Ask NVML in a process that can be ended; whatever goes wrong is part of the answer."""
     if not pynvml.is_file():
         return Nvml(error=f"{pynvml} (nvidia-ml-py) is not there", absent=True)
-    # Modules reach a node as an archive with what they import; the probe is no file there.
+    # Modules reach a node as an archive with what they import; the probe is not a file there.
     program = pkgutil.get_data(nvml_probe.__name__.rpartition(".")[0], "nvml_probe.py") or b""
     try:
         result = run([sys.executable, "-I", "-c", program.decode(), str(pynvml)], check=False)

@@ -154,7 +154,7 @@ def listed(jobs: Sequence[Process]) -> str:
 
 
 def _ourselves(root: Path) -> Iterator[int]:
-    """This process and those that started it: a run that an MPI job started is no job by that."""
+    """This process and its parents: a run started by an MPI job does not count as a job."""
     pid = os.getpid()
     while pid > 1:
         yield pid

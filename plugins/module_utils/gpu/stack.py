@@ -197,7 +197,7 @@ class Bindings:
 
 @dataclass
 class Health:
-    """`simulated` is filled by the look: why this is no real hardware."""
+    """`simulated` is filled by the look: what shows that the hardware is simulated."""
 
     shared: Shared
     wanted: gpu.Wanted
@@ -257,7 +257,7 @@ def excuse(options: Mapping[str, Any], software: SoftwareSet, node: Node) -> str
 
 
 def wanted(options: Mapping[str, Any], driver: OfTheSet) -> gpu.Wanted:
-    """What the GPUs are to be; thresholds that were not given are the published ones."""
+    """The wanted state of the GPUs; thresholds default to the published ones."""
     given = {key: value for key, value in options["health"].items() if value is not None}
     if "xids" in given:
         given["xids"] = frozenset(given["xids"])

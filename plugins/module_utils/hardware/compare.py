@@ -117,7 +117,7 @@ def nic(model: Modelled, rail: Rail) -> Check:
         return not_applicable(NIC, f"an interface {rail.name}", reason, subject=rail.name)
     elif function is not None:
         found = f"{function.vendor}:{function.device_id}"
-        reason = f"{function} is no network function: {CORRECT}. {model.spare()}"
+        reason = f"{function} is not a network function: {CORRECT}. {model.spare()}"
     else:
         slot = machine.slots.get(card_of(rail.pci))
         reason = (

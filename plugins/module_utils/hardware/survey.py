@@ -173,8 +173,8 @@ def survey(root: Path = SYS) -> Machine:
     """Read the machine below `root`: `/sys`, or a recorded tree. Runs no program."""
     if not (root / "class").is_dir():
         raise SurveyError(
-            f"{root} is no sysfs: {root / 'class'} not found. Give the directory that holds class, "
-            "bus and devices; tools/record_hardware.py builds one from a recording."
+            f"{root} is not a sysfs: {root / 'class'} not found. Give the directory that holds "
+            "class, bus and devices; tools/record_hardware.py builds one from a recording."
         )
     devices = root / "bus/pci/devices"
     paths = {name: (devices / name).resolve() for name in tree.names(devices)}

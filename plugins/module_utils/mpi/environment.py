@@ -83,7 +83,7 @@ class Settings:
 def rails_by_rank(rails: Sequence[Rail], slots: int) -> list[list[Rail]]:
     """The rails of each local rank: rank k takes those of GPU k, all planes of them.
 
-    Where there is no GPU k, rails are distributed in turn: with more rails than ranks a rank has
+    Without a GPU k, rails are distributed in turn: with more rails than ranks a rank has
     several, with more ranks than rails they share. Planes of one rail stay together.
     """
     if not rails or slots < 1:

@@ -127,7 +127,7 @@ def _once(
     if kept:
         _print(f"set on {', '.join(kept)}")
     wrong = [
-        Check("rail_interface", name, None, FAILED, name, "there is no such interface")
+        Check("rail_interface", name, None, FAILED, name, "interface not found")
         for name in saved["rails"]
         if name not in there
     ]

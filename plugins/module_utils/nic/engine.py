@@ -45,7 +45,7 @@ from .setting import (
 from .sriov import sriov_settings
 
 WHOLE = "rail_settings"
-"""The one check of a rail without settings of its own: it is no RoCE NIC."""
+"""The one check of a rail without settings of its own: its NIC is not a RoCE NIC."""
 PROMISE = "the NIC settings of the QoS contract"
 ROCE_DRIVERS = ("mlx5_core", "bnxt_en")
 OPTIONS = ("qos", "nic", "firmware", "firmware_parameters", "remove_vfs_in_use")
@@ -148,7 +148,7 @@ class RailRun:
         if driver in ROCE_DRIVERS:
             why = f"driver {driver} without an RDMA device: see rail_rdma"
             return Check(WHOLE, PROMISE, "no RDMA device", FAILED, name, why)
-        why = f"not applicable on what is no RoCE NIC (driver {driver})"
+        why = f"not applicable: not a RoCE NIC (driver {driver})"
         return not_applicable(WHOLE, PROMISE, why, subject=name)
 
     def diff(self) -> list[dict[str, str]]:

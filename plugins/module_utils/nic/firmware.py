@@ -112,7 +112,7 @@ class Firmwares:
 
 
 def parse(text: str) -> dict[str, Parameter]:
-    """The table of `-e q`. What is no number (arrays, keys, N/A) is left out."""
+    """The table of `-e q`. Values that are not numbers (arrays, keys, N/A) are left out."""
     columns: tuple[str, ...] = ()
     found: dict[str, Parameter] = {}
     for line in text.splitlines():

@@ -187,7 +187,7 @@ def _device_control(config: bytes) -> tuple[int, int]:
             (control,) = struct.unpack_from("<H", config, offset)
             return offset, control
         place = config[place + 1] & ~3
-    raise NoPcieError("it is no PCI Express function")
+    raise NoPcieError("not a PCI Express function")
 
 
 ROCE_ACCL = "ROCE_ACCL"

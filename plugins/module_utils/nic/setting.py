@@ -63,7 +63,7 @@ class Reading:
 
     @classmethod
     def unsupported(cls, reason: str) -> Reading:
-        """Not applicable on what is no RoCE NIC of its own; a failure on one that is."""
+        """Not applicable on other NICs than RoCE NICs; a failure on those."""
         return cls(None, supported=False, reason=reason)
 
     @classmethod

@@ -308,7 +308,7 @@ def _pool(node: Node, size: str, count: str, numa: Optional[int]) -> Union[Write
         why = node.not_here("hugepages are the host kernel's")
         return not_applicable(name, count, why, subject=subject)
     if not node.path(directory).is_dir():
-        why = f"there is no /{directory}: no such NUMA node, or no such page size"
+        why = f"/{directory} not found: no such NUMA node, or no such page size"
         return Check(name, count, None, FAILED, subject, why)
     return Write(name, f"{directory}/nr_hugepages", count, subject, boot_helps=True)
 

@@ -315,7 +315,7 @@ class DnfManager(Manager):
             "root": str(self.root),
             "comment": f"baremetal.mpi_roce: layer {self.layer}",
             "streams": {one.module: one.stream for one in self.wanted.streams},
-            # Modules reach a node as an archive: there is no file to name.
+            # Modules reach a node as an archive: the program has no file to name.
             "program": (pkgutil.get_data(str(__package__), "dnf_program.py") or b"").decode(),
             **more,
         }

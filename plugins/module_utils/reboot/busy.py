@@ -60,7 +60,7 @@ def listed(found: Sequence[Process]) -> str:
 
 
 def _look(folder: Path, names: frozenset[str]) -> Optional[Process]:
-    """None for one that is no MPI process, or that has ended meanwhile."""
+    """None for one that is not an MPI process, or that has ended meanwhile."""
     try:
         stat = (folder / "stat").read_text(encoding="utf-8", errors="replace")
         if stat.rpartition(")")[2].split()[:1] == ["Z"]:

@@ -23,7 +23,7 @@ MARKS = "*~#!%$@^-"
 BUSY_FLAGS = frozenset(["COMPLETING", "ALLOCATED", "MIXED"])
 
 _UNKNOWN = re.compile(r"^\s*node \S+ not found\s*$", re.IGNORECASE | re.MULTILINE)
-"""Answer of scontrol for a host that is no node of its cluster; not of a missing file."""
+"""Answer of scontrol for a host that is not a node of its cluster; not of a missing file."""
 _STATE = re.compile(r"(?:^|\s)State=(\S+)")
 _REASON = re.compile(r"(?:^|\s)Reason=(.*?)(?:\s+\[[^\]]*\])?(?:\s+(?:Comment|Extra)=.*)?$")
 
@@ -69,7 +69,7 @@ def parse(name: str, text: str) -> Node:
 
 
 def read(run: Runner, name: str, program: str) -> Optional[Node]:
-    """This host in Slurm; None where the host is no node of it."""
+    """This host in Slurm; None where the host is not one of its nodes."""
     done = _scontrol(run, program, "--oneliner", "show", "node", name)
     text = f"{done[1]}\n{done[2]}".strip()
     if done[0] != 0 or "State=" not in done[1]:

@@ -25,7 +25,7 @@ FREE_SHARE = 0.05
 """Of what is free, all writers together take at most this much."""
 GIB = 1 << 30
 NOBODY = (65534, 4294967294)
-"""Owner of what an NFS server gives to nobody: as 16 bits have it, and as -2 reads in 32."""
+"""The user nobody's ids as NFS servers give them: in 16 bits, and -2 as 32 bits read it."""
 
 MOUNTED, ANSWERS, READ_ONLY, SPACE, FILES, WRITE, OWNER, WRITE_RATE, NEIGHBOUR, READ_RATE = (
     "storage_mounted", "storage_answers", "storage_read_only", "storage_space", "storage_files",
@@ -190,7 +190,7 @@ class Proof:
 
 
 def write(target: Target) -> Proof:
-    """Judges the mount and writes; what is to be read is judged here only where nothing will be."""
+    """Judges the mount and writes; what is read is judged here only where nothing will be read."""
     answer = _ask(target, "look" if target.check_mode or target.read_only else "write")
     proof, found = Proof(target, _figures(target, answer)), answer.found
     refused = found.get("error", {}).get("number") in (errno.EACCES, errno.EPERM)

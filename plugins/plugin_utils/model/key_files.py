@@ -74,7 +74,7 @@ def read_key(path: Path, sha256: str) -> tuple[bytes, str]:
     if not content:
         return b"", "which is empty"
     if len(content) > MOST:
-        return b"", f"which has more than {MOST} bytes: that is no public key"
+        return b"", f"which has more than {MOST} bytes: not a public key"
     if b"PRIVATE KEY" in content:
         return b"", "which is a private key: do not hand it out"
     digest = hashlib.sha256(content).hexdigest()

@@ -55,7 +55,7 @@ def specify(model: dict[str, Any], findings: Findings) -> list[NodeSpec]:
         named += [(("nodes", key, index), name) for index, name in enumerate(nodes[key])]
     for path, name in named:
         if name not in known:
-            problem = f"there is no node {name!r}"
+            problem = f"node {name!r} not found"
             findings.add("model.unknown_node", path, problem, nearest(name, names), name)
     specs = [spec for spec in _specs(model, names, listed) if spec.name not in absent]
     if not specs:

@@ -166,7 +166,7 @@ def check_devices(model: dict[str, Any], specs: list[NodeSpec], findings: Findin
             findings.add(
                 "model.no_gpu",
                 ("rails", "gpu", index),
-                f"there is no GPU {gpu}: a node has {gpus['count']}",
+                f"GPU {gpu} not found: a node has {gpus['count']}",
                 "Count GPUs from 0, or write null",
                 gpu,
             )
@@ -238,7 +238,7 @@ def check_group_vars(model: dict[str, Any], specs: list[NodeSpec], findings: Fin
     known = [group for group in groups_of(specs) if group != "ungrouped"]
     for group in model["vars"]:
         if group not in known:
-            problem = f"there is no group {group!r}"
+            problem = f"group {group!r} not found"
             findings.add(
                 "model.unknown_group", ("vars", group), problem, nearest(group, known), group
             )
@@ -270,7 +270,7 @@ def check_storage_links(
                     link["interface"],
                 )
             if link["leaf"] not in leaves:
-                problem = f"there is no leaf {link['leaf']!r}"
+                problem = f"leaf {link['leaf']!r} not found"
                 remedy = nearest(link["leaf"], leaves)
                 findings.add("model.unknown_leaf", (*path, "leaf"), problem, remedy, link["leaf"])
                 continue
@@ -299,7 +299,7 @@ def check_storage_links(
 
 
 def _free_ports(leaf: int, topology: Topology, nodes: int) -> tuple[int, int]:
-    """From which port of a leaf on, and up to which, there is no cable of a node or a spine."""
+    """The first and last port of a leaf that no cable of a node or a spine uses."""
     leaf_set, of_set = divmod(leaf, topology.leaves_per_set)
     here = min(max(0, nodes - leaf_set * topology.nodes_per_set), topology.nodes_per_set)
     return here * topology.lanes_on(of_set), topology.leaf_ports - topology.uplinks

@@ -210,9 +210,9 @@ def _refused(
 
 
 def too_often(began: Sequence[float], now: float, hours: float, per_day: int) -> str:
-    """Why the guard refuses this host, or nothing. 0 hours, or 0 a day, is no limit.
+    """Why the guard refuses this host, or nothing. 0 hours, or 0 a day, means unlimited.
 
-    The first known boot is no reboot: a node that was installed today may have one.
+    The first known boot does not count as a reboot: a node that was installed today may have one.
     """
     reboots = sorted(began)[1:]
     if not reboots:

@@ -102,7 +102,7 @@ class Journal:
     def read(self) -> dict[str, Member]:
         """The state of each node.
 
-        A line that is no record was torn by a kill or a full disk while it was written: its
+        A line that is not a record was torn by a kill or a full disk while it was written: its
         certificate had not left the controller yet.
         """
         found: dict[str, Member] = {}

@@ -85,7 +85,7 @@ def _soft(total: Sequence[int], counted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def traffic(plan: Plan, records: Records) -> list[dict[str, Any]]:
-    """By node: each rail, and bytes sent or received by everything that is no rail.
+    """By node: each rail, and bytes sent or received by every interface that is not a rail.
 
     `own_bytes` is what was sent over a rail in the allreduces that rails have to themselves: of
     several runs, the one that sent most; None where no rank of the node can prove the rail.
@@ -242,5 +242,5 @@ def management_traffic(plan: Plan, records: Records, tolerances: Tolerances) -> 
             most = max(most, moved)
             if moved > allowed:
                 wrong.append(f"{one['node']} {interface}: {bytes_text(moved)}")
-    wanted = f"at most {bytes_text(allowed)} on any interface that is no rail"
+    wanted = f"at most {bytes_text(allowed)} on any interface that is not a rail"
     return verdict("management_traffic", wanted, bytes_text(most), wrong)

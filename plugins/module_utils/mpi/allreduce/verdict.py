@@ -57,7 +57,7 @@ def placement(plan: Plan, records: Records) -> Check:
     for host in of_kind(records, "host"):
         node = node_of(host["name"], nodes)
         if node is None:
-            wrong.append(f"ranks {host['ranks'][:8]} ran on {host['name']}, which is no node of it")
+            wrong.append(f"ranks {host['ranks'][:8]} ran on {host['name']}, not one of its nodes")
             continue
         seen.add(node.name)
         begin, end = wanted[node.name]
@@ -177,7 +177,7 @@ def transport(plan: Plan, records: Records) -> Check:
 def _strays(
     device: str, asked: str, ranks: Sequence[int], by_rank: Mapping[int, Node]
 ) -> dict[str, list[int]]:
-    """The ranks for which `device` is no rail of their node, by what it is to them."""
+    """The ranks for which `device` is not a rail of their node, by what it is to them."""
     found: dict[str, list[int]] = {}
     for rank in ranks:
         node = by_rank.get(rank)
@@ -187,10 +187,10 @@ def _strays(
             devices = node.devices if node is not None else ()
             behind = {interface for name, interface in devices if name == device}
         if not behind:
-            why = "is behind no interface that the node knows, so it is no rail of"
+            why = "is behind no interface that the node knows, so it is not a rail of"
         elif behind.isdisjoint(rails):
             shown = "" if behind == {device} else f"({', '.join(sorted(behind))}) "
-            why = f"{shown}is no rail of"
+            why = f"{shown}is not a rail of"
         else:
             continue
         found.setdefault(why, []).append(rank)

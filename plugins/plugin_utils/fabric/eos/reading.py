@@ -145,7 +145,7 @@ class _Switch:
             trust=_trust(lines),
             dscp_to_traffic_class=self._dscps,
             pfc_priorities=paused,
-            # What is no-drop has its lossless buffer from EOS itself.
+            # A no-drop queue has its lossless buffer from EOS itself.
             lossless_priorities=paused,
             strict_queues=tuple(sorted((self._classes | set(queues)) - shared)),
             weights={

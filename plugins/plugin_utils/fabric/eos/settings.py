@@ -84,7 +84,7 @@ DEFAULT_MTU = 1500
 
 
 def read_settings(configuration: str) -> Settings:
-    """What is indented below a line belongs to it. The text of a banner is no configuration."""
+    """What is indented below a line belongs to it. The text of a banner is not configuration."""
     settings: Settings = {}
     blocks: list[tuple[int, str]] = []
     in_banner = False

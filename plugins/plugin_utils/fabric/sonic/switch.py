@@ -3,7 +3,7 @@
 
 SONiC has no commit timer. A transient systemd timer takes its place: it rolls back to a checkpoint
 unless it is stopped in time, whatever becomes of connection and controller. After a reboot of the
-switch there is no timer and nothing to undo: only what was confirmed is saved. Timers also keep
+switch no timer runs and nothing is left to undo: only what was confirmed is saved. Timers also keep
 runs apart: each arms its own, then looks for others. Every program used ships with SONiC.
 """
 
@@ -307,7 +307,7 @@ class SonicApplied:
             )
         if went_back:
             return "The switch was rolled back"
-        return f"There is no checkpoint {self._name} to go back to any more"
+        return f"Checkpoint {self._name} not found; it cannot be restored"
 
 
 def saving() -> str:
