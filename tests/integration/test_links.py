@@ -43,7 +43,7 @@ def test_links_that_agree_are_a_line_for_each_leaf_with_the_figures(
     assert all(text.startswith(("1 links: ", "2 links: ")) for text in listed.values())
     assert all("DSCP 26 to TC 3" in text and "PFC on 3" in text for text in listed.values())
     reasons = [check["reason"] for check in links if check["status"] == "not_applicable"]
-    assert reasons.count("not applicable on what is no RoCE NIC (driver veth)") == len(
+    assert reasons.count("not applicable: not a RoCE NIC (driver veth)") == len(
         nodes.group("compute")
     )
     assert "9 in the model, 9 with nothing wrong in what both ends say" in done.output

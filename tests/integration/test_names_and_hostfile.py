@@ -53,8 +53,8 @@ def test_a_conflict_is_refused_by_line_and_nothing_is_written(nodes: Nodes) -> N
     host, other = nodes.group("compute")[0], nodes.group("compute")[-1]
     command = f"sed -i 1i'10.9.9.9 {other}' {HOSTS} && hostname elsewhere"
     with by_hand(nodes, host, command) as left:
-        told = names(nodes, host, expect=2)
-        assert f"line 1: '10.9.9.9 {other}': maps {other} to 10.9.9.9" in told
+        messages = names(nodes, host, expect=2)
+        assert f"line 1: '10.9.9.9 {other}': maps {other} to 10.9.9.9" in messages
         assert nodes.on(host).file(HOSTS).content_string == left
         assert nodes.on(host).check_output("hostname") == "elsewhere"
     names(nodes, host)
@@ -89,8 +89,8 @@ def test_a_rankfile_comes_with_known_cores_only_and_goes_again(nodes: Nodes) -> 
     launcher = nodes.group("launcher")[0]
     rankfile = nodes.on(launcher).file("/etc/baremetal-mpi-roce/rankfile")
     wanted = "--extra-vars=mpi_hostfile_rankfile=true"
-    told = nodes.play("playbooks/hostfile.yml", wanted, expect=2).output
-    assert "the cores of NUMA node 0 are not known: set cluster_numa_cores" in told
+    messages = nodes.play("playbooks/hostfile.yml", wanted, expect=2).output
+    assert "the cores of NUMA node 0 are not known: set cluster_numa_cores" in messages
     assert not rankfile.exists
 
     cores = '--extra-vars={"cluster_numa_cores": {"0": "0-7", "1": "8-15"}}'

@@ -73,8 +73,8 @@ def test_an_rdma_device_that_is_gone_fails_the_unit_and_one_that_returns_mends_i
 ) -> None:
     machines.on(node).check_output("rdma link delete rxe1")
     assert machines.on(node).run("systemctl start %s", BOOT_UNIT).rc != 0
-    told = machines.on(node).check_output("journalctl -b -p err -o cat -u %s", BOOT_UNIT)
-    assert "rail_rdma rail1: wanted 'rail1', found None" in told
+    messages = machines.on(node).check_output("journalctl -b -p err -o cat -u %s", BOOT_UNIT)
+    assert "rail_rdma rail1: wanted 'rail1', found None" in messages
     assert state(machines, node) == "failed"
     assert any("rail_rdma" in line for line in result(machines, node)["failed"])
 

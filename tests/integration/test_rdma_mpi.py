@@ -15,7 +15,7 @@ pytestmark = pytest.mark.machines
 
 RAIL_BIND = "/usr/local/libexec/baremetal-mpi-roce/rail-bind"
 SMOKE = ("site.yml", "--tags", "smoke")
-TOLD = ("UCX_", "NCCL_", "MPI_ROCE_")
+PREFIXES = ("UCX_", "NCCL_", "MPI_ROCE_")
 QUICK = {"mpi_smoke_max_bytes": 65536, "mpi_smoke_size_step": 64, "mpi_smoke_bisect_runs": 0}
 
 
@@ -43,10 +43,10 @@ def as_mpi_user(machines: Nodes, host: str, command: str) -> str:
     return str(machines.on(host).check_output(shell))
 
 
-def told(text: str) -> dict[str, str]:
+def messages(text: str) -> dict[str, str]:
     """The variables of UCX, NCCL and the collection in the output of `env`."""
     pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line)
-    return {key: value for key, value in pairs if key.startswith(TOLD)}
+    return {key: value for key, value in pairs if key.startswith(PREFIXES)}
 
 
 def test_an_allreduce_over_rc_uses_every_rail_by_rdma(machines: Nodes) -> None:
@@ -66,12 +66,12 @@ def test_an_allreduce_over_rc_uses_every_rail_by_rdma(machines: Nodes) -> None:
 
 def test_what_is_told_is_seen_by_ranks_and_by_a_users_own_shell(machines: Nodes) -> None:
     node, launcher = "node01", machines.group("launcher")[0]
-    file = told(machines.on(node).file("/etc/baremetal-mpi-roce/mpi.env").content_string)
-    shell = told(as_mpi_user(machines, node, "env"))
+    file = messages(machines.on(node).file("/etc/baremetal-mpi-roce/mpi.env").content_string)
+    shell = messages(as_mpi_user(machines, node, "env"))
     assert set(shell) == set(file)
     assert shell["UCX_TLS"] == "rc,ud,sm,self"
     started = f"mpirun --host {node}:1 -np 1"
-    rank = told(as_mpi_user(machines, launcher, f"cd /; {started} env"))
+    rank = messages(as_mpi_user(machines, launcher, f"cd /; {started} env"))
     assert {key: rank[key] for key in shell} == shell
     assert set(rank) == set(shell)
     # A rank that is bound has the rail of its GPU and no other.

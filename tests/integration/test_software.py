@@ -166,13 +166,13 @@ def test_an_upgrade_to_the_next_branch_waits_for_the_reboot(nodes: Nodes, upgrad
         assert version(nodes, name, "nvidia-fabricmanager") == NEXT.version
         assert version(nodes, name, "nvidia-persistenced") == NEXT.version
         assert failed(upgraded, name) == []
-        told = nodes.on(name).run("nvidia-smi")
+        messages = nodes.on(name).run("nvidia-smi")
         order = installed_order(nodes, name)
         assert order.index("nvidia-fabricmanager") < order.index("cuda-toolkit-13-1")
         found = [(each["name"], each["subject"], each["status"]) for each in bad(upgraded, name)]
         # DOCA's own driver waits for a reboot of its own, since its installation.
         assert [each for each in found if each[0] != "rdma_driver_running"] == [MISMATCH]
-        assert (told.rc, "Driver/library version mismatch" in told.stdout) == (18, True)
+        assert (messages.rc, "Driver/library version mismatch" in messages.stdout) == (18, True)
         assert nodes.on(name).file(RECORD).exists
     for name in SECONDS.values():
         assert version(nodes, name, "nvidia-fabricmanager") == FIRST.version

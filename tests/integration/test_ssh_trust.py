@@ -107,8 +107,8 @@ class TestMembership:
     def test_who_has_left_is_refused_both_ways(self, trust: Trust, tmp_path: Path) -> None:
         gone, *rest = reversed(trust.compute)
         smaller = without_the_last(trust.nodes, tmp_path)
-        told = trust.play("--check", nodes=smaller)
-        assert f"{gone} left the inventory" in told.output
+        messages = trust.play("--check", nodes=smaller)
+        assert f"{gone} left the inventory" in messages.output
         assert trust.login(rest[0], gone) == "", "check mode has revoked nothing"
         trust.play(nodes=smaller)
         assert "Permission denied" in trust.login(gone, rest[0])
@@ -192,9 +192,9 @@ class TestDrift:
         try:
             assert trust.play().total("changed") == 0
             for user in ("root", "mpi"):
-                told = host.check_output(f"sshd -T -C user={user},host=x,addr=10.0.0.1")
-                assert "maxauthtries 4" in told
-                assert ("trustedusercakeys none" in told) is (user == "root")
+                messages = host.check_output(f"sshd -T -C user={user},host=x,addr=10.0.0.1")
+                assert "maxauthtries 4" in messages
+                assert ("trustedusercakeys none" in messages) is (user == "root")
             assert host.file("/etc/ssh/ssh_config").content_string.endswith("# a line of mine\n")
         finally:
             host.check_output(f"rm {later}; sed -i '$d' /etc/ssh/ssh_config")

@@ -50,8 +50,8 @@ def test_the_step_that_the_task_names_is_done() -> None:
 
 @pytest.mark.parametrize("step", [None, "sing"])
 def test_another_step_is_refused_with_where_to_look(step: Any) -> None:
-    told = f"^step {step!r} is not known; see ansible-doc baremetal.mpi_roce.talking$"
-    with pytest.raises(AnsibleActionFail, match=told):
+    messages = f"^step {step!r} is not known; see ansible-doc baremetal.mpi_roce.talking$"
+    with pytest.raises(AnsibleActionFail, match=messages):
         task(Talking, step).run(None, {})
 
 

@@ -123,7 +123,7 @@ def set_(index: int, key: str, value: Any) -> Callable[[Records], object]:
         (set_(HOST2, "name", "node09"), "placement", "node02 has none"),
         (set_(HOST1, "ranks", [0, 2]), "placement", "node01 has ranks [0, 2], not 0 to 1"),
         (set_(LANE0, "text", "ep_cfg[2]: tag(rc_verbs/rail0:1)"), "transport", "rc_verbs/rail0:1"),
-        (set_(LANE0, "text", "ep_cfg[2]: tag(tcp/mgmt0)"), "transport", "mgmt0 is no rail of"),
+        (set_(LANE0, "text", "ep_cfg[2]: tag(tcp/mgmt0)"), "transport", "mgmt0 is not a rail of"),
         (set_(END, "silent_ranks", [3]), "transport", "UCX reported nothing on ranks [3]"),
     ],
 )
@@ -204,7 +204,7 @@ def then(
 def test_rc_over_a_device_that_is_no_rail_is_a_failure() -> None:
     found = judged(over_rdma("mlx5_8:1"), plan=RDMA)
     assert failed(found) == {"transport"}
-    assert found["transport"].reason == "mlx5_8:1 (storage0) is no rail of ranks [1, 3]"
+    assert found["transport"].reason == "mlx5_8:1 (storage0) is not a rail of ranks [1, 3]"
 
 
 def test_rdma_bytes_of_what_is_no_rail_count_as_elsewhere() -> None:

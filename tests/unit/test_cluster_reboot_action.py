@@ -207,8 +207,8 @@ def test_a_host_that_hangs_at_a_look_has_not_come_back():
     found = run._reboot(play(["a"], here="a"))
     assert found["failed"] and "did not come back" in found["msg"] and hung.ended()
     hung = Hung()
-    told = Action(boots=(hung,))._boot_id()[1]
-    assert f"no answer within {action.LOOK_S:g} s" in told and hung.ended()
+    messages = Action(boots=(hung,))._boot_id()[1]
+    assert f"no answer within {action.LOOK_S:g} s" in messages and hung.ended()
 
 
 @pytest.mark.parametrize("step", ["read", "arrive", "finish"])

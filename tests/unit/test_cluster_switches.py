@@ -295,5 +295,5 @@ def test_the_first_and_the_last_free_port_are_free(port: str) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case[1])
 def test_what_switches_cannot_be_is_refused(case: tuple[str, ...]) -> None:
-    text, *told = case
-    assert refused(text) == told
+    text, *messages = case
+    assert refused(text) == messages

@@ -116,11 +116,15 @@ def test_a_file_that_cannot_be_written_ends_the_changes_and_not_the_run(tmp_path
     assert seen == ["stop", "start"]
     [error] = outcome.errors
     assert "etc/full.conf" in error and "No space left" in error
-    told = {each.subject: (each.status, each.reason) for each in outcome.checks}
-    assert told["/etc/early.conf"] == ("ok", "")
-    assert told["/etc/full.conf"][0] == "failed" and "No space left" in told["/etc/full.conf"][1]
+    messages = {each.subject: (each.status, each.reason) for each in outcome.checks}
+    assert messages["/etc/early.conf"] == ("ok", "")
     assert (
-        told["/etc/late.conf"][0] == "not_applicable" and "not written" in told["/etc/late.conf"][1]
+        messages["/etc/full.conf"][0] == "failed"
+        and "No space left" in messages["/etc/full.conf"][1]
+    )
+    assert (
+        messages["/etc/late.conf"][0] == "not_applicable"
+        and "not written" in messages["/etc/late.conf"][1]
     )
     assert reboots.recorded("gpu", tmp_path) == outcome.reasons != []
 

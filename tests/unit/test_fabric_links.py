@@ -56,7 +56,7 @@ def test_two_ends_that_differ_from_the_contract_in_different_ways() -> None:
 
 def test_rails_without_a_nic_are_one_line_for_a_node() -> None:
     fabric = Fabric(nodes=2, rails=8)
-    reason = "not applicable on what is no RoCE NIC (driver veth)"
+    reason = "not applicable: not a RoCE NIC (driver veth)"
     for node in fabric.nodes.values():
         node.state["settings"] = {name: {} for name in node.state["settings"]}
         node.state["checks"] = [

@@ -51,10 +51,10 @@ def _told(finding: Finding) -> str:
     return f"{check.name} {at_fault}: {found}, not {wanted}"
 
 
-Told = Callable[[], list[str]]
+Messages = Callable[[], list[str]]
 
 
-def refused(run: Callable[[], Any]) -> Told:
+def refused(run: Callable[[], Any]) -> Messages:
     """By a compiler or a system, before anything is changed."""
 
     def messages() -> list[str]:
@@ -71,14 +71,14 @@ WHOLE = Fabric()
 GROUPS = WHOLE.variables["leaf01"]["cluster_ports"]
 
 
-def wanted(system: Any, qos: dict[str, Any] | None = None, **changes: Any) -> Told:
+def wanted(system: Any, qos: dict[str, Any] | None = None, **changes: Any) -> Messages:
     fabric = {"qos": qos, "system": system.name, "asic": changes.pop("asic", "spectrum4")}
     if "asic_of_leaf" in changes:
         changes["asic"] = changes.pop("asic_of_leaf")
     return refused(lambda: system.wanted(intent_of(Fabric(**fabric), **changes)))
 
 
-def sonic(edit: Callable[[dict[str, Any]], Any]) -> Told:
+def sonic(edit: Callable[[dict[str, Any]], Any]) -> Messages:
     """CONFIG_DB of a leaf that keeps the contract, after somebody changed it."""
 
     def spoil(present: Any) -> None:
@@ -87,7 +87,7 @@ def sonic(edit: Callable[[dict[str, Any]], Any]) -> Told:
     return lambda: listed(judged("sonic", spoil))
 
 
-def unplannable(edit: Callable[[dict[str, Any]], Any]) -> Told:
+def unplannable(edit: Callable[[dict[str, Any]], Any]) -> Messages:
     """CONFIG_DB of a leaf that cannot have what it shall."""
 
     def spoil(present: Any) -> None:
@@ -96,11 +96,11 @@ def unplannable(edit: Callable[[dict[str, Any]], Any]) -> Told:
     return refused(lambda: planned("sonic", spoil))
 
 
-def sonic_answers(stdout: str) -> Told:
+def sonic_answers(stdout: str) -> Messages:
     return refused(lambda: parsed(Completed(0, stdout, "")))
 
 
-def eos(old: str, new: str) -> Told:
+def eos(old: str, new: str) -> Messages:
     """The running-config of a leaf that keeps the contract, with one line changed."""
 
     def spoil(present: Any) -> Any:
@@ -110,11 +110,11 @@ def eos(old: str, new: str) -> Told:
     return lambda: listed(judged("eos", spoil))
 
 
-def nvue(edit: Callable[[Any], Any]) -> Told:
+def nvue(edit: Callable[[Any], Any]) -> Messages:
     return lambda: listed(judged("nvue", edit))
 
 
-def fabric(edit: Callable[[Fabric], Any]) -> Told:
+def fabric(edit: Callable[[Fabric], Any]) -> Messages:
     """A fabric that keeps the contract, after something was taken from it."""
 
     def messages() -> list[str]:
@@ -164,7 +164,7 @@ def port(**fields: Any) -> Callable[[Fabric], None]:
     return lambda whole: whole.port("leaf01", "Ethernet8").update(fields)
 
 
-ROWS: tuple[tuple[str, Told, str], ...] = (
+ROWS: tuple[tuple[str, Messages, str], ...] = (
     (
         "DSCP left on SONiC's default map, which sends 26 to a lossy class",
         sonic(default_map),
@@ -397,6 +397,6 @@ def small_lookup(present: Any) -> Any:
     return replace(present, lookup={("400000", "50m"): 1024})
 
 
-@pytest.mark.parametrize(("_what", "messages", "told_of"), ROWS, ids=[row[0] for row in ROWS])
-def test_each_is_told_as_what_it_is(_what: str, messages: Told, told_of: str) -> None:
-    assert any(told_of in message for message in messages()), "\n".join(messages())
+@pytest.mark.parametrize(("_what", "messages", "wanted_text"), ROWS, ids=[row[0] for row in ROWS])
+def test_each_is_reported_as_what_it_is(_what: str, messages: Messages, wanted_text: str) -> None:
+    assert any(wanted_text in message for message in messages()), "\n".join(messages())

@@ -160,7 +160,7 @@ def test_the_own_name_leaves_loopback_lines(line: str, left: str | None) -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "messages"),
     [
         ("# x\n127.0.1.1 node02\n", "line 2: '127.0.1.1 node02': maps node02 to 127.0.1.1"),
         ("10.1.1.1 node01\n", "line 1: .*maps node01 to 10.1.1.1, the inventory to 10.10.0.11"),
@@ -171,8 +171,8 @@ def test_the_own_name_leaves_loopback_lines(line: str, left: str | None) -> None
         (f"{BEGIN}\n{END}\n{BEGIN}\n{END}\n", "must be there once"),
     ],
 )
-def test_other_conflicts_are_refused_with_their_line(text: str, told: str) -> None:
-    with pytest.raises(PlanError, match=told):
+def test_other_conflicts_are_refused_with_their_line(text: str, messages: str) -> None:
+    with pytest.raises(PlanError, match=messages):
         plan(text, TABLE, "node01")
 
 

@@ -63,9 +63,9 @@ def test_check_mode_on_a_fresh_node_tells_all_and_does_nothing(tree):
     assert tree.snapshot() == before
     assert outcome.changed
     assert "failed" not in statuses(outcome)
-    told = {each["before_header"] for each in outcome.diff}
+    messages = {each["before_header"] for each in outcome.diff}
     real = {each["before_header"] for each in tree.settle(**FULL).diff}
-    assert {header for header in told if header.endswith("(running)")} == {
+    assert {header for header in messages if header.endswith("(running)")} == {
         header for header in real if header.endswith("(running)")
     }
 

@@ -249,9 +249,9 @@ def test_what_cannot_be_read_is_said(root):
     (root / reboots.DIRECTORY / "os.json").write_text("{")
     (root / node.RECORD).write_text("{")
     found = node.read(here(root, Programs(broken="Unable to contact slurm controller")))
-    told = "\n".join(found["problems"])
-    assert "os.json: not a record" in told and "reboots.json: not a record" in told
-    assert "Unable to contact slurm controller" in told
+    messages = "\n".join(found["problems"])
+    assert "os.json: not a record" in messages and "reboots.json: not a record" in messages
+    assert "Unable to contact slurm controller" in messages
 
 
 def test_a_host_that_slurm_does_not_know_is_without_slurm(root):

@@ -27,11 +27,11 @@ def run_model(tmp_path: Path, inventory: Path) -> ansible_runner.Runner:
 
 
 def test_the_reference_model_is_a_success_with_its_directory(tmp_path: Path) -> None:
-    told = run_model(tmp_path, TOP / "inventories/b300")
-    assert (told.status, told.rc) == ("successful", 0)
+    messages = run_model(tmp_path, TOP / "inventories/b300")
+    assert (messages.status, messages.rc) == ("successful", 0)
     [result] = [
         event["event_data"]["res"]
-        for event in told.events
+        for event in messages.events
         if event["event"] == "runner_on_ok" and "total_slots" in event["event_data"]["res"]
     ]
     assert result["total_slots"] == 32
@@ -42,7 +42,7 @@ def test_the_reference_model_is_a_success_with_its_directory(tmp_path: Path) -> 
 def test_a_refused_model_is_a_failure(tmp_path: Path, text: str) -> None:
     model = tmp_path / "cluster.yml"
     model.write_text(text, encoding="utf-8")
-    told = run_model(tmp_path, model)
-    assert told.status == "failed"
-    assert told.rc != 0
-    assert str(model) in told.stdout.read()
+    messages = run_model(tmp_path, model)
+    assert messages.status == "failed"
+    assert messages.rc != 0
+    assert str(model) in messages.stdout.read()

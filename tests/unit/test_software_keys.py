@@ -78,7 +78,7 @@ def test_an_unchecked_key_is_not_used(tmp_path: Path) -> None:
     ("content", "why"),
     [
         (b"", "which is empty"),
-        (b"x" * (MOST + 1), "that is no public key"),
+        (b"x" * (MOST + 1), "not a public key"),
         (b"-----BEGIN PGP PRIVATE KEY BLOCK-----", "which is a private key"),
     ],
 )

@@ -63,15 +63,15 @@ class Host:
         answer = {"changed": bool(sign), "diff": [], "sign": sign, "public_keys": self.keys}
         return {**answer, **self.answer}
 
-    def run(self, told: dict[str, Any], *, check_mode: bool = False) -> dict[str, Any]:
+    def run(self, messages: dict[str, Any], *, check_mode: bool = False) -> dict[str, Any]:
         action = ssh_trust.ActionModule.__new__(ssh_trust.ActionModule)
         action._task = SimpleNamespace(check_mode=check_mode)
         action._execute_module = self.execute
         self.calls = []
-        task = {"authority": told["authority"], "names": told["hosts"][self.name]["names"]}
+        task = {"authority": messages["authority"], "names": messages["hosts"][self.name]["names"]}
         variables = {"inventory_hostname": self.name}
-        known = json.loads(json.dumps(told["hosts"][self.name]["known"]))
-        return action._configure(dict(task), Journal(Path(told["state_dir"])), known, variables)
+        known = json.loads(json.dumps(messages["hosts"][self.name]["known"]))
+        return action._configure(dict(task), Journal(Path(messages["state_dir"])), known, variables)
 
 
 def prepared(folder: Path, *, write: bool = True, **changes: Any) -> dict[str, Any]:
@@ -84,8 +84,8 @@ def laid(folder: Path) -> list[str]:
 
 
 def test_a_fresh_node_takes_two_calls_and_an_unchanged_one_takes_one(tmp_path: Path) -> None:
-    told, host = prepared(tmp_path), Host(tmp_path, "node01")
-    first = host.run(told)
+    messages, host = prepared(tmp_path), Host(tmp_path, "node01")
+    first = host.run(messages)
     assert (len(host.calls), first["changed"], set(first["sign"])) == (2, True, {"user", "host"})
     again = host.run(prepared(tmp_path))
     assert (len(host.calls), again["changed"], again["sign"]) == (1, False, {})
@@ -102,23 +102,23 @@ def test_only_what_is_missing_is_signed(tmp_path: Path) -> None:
 
 
 def test_check_mode_signs_nothing(tmp_path: Path) -> None:
-    told, host = prepared(tmp_path), Host(tmp_path, "node01")
-    host.run(told, check_mode=True)
+    messages, host = prepared(tmp_path), Host(tmp_path, "node01")
+    host.run(messages, check_mode=True)
     assert (len(host.calls), host.kept) == (1, {})
     assert not laid(tmp_path)
 
 
 def test_a_node_that_fails_is_not_remembered_as_believing(tmp_path: Path) -> None:
-    told, host = prepared(tmp_path), Host(tmp_path, "node01")
+    messages, host = prepared(tmp_path), Host(tmp_path, "node01")
     host.answer = {"failed": True, "msg": "sshd refuses"}
-    assert host.run(told)["failed"]
+    assert host.run(messages)["failed"]
     assert not laid(tmp_path)
 
 
 def test_a_certificate_that_is_refused_is_an_error_and_no_loop(tmp_path: Path) -> None:
-    told, host = prepared(tmp_path), Host(tmp_path, "node01")
+    messages, host = prepared(tmp_path), Host(tmp_path, "node01")
     host.answer = {"sign": {"user": "not valid yet"}}
-    result = host.run(told)
+    result = host.run(messages)
     assert (len(host.calls), result["failed"]) == (2, True)
     assert result["msg"] == "ssh: a new certificate is refused: user: not valid yet"
 
@@ -136,9 +136,9 @@ def test_what_the_action_sets_cannot_be_set_by_a_task(tmp_path: Path) -> None:
 
 
 def test_nothing_told_to_a_node_is_secret(tmp_path: Path) -> None:
-    told, host = prepared(tmp_path), Host(tmp_path, "node01")
-    result = host.run(told)
-    said = json.dumps([told, result, host.calls])
+    messages, host = prepared(tmp_path), Host(tmp_path, "node01")
+    result = host.run(messages)
+    said = json.dumps([messages, result, host.calls])
     assert "PRIVATE KEY" not in said
     for path in (tmp_path / "ssh-ca").rglob("*_ca"):
         assert path.read_text().splitlines()[2] not in said
@@ -148,9 +148,9 @@ def test_who_left_is_told_and_in_check_mode_stays(tmp_path: Path) -> None:
     for name in ("node01", "node02"):
         Host(tmp_path, name).run(prepared(tmp_path))
     for write in (False, True):
-        told = prepared(tmp_path, directory=directory(1), write=write)
-        assert (told["removed"], told["changed"]) == (["node02"], True)
-        assert told["warnings"][0].startswith("ssh: node02 left the inventory")
+        messages = prepared(tmp_path, directory=directory(1), write=write)
+        assert (messages["removed"], messages["changed"]) == (["node02"], True)
+        assert messages["warnings"][0].startswith("ssh: node02 left the inventory")
     assert prepared(tmp_path, directory=directory(1))["removed"] == []
 
 

@@ -53,23 +53,23 @@ class Cluster:
 
     def lay(self, *names: str) -> None:
         """What the run does for these nodes after `prepare`."""
-        told = published([], "mpi@c", self.outcome.authorities, b"")
+        messages = published([], "mpi@c", self.outcome.authorities, b"")
         public = {"user": self.key, "host": self.key}
         for name in names:
             node = self.journal.read().get(name, Member())
-            if {each.authority for each in node.latest().values()} != {told["signs"]}:
+            if {each.authority for each in node.latest().values()} != {messages["signs"]}:
                 self.certificates[name], _records = issue(
                     self.journal,
                     name,
                     ["user", "host"],
                     public,
-                    told,
+                    messages,
                     user="mpi",
                     names=[name],
                     validity_days=365,
                     now=NOW,
                 )
-            self.journal.trusts(name, told["trusted"])
+            self.journal.trusts(name, messages["trusted"])
 
     def laid(self) -> list[str]:
         return sorted(name for name, node in self.journal.read().items() if node.complete)
@@ -82,9 +82,9 @@ class Cluster:
         krl, certificate = folder / "krl", folder / "x-cert.pub"
         krl.write_bytes(self.outcome.krl)
         certificate.write_text(self.certificates[name][kind])
-        told = ssh_keygen("-Q", "-f", str(krl), str(certificate))
-        assert "REVOKED" in told.stdout or told.returncode == 0, told
-        return told.returncode != 0
+        messages = ssh_keygen("-Q", "-f", str(krl), str(certificate))
+        assert "REVOKED" in messages.stdout or messages.returncode == 0, messages
+        return messages.returncode != 0
 
 
 @pytest.fixture
@@ -230,7 +230,7 @@ def test_rotation_waits_for_a_node_that_is_away(cluster: Cluster) -> None:
 
 
 def test_no_two_nodes_ever_meet_that_do_not_believe_each_other(cluster: Cluster) -> None:
-    """Whatever subset each run reaches: who signs is believed by all who were ever told."""
+    """Whatever subset each run reaches: who signs is believed by all who were ever messages."""
     cluster.prepare()
     cluster.lay(*NODES)
     reached = [("node01",), ("node02",), (), ("node02",), ("node01",), ("node01",), ("node02",)]

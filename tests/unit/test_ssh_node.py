@@ -110,27 +110,35 @@ class Machine:
         texts = [path.read_text() for path in sorted(self.places.sshd_drop_in.parent.iterdir())]
         if any("Garbage" in text for text in texts):
             return Result(argv, 255, "", "20-op.conf line 1: Bad configuration option: Garbage")
-        told = ["port 22", "listenaddress 0.0.0.0:22", "authorizedkeysfile .ssh/authorized_keys"]
-        told.append("pubkeyauthentication yes")
+        messages = [
+            "port 22",
+            "listenaddress 0.0.0.0:22",
+            "authorizedkeysfile .ssh/authorized_keys",
+        ]
+        messages.append("pubkeyauthentication yes")
         lines = [
             line
             for text in [*texts, self.places.sshd_config.read_text()]
             for line in text.split("\n")
         ]
         named = [line.split()[1] for line in lines if line.startswith("HostKey ")]
-        told += [f"hostkey {path}" for path in named or [self.places.host_key]]
-        told += [line.strip() for line in self._drop_in().splitlines() if line.startswith("    ")]
-        return Result(argv, 0, "\n".join(told), "")
+        messages += [f"hostkey {path}" for path in named or [self.places.host_key]]
+        messages += [
+            line.strip() for line in self._drop_in().splitlines() if line.startswith("    ")
+        ]
+        return Result(argv, 0, "\n".join(messages), "")
 
     def request(self, **changes: Any) -> trust.Request:
         with self.journal.locked():
             outcome = AuthorityStore(self.journal).prepare(
                 [each["name"] for each in self.members], comment="test", now=NOW, write=True
             )
-        self.told = publishing.published(self.members, "mpi@c", outcome.authorities, outcome.krl)
+        self.messages = publishing.published(
+            self.members, "mpi@c", outcome.authorities, outcome.krl
+        )
         self.krl = outcome.krl
         wanted = trust.Request(
-            authority=self.told,
+            authority=self.messages,
             user="mpi",
             uid=UID,
             shell="/bin/bash",
@@ -159,7 +167,7 @@ class Machine:
             "node01",
             outcome.sign,
             outcome.public_keys,
-            self.told,
+            self.messages,
             user="mpi",
             names=publishing.names_of(self.members[1]),
             validity_days=365,
@@ -235,8 +243,8 @@ def test_check_mode_on_a_fresh_node_writes_nothing_and_tells_all(machine: Machin
     assert machine.files() == before
     assert outcome.changed
     assert statuses(outcome) <= {"pending", "ok"}
-    told = {diff["after_header"].rsplit("/", 1)[-1] for diff in outcome.diff}
-    assert {"id_ed25519", "known_hosts", "authorized_principals", "revoked.krl"} <= told
+    messages = {diff["after_header"].rsplit("/", 1)[-1] for diff in outcome.diff}
+    assert {"id_ed25519", "known_hosts", "authorized_principals", "revoked.krl"} <= messages
 
 
 @pytest.mark.parametrize(
@@ -264,10 +272,10 @@ def test_drift_is_told_and_put_right(path: str, how: str, machine: Machine) -> N
         file.chmod(0o666)
     else:
         file.unlink()
-    told = machine.call(machine.request(), check_mode=True)
-    assert told.changed
-    assert "pending" in statuses(told)
-    assert str(file) in [diff["after_header"] for diff in told.diff]
+    messages = machine.call(machine.request(), check_mode=True)
+    assert messages.changed
+    assert "pending" in statuses(messages)
+    assert str(file) in [diff["after_header"] for diff in messages.diff]
     outcome = machine.call(machine.request())
     read_at_start = path == "sshd_drop_in" or (path == "host_certificate" and how == "mode")
     assert machine.reloads == int(read_at_start)
@@ -284,10 +292,10 @@ def test_a_directory_others_can_write_to_is_closed(above: bool, machine: Machine
     machine.lay()
     path = machine.places.own.parent if above else machine.places.own
     path.chmod(0o777)
-    told = machine.call(machine.request(), check_mode=True)
-    assert told.changed
-    assert [each["after_header"].split()[0] for each in told.diff] == [str(path)]
-    (pending,) = [check for check in told.checks if check.status == "pending"]
+    messages = machine.call(machine.request(), check_mode=True)
+    assert messages.changed
+    assert [each["after_header"].split()[0] for each in messages.diff] == [str(path)]
+    (pending,) = [check for check in messages.checks if check.status == "pending"]
     assert (pending.name, pending.subject) == ("directory", str(path))
     assert stat.S_IMODE(path.stat().st_mode) == 0o777
     outcome = machine.call(machine.request())

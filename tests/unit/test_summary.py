@@ -175,5 +175,5 @@ def test_after_reboots_the_table_says_what_came_of_each_host():
 
 
 def test_in_check_mode_the_table_is_the_plan():
-    told = "\n".join(rebooting(check_mode=True).lines(1, 60))
-    assert told.count("would be rebooted") == 2 and "reboot needed" not in told
+    messages = "\n".join(rebooting(check_mode=True).lines(1, 60))
+    assert messages.count("would be rebooted") == 2 and "reboot needed" not in messages

@@ -58,13 +58,13 @@ def test_exactly_the_modules_run_on_nodes_are_counted(run):
 
 def test_the_summary_ends_the_run(run):
     printed, _report = run
-    told = printed.partition("SUMMARY")[2]
-    assert "os     2 of 3 compute, 1 launcher   3               3" in told
-    assert "3 not applicable, not here: os thp 3" in told
-    assert "failed: node02 (Fail on one node)" in told
-    assert "unreachable: node03\n" in told
-    assert "remote module executions per compute node: 4 at most (node02), limit 60" in told
-    assert "report: " in told
+    messages = printed.partition("SUMMARY")[2]
+    assert "os     2 of 3 compute, 1 launcher   3               3" in messages
+    assert "3 not applicable, not here: os thp 3" in messages
+    assert "failed: node02 (Fail on one node)" in messages
+    assert "unreachable: node03\n" in messages
+    assert "remote module executions per compute node: 4 at most (node02), limit 60" in messages
+    assert "report: " in messages
 
 
 def test_the_report_names_the_run(run):
