@@ -165,7 +165,8 @@ def test_a_file_of_the_operators_claims_a_rail_by_a_line(tmp_path, path, text, l
 @pytest.mark.parametrize(
     ("paths", "units", "found"),
     [
-        (("etc/netplan/00.yaml",), ("NetworkManager.service",), "networkd"),
+        (("etc/netplan/0.yaml", "usr/sbin/netplan"), ("NetworkManager.service",), "networkd"),
+        (("etc/netplan/00.yaml",), ("NetworkManager.service",), "networkmanager"),
         ((), ("NetworkManager.service",), "networkmanager"),
         (("usr/lib/systemd/systemd-networkd",), (), "networkd"),
         (("lib/systemd/systemd-networkd",), (), "networkd"),

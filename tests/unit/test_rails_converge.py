@@ -215,12 +215,23 @@ def test_files_of_another_backend_of_ours_go(settled):
     stale.write_text("[connection]\n")
     theirs = stale.with_name("mgmt.nmconnection")
     theirs.write_text("[connection]\ninterface-name=mgmt0\n")
+    assert settled.converge(RAILS).changed
+    assert not stale.exists()
+    assert theirs.exists()
+
+
+def test_the_file_of_netplan_goes_when_no_rail_needs_it(settled):
     former = settled.root / "etc/netplan/60-baremetal-mpi-roce-rails.yaml"
     former.parent.mkdir()
     former.touch()
+    claim = settled.root / "etc/systemd/network/05-mine.network"
+    claim.write_text("[Match]\nName=rail1\n[Network]\nAddress=10.9.9.9/24\n")
+    settled.converge(RAILS)
+    assert former.exists(), "rail1 is blocked, and may be configured there"
+    claim.unlink()
+    assert settled.converge(RAILS, check_mode=True).changed and former.exists()
     assert settled.converge(RAILS).changed
-    assert not stale.exists() and not former.exists()
-    assert theirs.exists()
+    assert not former.exists()
 
 
 # Names by PCI address

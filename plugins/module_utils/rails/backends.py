@@ -261,12 +261,11 @@ BACKENDS: Mapping[str, type[Backend]] = {each.name: each for each in (NetworkMan
 def backend_of(name: str, node: Node) -> Backend:
     """The backend of that name; with AUTO the one that this system uses. Raises CommandError.
 
-    networkd where netplan has files, which also runs one of the two; else NetworkManager where it
-    runs; else networkd.
+    networkd where netplan generates its files; else NetworkManager where it runs; else networkd.
     """
     if name != AUTO:
         return BACKENDS[name](node)
-    if any(node.root.glob("etc/netplan/*.yaml")):
+    if node.path("usr/sbin/netplan").exists() and any(node.root.glob("etc/netplan/*.yaml")):
         return Networkd(node)
     argv = ("systemctl", "is-active", "--quiet", NetworkManager.unit)
     if node.run(argv, check=False).rc == 0:

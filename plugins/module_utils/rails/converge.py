@@ -84,7 +84,7 @@ class Rails:
         found = self.survey = Survey(self.request, self.backend, node)
         plans = found.file_plans()
         self.nics.look(found.present, found.reached_by)
-        shown = [*diffs(plans), *found.running_diff(), *self.nics.diff]
+        shown = [*diffs([*plans, *found.former_file()]), *found.running_diff(), *self.nics.diff]
         drifted = self._incomplete()
         left = unfinished(node.root)
         steps = []
@@ -146,6 +146,9 @@ class Rails:
         self._clear_removed()
         self._settle(bool(written or again or self.disturbed))
         self._roll_back()
+        if not self.rolled_back:
+            for plan in found.former_file():
+                plan.apply()
         node.path(UNFINISHED).unlink(missing_ok=True)
 
     def _rename(self) -> bool:

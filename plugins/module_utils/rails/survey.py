@@ -274,10 +274,14 @@ class Survey:
                 plans += other(node).files({})
         return [
             *plans,
-            node.record(FORMER, None),
             *state.plan_link_files(ours, kept, node),
             state.plan_arp_file(self.blocks, self.request.arp, node),
         ]
+
+    def former_file(self) -> list[FilePlan]:
+        """netplan's file of an earlier version. A blocked rail may have its configuration there."""
+        kept = any(map(self.blocked, self.by_name))
+        return [] if kept else [self.node.record(FORMER, None)]
 
     def running_diff(self) -> list[dict[str, Any]]:
         """What differs in the running kernel, rail by rail."""
