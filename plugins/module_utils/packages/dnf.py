@@ -35,7 +35,7 @@ from .package import (
 )
 from .planning import any_matches, satisfied
 from .rpm import Rpm, split
-from .versionlock import VersionLock
+from .versionlock import CONFIGURATION, VersionLock
 
 INTERPRETER = "/usr/bin/python3"
 """The Python that dnf runs with on EL 9, which has its libraries."""
@@ -256,7 +256,15 @@ class DnfManager(Manager):
     # Pins: versionlock
 
     def pin_file(self, pins: Mapping[str, str]) -> FilePlan:
-        """With them, what the set only holds (the kernel), in every version that is installed."""
+        """With them, what the set only holds (the kernel), in every version that is installed.
+
+        Raises PackageError where dnf would not read the list.
+        """
+        if pins and self.locks.off():
+            raise PackageError(
+                "dnf's versionlock is off, so that nothing would keep packages at their versions: "
+                f"set enabled = 1 in /{CONFIGURATION}"
+            )
         versions = {name: {version} for name, version in pins.items()}
         for package in self._rpm.packages():
             held = any_matches(package.name, self.wanted.held)

@@ -62,7 +62,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Repository:
-    """A signed package repository. `key` is the armoured public key itself, of that SHA-256.
+    """A signed package repository. `key` is the armoured public key itself.
 
     `name` is stable and names the files. `url` is the base of the repository; of apt it is a flat
     one. `check_metadata` (dnf): the metadata carry a signature too.

@@ -80,13 +80,15 @@ class VersionLock:
             or (owner != layer and not any(fnmatchcase(locked(entry)[0], each) for each in free))
         )
 
+    def off(self) -> bool:
+        return self._settings().get("enabled", "1").strip().lower() in _OFF
+
     def in_force(self) -> bool:
         """Whether dnf reads the list: the plugin is installed, and not switched off."""
         paths = self._plugins
-        if paths is None:
-            paths = [*self._root.glob("usr/lib/python3*/site-packages/dnf-plugins")]
-        installed = any((path / "versionlock.py").is_file() for path in paths)
-        return installed and self._settings().get("enabled", "1").strip().lower() not in _OFF
+        if paths is None:  # Debian's Python has dist-packages
+            paths = [*self._root.glob("usr/lib/python3*/*-packages/dnf-plugins")]
+        return any((path / "versionlock.py").is_file() for path in paths) and not self.off()
 
     def _settings(self) -> Mapping[str, str]:
         parser = configparser.ConfigParser(interpolation=None)
