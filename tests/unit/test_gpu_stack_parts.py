@@ -178,6 +178,19 @@ def test_peermem_that_is_asked_for_is_loaded_now_and_at_every_boot(node):
     assert file.splitlines()[1:] == ["gdrdrv"]
 
 
+def test_persistence_mode_is_switched_on_where_the_daemon_runs_as_its_package_has_it(node):
+    node.converge()
+    (
+        node.root / "etc/systemd/system/nvidia-persistenced.service.d/90-baremetal-mpi-roce.conf"
+    ).unlink()
+    node.calls.clear()
+    node.converge()
+    assert ["nvidia-smi", "--persistence-mode=1"] in node.calls
+    node.calls.clear()
+    node.converge()
+    assert ["nvidia-smi", "--persistence-mode=1"] not in node.calls
+
+
 # CUDA.
 
 

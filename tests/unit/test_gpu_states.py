@@ -173,6 +173,14 @@ def test_an_xid_of_a_gpu_with_another_finding_is_no_second_one() -> None:
     assert "Xid 48" in xid.reason and "gpu_pcie" in xid.reason and "13" not in xid.reason
 
 
+def test_ecc_that_waits_for_a_boot_explains_no_xid() -> None:
+    changed = state("ecc-off")
+    changed.put("ecc_mode/pending_ecc", "Enabled", 3)
+    changed.xid(79, 3, "GPU has fallen off the bus")
+    found = [(check.name, check.status) for check in findings(verdict(changed))]
+    assert found == [("gpu_ecc_mode", REBOOT), ("gpu_xid", FAILED)]
+
+
 def test_an_idle_gpu_may_slow_its_link_and_not_narrow_it() -> None:
     changed = state("link-gen5")
     changed.put("performance_state", "P8", 1)

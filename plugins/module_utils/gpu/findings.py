@@ -12,7 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 from xml.etree import ElementTree
 
-from ..core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check, differs, not_applicable
+from ..core.checks import (
+    FAILED,
+    NOT_APPLICABLE,
+    OK,
+    PENDING,
+    Check,
+    differs,
+    not_applicable,
+)
 from ..core.part import Node
 from ..core.reboots import Reason
 from ..hardware import Function

@@ -26,7 +26,7 @@ from .findings import (
     bad,
     places,
 )
-from .gpu_checks import FABRIC, PRESENT
+from .gpu_checks import ECC_MODE, FABRIC, PRESENT
 from .reading import ACTIVE, DMABUF_KERNEL, FABRIC_MANAGER, Gpus, Xid, kernel_version
 
 DRIVER = "gpu_driver"
@@ -348,7 +348,9 @@ def _kernel_log(findings: Findings, known: Sequence[Place]) -> None:
     results = []
     for place in known:
         own = [xid for xid in fatal if xid.pci == place.pci]
-        results.append((place, _xids(own, findings.blamed.get(place.name, []))))
+        # ECC that waits for a boot causes none.
+        blamed = [name for name in findings.blamed.get(place.name, []) if name != ECC_MODE]
+        results.append((place, _xids(own, blamed)))
     findings.each(XID, results)
 
 

@@ -217,7 +217,6 @@ class BootModules:
 DROP_IN = f"etc/systemd/system/{PERSISTENCED}.d/90-{NAME}.conf"
 PERSISTENCE = "[Service]\nExecStartPost=-/usr/bin/nvidia-smi --persistence-mode=1\n"
 """Some packages start the daemon with --no-persistence-mode; what they write there differs."""
-SWITCH_ON = ("nvidia-smi", "--persistence-mode=1")
 
 
 @dataclass(frozen=True)
@@ -240,6 +239,9 @@ class Services:
                     partial(systemd.control, node, "daemon-reload"),
                 )
             )
+            if systemd.active(node, PERSISTENCED):
+                before = "as the package has it"
+                steps.append(Step("persistence mode", before, "enabled", partial(_switch_on, node)))
         ready = self.shared.reloads or not self.shared.awaits_reboot
         for unit in self.wanted:
             if not systemd.at_boot(node, unit):
@@ -270,4 +272,9 @@ class Services:
             return  # it would end at once; why the driver does not run has a check of its own
         systemd.control(node, "start", unit)
         if unit == PERSISTENCED:
-            node.run(SWITCH_ON, check=False)
+            _switch_on(node)
+
+
+def _switch_on(node: Node) -> None:
+    """For what the daemon did before it had the drop-in. A failure shows in gpu_persistence."""
+    node.run(("nvidia-smi", "--persistence-mode=1"), check=False)
