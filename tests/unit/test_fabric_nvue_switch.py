@@ -155,6 +155,16 @@ def test_what_was_saved_goes_back_too(fake: FakeNvue, auto_save: bool) -> None:
     assert fake.startup == OPERATORS
 
 
+def test_a_later_revision_of_another_user_is_not_undone(fake: FakeNvue) -> None:
+    _switch, change = applied(fake)
+    change.confirm()
+    theirs = merged(fake.config, {"interface": {"eth0": {"description": "theirs"}}})
+    fake.configs["3"], fake.states["3"], fake.applied = theirs, "applied_and_saved", "3"
+    with pytest.raises(SwitchError, match=r"revision 3 was applied after 2"):
+        change.rollback()
+    assert fake.config == theirs
+
+
 def test_rollback_after_the_timer_is_done_already(fake: FakeNvue) -> None:
     _switch, change = applied(fake)
     fake.time_out()

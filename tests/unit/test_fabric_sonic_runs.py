@@ -183,7 +183,7 @@ class TestTwoControllers:
         at(shell, 'apply-patch "$f" &&', lose)
         with pytest.raises(SwitchError) as caught:
             switch.apply(difference, CONFIRM_S)
-        assert "There is no checkpoint" in str(caught.value)
+        assert "not found; it cannot be restored" in str(caught.value)
         assert "rolled back" not in str(caught.value)
 
 

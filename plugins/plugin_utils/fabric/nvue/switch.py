@@ -174,11 +174,15 @@ class NvueSwitch:
     def _all(self) -> Tree:
         return objects_at(self._ask("GET", "revision"))
 
+    def applied(self) -> list[str]:
+        """Revisions that are in force, or were until a later one was applied."""
+        return [name for name, one in self._all().items() if in_force(str(at(one, "state")))]
+
     def _earlier(self) -> str:
         """The revision that holds what is applied now: to apply it again is to go back to it."""
         written = {"filled": "false"}
         applied = self._ask("GET", "", {"rev": "applied", **written})
-        held = [name for name, one in self._all().items() if in_force(str(at(one, "state")))]
+        held = self.applied()
         for name in (*sorted(held, key=_age, reverse=True)[:NEWEST], "startup"):
             with contextlib.suppress(Refused):
                 if self._ask("GET", "", {"rev": name, **written}) == applied:
@@ -295,8 +299,19 @@ class NvueApplied:
             )
             state = over[0]
         if not failed(state):
+            self._refuse_newer()
             self.go_back()
         self._switch.own = ""
+
+    def _refuse_newer(self) -> None:
+        """Going back would undo what others applied meanwhile, such as a management address."""
+        newer = [name for name in self._switch.applied() if _age(name) > _age(self._revision)]
+        if newer:
+            raise SwitchError(
+                f"{self._switch.where}: revision {', '.join(newer)} was applied after "
+                f"{self._revision}, and would be undone with it. Nothing was undone. On the "
+                f"switch: nv config apply {self._earlier}, then again what the other one sets."
+            )
 
     def go_back(self) -> None:
         self._switch.patch(self._earlier, {"state": "apply"})

@@ -56,6 +56,8 @@ def words(path: Path, value: Any = None) -> str:
 
 # Keys that stand for several: newer releases answer `swp1-4,swp6` where older ones name each.
 
+_MOST = 4096
+"""More are the numbers of one name, such as vx-10-4000010."""
 _RANGE = re.compile(r"^(?P<stem>.*?)(?P<first>\d+)-(?P<last>\d+)$")
 
 
@@ -65,7 +67,7 @@ def names(key: str) -> list[str]:
     for part in key.split(","):
         match = _RANGE.match(part.strip())
         first, last = (int(match["first"]), int(match["last"])) if match else (0, -1)
-        if match is None or last < first:
+        if match is None or not first <= last <= first + _MOST:
             found.append(part.strip())
         else:
             found += [f"{match['stem']}{number}" for number in range(first, last + 1)]

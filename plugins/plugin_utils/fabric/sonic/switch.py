@@ -273,6 +273,7 @@ class SonicApplied:
     def undo_soon(self) -> None:
         """Begin to go back, and let the switch end it alone."""
         unit = f"--unit={self._name}-undoing --description={quote(self._switch.owner)}"
+        unit += f" --property=SuccessExitStatus={GONE}"
         command = f"systemd-run --quiet {unit} /bin/sh -c {quote(self.going_back())}"
         self._switch.done(command, "its timer undoes it", "systemd-run")
 
