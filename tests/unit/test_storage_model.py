@@ -218,9 +218,16 @@ BAD: tuple[tuple[Any, ...], ...] = (
         (served(source=f"storage01:{path}"), f"storage.served_directory [0].source {path!r}")
         for path in ("/srv", "/home", "/opt", "/etc/x", "/srv/check@points", "/srv/../etc")
     ),
+    (
+        served(source="node01:/srv/checkpoints"),
+        "storage.source_of_other_host [0].source ('node01', 'storage01')",
+    ),
     *(
         (served(serve__device=path), f"model.wrong_form [0].serve.device {path!r}")
-        for path in ("sdb", "/srv/disk.img", "/dev/sdb", "/dev/nvme0n1p1", "/dev/../etc/passwd")
+        for path in (
+            *("sdb", "/srv/disk.img", "/dev/sdb", "/dev/nvme0n1p1", "/dev/../etc/passwd"),
+            *("/dev/md127", "/dev/dm-0", "/dev/disk/by-diskseq/9"),
+        )
     ),
     (served(serve__format="xfs"), "storage.format_without_device [0].serve.format 'xfs'"),
     (lustre(serve={"host": "storage01"}), "storage.lustre_not_served [0].serve"),
@@ -248,6 +255,10 @@ BAD: tuple[tuple[Any, ...], ...] = (
     (
         two(changed(SERVED, serve__device=DEVICE)),
         f"storage.device_twice [1].serve.device '{DEVICE}'",
+    ),
+    (
+        two(nfs={"transport": "rdma"}, hosts=["compute"]),
+        "storage.transports_of_one_server [1].nfs.transport ('rdma', 'tcp')",
     ),
     (one(source=DROP), "model.missing_key [0].source"),
 )

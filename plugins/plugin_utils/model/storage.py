@@ -18,6 +18,7 @@ from ...module_utils.storage.file_system import (
     LUSTRE,
     NFS,
     RDMA,
+    TCP,
     FileSystem,
     of_variable,
 )
@@ -174,7 +175,7 @@ def _check_hosts(entry: Value, findings: Findings, at: Path, site: Optional[Site
 
 
 def _check_served(entry: Value, findings: Findings, at: Path, site: Optional[Site]) -> None:
-    serve, path = entry["serve"], (*at, "serve")
+    server, serve, path = entry["source"].rpartition(":/")[0], entry["serve"], (*at, "serve")
     if entry["type"] == LUSTRE:
         findings.add(
             "storage.lustre_not_served",
@@ -210,6 +211,14 @@ def _check_served(entry: Value, findings: Findings, at: Path, site: Optional[Sit
             nearest(serve["host"], sorted(site.hosts)),
             serve["host"],
         )
+    elif site is not None and server in site.hosts and server != serve["host"]:
+        findings.add(
+            "storage.source_of_other_host",
+            (*at, "source"),
+            f"it begins with {server!r}, and {dotted((*path, 'host'))} is {serve['host']!r}",
+            "Write one and the same host",
+            (server, serve["host"]),
+        )
 
 
 # Beside each other
@@ -242,6 +251,21 @@ def _check_together(entries: Placed, findings: Findings) -> None:
                 "other",
                 "Mount them beside each other",
                 (entry["mount"], before["mount"]),
+            )
+        (server, version, transport), way = _way(entry), _way(before)
+        if (
+            (server, version) == way[:2]
+            and version not in ("", "3")
+            and transport != way[2]
+            and set(entry["hosts"]) & set(before["hosts"])
+        ):
+            findings.add(
+                "storage.transports_of_one_server",
+                (*at, "nfs", "transport"),
+                f"{transport!r}, and {place} has {way[2]!r} to {server} by the same version: "
+                "the kernel shares one connection",
+                "Write another nfs.version for one of them, or the same transport",
+                (transport, way[2]),
             )
     for (other, before), (at, entry) in combinations(served, 2):
         host, place = entry["serve"]["host"], findings.place(other)
@@ -279,6 +303,13 @@ def _check_together(entries: Placed, findings: Findings) -> None:
                     "Mount it elsewhere, such as in /mnt",
                     (mount, directory),
                 )
+
+
+def _way(entry: Value) -> tuple[str, str, str]:
+    """Server, version and transport of NFS. From version 4 on, mounts share a connection."""
+    nfs = entry["nfs"] if entry["type"] == NFS else {"version": ""}
+    server = (entry["serve"] or {}).get("host") or entry["source"].rpartition(":/")[0]
+    return str(server), (nfs or {}).get("version", "4.2"), (nfs or {}).get("transport", TCP)
 
 
 def _directory(entry: Value) -> str:

@@ -27,7 +27,10 @@ PLAIN_PATH = r"(/(?!\.\.?(/|$))[A-Za-z0-9._-]+)+"
 """Written alike in unit names, unit files, exports and /proc, which escape all else differently."""
 
 _ACCOUNT = r"[a-z_][a-z0-9_-]*"
-_NUMBERED = r"(sd|vd|xvd|hd)[a-z]+\d*|nvme\d+n\d+(p\d+)?|mmcblk\d+(p\d+)?"
+_NUMBERED = (
+    r"(sd|vd|xvd|hd)[a-z]+\d*|nvme\d+n\d+(p\d+)?|(md|mmcblk|rbd|nbd|bcache|pmem|loop)\d+(p\d+)?|"
+    r"dm-\d+|zd\d+(p\d+)?|disk/by-diskseq/.*"
+)
 """Names that the kernel gives in the order in which it finds devices."""
 _DEVICE = Text(
     rf"/dev/(?!({_NUMBERED})$)(?!\.)[A-Za-z0-9_:+=@-][A-Za-z0-9._:+=@-]*(/[A-Za-z0-9_:+=@-]"
@@ -87,7 +90,7 @@ SERVE_KEYS = Section(
         Key(
             "host",
             Text(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "a host of the model", "storage01", 63),
-            "The host. `source` begins with one of its names or addresses.",
+            "The host. `source` begins with its name or one of its addresses.",
             required=True,
         ),
         Key(
