@@ -175,6 +175,8 @@ Provider = Callable[[Rail], Sequence[Setting]]
 def number(place: str, value: Any) -> int:
     """An option's value; templates give a number as text. Raises PlanError."""
     try:
+        if isinstance(value, (bool, float)):
+            raise TypeError
         return int(value)
     except (TypeError, ValueError):
         raise PlanError(f"{place} is {value!r}; expected a whole number, or null") from None
