@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional
 
@@ -226,16 +227,41 @@ def test_everything_answers() -> None:
         "numpy": "1.24.2",
         "linked_with": "Open MPI v4.1.4",
     }
-    checks = installed_checks(found, [Rail("rail0"), Rail("rail1")], "tcp")
+    checks = installed_checks(found, [Rail("rail0"), Rail("rail1")], "tcp", Machine())
     assert {check.status for check in checks} == {"ok"}
     assert [check.subject for check in checks if check.name == "ucx_device"] == ["rail0", "rail1"]
+
+
+@pytest.mark.parametrize(
+    ("version", "offered", "wrong"),
+    [
+        ("1.20.0", ["rc_verbs", "rc_mlx5", "dc_mlx5"], []),
+        ("1.17.0", ["rc_verbs", "rc_mlx5"], [("ucx_nic", "1.17.0")]),
+        (
+            "1.13.1",
+            ["rc_verbs", "ud_verbs"],
+            [("ucx_nic", "1.13.1"), ("ucx_device", "rc_verbs, ud_verbs")],
+        ),
+    ],
+)
+def test_an_nvidia_nic_is_driven_by_an_accelerated_transport(
+    version: str, offered: list[str], wrong: list[tuple[str, str]]
+) -> None:
+    nic = RdmaDevice("rail", "mlx5_0", netdev="rail0", driver="mlx5_core", device_id="1023")
+    rail = Rail("rail0", rdma=RdmaPort("mlx5_0", 1, 3, "rail0"))
+    found = replace(installed(), ucx=stack.Ucx(version, {"mlx5_0:1": offered}))
+    checks = installed_checks(found, [rail], "rc", Machine((nic,)))
+    assert [(c.name, c.found) for c in checks if c.status != "ok"] == wrong
+    soft = replace(nic, driver="", device_id="")
+    checks = installed_checks(found, [rail], "rc", Machine((soft,)))
+    assert [c.status for c in checks if c.name == "ucx_device"] == ["ok"]
 
 
 def test_a_rail_that_ucx_does_not_offer_fails_by_name() -> None:
     found = installed()
     failed = [
         c
-        for c in installed_checks(found, [Rail("rail0"), Rail("rail9")], "tcp")
+        for c in installed_checks(found, [Rail("rail0"), Rail("rail9")], "tcp", Machine())
         if c.status != "ok"
     ]
     assert [(check.name, check.subject, check.found) for check in failed] == [
@@ -246,9 +272,9 @@ def test_a_rail_that_ucx_does_not_offer_fails_by_name() -> None:
 def test_an_rdma_device_has_to_offer_rc_and_a_netdev_does_not() -> None:
     found = installed()
     rail = Rail("rail0", 0, rdma=RdmaPort("mlx5_0", 1, 3, "rail0"))
-    device = installed_checks(found, [rail], "rc")[-1]
+    device = installed_checks(found, [rail], "rc", Machine())[-1]
     assert device.status == "ok"
-    plain = installed_checks(found, [Rail("rail0")], "rc")[-1]
+    plain = installed_checks(found, [Rail("rail0")], "rc", Machine())[-1]
     assert (plain.status, plain.found) == ("failed", "tcp")
 
 
@@ -275,7 +301,7 @@ def test_what_does_not_answer_fails_with_the_reason() -> None:
     found = stack.read(runner({"ucx_info": UCX_INFO}), PYTHON)
     failed = {
         check.name: check
-        for check in installed_checks(found, [], "tcp")
+        for check in installed_checks(found, [], "tcp", Machine())
         if check.status == "failed"
     }
     assert set(failed) == {"open_mpi", "mpi4py"}
@@ -285,17 +311,20 @@ def test_what_does_not_answer_fails_with_the_reason() -> None:
 def test_a_node_that_mpirun_cannot_start_ranks_on_fails() -> None:
     answers = {name: text for name, text in ALL.items() if name != "sh"}
     found = stack.read(runner(answers), PYTHON)
-    failed = [check for check in installed_checks(found, [], "tcp") if check.status == "failed"]
+    failed = [
+        check for check in installed_checks(found, [], "tcp", Machine()) if check.status == "failed"
+    ]
     assert [check.name for check in failed] == ["orted"]
     assert "reinstall the package" in failed[0].reason
     fifth = stack.read(runner({**answers, "mpirun": "mpirun (Open MPI) 5.0.3\n"}), PYTHON)
-    assert {check.status for check in installed_checks(fifth, [], "tcp")} == {"ok"}
+    assert {check.status for check in installed_checks(fifth, [], "tcp", Machine())} == {"ok"}
 
 
 def test_before_an_installation_check_mode_expects_it() -> None:
     found = stack.Installed(problems={"open_mpi": "not found"})
     statuses = {
-        check.status for check in installed_checks(found, [Rail("rail0")], "tcp", check_mode=True)
+        check.status
+        for check in installed_checks(found, [Rail("rail0")], "tcp", Machine(), check_mode=True)
     }
     assert statuses == {"pending"}
 
@@ -303,7 +332,9 @@ def test_before_an_installation_check_mode_expects_it() -> None:
 def test_mpi4py_of_another_mpi_fails() -> None:
     found = installed(**{PYTHON: json.dumps(["3.1.4", "1.24.2", "MPICH Version:\t4.0.2"])})
     library = [
-        check for check in installed_checks(found, [], "tcp") if check.name == "mpi4py_library"
+        check
+        for check in installed_checks(found, [], "tcp", Machine())
+        if check.name == "mpi4py_library"
     ]
     assert library[0].status == "failed"
     assert "MPICH" in str(library[0].found)

@@ -132,8 +132,19 @@ def _cause(error: Exception) -> str:
     return lines[-1] if "Traceback" in str(error) else lines[0]
 
 
+MLX5_CORE, ACCELERATED = "mlx5_core", ("rc_mlx5", "dc_mlx5")
+"""Transports of UCX that drive an NVIDIA NIC directly; without them rc_verbs does, slowly."""
+CONNECTX_8, CONNECTX_8_UCX = "1023", (1, 18)
+"""PCI device, and the first UCX with it in its table of devices: openucx/ucx pull request 10088."""
+
+
 def installed_checks(
-    installed: Installed, rails: Sequence[Rail], transport: str, *, check_mode: bool = False
+    installed: Installed,
+    rails: Sequence[Rail],
+    transport: str,
+    machine: Machine,
+    *,
+    check_mode: bool = False,
 ) -> list[Check]:
     """The promises of the layer that the installed software has to keep."""
     found = {name: installed.versions.get(name) for name in ("open_mpi", "ucx", "mpi4py")}
@@ -160,19 +171,28 @@ def installed_checks(
                 reason="mpi4py is built for another MPI than mpirun: ranks would not meet",
             )
         )
+    nics = {rail: machine.device_of(rail.interface) for rail in rails if transport == RC}
+    if any(nic and nic.device_id == CONNECTX_8 for nic in nics.values()):
+        version = installed.ucx.version or ""
+        numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+        wanted = ".".join(map(str, CONNECTX_8_UCX))
+        found = wanted if numbers >= CONNECTX_8_UCX else version or None
+        why = f"UCX before {wanted} does not know ConnectX-8 and drives it slowly: update UCX"
+        checks.append(compare("ucx_nic", wanted, found, check_mode=check_mode, reason=why))
     for rail in rails:
+        nic = nics.get(rail)
         offered = list(installed.ucx.devices.get(rail.ucx_device, ()))
-        usable = any(name == transport or name.startswith(f"{transport}_") for name in offered)
-        checks.append(
-            compare(
-                "ucx_device",
-                transport,
-                transport if usable else ", ".join(offered) or "not there",
-                subject=rail.ucx_device,
-                check_mode=check_mode,
-                reason="ucx_info -d does not offer it; without address or link it is hidden",
-            )
-        )
+        accelerated = nic is not None and nic.driver == MLX5_CORE
+        goals = [
+            name
+            for name in offered
+            if (name in ACCELERATED if accelerated else name.split("_")[0] == transport)
+        ]
+        wanted = " or ".join(ACCELERATED) if accelerated else transport
+        found = ", ".join(goals or offered) or "not there"
+        status = OK if goals else differs(check_mode)
+        why = "" if goals else "ucx_info -d does not offer it; without address or link it is hidden"
+        checks.append(Check("ucx_device", wanted, found, status, rail.ucx_device, why))
     return checks
 
 
@@ -263,7 +283,7 @@ class Stack:
         former = self.ucx if settings.transport == RC and (check_mode or not self.changes) else None
         self.installed = read(node.run, self.python, former)
         result += installed_checks(
-            self.installed, settings.rails, settings.transport, check_mode=check_mode
+            self.installed, settings.rails, settings.transport, self.machine, check_mode=check_mode
         )
         return Verdict(result + (self._rdma(node) if settings.transport == RC else []))
 
