@@ -199,6 +199,16 @@ def test_preflight_names_each_node_and_its_way_out() -> None:
     assert not [word for word in words if "hostkey" in word.lower() or "knownhosts" in word.lower()]
 
 
+def test_a_node_with_another_open_mpi_is_kept_back() -> None:
+    answers: dict[str, object] = {
+        f"node0{number}": answered("abc", "yes", f"version {version}")
+        for number, version in enumerate(("4.1.9a1", "4.1.6", "4.1.9a1"), 1)
+    }
+    found = asked(answers)[0]
+    assert set(found) == {"node02"}
+    assert found["node02"].startswith("mpirun is Open MPI 4.1.6, and 4.1.9a1 on most nodes; run")
+
+
 RDMA_LINES = (
     *(f"device mlx5_{k}:1 rail{k}" for k in (0, 1, 3)),
     *(f"port mlx5_{k}:1 ACTIVE" for k in (0, 1, 3)),

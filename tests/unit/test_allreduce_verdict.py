@@ -172,7 +172,7 @@ def over_rdma(second: str = "mlx5_1:1") -> Callable[[Records], object]:
 
 
 SOFT_DEVICES = (("rxe0:1", "rail0"), ("rxe1:1", "rail1"))
-SOFT = Plan(tuple(replace(node, devices=SOFT_DEVICES) for node in PLAN.nodes), "rc")
+SOFT = Plan(tuple(replace(node, devices=SOFT_DEVICES, software=True) for node in PLAN.nodes), "rc")
 
 
 def over_soft_roce(records: Records) -> None:
@@ -205,6 +205,14 @@ def test_rc_over_a_device_that_is_no_rail_is_a_failure() -> None:
     found = judged(over_rdma("mlx5_8:1"), plan=RDMA)
     assert failed(found) == {"transport"}
     assert found["transport"].reason == "mlx5_8:1 (storage0) is not a rail of ranks [1, 3]"
+
+
+def test_an_nvidia_nic_that_is_driven_by_rc_verbs_is_a_failure() -> None:
+    hardware = replace(SOFT, nodes=tuple(replace(node, software=False) for node in SOFT.nodes))
+    assert failed(judged(over_soft_roce, plan=SOFT)) == set()
+    found = judged(over_soft_roce, plan=hardware)
+    assert "transport" in failed(found)
+    assert found["transport"].reason.startswith("rc_verbs/rxe0:1 on ranks")
 
 
 def test_rdma_bytes_of_what_is_no_rail_count_as_elsewhere() -> None:

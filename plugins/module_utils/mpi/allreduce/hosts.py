@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -35,6 +36,7 @@ report program "$(sum "$program")"
 profile=/etc/profile.d/baremetal-mpi-roce.sh
 if [ -r "$profile" ]; then . "$profile"; fi
 if command -v orted >/dev/null; then report orted yes; else report orted no; fi
+report version "$(mpirun --version 2>/dev/null | sed -n '1s/.* //p')"
 for rail in "$@"; do
   state=$(cat "/sys/class/net/$rail/operstate" 2>/dev/null || echo missing)
   case $state in up | unknown) ;; *) report rail "$rail" "$state" ;; esac
@@ -86,6 +88,8 @@ class Answer:
     program: str = ""
     """Its checksum, or `missing`."""
     orted: bool = False
+    version: str = ""
+    """Of mpirun: `4.1.9a1`."""
     down: tuple[str, ...] = ()
     """Rails that cannot carry anything, with their state: `rail1 is down`."""
     devices: tuple[tuple[str, str], ...] = ()
@@ -152,6 +156,7 @@ def preflight(
         arguments = shlex.join([program, *node.rails])
         commands[node.host] = [f"sh -c {shlex.quote(READY)} sh {arguments}"]
     found = []
+    versions: dict[str, str] = {}
     answers = ask_all(run, user, commands, options=[TERMINAL])
     for node in nodes:
         result, reason = answers[node.host]
@@ -165,7 +170,15 @@ def preflight(
         problem = keeps_back(here, node, program, sha256, transport)
         if problem:
             problems[node.host] = problem
+        versions[node.host] = here.version
         found.append(replace(node, devices=here.devices, software=here.software))
+    (usual, _count), *others = Counter(versions.values()).most_common() or [("", 0)]
+    for host, version in versions.items() if others else ():
+        if version != usual and host not in problems:
+            problems[host] = (
+                f"mpirun is Open MPI {version or '(no version)'}, and {usual} on most nodes; run "
+                f"--tags mpi --limit {host}"
+            )
     return problems, tuple(found)
 
 
@@ -183,6 +196,7 @@ def answer(text: str) -> Answer:
     return Answer(
         program=one("program"),
         orted=one("orted") == "yes",
+        version=one("version"),
         down=tuple(" is ".join(rest) for rest in lines.get("rail", [])),
         devices=tuple((rest[0], rest[1]) for rest in lines.get("device", []) if len(rest) == 2),
         ports={rest[0]: rest[1] for rest in lines.get("port", []) if len(rest) == 2},
