@@ -64,13 +64,23 @@ options:
     default: 128
   mca_file: {type: path, required: true, description: Open MPI's system-wide parameter file.}
   bin_directory:
-    description: Directory of C(mpirun) where it is not on the default path, else empty.
+    description: Directory of C(mpirun) where it is not on the default path, else empty. With colons
+      further ones, such as that of C(ucx_info).
     type: str
     default: ""
   library_directory:
-    description: Directory of Open MPI's libraries where the loader does not know it, else empty.
+    description: Directories of Open MPI's libraries where the loader does not know them, else
+      empty. Separated by colons.
     type: str
     default: ""
+  ucx_file: {type: path, default: etc/ucx/ucx.conf, description: File that this UCX reads.}
+  nccl_file: {type: bool, default: false, description: Whether C(/etc/nccl.conf) has NCCL's.}
+  prefix:
+    description: Directory that this MPI was unpacked to, else empty. Others beside it are removed
+      where nothing uses them.
+    type: str
+    default: ""
+  variables: {type: dict, default: {}, description: Variables that this MPI needs besides.}
   python_directory:
     description: Directory of mpi4py where Python does not look by itself, else empty.
     type: str
@@ -116,6 +126,7 @@ from ..module_utils.core.engine import Layer, Settled, carry_out, settle
 from ..module_utils.core.part import Node
 from ..module_utils.hardware import SurveyError
 from ..module_utils.mpi import environment
+from ..module_utils.mpi.provider import Former, Paths
 from ..module_utils.mpi.stack import Stack
 from ..module_utils.qos import HostSettings
 from ..module_utils.storage.file_system import CHECKPOINTS, DATASETS, of_variable
@@ -135,6 +146,7 @@ def wanted(params: dict) -> environment.Settings:
     management = params["management"]
     network = ipaddress.ip_interface(f"{management['address']}/{management['prefix']}").network
     layout = {name: params[key] for key, name in LAYOUT_VARIABLES.items() if params[key]}
+    layout.update(params["variables"])
     return environment.Settings(
         management_network=str(network),
         transport=params["transport"],
@@ -191,6 +203,10 @@ def main() -> None:
             "bin_directory": {"type": "str", "default": ""},
             "library_directory": {"type": "str", "default": ""},
             "python_directory": {"type": "str", "default": ""},
+            "ucx_file": {"type": "path", "default": "etc/ucx/ucx.conf"},
+            "nccl_file": {"type": "bool", "default": False},
+            "prefix": {"type": "str", "default": ""},
+            "variables": {"type": "dict", "default": {}},
             "python": {"type": "path", "default": "/usr/bin/python3"},
             "environment": {"type": "dict", "default": {}},
             "parameters": {"type": "dict", "default": {}},
@@ -202,9 +218,10 @@ def main() -> None:
     params = module.params
 
     def converge(node: Node) -> Settled:
-        given = ("mca_file", "profile", "programs", "python", "gpus")
+        given = ("mca_file", "ucx_file", "nccl_file", "profile", "programs", "python", "gpus")
         stack = Stack(wanted(params), **{name: params[name] for name in given})
-        outcome = settle([stack], node)
+        directory = params["bin_directory"].partition(":")[0] or "/usr/bin"
+        outcome = settle([stack, Paths(directory), Former(params["prefix"])], node)
         return Settled(outcome, returned=stack.returned())
 
     carry_out(module, LAYER, converge)

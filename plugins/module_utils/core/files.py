@@ -143,11 +143,13 @@ def with_header(body: str, comment: str = "#") -> str:
     return f"{comment} {HEADER}\n{body}"
 
 
-def replace_block(text: str, lines: Sequence[str], name: str, comment: str = "#") -> str:
+def replace_block(
+    text: str, lines: Sequence[str], name: str, comment: str = "#", *, first: bool = False
+) -> str:
     """`text` with the block called `name` holding exactly `lines`; the rest is left as it is.
 
-    The block stands between two marker lines. It is appended when missing and removed, markers and
-    all, when `lines` is empty.
+    The block stands between two marker lines. It is appended when missing (with `first` put before
+    everything else) and removed, markers and all, when `lines` is empty.
     """
     begin = f"{comment} BEGIN baremetal.mpi_roce {name}"
     end = f"{comment} END baremetal.mpi_roce {name}"
@@ -161,7 +163,7 @@ def replace_block(text: str, lines: Sequence[str], name: str, comment: str = "#"
         stop = old.index(end, start)
         new = old[:start] + block + old[stop + 1 :]
     else:
-        new = old + block
+        new = block + old if first else old + block
     return "\n".join(new) + "\n" if new else ""
 
 

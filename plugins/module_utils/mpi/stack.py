@@ -132,6 +132,7 @@ def _cause(error: Exception) -> str:
     return lines[-1] if "Traceback" in str(error) else lines[0]
 
 
+UCX_FILE, NCCL_FILE = "etc/ucx/ucx.conf", "etc/nccl.conf"
 MLX5_CORE, ACCELERATED = "mlx5_core", ("rc_mlx5", "dc_mlx5")
 """Transports of UCX that drive an NVIDIA NIC directly; without them rc_verbs does, slowly."""
 CONNECTX_8, CONNECTX_8_UCX = "1023", (1, 18)
@@ -165,10 +166,10 @@ def installed_checks(
         checks.append(
             compare(
                 "mpi4py_library",
-                "Open MPI",
-                "Open MPI" if linked.startswith("Open MPI") else linked,
+                f"Open MPI v{found['open_mpi']}",
+                linked,
                 check_mode=check_mode,
-                reason="mpi4py is built for another MPI than mpirun: ranks would not meet",
+                reason="mpi4py loads another MPI than mpirun's: ranks would not meet",
             )
         )
     nics = {rail: machine.device_of(rail.interface) for rail in rails if transport == RC}
@@ -176,9 +177,9 @@ def installed_checks(
         version = installed.ucx.version or ""
         numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
         wanted = ".".join(map(str, CONNECTX_8_UCX))
-        found = wanted if numbers >= CONNECTX_8_UCX else version or None
+        here = wanted if numbers >= CONNECTX_8_UCX else version or None
         why = f"UCX before {wanted} does not know ConnectX-8 and drives it slowly: update UCX"
-        checks.append(compare("ucx_nic", wanted, found, check_mode=check_mode, reason=why))
+        checks.append(compare("ucx_nic", wanted, here, check_mode=check_mode, reason=why))
     for rail in rails:
         nic = nics.get(rail)
         offered = list(installed.ucx.devices.get(rail.ucx_device, ()))
@@ -189,11 +190,22 @@ def installed_checks(
             if (name in ACCELERATED if accelerated else name.split("_")[0] == transport)
         ]
         wanted = " or ".join(ACCELERATED) if accelerated else transport
-        found = ", ".join(goals or offered) or "not there"
+        here = ", ".join(goals or offered) or "not there"
         status = OK if goals else differs(check_mode)
         why = "" if goals else "ucx_info -d does not offer it; without address or link it is hidden"
-        checks.append(Check("ucx_device", wanted, found, status, rail.ucx_device, why))
+        checks.append(Check("ucx_device", wanted, here, status, rail.ucx_device, why))
     return checks
+
+
+def _lines(values: Mapping[str, str], prefix: str) -> list[str]:
+    """As UCX and NCCL read their files: without quotes."""
+    return [f"{key}={value}" for key, value in values.items() if key.startswith(prefix)]
+
+
+def _with_block(node: Node, name: str, lines: list[str], *, first: bool = False) -> FilePlan:
+    before = node.read(name)
+    text = replace_block(before or "", lines, "mpi", first=first)
+    return node.record(name, text if text or before is not None else None)
 
 
 class Stack:
@@ -208,6 +220,8 @@ class Stack:
         settings: environments.Settings,
         *,
         mca_file: str,
+        ucx_file: str,
+        nccl_file: bool,
         profile: str,
         programs: Mapping[str, str],
         python: str,
@@ -216,6 +230,10 @@ class Stack:
         self.settings = settings
         self.mca_file = mca_file
         """Open MPI's system-wide parameter file."""
+        self.ucx_file = ucx_file
+        """UCX's; a variable of the environment has precedence."""
+        self.nccl_file = nccl_file
+        """Whether NCCL gets a file, for jobs that get no environment."""
         self.profile = profile
         self.programs = programs
         self.python = python
@@ -255,15 +273,20 @@ class Stack:
     def _files(self, node: Node) -> list[FilePlan]:
         files = [node.file(PROFILE_FILE, self.profile.rstrip() + "\n")]
         if not self.lacking:
-            # In check mode a device may be missing yet, and with it what this file will have.
-            text = environments.environment_text(environments.environment(self.settings))
+            # In check mode a device may be missing yet, and with it what these files will have.
+            values = environments.environment(self.settings)
+            text = environments.environment_text(values)
             files.insert(0, node.file(environments.ENVIRONMENT_FILE, text))
+            for path in dict.fromkeys((UCX_FILE, self.ucx_file)):
+                # Before the first section: those hold for some processors alone.
+                files.append(_with_block(node, path, _lines(values, "UCX_"), first=True))
+            own = _lines(values, "NCCL_") if self.nccl_file else []
+            files.append(_with_block(node, NCCL_FILE, own))
         for name, content in sorted(self.programs.items()):
             path = f"{environments.PROGRAM_DIRECTORY}/{name}"
             files.append(node.record(path, content.rstrip() + "\n", mode=0o755))
         block = environments.parameter_lines(environments.parameters(self.settings))
-        text = replace_block(node.read(self.mca_file) or "", block, "mpi")
-        return [*files, node.record(self.mca_file, text)]
+        return [*files, _with_block(node, self.mca_file, block)]
 
     def verify(self, node: Node) -> Verdict:
         settings, check_mode, mca_file = self.settings, node.check_mode, self.mca_file

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Optional
 
 DOCA, INBOX, NO_RDMA = "doca", "inbox", "none"
 OPEN, PROPRIETARY = "open", "proprietary"
 DOCA_PROFILE = "doca-ofed"
+DISTRIBUTION, HPCX = "distribution", "hpcx"
 
 DRIVER_STACK: dict[str, dict[str, Any]] = {
     "software": {"type": "dict", "default": {}},
@@ -64,6 +65,31 @@ class Source:
 
 
 @dataclass(frozen=True)
+class Archive:
+    """One build of HPC-X, which is made for one distribution."""
+
+    distribution: str
+    """As in names of HPC-X: `ubuntu24.04`, `redhat9`."""
+    url: str
+    sha256: str
+    prefix: str
+    """Where it is unpacked: by name and checksum, so that another archive has another place."""
+
+
+@dataclass(frozen=True)
+class Mpi:
+    """Which Open MPI and UCX the hosts run."""
+
+    provider: str = DISTRIBUTION
+    """`distribution` or `hpcx`."""
+    archives: Sequence[Archive] = field(default_factory=list)
+    mpi4py: str = ""
+    """Version of mpi4py beside HPC-X; the distribution has its own."""
+    wheels: str = ""
+    """Directory of the controller, relative to the inventory, with the wheels of mpi4py."""
+
+
+@dataclass(frozen=True)
 class SoftwareSet:
     kernel: str = ""
     """The release that has to run (`uname -r`); empty: hold the one that is installed."""
@@ -75,6 +101,7 @@ class SoftwareSet:
     dcgm: str = ""
     gdrcopy: str = ""
     nccl: str = ""
+    mpi: Mpi = field(default_factory=Mpi)
     repositories: Mapping[str, Source] = field(default_factory=dict)
     """`cuda` and `doca`, as far as they are used or written."""
 
@@ -96,12 +123,14 @@ class SoftwareSet:
     def of(cls, value: Mapping[str, Any]) -> SoftwareSet:
         """Of `cluster_software`: the model made it, so it is not checked again."""
         driver = value.get("driver")
-        sources = value.get("repositories") or {}
+        sources, mpi = value.get("repositories") or {}, value.get("mpi") or {}
+        archives = [Archive(**each) for each in mpi.get("archives", ())]
         return cls(
             **{
                 **value,
                 "rdma": Rdma(**value.get("rdma") or {}),
                 "driver": Driver(**driver) if driver else None,
+                "mpi": Mpi(**{**mpi, "archives": archives}),
                 "repositories": {name: Source(**of) for name, of in sources.items() if of},
             }
         )

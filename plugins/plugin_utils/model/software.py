@@ -7,14 +7,17 @@ together.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Optional
 
 from ...module_utils.software.software_set import (
     CUDA_URL,
+    DISTRIBUTION,
     DOCA,
     DOCA_PROFILE,
     DOCA_URL,
+    HPCX,
     INBOX,
     NO_RDMA,
     OPEN,
@@ -22,7 +25,7 @@ from ...module_utils.software.software_set import (
     SoftwareSet,
 )
 from ..schema.findings import Findings, Path, RefusedError, dotted
-from ..schema.kinds import Boolean, Key, OneOf, OrNull, Section, Text
+from ..schema.kinds import Boolean, Key, ListOf, OneOf, OrNull, Section, Text
 from .software_rules import REFUSED, judge
 
 KEY = "software"
@@ -31,6 +34,8 @@ VARIABLE = "cluster_software"
 """The variable that it is compiled to."""
 
 GPUS = ("B300", "B200", "H200", "H100")
+PREFIXES = "/opt/baremetal-mpi-roce"
+"""Archives are unpacked below this directory of every host."""
 _OF_THE_GPU = ("cuda", "dcgm", "gdrcopy", "nccl")
 
 
@@ -151,6 +156,72 @@ _DOCA = repository(
     ("version", "distribution", "architecture"),
     DOCA_URL,
 )
+ARCHIVE = Section(
+    "software.mpi.archives",
+    "A build of HPC-X, such as hpcx-v2.24.1-gcc-doca_ofed-ubuntu24.04-cuda13-x86_64.tbz.",
+    (
+        Key(
+            "distribution",
+            Text(r"[a-z]+\d+(\.\d+)?", "a distribution as HPC-X names it", "ubuntu24.04", 20),
+            "The hosts that it is for: `ubuntu22.04`, `ubuntu24.04`, `redhat9`, `debian12`.",
+            required=True,
+        ),
+        Key(
+            "url",
+            Text(
+                r"(https?://[^\s{}'\"@]+|file:///[^\s{}'\"@]+)/[A-Za-z0-9._+-]+\.(tbz|tar\.bz2|tgz|tar\.gz)",
+                "a URL (https, http, file) of a .tbz or .tgz without user or password",
+                "https://mirror.example.net/hpcx-v2.24.1-....tbz",
+                500,
+                secret=True,
+            ),
+            "Where every host gets it; `file:///` is a path of the host, such as a mount.",
+            required=True,
+        ),
+        Key(
+            "sha256",
+            Text(
+                r"[0-9a-f]{64}",
+                "a SHA-256 checksum (64 digits 0 to 9, a to f)",
+                "what sha256sum prints",
+                empty=True,
+            ),
+            "Its checksum. While it is empty, the layer `mpi` stops.",
+            required=True,
+        ),
+    ),
+)
+MPI = Section(
+    "software.mpi",
+    "Open MPI, UCX and mpi4py: [mpi.md](mpi.md#provider).",
+    (
+        Key(
+            "provider",
+            OneOf((DISTRIBUTION, HPCX)),
+            "`distribution`: its packages. `hpcx`: NVIDIA HPC-X, whose UCX has GPU memory, from an "
+            "archive, below /opt/baremetal-mpi-roce.",
+            default=DISTRIBUTION,
+        ),
+        Key(
+            "archives",
+            ListOf(ARCHIVE, "archives"),
+            "For `hpcx`: one for each distribution.",
+            default=[],
+        ),
+        Key(
+            "mpi4py",
+            _version(3, "a version of mpi4py", "4.1.1"),
+            "For `hpcx`: version of mpi4py. From 4.1.0 on its wheels are for any Open MPI.",
+            default="",
+        ),
+        Key(
+            "wheels",
+            Text(r"[^\s{}'\"]+", "a directory of the controller", "wheels", 200),
+            "For `hpcx`: directory with the wheels of mpi4py, relative to the inventory.",
+            default="wheels",
+        ),
+    ),
+)
 REPOSITORIES = Section(
     "software.repositories",
     "Where the packages of the set come from.",
@@ -188,6 +259,7 @@ SOFTWARE = Section(
             default="",
         ),
         Key("nccl", _version(3, "a version of NCCL", "2.28.3"), "NCCL.", default=""),
+        Key("mpi", MPI, "MPI, the layer `mpi`."),
         Key("repositories", REPOSITORIES, "Package repositories."),
     ),
 )
@@ -215,13 +287,20 @@ def finish(value: dict[str, Any], findings: Findings, path: Path) -> SoftwareSet
     _check_keys(value, findings, path)
     rdma = value["rdma"]
     profile = rdma["profile"] or (DOCA_PROFILE if rdma["source"] == DOCA else "")
-    software = SoftwareSet.of({**value, "rdma": {**rdma, "profile": profile}})
+    archives = [{**each, "prefix": _prefix(**each)} for each in value["mpi"]["archives"]]
+    mpi = {**value["mpi"], "archives": archives}
+    software = SoftwareSet.of({**value, "rdma": {**rdma, "profile": profile}, "mpi": mpi})
     if len(findings.found) == before:
         for rule in judge(software):
             if rule.status == REFUSED:
                 key = (*path, *rule.key.split("."))
                 findings.add(f"software.{rule.name}", key, rule.problem(software), rule.remedy)
     return software
+
+
+def _prefix(url: str, sha256: str, **_distribution: str) -> str:
+    name = re.sub(r"\.(tbz|tar\.bz2|tgz|tar\.gz)$", "", url.rpartition("/")[2])
+    return f"{PREFIXES}/{name}-{sha256[:12]}"
 
 
 def _check_keys(value: dict[str, Any], findings: Findings, path: Path) -> None:
@@ -252,6 +331,16 @@ def _check_keys(value: dict[str, Any], findings: Findings, path: Path) -> None:
                 f"{value[key]!r} needs the NVIDIA driver, and the set has none",
                 f"Write {dotted((*path, 'driver', 'version'))}, or leave it out",
                 value[key],
+            )
+    mpi = value["mpi"]
+    for key in ("archives", "mpi4py"):
+        if bool(mpi[key]) is not (mpi["provider"] == HPCX):
+            findings.add(
+                "software.of_hpcx",
+                (*path, "mpi", key),
+                f"is {'missing' if not mpi[key] else 'of HPC-X'}, and "
+                f"{dotted((*path, 'mpi', 'provider'))} is {mpi['provider']}",
+                "Write it" if not mpi[key] else "Leave it out, or write provider: hpcx",
             )
     for name, needed, why in (
         ("cuda", driver is not None, "the driver comes from it"),

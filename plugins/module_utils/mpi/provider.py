@@ -1,0 +1,88 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The MPI that a host was given, and no other: what shells find, and what a former one left."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from ..core import processes
+from ..core.checks import OK, Check, differs, not_applicable
+from ..core.part import Node, Plan, Step, Verdict
+
+MPIRUN = "mpirun"
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Of a shell before any profile, as sshd and cron have it."""
+LOGIN = "login"
+SHELLS = {LOGIN: "-lc", "non-login": "-c"}
+PREFIXES = "opt/baremetal-mpi-roce"
+
+
+@dataclass(frozen=True)
+class Paths:
+    """`directory` has mpirun. A shell that finds another one starts ranks of another version."""
+
+    directory: str
+
+    def plan(self, node: Node) -> Plan:
+        return Plan()
+
+    def verify(self, node: Node) -> Verdict:
+        checks = []
+        for shell, option in SHELLS.items():
+            argv = ["env", "-i", f"PATH={PATH}", "/bin/sh", option, f"command -v {MPIRUN}"]
+            found = node.run(argv, check=False).stdout.strip()
+            checks.append(self._check(node, shell, found))
+        return Verdict(checks)
+
+    def _check(self, node: Node, shell: str, found: str) -> Check:
+        """A non-login shell may find none: what is off the default path comes by the profile."""
+        wanted = f"{self.directory}/{MPIRUN}"
+        if found == wanted or (not found and shell != LOGIN):
+            return Check("mpi_path", wanted, found or "none", OK, shell)
+        why = "it comes first on the path: remove it, or the line of a profile that adds it"
+        status = differs(node.check_mode)
+        return Check("mpi_path", wanted, found or "none", status, shell, why if found else "")
+
+
+@dataclass(frozen=True)
+class Former:
+    """Directories of other archives are removed, unless a program runs from them."""
+
+    prefix: str
+
+    def plan(self, node: Node) -> Plan:
+        return Plan(
+            steps=[
+                Step(str(path), "unpacked", "absent", partial(shutil.rmtree, path))
+                for path in self._others(node)
+                if not _users(node, path)
+            ]
+        )
+
+    def verify(self, node: Node) -> Verdict:
+        checks = []
+        for path in self._others(node):
+            using = _users(node, path)
+            if using:
+                why = f"process {using[0]} runs from it: a run after its end removes it"
+                checks.append(not_applicable("mpi_former", "absent", why, subject=str(path)))
+            else:
+                status = differs(node.check_mode)
+                checks.append(Check("mpi_former", "absent", "unpacked", status, str(path)))
+        return Verdict(checks)
+
+    def _others(self, node: Node) -> list[Path]:
+        found = sorted(node.path(PREFIXES).glob("hpcx-*"))
+        return [path for path in found if path != node.path(self.prefix.lstrip("/"))]
+
+
+def _users(node: Node, directory: Path) -> list[int]:
+    """Processes whose program is in the directory, such as the orted of a job."""
+    return [
+        pid
+        for pid in processes.pids(node.root)
+        if any(path.startswith(f"{directory}/") for _how, path in processes.held(node.root, pid))
+    ]

@@ -1,0 +1,77 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""HPC-X instead of the distribution's MPI, and back: installed, unchanged, used by the smoke."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests import hpcx
+from tests.nodes import Nodes
+
+pytestmark = pytest.mark.nodes
+
+MPI, SMOKE = "playbooks/mpi.yml", ("site.yml", "--tags", "smoke")
+MPI4PY = "4.1.1"
+
+
+@pytest.fixture(scope="module")
+def with_hpcx(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    """The nodes by a model with HPC-X. Afterwards they have the distribution's MPI again."""
+    folder = tmp_path_factory.mktemp("hpcx")
+    archive = {"url": f"file://{hpcx.PLACE}", "sha256": hpcx.publish(nodes, folder)}
+
+    def change(model: dict[str, Any]) -> None:
+        archives = [{**archive, "distribution": name} for name in ("ubuntu24.04", "redhat9")]
+        mpi = {"provider": "hpcx", "archives": archives, "mpi4py": MPI4PY}
+        model.setdefault("software", {})["mpi"] = mpi
+
+    changed = nodes.changed(folder, change)
+    wheels = [sys.executable, "-m", "pip", "download", f"mpi4py=={MPI4PY}", "--no-deps"]
+    wheels += ["--only-binary=:all:", f"--dest={changed.inventory / 'wheels'}"]
+    subprocess.run(wheels, check=True, stdout=subprocess.DEVNULL)
+    yield changed
+    nodes.play(MPI)
+
+
+def test_hpcx_is_installed_and_a_second_run_changes_nothing(with_hpcx: Nodes) -> None:
+    shown = with_hpcx.play(MPI, "--check", "--diff")
+    assert shown.total("changed") > 0
+    run = with_hpcx.play(MPI)
+    assert run.failed("mpi") == []
+    assert with_hpcx.play(MPI).total("changed") == 0
+
+
+def test_the_smoke_test_runs_over_it(with_hpcx: Nodes) -> None:
+    run = with_hpcx.play(*SMOKE)
+    assert run.failed("smoke") == []
+    node = with_hpcx.on("node01")
+    user = with_hpcx.of("node01")["cluster_mpi_user"]
+    for program, place in (("mpirun", "ompi/bin"), ("ucx_info", "ucx/bin")):
+        found = node.check_output(f"runuser -l {user} -c 'command -v {program}'")
+        assert found.startswith(f"/opt/baremetal-mpi-roce/{hpcx.NAME}-")
+        assert found.endswith(f"/{place}/{program}")
+
+
+def test_another_mpirun_first_on_the_path_is_named(nodes: Nodes) -> None:
+    node = nodes.on("node01")
+    node.check_output("ln -s /bin/true /usr/local/bin/mpirun")
+    try:
+        run = nodes.play(MPI, "--limit=node01", expect=2)
+    finally:
+        node.check_output("rm /usr/local/bin/mpirun")
+    wrong = {check["subject"]: check["found"] for check in run.failed("mpi")}
+    assert wrong["login"] == wrong["non-login"] == "/usr/local/bin/mpirun"
+
+
+def test_the_way_back_leaves_nothing(nodes: Nodes, with_hpcx: Nodes) -> None:
+    with_hpcx.play(MPI, "--limit=node01")
+    nodes.play(MPI, "--limit=node01")
+    assert not nodes.on("node01").file("/opt/baremetal-mpi-roce").listdir()
+    text = nodes.on("node01").file("/etc/baremetal-mpi-roce/mpi.env").content_string
+    assert "OPAL_PREFIX" not in text and "hpcx" not in text
+    assert nodes.play(MPI, "--limit=node01").total("changed") == 0

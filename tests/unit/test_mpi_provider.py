@@ -1,0 +1,103 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The MPI that shells find, and what a former one left."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import settle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.provider import Former, Paths
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import (
+    SoftwareError,
+    read_software,
+)
+
+PREFIXES = "opt/baremetal-mpi-roce"
+HPCX = "/opt/baremetal-mpi-roce/hpcx-1-aa"
+
+
+def node(root: Path, login: str = "", other: str = "", **more: Any) -> Node:
+    def run(argv: Sequence[str], **_more: Any) -> Result:
+        return Result(tuple(argv), 0, f"{login if '-lc' in argv else other}\n", "")
+
+    return Node("mpi", root, run, None, "boot", uid=os.getuid(), gid=os.getgid(), **more)
+
+
+@pytest.mark.parametrize(
+    ("login", "other", "wrong"),
+    [
+        (f"{HPCX}/ompi/bin/mpirun", "", []),
+        ("/usr/local/bin/mpirun", "", ["login"]),
+        (f"{HPCX}/ompi/bin/mpirun", "/usr/bin/mpirun", ["non-login"]),
+        ("", "", ["login"]),
+    ],
+)
+def test_another_mpirun_on_the_path_is_named(
+    tmp_path: Path, login: str, other: str, wrong: list[str]
+) -> None:
+    checks = Paths(f"{HPCX}/ompi/bin").verify(node(tmp_path, login, other)).checks
+    assert [check.subject for check in checks if check.status == "failed"] == wrong
+    checks = Paths(f"{HPCX}/ompi/bin").verify(node(tmp_path, login, other, check_mode=True)).checks
+    assert [check.subject for check in checks if check.status == "pending"] == wrong
+
+
+def test_a_former_archive_goes_when_nothing_runs_from_it(tmp_path: Path) -> None:
+    for name in ("hpcx-1-aa", "hpcx-2-bb", "other"):
+        (tmp_path / "opt/baremetal-mpi-roce" / name / "ompi/bin").mkdir(parents=True)
+    orted = tmp_path / "opt/baremetal-mpi-roce/hpcx-2-bb/ompi/bin/orted"
+    (tmp_path / "proc/12").mkdir(parents=True)
+    (tmp_path / "proc/12/exe").symlink_to(orted)
+    outcome = settle([Former(HPCX)], node(tmp_path))
+    assert not outcome.changed and orted.parent.is_dir()
+    assert [check.status for check in outcome.checks] == ["not_applicable"]
+    (tmp_path / "proc/12/exe").unlink()
+    shown = settle([Former(HPCX)], node(tmp_path, check_mode=True))
+    assert shown.changed and orted.parent.is_dir()
+    assert settle([Former(HPCX)], node(tmp_path)).changed
+    assert sorted(each.name for each in (tmp_path / PREFIXES).iterdir()) == ["hpcx-1-aa", "other"]
+    assert settle([Former("")], node(tmp_path)).changed
+    assert [each.name for each in (tmp_path / PREFIXES).iterdir()] == ["other"]
+
+
+ARCHIVE = {
+    "distribution": "ubuntu24.04",
+    "url": "https://mirror.example.net/hpcx-v2.24.1-gcc-doca_ofed-ubuntu24.04-cuda13-x86_64.tbz",
+    "sha256": "ab" * 32,
+}
+
+
+def test_an_archive_has_its_own_place() -> None:
+    value = {"mpi": {"provider": "hpcx", "archives": [ARCHIVE], "mpi4py": "4.1.1"}}
+    [archive] = read_software(value).mpi.archives
+    assert archive.prefix == (
+        "/opt/baremetal-mpi-roce/hpcx-v2.24.1-gcc-doca_ofed-ubuntu24.04-cuda13-x86_64-abababababab"
+    )
+    assert read_software({}).mpi.provider == "distribution"
+
+
+@pytest.mark.parametrize(
+    ("mpi", "keys"),
+    [
+        ({"provider": "hpcx"}, ["archives", "mpi4py"]),
+        ({"archives": [ARCHIVE]}, ["archives"]),
+        ({"mpi4py": "4.1.1"}, ["mpi4py"]),
+        ({"provider": "hpcx", "archives": [{**ARCHIVE, "sha256": "0"}]}, ["archives[0].sha256"]),
+        (
+            {"provider": "hpcx", "archives": [{**ARCHIVE, "url": "hpcx.tbz"}], "mpi4py": "4.1.1"},
+            ["archives[0].url"],
+        ),
+    ],
+)
+def test_keys_of_hpcx_go_with_it(mpi: dict[str, Any], keys: list[str]) -> None:
+    with pytest.raises(SoftwareError) as caught:
+        read_software({"mpi": mpi})
+    lines = str(caught.value).splitlines()[1:]
+    assert [line.split(": ")[0].strip() for line in lines] == [
+        f"cluster_software.mpi.{key}" for key in keys
+    ]
