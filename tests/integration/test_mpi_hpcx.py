@@ -75,3 +75,16 @@ def test_the_way_back_leaves_nothing(nodes: Nodes, with_hpcx: Nodes) -> None:
     text = nodes.on("node01").file("/etc/baremetal-mpi-roce/mpi.env").content_string
     assert "OPAL_PREFIX" not in text and "hpcx" not in text
     assert nodes.play(MPI, "--limit=node01").total("changed") == 0
+
+
+def test_jobs_without_a_login_shell_get_the_environment(nodes: Nodes) -> None:
+    node = nodes.on("node01")
+    file = node.file("/etc/baremetal-mpi-roce/mpi.env").content_string
+    values = dict(line.split("=", 1) for line in file.splitlines() if line.startswith("UCX_"))
+    shown = node.check_output("env -i PATH=/usr/bin:/bin ucx_info -c").splitlines()
+    assert f"UCX_NET_DEVICES={values['UCX_NET_DEVICES']}" in shown
+    user = nodes.of("node01")["cluster_mpi_user"]
+    prolog = "/usr/local/libexec/baremetal-mpi-roce/task-prolog"
+    printed = node.check_output(f"runuser -u {user} -- env -i UCX_NET_DEVICES=other {prolog}")
+    assert f"export UCX_NET_DEVICES={values['UCX_NET_DEVICES']}" in printed.splitlines()
+    assert any(line.startswith("export PATH=") for line in printed.splitlines())
