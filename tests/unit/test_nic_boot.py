@@ -286,6 +286,13 @@ def test_it_is_not_started_where_the_rails_do_not_hold_anyway(node):
     assert not changed, "nothing that this run could do"
 
 
+def test_firmware_that_failed_does_not_keep_it_from_starting(node):
+    settings = {"rail0": {**HOLD["rail0"], "firmware_x": state("failed", "firmware")}}
+    failed = [Check("rail_firmware_x", 0, None, FAILED, "rail0")]
+    _diff, _changed, check = node.converge(settings=settings, checks=failed)
+    assert START in node.calls and check.status == OK
+
+
 @pytest.mark.parametrize("name", ["rail_name", "rail_settings"])
 def test_it_waits_with_rails_that_get_their_names_at_the_next_boot(node, name):
     late = {"settings": {}, "checks": failing(REBOOT, name)}

@@ -135,8 +135,8 @@ def test_a_failure_in_the_middle_puts_the_rail_back_and_the_others_go_on():
     assert statuses(outcome, "rail1") == {"a": "ok", "b": "ok", "c": "ok"}
     assert statuses(outcome, "rail0") == {"a": "failed", "b": "failed", "c": "failed"}
     assert of(outcome, "rail0", "b")["reason"] == (
-        "could not be set: dial: exit status 1: no; all settings of this rail were put back to "
-        "what they were"
+        "could not be set: dial: exit status 1: no; what was set with it was put back to what it "
+        "was"
     )
     assert of(outcome, "rail0", "a")["reason"] == "as it was, all or nothing on a rail: see b"
     assert of(outcome, "rail0", "a")["found"] == 7
@@ -190,6 +190,23 @@ def test_firmware_waits_for_its_reset():
     del store.pending["rail0", "f"]
     assert of(store.converge(), "rail0", "f")["status"] == "ok"
     assert store.converge().resets == []
+
+
+def test_running_settings_and_firmware_fail_apart():
+    store = Store(rails=2, dials=("a", "b"), firmware=("f", "g"))
+    store.values["rail0", "f"] = Reading.unsupported("not in this firmware")
+    store.failing.add(("rail1", "a"))
+    outcome = store.converge()
+    assert list(statuses(outcome, "rail0").values()) == ["ok", "ok", "failed", "failed"]
+    assert list(statuses(outcome, "rail1").values()) == ["failed", "failed", "reboot", "reboot"]
+    assert store.pending == {("rail1", "f"): 1, ("rail1", "g"): 1}
+    assert of(outcome, "rail0", "g")["reason"].endswith("see f")
+
+    store.values["rail1", "b"] = Reading(5, refused="in use")
+    assert set(statuses(store.converge(), "rail1").values()) == {"failed", "reboot"}
+    store.pending.clear()
+    store.converge()
+    assert store.pending == {}, "what is refused holds for all of the rail"
 
 
 def test_a_value_that_would_go_away_at_the_next_reset_is_written():

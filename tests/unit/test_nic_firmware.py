@@ -24,6 +24,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
 
 from tests.hardware.trees import build_sys
 from tests.unit.nic_host import converge
+from tests.unit.test_nic_engine import Store
 
 FACTORY = {
     "LINK_TYPE_P1": 1,
@@ -35,6 +36,19 @@ FACTORY = {
     "ATS_ENABLED": 0,
     "PCI_WR_ORDERING": 0,
 }
+CONNECTX_4_LX = {
+    "SRIOV_EN": 1,
+    "NUM_OF_VFS": 8,
+    "CNP_DSCP_P1": 48,
+    "CNP_802P_PRIO_P1": 6,
+    "ROCE_CC_PRIO_MASK_P1": 255,
+    "PCI_WR_ORDERING": 0,
+}
+"""What a real one shows of our list: no ATS_ENABLED and no LINK_TYPE.
+
+k8snetworkplumbingwg/sriov-network-operator a443a832, pkg/vendors/mellanox/mellanox_test.go
+(getMstconfigOutput, MCX422A-ACAA).
+"""
 NOISE = {
     "MEMIC_SIZE_LIMIT": "_256KB(1)",
     "HOST_CHAINING_DESCRIPTORS": "Array[0..7]",
@@ -133,9 +147,10 @@ def machine(tmp_path):
     return add
 
 
-def settings(tool, machine, rail, firmwares=None):
-    wanted = firmware.wanted_parameters(HOST, {"ATS_ENABLED": 0, "PCI_WR_ORDERING": 1})
-    found = firmware.firmware_settings(firmwares or tool.firmwares, wanted, machine.root, rail)
+def settings(tool, machine, rail, firmwares=None, named=()):
+    wanted = firmware.wanted_parameters(HOST, dict.fromkeys(named, 1))
+    tool = firmwares or tool.firmwares
+    found = firmware.firmware_settings(tool, wanted, named, machine.root, rail)
     return {setting.name: setting for setting in found}
 
 
@@ -154,24 +169,52 @@ def test_second_function_of_a_card_has_its_own_port_and_shares_the_answer(machin
 
 
 @pytest.mark.parametrize(
-    ("missing", "sriov", "excused"),
+    ("missing", "given", "excused"),
     [
-        ("LINK_TYPE_P1", True, True),
-        ("NUM_OF_VFS", False, True),
-        ("NUM_OF_VFS", True, False),
-        ("PCI_WR_ORDERING", False, False),
+        ("LINK_TYPE_P1", {}, True),
+        ("NUM_OF_VFS", {"sriov": False}, True),
+        ("NUM_OF_VFS", {}, False),
+        ("CNP_DSCP_P1", {"doca": True}, True),
+        ("CNP_DSCP_P1", {}, False),
+        ("PCI_WR_ORDERING", {}, True),
+        ("PCI_WR_ORDERING", {"named": ["PCI_WR_ORDERING"]}, False),
     ],
 )
-def test_an_unknown_parameter_is_named_and_may_be_kept_otherwise(machine, missing, sriov, excused):
+def test_an_unknown_parameter_is_named_and_may_be_kept_otherwise(machine, missing, given, excused):
     tool = FakeMlxconfig(factory={name: FACTORY[name] for name in FACTORY if name != missing})
-    found = settings(tool, machine, machine("rail0", f"{CARD}.0", sriov=sriov))
+    rail = machine("rail0", f"{CARD}.0", sriov=given.get("sriov", True))
+    if given.get("doca"):
+        (machine.root / "sys/class/net/rail0/ecn").mkdir()
+    found = settings(tool, machine, rail, named=given.get("named", ()))
     reading = next(each for each in found.values() if each.parameter == missing).read()
     assert not reading.supported and reading.excused is excused
     assert f"{CARD}.0 has no {missing}" in reading.reason
     if not excused:
-        assert f"roce_rails_firmware_parameters: {{{missing}: null}}" in reading.reason
+        null = f"roce_rails_firmware_parameters: {{{missing}: null}}" in reading.reason
+        assert null is (missing not in firmware.FIXED), "which cannot be left out"
     found["firmware_sriov_en"].write()
     assert not any(word.startswith(missing) for word in tool.calls[-1])
+
+
+@pytest.mark.parametrize(
+    ("named", "ats", "others"),
+    [((), "not_applicable", "reboot"), (("ATS_ENABLED",), "failed", "failed")],
+)
+def test_what_a_connectx_4_lx_does_not_know_keeps_no_running_setting_off(
+    machine, named, ats, others
+):
+    tool, store = FakeMlxconfig(factory=CONNECTX_4_LX), Store(dials=("pfc",))
+    wanted = firmware.wanted_parameters(HOST, dict.fromkeys(named, 0))
+    args = (tool.firmwares, wanted, named, machine.root)
+    providers = [store.provider, partial(firmware.firmware_settings, *args)]
+    outcome = converge([machine("rail0", f"{CARD}.0")], providers)
+
+    found = {name: state["status"] for name, state in outcome.settings["rail0"].items()}
+    assert found["pfc"] == "ok" and outcome.written == ["rail0"]
+    assert found["firmware_ats_enabled"] == ats
+    assert found["firmware_num_of_vfs"] == found["firmware_pci_wr_ordering"] == others
+    failed = [check for check in outcome.checks if check.status == "failed"]
+    assert [check.name for check in failed][:1] == ["rail_firmware_ats_enabled"] * len(named)
 
 
 def test_without_a_tool_or_where_it_fails_the_reason_has_the_way_out(machine):
@@ -237,7 +280,7 @@ def recorded(name, root, factory=FACTORY):
         firmwares = Firmwares("mlxconfig", cards)
         wanted = firmware.wanted_parameters(HOST)
         providers = [
-            partial(firmware.firmware_settings, firmwares, wanted, root),
+            partial(firmware.firmware_settings, firmwares, wanted, (), root),
             partial(sriov_settings, cards, False, {}, root),
         ]
         return converge(rails, providers, check_mode=check_mode)

@@ -130,9 +130,11 @@ class BootUnit:
 
     @property
     def _holds(self) -> bool:
-        """Whether names and settings do; cables are not the unit's business."""
+        """Whether names and running settings do; cables and firmware are not its business."""
         settings = self.nics.settings(check_mode=True).values()
-        names = {f"rail_{name}" for of_rail in settings for name in of_rail} | {WHOLE, NAME}
+        states = [each for of_rail in settings for each in of_rail.items()]
+        running = {f"rail_{name}" for name, state in states if state["persistence"] == RUNTIME}
+        names = {*running, WHOLE, NAME}
         return not any(each.name in names and each.status == FAILED for each in self.rails)
 
     @property

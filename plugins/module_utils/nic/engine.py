@@ -1,8 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """From the settings of the rails' NICs as they are to those wanted, rail by rail.
 
-Read everything; refuse a rail on which something cannot be set; write what differs; read it back. A
-rail on which anything fails gets back what was read before, and the others go on.
+Read everything; leave alone what belongs together on a rail and cannot be set as a whole; write
+what differs; read it back. Where anything fails, what belongs together gets back what was read
+before, and the others go on. Running settings belong together, and so does a NIC's firmware.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from .sriov import sriov_settings
 WHOLE = "rail_settings"
 """The one check of a rail without settings of its own: its NIC is not a RoCE NIC."""
 PROMISE = "the NIC settings of the QoS contract"
+AS_IT_WAS = "as it was, all or nothing on a rail"
 ROCE_DRIVERS = ("mlx5_core", "bnxt_en")
 OPTIONS = ("qos", "nic", "firmware", "firmware_parameters", "remove_vfs_in_use")
 """Those of the module that matter here; the boot program has them in its file."""
@@ -66,34 +68,43 @@ class RailRun:
             setting.physical = rail.physical
             setting.look()
 
-    @property
-    def fault(self) -> str:
-        """Why its other settings were not written, or did not stay."""
-        names = [setting.name for setting in self.settings if setting.fault]
-        return f"as it was, all or nothing on a rail: see {', '.join(names)}" if names else ""
+    def fault(self, setting: Setting) -> str:
+        """Why it was not written, or did not stay: the faults of what it is set with."""
+        names = [
+            each.name
+            for each in self.settings
+            if each.fault and (each.reading.refused or each.together == setting.together)
+        ]
+        return f"{AS_IT_WAS}: see {', '.join(names)}" if names else ""
 
     @property
     def to_write(self) -> list[Setting]:
-        return [] if self.fault else [setting for setting in self.settings if setting.differs]
+        return [each for each in self.settings if each.differs and not self.fault(each)]
 
     def write(self) -> None:
-        """All that differs, or nothing."""
+        """All that differs, of those that belong together all or nothing."""
         begun: list[tuple[Setting, Reading]] = []
         failures: dict[Setting, str] = {}
+        failed: set[str] = set()
         for setting in self.to_write:
+            if setting.together in failed:
+                continue
             begun.append((setting, setting.reading))
             try:
                 setting.write()
             except FAULTS as error:
                 failures[setting] = f"could not be set: {fault_text(error)}"
-                break
+                failed.add(setting.together)
         self.look()
-        for setting, _reading in begun if not failures else ():
+        for setting, _reading in begun:
+            if setting.together in failed:
+                continue
             if setting.error or not (setting.holds or setting.waits):
                 found = setting.error or shown(setting.reading.found)
                 failures[setting] = f"was set and read back as {found}"
+        failed.update(setting.together for setting in failures)
         if failures:
-            done = self._roll_back(begun)
+            done = self._roll_back([each for each in begun if each[0].together in failed])
             for setting, failure in failures.items():
                 setting.complaint = f"{failure}; {done}"
 
@@ -107,7 +118,7 @@ class RailRun:
                 troubles.append(f"{setting.name} could not be put back: {fault_text(error)}")
         self.look()
         self.rolled_back = True
-        return "; ".join(troubles) or "all settings of this rail were put back to what they were"
+        return "; ".join(troubles) or "what was set with it was put back to what it was"
 
     def look(self) -> None:
         """Read all of this rail again."""
@@ -117,7 +128,7 @@ class RailRun:
             setting.look()
 
     def states(self, check_mode: bool) -> dict[str, dict[str, Any]]:
-        return {each.name: each.state(check_mode, self.fault) for each in self.settings}
+        return {each.name: each.state(check_mode, self.fault(each)) for each in self.settings}
 
     def checks(self, check_mode: bool) -> list[Check]:
         """One for each setting; what failed for one and the same reason is reported once."""
@@ -129,7 +140,7 @@ class RailRun:
             else:
                 found.append(self._check(name, state))
         # the causes first, then what was left as it was because of them
-        for reason in sorted(alike, key=lambda reason: reason == self.fault):
+        for reason in sorted(alike, key=lambda reason: reason.startswith(AS_IT_WAS)):
             states = alike[reason]
             name, state = next(iter(states.items()))
             if len(states) > 1:
@@ -319,9 +330,10 @@ def providers(
         partial(rdma_settings, qos, node.run, root, congestion_control),
     ]
     if given["firmware"]:
-        wanted = firmware.wanted_parameters(qos, given["firmware_parameters"])
+        named = given["firmware_parameters"]
+        wanted = firmware.wanted_parameters(qos, named)
         firmwares = firmware.Firmwares(next(filter(which, firmware.TOOLS), None), node.run)
-        found.append(partial(firmware.firmware_settings, firmwares, wanted, root))
+        found.append(partial(firmware.firmware_settings, firmwares, wanted, named, root))
     return [*found, partial(sriov_settings, node.run, given["remove_vfs_in_use"], keep, root)]
 
 

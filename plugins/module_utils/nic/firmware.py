@@ -11,7 +11,7 @@ table is read, not the JSON form: the distributions' mstconfig has none.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -33,8 +33,17 @@ DRIVER = "mlx5_core"
 LINK_TYPE = "LINK_TYPE_P1"
 SRIOV = ("SRIOV_EN", "NUM_OF_VFS")
 PRIORITY_MASK = "ROCE_CC_PRIO_MASK_P1"
-FIXED = (LINK_TYPE, *SRIOV, "CNP_DSCP_P1", "CNP_802P_PRIO_P1")
+CNP = ("CNP_DSCP_P1", "CNP_802P_PRIO_P1")
+FIXED = (LINK_TYPE, *SRIOV, *CNP)
 """Not the operator's to set: a rail is an Ethernet physical function, and the contract has CNPs."""
+
+OPTIONAL = {"ATS_ENABLED": 0, "PCI_WR_ORDERING": 1}
+"""Better where a NIC has them, and no part of the contract: one that a NIC does not know is a note.
+
+NVIDIA's operator sets what a NIC shows of its list, ATS_ENABLED in it, and goes on
+(Mellanox/nic-configuration-operator, pkg/configuration: configvalidation.go of 01eed1d4, manager.go
+of 0d2c03d3, ApplyStatusPartiallyApplied).
+"""
 
 VARIABLE = "roce_rails_firmware_parameters"
 NO_TOOL = (
@@ -140,7 +149,7 @@ def wanted_parameters(
 ) -> dict[str, int]:
     """Parameter to value, as the first port has them. Raises PlanError.
 
-    `further` are the operator's; None leaves one as the NIC has it.
+    `further` are the operator's, besides OPTIONAL; None leaves one as the NIC has it.
     """
     given = [name for name in FIXED if name in further]
     if given:
@@ -148,9 +157,9 @@ def wanted_parameters(
     wanted: dict[str, Optional[int]] = {
         LINK_TYPE: _ETHERNET,
         **dict.fromkeys(SRIOV, 0),
-        "CNP_DSCP_P1": host.cnp_dscp,
-        "CNP_802P_PRIO_P1": host.cnp_priority,
+        **dict(zip(CNP, (host.cnp_dscp, host.cnp_priority))),
         PRIORITY_MASK: sum(1 << priority for priority in host.ecn_priorities),
+        **OPTIONAL,
         **further,
     }
     return {
@@ -161,21 +170,31 @@ def wanted_parameters(
 
 
 def firmware_settings(
-    firmwares: Firmwares, parameters: Mapping[str, int], root: Path, rail: Rail
+    firmwares: Firmwares,
+    parameters: Mapping[str, int],
+    named: Collection[str],
+    root: Path,
+    rail: Rail,
 ) -> list[FirmwareSetting]:
-    """Those of one rail; `parameters` as the first port of a card has them."""
+    """Those of one rail; `parameters` as the first port of a card has them.
+
+    The operator asked for those that are `named`: each has to be there.
+    """
     pci = pci_address(root / "sys/class/net" / rail.interface)
     if rail.device is None or rail.driver != DRIVER or pci is None:
         return []
     # What keeps the promise where the firmware has nothing to set.
-    kept_by = dict.fromkeys(parameters, "")
+    kept_by = dict.fromkeys(OPTIONAL, "it is optional, and set where a NIC has it")
     if rail.device.link_layer == "Ethernet":
         kept_by[LINK_TYPE] = "its port is Ethernet only"
     if not sysfs.number(root / "sys/bus/pci/devices" / pci / "sriov_totalvfs"):
         kept_by.update(dict.fromkeys(SRIOV, "it has no virtual functions to give"))
+    if (root / "sys/class/net" / rail.interface / "ecn").is_dir():
+        kept_by.update(dict.fromkeys((*CNP, PRIORITY_MASK), "the driver of DOCA-OFED sets it"))
     settings: list[FirmwareSetting] = []
     for name, value in parameters.items():
-        settings.append(FirmwareSetting(name, value, firmwares, pci, kept_by[name], settings))
+        otherwise = "" if name in named else kept_by.get(name, "")
+        settings.append(FirmwareSetting(name, value, firmwares, pci, otherwise, settings))
     return settings
 
 
@@ -218,9 +237,10 @@ class FirmwareSetting(Setting):
             unknown = f"the firmware of {self._pci} has no {self.parameter}"
             if self._kept_by:
                 return Reading.kept_otherwise(f"{unknown}; {self._kept_by}")
+            name = self._first_port_parameter
+            null = "" if name in FIXED else f"leave it out ({VARIABLE}: {{{name}: null}}), or "
             return Reading.unsupported(
-                f"{unknown}. Update its firmware, or leave the parameter out with {VARIABLE}: "
-                f"{{{self._first_port_parameter}: null}}, or all firmware with "
+                f"{unknown}. Update its firmware, or {null}leave all firmware alone with "
                 "roce_rails_firmware: false"
             )
         if parameter.current is None:

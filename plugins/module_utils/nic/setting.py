@@ -122,8 +122,13 @@ class Setting(ABC):
             self.reading, self.error = Reading(None), fault_text(error)
 
     @property
+    def together(self) -> str:
+        """Settings of one rail with the same word here are written all, or none of them."""
+        return self.persistence
+
+    @property
     def fault(self) -> str:
-        """Why nothing may be written on its rail, or nothing has stayed there."""
+        """Why nothing that it is set together with may be written, or has stayed."""
         reading = self.reading
         if self.complaint or self.error or reading.refused:
             return self.complaint or self.error or reading.refused
