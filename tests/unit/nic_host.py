@@ -171,9 +171,10 @@ class FakeNode:
 
     # What tests do with it
 
-    def nics(self, model=(), **given):
+    def nics(self, model=(), check_mode=False, **given):
         """What reads and sets them."""
-        node = Node("rails", self.root, self.run, None, "", uid=os.getuid(), gid=os.getgid())
+        owner = {"uid": os.getuid(), "gid": os.getgid()}
+        node = Node("rails", self.root, self.run, None, "", check_mode, **owner)
         asked = {**options(), "firmware": False, **given}
         return engine.Nics(asked, node, model, ethtool=self.ethtool, which=self.which)
 
@@ -185,7 +186,8 @@ class FakeNode:
         return engine.providers(nics.given, nics.node, self.ethtool, self.which, {})
 
     def converge(self, *, check_mode=False, **given):
-        return converge(self.rails, self.providers(**given), check_mode=check_mode)
+        providers = self.providers(check_mode=check_mode, **given)
+        return converge(self.rails, providers, check_mode=check_mode)
 
     def snapshot(self, name=None):
         """All state there is, of one rail if named."""

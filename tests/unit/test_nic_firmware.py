@@ -122,6 +122,7 @@ class FakeMlxconfig:
 
 CARD = "0000:5d:00"
 HOST = host_settings(read_contract({}))
+WANTED = firmware.wanted_parameters(HOST)
 
 
 @pytest.fixture
@@ -221,6 +222,11 @@ def test_without_a_tool_or_where_it_fails_the_reason_has_the_way_out(machine):
     tool, rail = FakeMlxconfig(), machine("rail0", f"{CARD}.0")
     found = settings(tool, machine, rail, Firmwares(None, None))
     assert "mstflint" in found["firmware_sriov_en"].read().reason
+
+    args = (Firmwares(None, None, check_mode=True), WANTED, (), machine.root)
+    later = partial(firmware.firmware_settings, *args)
+    fresh = converge([rail], [later], check_mode=True)
+    assert {check.status for check in fresh.checks} == {"pending"} and not fresh.changed
 
     tool.broken = True
     reasons = {setting.read().reason for setting in settings(tool, machine, rail).values()}

@@ -203,6 +203,14 @@ def test_without_a_tool_a_nic_fails_and_the_packages_are_named(tmp_path):
     assert node.snapshot() == before
 
 
+def test_a_tool_that_an_earlier_layer_installs_is_pending_in_check_mode(tmp_path):
+    node = FakeNode(tmp_path, 1)
+    asked = {"nic": {"adaptive_routing": True}}
+    checked = status(node.converge(check_mode=True, **asked))
+    assert checked["accelerations"] == checked["pfc"] == "pending"
+    assert status(node.converge(**asked))["accelerations"] == "failed"
+
+
 def test_what_failed_for_one_reason_is_one_check(tmp_path):
     outcome = FakeNode(tmp_path, 1, tools=()).converge()
     missing, others = [check for check in outcome.checks if check.status == "failed"]

@@ -321,7 +321,8 @@ def providers(
         if rings:
             settings.append(RingSizes(rail, rings, ethtool))
         if accelerations:
-            settings.append(Accelerations(rail, accelerations, node.run, register))
+            more = (node.run, register, node.check_mode)
+            settings.append(Accelerations(rail, accelerations, *more))
         return settings
 
     found: list[Provider] = [
@@ -332,7 +333,8 @@ def providers(
     if given["firmware"]:
         named = given["firmware_parameters"]
         wanted = firmware.wanted_parameters(qos, named)
-        firmwares = firmware.Firmwares(next(filter(which, firmware.TOOLS), None), node.run)
+        tool = next(filter(which, firmware.TOOLS), None)
+        firmwares = firmware.Firmwares(tool, node.run, node.check_mode)
         found.append(partial(firmware.firmware_settings, firmwares, wanted, named, root))
     return [*found, partial(sriov_settings, node.run, given["remove_vfs_in_use"], keep, root)]
 

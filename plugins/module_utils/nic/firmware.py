@@ -47,9 +47,9 @@ of 0d2c03d3, ApplyStatusPartiallyApplied).
 
 VARIABLE = "roce_rails_firmware_parameters"
 NO_TOOL = (
-    "its firmware settings cannot be read: neither mlxconfig nor mstconfig is installed. Install "
-    "mstflint (the distribution's) or mft (NVIDIA's, with DOCA), or set roce_rails_firmware: false "
-    "to leave firmware alone"
+    "its firmware settings cannot be read: neither mlxconfig nor mstconfig is installed. The layer "
+    "rdma installs mstflint (the distribution's) or mft (NVIDIA's, with DOCA). Set "
+    "roce_rails_firmware: false to leave firmware alone"
 )
 UNREAD = (
     "Kernel lockdown (Secure Boot) can keep the tool from the NIC: /sys/kernel/security/lockdown. "
@@ -74,8 +74,9 @@ class Parameter:
 class Firmwares:
     """Answers of the tool, kept per card: the functions of one card share its settings."""
 
-    def __init__(self, tool: Optional[str], run: Runner) -> None:
+    def __init__(self, tool: Optional[str], run: Runner, check_mode: bool = False) -> None:
         self.tool = tool
+        self.check_mode = check_mode
         self._run = run
         self._answers: dict[str, Union[dict[str, Parameter], CommandError]] = {}
 
@@ -228,7 +229,7 @@ class FirmwareSetting(Setting):
 
     def read(self) -> Reading:
         if self._firmwares.tool is None:
-            return Reading.unsupported(NO_TOOL)
+            return Reading.without_tool(NO_TOOL, self._firmwares.check_mode)
         try:
             parameter = self._firmwares.parameters(self._pci).get(self.parameter)
         except CommandError as error:

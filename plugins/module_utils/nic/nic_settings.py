@@ -202,9 +202,15 @@ class Accelerations(Setting):
     name = "accelerations"
 
     def __init__(
-        self, rail: Rail, wanted: Mapping[str, int], run: Runner, program: Optional[str]
+        self,
+        rail: Rail,
+        wanted: Mapping[str, int],
+        run: Runner,
+        program: Optional[str],
+        check_mode: bool,
     ) -> None:
         """`program` is the one of PROGRAMS that is installed."""
+        self._check_mode = check_mode
         self.wanted = dict(sorted(wanted.items()))
         self._real = rail.physical
         self._run = run
@@ -215,9 +221,9 @@ class Accelerations(Setting):
         if not self._real:
             return Reading.unsupported(SOFTWARE_REASON)
         if self._program is None:
-            return Reading.unsupported(
-                f"neither {' nor '.join(PROGRAMS)} is installed: mft (DOCA-OFED) or mstflint has it"
-            )
+            missing = f"neither {' nor '.join(PROGRAMS)} is installed"
+            why = f"{missing}: the layer rdma installs mft (with DOCA) or mstflint"
+            return Reading.without_tool(why, self._check_mode)
         output = self._run((*self._argv, "--get")).stdout
         fields = {name: int(value, 16) for name, value in _FIELD.findall(output)}
         if not fields:

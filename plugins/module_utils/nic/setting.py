@@ -58,6 +58,8 @@ class Reading:
     """A value that the device keeps until its next reset; None where nothing waits."""
     excused: bool = False
     """Not supported, and no fault on a RoCE NIC either: `reason` has what keeps the promise."""
+    awaited: bool = False
+    """Check mode: what would read it is not installed yet; an earlier layer of a run does that."""
     refused: str = ""
     """Why nothing of this rail may be written, whatever kind of NIC it is: a failure on all."""
 
@@ -70,6 +72,10 @@ class Reading:
     def kept_otherwise(cls, reason: str) -> Reading:
         """Nothing here can be set, and something else keeps the promise."""
         return cls(None, supported=False, reason=reason, excused=True)
+
+    @classmethod
+    def without_tool(cls, reason: str, check_mode: bool) -> Reading:
+        return cls(None, supported=False, reason=reason, excused=check_mode, awaited=check_mode)
 
     @property
     def to_come(self) -> Any:
@@ -163,7 +169,7 @@ class Setting(ABC):
         if self.fault:
             return FAILED, self.fault
         if not self.reading.supported:
-            return NOT_APPLICABLE, self.reading.reason
+            return PENDING if self.reading.awaited else NOT_APPLICABLE, self.reading.reason
         if self.holds:
             return OK, ""
         if self.waits:
