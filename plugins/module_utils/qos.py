@@ -46,6 +46,8 @@ class HostSettings:
     """Priorities on which NICs send notifications and react to them; empty: on none."""
     roce_mtu: int
     """The path MTU: what `active_mtu` of every RDMA port has to be."""
+    cable_metres: int
+    """The longest cable to a node: what its NIC computes its receive buffer for."""
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> HostSettings:

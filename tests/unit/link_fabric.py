@@ -191,7 +191,7 @@ def nic_settings(contract: Any) -> dict[str, Any]:
     wanted = host_settings(contract)
     rail = Rail("rail0", "rail0", "mlx5_core", "0000:5d:00.0", RdmaDevice("rail", "mlx5_0"))
     settings = [
-        *qos_settings(wanted, None, rail),
+        *qos_settings(wanted, None, Path("/"), rail),
         *rdma_settings(wanted, lambda *_args, **_more: None, Path("/"), {}, rail),
     ]
     return {

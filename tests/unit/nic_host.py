@@ -42,7 +42,19 @@ def port(interface):
         "tsa": ["strict"] * 8,
         "bw": [0] * 8,
         "prio_tc": list(range(8)),
+        "cable": 7,
     }
+
+
+BUFFERS = {
+    "prio_buffer": [0, 0, 0, 1, 0, 0, 0, 0],
+    "buffer_size": [19872, 220896, 0, 0, 0, 0, 0, 0],
+    "total_size": 4151520,
+}
+"""As `dcb -j buffer show` prints them (pmachata/iproute2 63672e40, dcb/dcb_buffer.c).
+
+The sizes are a guess at a ConnectX-8: those that a site set on its ConnectX-7.
+"""
 
 
 def converge(rails, providers, *, check_mode=False):
@@ -105,7 +117,7 @@ class FakeNode:
         self.driver = driver
         self.ethtool = FakeEthtool()
         self.ports = {}
-        self.objects = {"dcbx", "pfc", "ets", "app"}
+        self.objects = {"dcbx", "pfc", "ets", "app", "buffer"}
         """What the driver's DCB knows."""
         self.registers = {}
         self.commands = []
@@ -254,6 +266,8 @@ class FakeNode:
         if kind == "dcbx":
             assert "host" in rest
             state["dcbx"]["host"] = True
+        elif kind == "pfc" and rest[0] == "delay":
+            state["cable"] = int(rest[1])
         elif kind == "pfc":
             assert rest[:2] == ["prio-pfc", "all:off"]
             state["pfc"] = {int(word[0]) for word in rest[2:]}
@@ -291,7 +305,10 @@ class FakeNode:
             return state["dcbx"]
         if kind == "pfc":
             on = [priority in state["pfc"] for priority in range(8)]
-            return {"pfc_cap": 8, "macsec_bypass": False, "delay": 0, "prio_pfc": on}
+            delay = state["cable"] if self.physical and "buffer" in self.objects else 0
+            return {"pfc_cap": 8, "macsec_bypass": False, "delay": delay, "prio_pfc": on}
+        if kind == "buffer":
+            return BUFFERS
         if kind == "ets":
             # mlx5 shows 100 for every class that is not shared
             bw = [share if how == "ets" else 100 for how, share in zip(state["tsa"], state["bw"])]

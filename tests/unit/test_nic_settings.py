@@ -12,6 +12,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import (
+    dcb,
     nic_settings,
 )
 
@@ -77,6 +78,7 @@ def test_a_bare_nic_gets_the_contract(node):
     if node.physical:
         assert node.ethtool.paused["rail0"] == (False, False)
         assert read_request(node, 16) == 4096
+        assert state["cable"] == 50
         assert (shown["cnp_dscp"], shown["cnp_priority"]) == (48, 6)
 
 
@@ -88,7 +90,7 @@ def test_the_second_run_asks_little_and_changes_nothing(node):
     assert (outcome.changed, outcome.diff) == (False, [])
     assert node.writes() == []
     assert node.snapshot() == before
-    assert len(node.commands) == len(node.rails) * 4
+    assert len(node.commands) == len(node.rails) * (5 if node.physical else 4)
 
 
 DRIFT = {
@@ -100,6 +102,7 @@ DRIFT = {
     "priority_to_tc": lambda node: node.ports["rail1"]["prio_tc"].__setitem__(5, 3),
     "ets": lambda node: node.ports["rail1"]["bw"].__setitem__(slice(0, 4), [90, 0, 0, 10]),
     "pfc": lambda node: node.ports["rail1"]["pfc"].add(4),
+    "cable_length": lambda node: node.ports["rail1"].update(cable=7),
     "dcbx": lambda node: node.ports["rail1"]["dcbx"].update(host=False),
     "link_pause": lambda node: node.ethtool.paused.update(rail1=(True, False)),
     "max_read_request_bytes": lambda node: config(node, 17).write_bytes(config_space(512)),
@@ -186,6 +189,27 @@ def test_a_rail_on_which_a_program_fails_is_as_before(inbox, broken, culprit):
     assert failed(inbox.converge()) == {}
 
 
+def test_cable_length_is_shown_beside_the_buffer_and_fails_alone(inbox):
+    for name, text in (("speed", "800000\n"), ("mtu", "9198\n")):
+        for rail in ("rail0", "rail1"):
+            inbox._write(f"sys/class/net/{rail}/{name}", text)
+    inbox.broken["delay rail0"] = "Attribute write: Cannot allocate memory\n"
+    outcome = inbox.converge()
+    assert list(failed(outcome)) == [("rail0", "rail_cable_length")]
+    why = failed(outcome)["rail0", "rail_cable_length"]
+    assert "Cannot allocate memory" in why and inbox.ports["rail0"]["pfc"] == {3}
+    # 50 m at 800 Gb/s, MTU 9198: 352218 after a pause, and a frame of 9978 and a cell of 128 bytes
+    needs = "receive buffer 1 (priority 3) has 220896 bytes; the driver needs 362324 for 50 m"
+    assert needs in why and "dcb buffer set dev rail0 buffer-size 1:362324" in why
+    assert needs in reason(outcome, "cable_length", "rail1")
+    assert dcb.lossless_bytes(50, 800, 9198) - dcb.lossless_bytes(7, 800, 9198) == 74400
+
+
+def test_a_nic_that_shows_no_buffers_has_no_cable_length(inbox):
+    inbox.objects.remove("buffer")
+    assert status(inbox.converge())["cable_length"] == "not_applicable"
+
+
 def test_a_setting_that_is_taken_without_effect_is_not_believed(doca):
     before = doca.snapshot("rail0")
     doca.deaf.add("pfc set rail0 3:on")
@@ -215,11 +239,8 @@ def test_what_failed_for_one_reason_is_one_check(tmp_path):
     outcome = FakeNode(tmp_path, 1, tools=()).converge()
     missing, others = [check for check in outcome.checks if check.status == "failed"]
     assert (missing.name, missing.subject) == ("rail_dcbx", "rail0")
-    assert (
-        set(missing.wanted)
-        == set(missing.found)
-        == {*("dcbx", "trust", "dscp_to_priority", "priority_to_tc", "ets", "pfc")}
-    )
+    names = {"dcbx", "trust", "dscp_to_priority", "priority_to_tc", "ets", "pfc", "cable_length"}
+    assert set(missing.wanted) == set(missing.found) == names
     assert missing.wanted["pfc"] == [3]
     assert others.reason == (
         "as it was, all or nothing on a rail: see dcbx, trust, dscp_to_priority, priority_to_tc, "

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The contract on the wire: trust, PFC, DSCP to priority, priority to traffic class, ETS.
+"""The contract on the wire: trust, PFC, cable length, DSCP to priority, traffic classes, ETS.
 
 Read and set by iproute2's `dcb`, through the kernel's interface that the in-tree driver and
 DOCA-OFED's have alike. Its batch mode cannot be used for all rails at once: it leaves
@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Optional, Union
 
 from ..core.commands import CommandError, Runner
-from ..qos import HostSettings
-from .setting import Rail, Reading, Setting
+from ..hardware import tree
+from ..hardware.survey import interface_speed
+from ..qos import IP_MTU_LIMITS, HostSettings
+from .setting import MLX5, Rail, Reading, Setting
 
 PROGRAM = "dcb"
 MISSING = f"{PROGRAM} is not installed: install iproute2 (Debian, Ubuntu) or iproute (EL)"
@@ -48,6 +51,8 @@ class DcbState:
     pfc: tuple[int, ...]
     """Priorities that are paused one by one."""
     priority_to_tc: tuple[int, ...]
+    cable_metres: int
+    """`delay` of PFC, which mlx5 takes for the cable's length; 0 where a NIC has no such."""
     tsa: tuple[str, ...]
     percent: tuple[int, ...]
 
@@ -102,9 +107,18 @@ class Dcb:
             dscp=entries,
             pfc=tuple(place for place, on in enumerate(pfc["prio_pfc"]) if on in (True, "on")),
             priority_to_tc=tuple(int(tc) for tc in ets["prio_tc"]),
+            cable_metres=pfc["delay"],
             tsa=tuple(ets["tc_tsa"]),
             percent=tuple(int(share) for share in ets["tc_bw"]),
         )
+
+    def buffer(self, interface: str, priority: int) -> Optional[tuple[int, int]]:
+        """The receive buffer of a priority: its number and bytes; None where the NIC shows none."""
+        answer = self._show("buffer", interface)
+        if answer is None:
+            return None
+        number = answer["prio_buffer"][priority]
+        return number, answer["buffer_size"][number]
 
     def _promised(self, interface: str, name: str, *more: str) -> dict[str, Any]:
         answer = self._show(name, interface, *more)
@@ -141,6 +155,9 @@ class Dcb:
         on = (f"{priority}:on" for priority in sorted(state.pfc))
         self._set("pfc", interface, "prio-pfc", "all:off", *on)
 
+    def put_cable(self, interface: str, state: DcbState) -> None:
+        self._set("pfc", interface, "delay", str(state.cable_metres))
+
     def put_ets(self, interface: str, state: DcbState) -> None:
         """Mapping and shares at once: they are one object in the kernel, checked as a whole."""
         words = ("tc-tsa", *_numbered(state.tsa), "tc-bw", *_numbered(state.shares))
@@ -166,7 +183,9 @@ View = Callable[[DcbState], Any]
 Put = Callable[[Dcb, str, DcbState], None]
 
 
-def qos_settings(contract: HostSettings, dcb: Optional[Dcb], rail: Rail) -> list[Setting]:
+def qos_settings(
+    contract: HostSettings, dcb: Optional[Dcb], root: Path, rail: Rail
+) -> list[Setting]:
     """Those of a rail with an RDMA device; `dcb` is None where it is not installed."""
     if rail.device is None:
         return []
@@ -176,6 +195,7 @@ def qos_settings(contract: HostSettings, dcb: Optional[Dcb], rail: Rail) -> list
         dscp={dscp: (priority,) for dscp, priority in contract.dscp_to_priority.items()},
         pfc=tuple(sorted(contract.pfc_priorities)),
         priority_to_tc=tuple(contract.priority_to_tc),
+        cable_metres=contract.cable_metres,
         tsa=tuple(each.tsa for each in contract.ets),
         percent=tuple(each.percent for each in contract.ets),
     )
@@ -199,14 +219,21 @@ def qos_settings(contract: HostSettings, dcb: Optional[Dcb], rail: Rail) -> list
         "ets": (shares, Dcb.put_ets),
         "pfc": (lambda state: sorted(state.pfc), Dcb.put_pfc),
     }
-    return [
+    settings: list[Setting] = [
         DcbSetting(name, view, put, rail.interface, dcb, target)
         for name, (view, put) in parts.items()
     ]
+    if rail.driver == MLX5:
+        net = root / "sys/class/net" / rail.interface
+        priority = contract.pfc_priorities[0]
+        settings.append(CableLength(rail.interface, dcb, target, priority, net))
+    return settings
 
 
 class DcbSetting(Setting):
     """One part of an interface's DCB state."""
+
+    otherwise = "its driver has no DCBX: nothing else sets its QoS"
 
     def __init__(
         self,
@@ -237,7 +264,7 @@ class DcbSetting(Setting):
         self._before = self._before or state
         found = self._view(state)
         if found is None:
-            return Reading.kept_otherwise("its driver has no DCBX: nothing else sets its QoS")
+            return Reading.kept_otherwise(self.otherwise)
         return Reading(found)
 
     def set(self, value: Any) -> None:
@@ -249,6 +276,64 @@ class DcbSetting(Setting):
     def forget(self) -> None:
         if self._dcb is not None:
             self._dcb.forget(self._interface)
+
+
+class CableLength(DcbSetting):
+    """Metres of cable for which the driver computes its receive buffer; 7 unless it is set.
+
+    mlx5 takes `delay` of PFC for it, where the NIC shows its buffers (Linux 6.16, drivers/net/
+    ethernet/mellanox/mlx5/core/en_dcbnl.c, mlx5e_dcbnl_ieee_setpfc), as `mlnx_qos --cable_len`
+    sends it (Mellanox/mlnx-tools caad4192, python/dcbnetlink.py). The driver uses it once it owns
+    the buffer, by a size that was set (Linux 451d2849ea66); until then firmware sizes it.
+    """
+
+    alone = True
+    otherwise = "its driver has no cable length, and its firmware sizes the receive buffer"
+
+    def __init__(
+        self, interface: str, dcb: Optional[Dcb], target: DcbState, priority: int, net: Path
+    ) -> None:
+        def metres(state: DcbState) -> Optional[int]:
+            return state.cable_metres or None
+
+        super().__init__("cable_length", metres, Dcb.put_cable, interface, dcb, target)
+        self._priority = priority
+        self._net = net
+
+    def read(self) -> Reading:
+        reading = super().read()
+        return replace(reading, reason=self._headroom()) if reading.supported else reading
+
+    def set(self, value: Any) -> None:
+        try:
+            super().set(value)
+        except CommandError as error:
+            raise CommandError(f"{error}; {self._headroom()}") from None
+
+    def _headroom(self) -> str:
+        """The receive buffer beside what the driver needs of it."""
+        buffer = self._dcb.buffer(self._interface, self._priority) if self._dcb else None
+        speed, mtu = interface_speed(self._net), tree.number(self._net / "mtu")
+        if buffer is None or speed is None or mtu is None:
+            return ""
+        (number, size), needed = buffer, lossless_bytes(self.wanted, speed, mtu)
+        remedy = f"dcb buffer set dev {self._interface} buffer-size {number}:{needed}"
+        return (
+            f"receive buffer {number} (priority {self._priority}) has {size} bytes; the driver "
+            f"needs {needed} for {self.wanted} m at {speed:g} Gb/s and MTU {mtu}"
+            + (f". Where packets are lost (rx_discards_phy): {remedy}" if size < needed else "")
+        )
+
+
+def lossless_bytes(metres: int, speed_gbps: float, mtu: int) -> int:
+    """The least size of a lossless receive buffer for which mlx5 has room after a pause.
+
+    Linux 6.16, drivers/net/ethernet/mellanox/mlx5/core/en/port_buffer.c: calculate_xoff, and
+    update_xoff_threshold, which also wants the largest frame and a cell of 128 bytes.
+    """
+    megabits = max(int(speed_gbps * 1000), 40000)
+    xoff = (301 + 216 * metres // 100) * megabits // 1000 + 272 * mtu // 100
+    return xoff + IP_MTU_LIMITS[1] + 128
 
 
 def ranges(entries: Mapping[int, Collection[int]]) -> str:

@@ -9,7 +9,7 @@ before, and the others go on. Running settings belong together, and so does a NI
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Optional
@@ -35,6 +35,7 @@ from .rdma_settings import rdma_settings
 from .setting import (
     FAULTS,
     FIRMWARE,
+    MLX5,
     Provider,
     Rail,
     Reading,
@@ -49,7 +50,7 @@ WHOLE = "rail_settings"
 """The one check of a rail without settings of its own: its NIC is not a RoCE NIC."""
 PROMISE = "the NIC settings of the QoS contract"
 AS_IT_WAS = "as it was, all or nothing on a rail"
-ROCE_DRIVERS = ("mlx5_core", "bnxt_en")
+ROCE_DRIVERS = (MLX5, "bnxt_en")
 OPTIONS = ("qos", "nic", "firmware", "firmware_parameters", "remove_vfs_in_use")
 """Those of the module that matter here; the boot program has them in its file."""
 QUICK_S = 10.0
@@ -70,10 +71,12 @@ class RailRun:
 
     def fault(self, setting: Setting) -> str:
         """Why it was not written, or did not stay: the faults of what it is set with."""
+        kind = setting.persistence
         names = [
             each.name
             for each in self.settings
-            if each.fault and (each.reading.refused or each.together == setting.together)
+            if each.fault
+            and (each.reading.refused or (each.persistence == kind and not each.alone))
         ]
         return f"{AS_IT_WAS}: see {', '.join(names)}" if names else ""
 
@@ -85,26 +88,27 @@ class RailRun:
         """All that differs, of those that belong together all or nothing."""
         begun: list[tuple[Setting, Reading]] = []
         failures: dict[Setting, str] = {}
-        failed: set[str] = set()
         for setting in self.to_write:
-            if setting.together in failed:
+            if setting.persistence in _failed(failures):
                 continue
             begun.append((setting, setting.reading))
             try:
                 setting.write()
             except FAULTS as error:
                 failures[setting] = f"could not be set: {fault_text(error)}"
-                failed.add(setting.together)
         self.look()
+        failed = _failed(failures)
         for setting, _reading in begun:
-            if setting.together in failed:
+            if setting in failures or setting.persistence in failed:
                 continue
             if setting.error or not (setting.holds or setting.waits):
                 found = setting.error or shown(setting.reading.found)
                 failures[setting] = f"was set and read back as {found}"
-        failed.update(setting.together for setting in failures)
         if failures:
-            done = self._roll_back([each for each in begun if each[0].together in failed])
+            failed = _failed(failures)
+            back = (each for each in begun if each[0] in failures or each[0].persistence in failed)
+            done = self._roll_back(list(back))
+            self.rolled_back = bool(failed)
             for setting, failure in failures.items():
                 setting.complaint = f"{failure}; {done}"
 
@@ -117,7 +121,6 @@ class RailRun:
             except FAULTS as error:
                 troubles.append(f"{setting.name} could not be put back: {fault_text(error)}")
         self.look()
-        self.rolled_back = True
         return "; ".join(troubles) or "what was set with it was put back to what it was"
 
     def look(self) -> None:
@@ -187,6 +190,11 @@ class RailRun:
 
 
 _BOTH = ("wanted", "found")
+
+
+def _failed(failures: Iterable[Setting]) -> set[str]:
+    """The persistences of which nothing may stay written."""
+    return {setting.persistence for setting in failures if not setting.alone}
 
 
 class Nics:
@@ -327,7 +335,7 @@ def providers(
 
     found: list[Provider] = [
         nic_settings,
-        partial(dcb.qos_settings, qos, dcb.Dcb(node.look) if which(dcb.PROGRAM) else None),
+        partial(dcb.qos_settings, qos, dcb.Dcb(node.look) if which(dcb.PROGRAM) else None, root),
         partial(rdma_settings, qos, node.run, root, congestion_control),
     ]
     if given["firmware"]:

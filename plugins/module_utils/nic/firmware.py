@@ -23,12 +23,10 @@ from ..hardware import tree as sysfs
 from ..hardware.inventory import card_of
 from ..qos import HostSettings
 from ..rails.state import pci_address
-from .setting import FIRMWARE, Rail, Reading, Setting, number
+from .setting import FIRMWARE, MLX5, Rail, Reading, Setting, number
 
 TOOLS = ("mlxconfig", "mstconfig")
 """In order of preference: MFT supports a NIC at least as early as mstflint does."""
-DRIVER = "mlx5_core"
-"""Of the NICs whose firmware these tools support."""
 
 LINK_TYPE = "LINK_TYPE_P1"
 SRIOV = ("SRIOV_EN", "NUM_OF_VFS")
@@ -182,7 +180,7 @@ def firmware_settings(
     The operator asked for those that are `named`: each has to be there.
     """
     pci = pci_address(root / "sys/class/net" / rail.interface)
-    if rail.device is None or rail.driver != DRIVER or pci is None:
+    if rail.device is None or rail.driver != MLX5 or pci is None:
         return []
     # What keeps the promise where the firmware has nothing to set.
     kept_by = dict.fromkeys(OPTIONAL, "it is optional, and set where a NIC has it")

@@ -13,10 +13,9 @@ from typing import Any, Union
 from ..core.commands import Runner
 from ..qos import HostSettings
 from .dcb import EIGHT
-from .setting import SOFTWARE_REASON, Rail, Reading, Setting
+from .setting import MLX5, SOFTWARE_REASON, Rail, Reading, Setting
 
 ROCE_V2 = "RoCE v2"
-MLX5 = "mlx5_core"
 MODE, TOS = "default_roce_mode", "default_roce_tos"
 
 

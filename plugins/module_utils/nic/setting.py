@@ -23,6 +23,8 @@ FIRMWARE = "firmware"
 FAULTS = (CommandError, OSError, ValueError, LookupError, TypeError)
 """What a device or a program may answer one rail with; the others go on."""
 SOFTWARE_REASON = "Soft-RoCE has no such setting"
+MLX5 = "mlx5_core"
+"""The driver of a ConnectX."""
 RESET = "the device keeps it and takes it up at its next reset: reboot the host"
 
 
@@ -53,7 +55,7 @@ class Reading:
     found: Any
     supported: bool = True
     reason: str = ""
-    """Why it is not supported."""
+    """Why it is not supported; of what holds, what else was seen."""
     pending: Any = None
     """A value that the device keeps until its next reset; None where nothing waits."""
     excused: bool = False
@@ -95,6 +97,9 @@ class Setting(ABC):
     wanted: Any
     """A JSON value, in the form in which `read` gives what it found."""
     persistence = RUNTIME
+    """Those of one rail with the same one are written all, or none of them."""
+    alone = False
+    """Whether its fault leaves the others as they are."""
 
     physical = False
     """Whether it is of a RoCE NIC of its own."""
@@ -128,13 +133,8 @@ class Setting(ABC):
             self.reading, self.error = Reading(None), fault_text(error)
 
     @property
-    def together(self) -> str:
-        """Settings of one rail with the same word here are written all, or none of them."""
-        return self.persistence
-
-    @property
     def fault(self) -> str:
-        """Why nothing that it is set together with may be written, or has stayed."""
+        """Why nothing that it is set with may be written, or has stayed."""
         reading = self.reading
         if self.complaint or self.error or reading.refused:
             return self.complaint or self.error or reading.refused
@@ -171,7 +171,7 @@ class Setting(ABC):
         if not self.reading.supported:
             return PENDING if self.reading.awaited else NOT_APPLICABLE, self.reading.reason
         if self.holds:
-            return OK, ""
+            return OK, self.reading.reason
         if self.waits:
             return REBOOT, RESET
         if rail_fault:

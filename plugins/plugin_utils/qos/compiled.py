@@ -152,4 +152,5 @@ def host_settings(contract: Contract) -> HostSettings:
         cnp_priority=contract.cnp.priority,
         ecn_priorities=(contract.roce.priority,) if congestion_control else (),
         roce_mtu=contract.mtu.roce_path,
+        cable_metres=contract.cable_metres.to_nodes,
     )
