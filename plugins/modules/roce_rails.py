@@ -97,6 +97,24 @@ options:
           Parameters of DCQCN, C(roce_np) and C(roce_rp), each a dictionary of name and number, by
           the names of DOCA-OFED's files under C(/sys/class/net/RAIL/ecn).
         type: dict
+  health:
+    description:
+      - Limits of the check C(rail_health) for what a rail's port counts while the module runs, and
+        for the temperature of its module. With null a figure is shown and not judged.
+    type: dict
+    default: {}
+    suboptions:
+      new_errors:
+        description: Link downs, and symbol errors that FEC did not correct, one kind at a time.
+        type: int
+        default: 0
+      raw_ber:
+        description: Bits that FEC corrected, as a share of all.
+        type: float
+        default: 0.00024
+      module_celsius:
+        description: By default what the module has as its own limit (hwmon, C(temp*_crit)).
+        type: float
   gpus:
     description: The GPUs of this host, as C(cluster_gpus) has them; each has its rail beside it.
     type: list
@@ -206,6 +224,11 @@ LAYER = Layer(
 )
 PATIENCE_S = 120.0
 """Longer than a run takes that waits for a rail, puts it back and waits for the gateways."""
+HEALTH = {
+    "new_errors": {"type": "int", "default": 0},
+    "raw_ber": {"type": "float", "default": 0.00024},
+    "module_celsius": {"type": "float"},
+}
 NIC = {
     "max_read_request_bytes": {"type": "int", "default": MAX_READ_REQUEST_BYTES},
     "rings": {"type": "dict"},
@@ -281,6 +304,7 @@ def main() -> None:
             "wait": {"type": "float", "default": 30},
             "qos": {"type": "dict", "required": True},
             "nic": {"type": "dict", "default": {}, "options": NIC},
+            "health": {"type": "dict", "default": {}, "options": HEALTH},
             "gpus": {"type": "list", "elements": "dict", "default": []},
             "firmware": {"type": "bool", "default": True},
             "firmware_parameters": {"type": "dict", "default": {}},

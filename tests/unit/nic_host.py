@@ -78,12 +78,16 @@ def converge(rails, providers, *, check_mode=False):
 class FakeEthtool:
     def __init__(self):
         self.drivers, self.ring, self.paused = {}, {}, {}
+        self.counters = {}
         self.deaf = set()
 
     def driver(self, interface):
         if interface not in self.drivers:
             raise OSError(errno.EOPNOTSUPP, "Operation not supported")
         return self.drivers[interface]
+
+    def statistics(self, interface):
+        return dict(self._of(self.counters, interface))
 
     def rings(self, interface):
         return self._of(self.ring, interface), {"rx": 8192, "tx": 8192}

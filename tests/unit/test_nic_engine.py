@@ -277,8 +277,8 @@ class Recorder(NoNics):
             self.after()
         return self.differs
 
-    def rail_checks(self, later, *, check_mode):
-        self.asked.append(("checks", dict(later), check_mode))
+    def rail_checks(self, later, *, check_mode, quiet):
+        self.asked.append(("checks", dict(later), check_mode, quiet))
         return [Check("nic", 1, 1, "ok", "rail0")]
 
 
@@ -290,7 +290,7 @@ def test_settings_are_read_first_and_set_before_the_network_service_acts(tmp_pat
     assert nics.asked == [
         ("look", {"rail0": "rail0", "rail1": "rail1"}, []),
         ("act", []),
-        ("checks", {}, False),
+        ("checks", {}, False, False),
     ]
 
 

@@ -21,8 +21,9 @@ from ..core.part import Node
 from ..core.reboots import Reason
 from ..hardware import Machine, survey
 from ..hardware.compare import compare_with_model
+from ..hardware.survey import interface_speed
 from ..qos import HostSettings
-from . import dcb, firmware
+from . import dcb, firmware, health
 from .nic_settings import (
     PROGRAMS,
     Accelerations,
@@ -220,6 +221,8 @@ class Nics:
         self._machine = Machine()
         self._runs: list[RailRun] = []
         self._acted = False
+        self._first: dict[str, health.Look] = {}
+        """What each rail's port had counted at first."""
         self.diff: list[dict[str, str]] = []
         """Per rail what would be written."""
         self.written: list[str] = []
@@ -234,6 +237,9 @@ class Nics:
         self._machine = self._survey()
         found = providers(self.given, self.node, self.ethtool, self.which, reached_by)
         self.read([self._rail(*each) for each in interfaces.items()], found)
+        for run in self._runs if "health" in self.given else ():
+            if run.rail.physical and run.rail.name not in self._first:
+                self._first[run.rail.name] = health.Look.of(self.ethtool, run.rail.interface)
 
     def read(self, rails: Sequence[Rail], sources: Sequence[Provider]) -> None:
         self._runs = [
@@ -265,15 +271,29 @@ class Nics:
     def checks(self, *, check_mode: bool) -> list[Check]:
         return [check for run in self._runs for check in run.checks(check_mode)]
 
-    def rail_checks(self, later: Mapping[str, str], *, check_mode: bool) -> list[Check]:
-        """Hardware against the model, settings, and rails that get their names `later`, and why."""
+    def rail_checks(
+        self, later: Mapping[str, str], *, check_mode: bool, quiet: bool = True
+    ) -> list[Check]:
+        """Hardware against the model, its health, settings, and rails that get their names `later`.
+
+        `quiet`: no link was set up in this run.
+        """
         machine = self._survey() if self._acted else self._machine
         hardware = compare_with_model(machine, self._model, self._gpus, check_mode=check_mode)
         return [
             *hardware,
+            *(self._health(run.rail, quiet) for run in self._runs if run.rail.name in self._first),
             *self.checks(check_mode=check_mode),
             *(Check(WHOLE, PROMISE, None, REBOOT, name, why) for name, why in later.items()),
         ]
+
+    def _health(self, rail: Rail, quiet: bool) -> Check:
+        now = health.Look.of(self.ethtool, rail.interface)
+        system = self.node.root / "sys"
+        speed = interface_speed(system / "class/net" / rail.interface)
+        module = health.module_celsius(system / "bus/pci/devices" / (rail.pci or "-"))
+        limits, first = self.given["health"], self._first[rail.name]
+        return health.check(rail.name, first, now, speed, module, limits, quiet=quiet)
 
     @property
     def with_rdma(self) -> tuple[str, ...]:

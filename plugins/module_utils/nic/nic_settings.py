@@ -17,12 +17,14 @@ from typing import Any, Optional
 from ..core.commands import CommandError, Runner
 from .setting import SOFTWARE_REASON, Rail, Reading, Setting
 
-# Driver, ring sizes and link pause by the system call that `ethtool` makes. The call is the same on
-# every kernel and needs no package; what `ethtool` prints differs from release to release.
+# Driver, counters, ring sizes and link pause by the system call that `ethtool` makes. The call is
+# the same on every kernel and needs no package; what `ethtool` prints differs between releases.
 
 _SIOCETHTOOL = 0x8946
 _GET_DRIVER, _GET_RINGS, _SET_RINGS, _GET_PAUSE, _SET_PAUSE = 0x03, 0x10, 0x11, 0x12, 0x13
 _RINGS, _PAUSE = struct.Struct("9I"), struct.Struct("4I")
+_GET_STRINGS, _GET_STATISTICS, _STATISTICS, _WORD_BYTES = 0x1B, 0x1D, 1, 32
+_STATISTICS_COUNT = 180
 _IFREQ_BYTES, _DRIVER_INFO_BYTES, _DRIVER_NAME = 40, 196, slice(4, 36)
 
 
@@ -33,6 +35,18 @@ class Ethtool:
         question = struct.pack("I", _GET_DRIVER).ljust(_DRIVER_INFO_BYTES, b"\0")
         answer = self._ask(interface, question)
         return answer[_DRIVER_NAME].split(b"\0", 1)[0].decode("ascii", "replace")
+
+    def statistics(self, interface: str) -> dict[str, int]:
+        """What `ethtool -S` shows."""
+        info = self._ask(interface, struct.pack("I", _GET_DRIVER).ljust(_DRIVER_INFO_BYTES, b"\0"))
+        (count,) = struct.unpack_from("I", info, _STATISTICS_COUNT)
+        question = struct.pack("3I", _GET_STRINGS, _STATISTICS, count)
+        words = self._ask(interface, question.ljust(12 + _WORD_BYTES * count, b"\0"))[12:]
+        question = struct.pack("2I", _GET_STATISTICS, count)
+        values = self._ask(interface, question.ljust(8 + 8 * count, b"\0"))
+        names = (words[at : at + _WORD_BYTES] for at in range(0, len(words), _WORD_BYTES))
+        texts = (name.split(b"\0", 1)[0].decode("ascii", "replace") for name in names)
+        return dict(zip(texts, struct.unpack_from(f"{count}Q", values, 8)))
 
     def rings(self, interface: str) -> tuple[dict[str, int], dict[str, int]]:
         """Entries of the receive and send rings, `rx` and `tx`: now, and at most."""

@@ -281,7 +281,8 @@ class Rails:
         unit = self.backend.unit
         service = compare(survey.SERVICE, READY, found.service, subject=unit, check_mode=check_mode)
         of_rails = [check for checks in of.values() for check in checks]
-        nics = self.nics.rail_checks(found.later, check_mode=check_mode)
+        quiet = check_mode or not self.changed
+        nics = self.nics.rail_checks(found.later, check_mode=check_mode, quiet=quiet)
         return Verdict([service, *of_rails, *nics], found.reasons)
 
 
