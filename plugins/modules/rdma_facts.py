@@ -10,7 +10,7 @@ short_description: Returns what NICs, RDMA devices and GPUs a machine has
 extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
   - Reads NICs, RDMA devices and GPUs, their PCI addresses, NUMA nodes, links, firmware, virtual
-    functions and GIDs from sysfs. It starts no program and changes nothing.
+    functions and GIDs from sysfs. It changes nothing, and starts no program unless O(host) is set.
   - Distinguishes rails from bridges to the NVSwitches (by vital product data, which only root may
     read), Data Direct functions and BlueField DPUs (by device ID) and storage NICs (no GPU behind
     the same switch), never by a name.
@@ -19,6 +19,11 @@ options:
     description: Directory in place of C(/sys), as C(tools/record_hardware.py) builds one.
     type: path
     default: /sys
+  host:
+    description:
+      - Read also what the operating system has, by C(ip), C(dpkg-query) or C(rpm), and C(lldpcli).
+    type: bool
+    default: false
 """
 
 EXAMPLES = r"""
@@ -74,6 +79,14 @@ ansible_facts:
             The keys C(gpus) and C(rails) that the model of a cluster of such machines has. Empty
             where the NICs and GPUs do not pair.
           type: dict
+    rdma_host:
+      description: >-
+        What its operating system has: C(name), C(distribution), C(kernel), C(packages) (versions of
+        RDMA packages), C(gpu_driver) (version of the NVIDIA module that runs), C(interfaces),
+        C(default_interface), C(login) (the address where the SSH connection arrives), C(network)
+        (files of network services) and C(neighbours) (by interface; null without lldpd).
+      type: dict
+      returned: when O(host) is set
 """
 
 from dataclasses import asdict
@@ -82,7 +95,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..module_utils.core.commands import CommandError, run
 from ..module_utils.hardware import Machine, SurveyError, survey
+from ..module_utils.hardware.host import read_host
 from ..module_utils.hardware.inventory import RAIL
 
 MODULES = (
@@ -150,14 +165,19 @@ def model(machine: Machine) -> dict[str, Any]:
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={"root": {"type": "path", "default": "/sys"}},
+        argument_spec={
+            "root": {"type": "path", "default": "/sys"},
+            "host": {"type": "bool", "default": False},
+        },
         supports_check_mode=True,
     )
     try:
-        machine = survey(Path(module.params["root"]))
-    except SurveyError as error:
+        facts = {"rdma_hardware": as_facts(survey(Path(module.params["root"])))}
+        if module.params["host"]:
+            facts["rdma_host"] = read_host(run)
+    except (SurveyError, CommandError) as error:
         module.fail_json(msg=f"rdma_facts: {error}")
-    module.exit_json(changed=False, ansible_facts={"rdma_hardware": as_facts(machine)})
+    module.exit_json(changed=False, ansible_facts=facts)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,132 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What the operating system of a machine has before a model describes it. Nothing is changed.
+
+What `lldpcli` prints is that of lldpd, tests/integration/test_lldpcli.py (test_json0_output) at
+4c8e6e37142b2d92dc4879ef502cca9e8b02ddd9 (https://github.com/lldpd/lldpd, read on 2026-11-25).
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Optional
+
+from ..core.commands import CommandError, Runner
+from ..rails.management import login_address
+from ..rails.plan import MAIN_TABLE
+from ..rails.state import read_state
+from . import tree
+from .survey import interface_speed
+
+LLDP = ("lldpcli", "-f", "json0", "show", "neighbors", "details")
+PACKAGES = ("doca-ofed", "doca-all", "doca-roce", "mlnx-ofa_kernel", "mlnx-ofed-kernel-dkms")
+"""Those whose version is that of the RDMA drivers; rdma-core where there is none of them."""
+DPKG = ("dpkg-query", "-W", "-f", "${Package}\\t${Version}\\t${db:Status-Status}\\n")
+RPM = ("rpm", "-q", "--qf", "%{NAME}\\t%{VERSION}\\tinstalled\\n")
+NETWORK = (
+    ("netplan", "etc/netplan/*.yaml"),
+    ("networkd", "etc/systemd/network/*.network"),
+    ("NetworkManager", "etc/NetworkManager/system-connections/*"),
+    ("ifcfg", "etc/sysconfig/network-scripts/ifcfg-*"),
+    ("ifupdown", "etc/network/interfaces.d/*"),
+)
+"""Where each network service has its files."""
+
+
+def read_host(run: Runner, root: Path = Path("/")) -> dict[str, Any]:
+    """All but the hardware, as JSON has it. Raises CommandError where `ip` does not answer."""
+    state = read_state(run)
+    release = _os_release(root)
+    default = [
+        name
+        for name, routes in state.routes.items()
+        if any((route.table, route.destination) == (MAIN_TABLE, "default") for route in routes)
+    ]
+    net = root / "sys/class/net"
+    return {
+        "name": platform.node(),
+        "distribution": f"{release.get('ID', '')} {release.get('VERSION_ID', '')}".strip(),
+        "kernel": platform.release(),
+        "packages": _packages(run, release),
+        "gpu_driver": tree.text(root / "sys/module/nvidia/version"),
+        "interfaces": {
+            name: {
+                "mtu": link.mtu,
+                "carrier": link.carrier,
+                "speed_gbps": interface_speed(net / name),
+                "addresses": list(link.addresses),
+                "plain": name != "lo" and _plain(net / name),
+            }
+            for name, link in state.links.items()
+        },
+        "default_interface": min(default, default=""),
+        "login": login_address(root / "proc"),
+        "network": {
+            service: files
+            for service, pattern in NETWORK
+            if (files := [f"/{path.relative_to(root)}" for path in sorted(root.glob(pattern))])
+        },
+        "neighbours": _neighbours(run),
+    }
+
+
+def _plain(entry: Path) -> bool:
+    """Whether an interface is no bridge, bond, VLAN or tunnel: a device, or one like veth."""
+    stacked = "DEVTYPE=" in tree.text(entry / "uevent") or (entry / "tun_flags").exists()
+    return tree.number(entry / "type") == 1 and not stacked
+
+
+def _os_release(root: Path) -> dict[str, str]:
+    lines = [line.partition("=") for line in tree.text(root / "etc/os-release").splitlines()]
+    return {key.strip(): value.strip().strip("\"'") for key, _equals, value in lines}
+
+
+def _packages(run: Runner, release: dict[str, str]) -> dict[str, str]:
+    """Versions of what is installed of PACKAGES and rdma-core."""
+    family = f"{release.get('ID', '')} {release.get('ID_LIKE', '')}".split()
+    query = DPKG if "debian" in family or "ubuntu" in family else RPM
+    try:
+        text = run([*query, *PACKAGES, "rdma-core"], check=False).stdout
+    except CommandError:
+        return {}
+    rows = [line.split("\t") for line in text.splitlines() if line.endswith("\tinstalled")]
+    return {name: version for name, version, _status in rows}
+
+
+def _neighbours(run: Runner) -> Optional[dict[str, dict[str, str]]]:
+    """By interface what LLDP hears there; None where lldpd does not run."""
+    try:
+        answer = run(LLDP, check=False)
+        if answer.rc != 0:
+            return None
+        heard = json.loads(answer.stdout)["lldp"]
+    except (CommandError, ValueError, KeyError):
+        return None
+    found: dict[str, dict[str, str]] = {}
+    for entry in (entry for table in heard for entry in table.get("interface", ())):
+        chassis, port = (_first(entry.get(key)) for key in ("chassis", "port"))
+        system = _value(chassis.get("name")) or _value(chassis.get("id"))
+        address = next(
+            (each["value"] for each in chassis.get("mgmt-ip", ()) if "." in each["value"]), ""
+        )
+        found.setdefault(
+            entry["name"],
+            {
+                "system": system,
+                "description": _value(chassis.get("descr")),
+                "address": address,
+                "port": _value(port.get("id")),
+                "port_description": _value(port.get("descr")),
+            },
+        )
+    return found
+
+
+def _first(values: Optional[Sequence[dict[str, Any]]]) -> dict[str, Any]:
+    return values[0] if values else {}
+
+
+def _value(values: Optional[Sequence[dict[str, Any]]]) -> str:
+    return str(_first(values).get("value", ""))
