@@ -1,0 +1,116 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""From what rdma_facts read on the hosts of a play to a draft of their model, or to differences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+
+from ..module_utils.core.text import counted, some
+from ..plugin_utils.discover import differences
+from ..plugin_utils.discover.differences import Difference
+from ..plugin_utils.discover.draft import Draft
+from ..plugin_utils.discover.machines import Machine, read
+from ..plugin_utils.discover.plan import NoDraftError
+from ..plugin_utils.model import ModelError
+from ..plugin_utils.model.cluster import DIGEST
+
+
+class ActionModule(ActionBase):
+    TRANSFERS_FILES = False
+    _requires_connection = False
+    _supports_check_mode = True
+    _supports_async = False
+
+    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _spec, given = self.validate_argument_spec(
+            argument_spec={
+                "read": {"type": "str", "required": True},
+                "path": {"type": "path", "default": "cluster.draft.yml"},
+            }
+        )
+        hostvars = task_vars["hostvars"]
+        machines, lost = [], []
+        for host in task_vars["ansible_play_hosts_all"]:
+            facts = (hostvars[host].get(given["read"]) or {}).get("ansible_facts")
+            if facts:
+                machines.append(read(host, facts, str(hostvars[host].get("ansible_host", host))))
+            else:
+                lost.append(host)
+        if lost:
+            self._display.warning(f"discover: not read, and left out: {some(lost)}")
+        raw = {machine.host: hostvars.raw_get(machine.host) for machine in machines}
+        if any(DIGEST in variables for variables in raw.values()):
+            found = against_model(machines, raw)
+            self._show(found, machines, "the model")
+            done = {"changed": False}
+        else:
+            path = Path(given["path"]).absolute()
+            if path.exists():
+                raise AnsibleActionFail(
+                    f"{path} exists, and is not overwritten: move it away, or name another file "
+                    "by --extra-vars discover_file=PATH"
+                )
+            try:
+                draft = Draft(machines, task_vars["groups"])
+            except (NoDraftError, ModelError) as error:
+                raise AnsibleActionFail(f"no draft was written: {error}") from error
+            found = against_most(draft)
+            self._show(found, draft.nodes, "most of them")
+            done = self._write(path, draft.text)
+        return {
+            **result,
+            **done,
+            "differences": [difference._asdict() for difference in found],
+            "not_read": lost,
+        }
+
+    def _write(self, path: Path, text: str) -> dict[str, Any]:
+        if not self._task.check_mode:
+            try:
+                with path.open("x", encoding="utf-8") as stream:
+                    stream.write(text)
+            except OSError as error:
+                raise AnsibleActionFail(f"the draft was not written: {error}") from error
+            self._display.display(f"discover: draft in {path}; complete what says CHECK")
+        shown = {"before": "", "after": text, "before_header": "", "after_header": str(path)}
+        return {"changed": True, "path": str(path), "diff": [shown]}
+
+    def _show(self, found: Sequence[Difference], machines: Sequence[Machine], what: str) -> None:
+        hosts = {each.host for each in found}
+        read_of = counted(len(machines), "node")
+        self._display.display(f"discover: {read_of} read, {len(hosts)} differ from {what}")
+        for line in differences.lines(found) if found else ():
+            self._display.display(f"  {line}")
+
+
+def against_model(
+    machines: Sequence[Machine], variables: Mapping[str, Mapping[str, Any]]
+) -> list[Difference]:
+    """Compute nodes against the variables that the model compiled."""
+    nodes = [one for one in machines if variables[one.host].get("cluster_role") == "compute"]
+    gpus = {
+        node.host: [gpu["pci"] for gpu in variables[node.host]["cluster_gpus"] if gpu["pci"]]
+        for node in nodes
+    }
+    wanted = {node.host: differences.wanted_by_model(node, variables[node.host]) for node in nodes}
+    return [
+        *differences.of_rails(nodes, differences.by_model(nodes, variables)),
+        *differences.of_gpus(nodes, gpus),
+        *differences.of_systems(nodes, wanted),
+    ]
+
+
+def against_most(draft: Draft) -> list[Difference]:
+    nodes, shape = draft.nodes, draft.shape
+    wanted = differences.by_majority(nodes, shape, draft.addressed())
+    return [
+        *differences.of_rails(nodes, wanted, shape),
+        *differences.of_gpus(nodes, {node.host: shape.gpus for node in nodes}),
+        *differences.of_systems(nodes),
+    ]

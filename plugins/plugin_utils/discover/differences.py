@@ -1,0 +1,364 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Each machine against most of the others, or against its model: what differs, a line each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Optional
+
+from ...module_utils.core.text import columns, some
+from .machines import Lane, Machine, Nic, Shape, majority
+
+HEADINGS = ("machine", "where", "what", "found", "expected")
+MISSING = "missing"
+MODEL = "model"
+NO_NEIGHBOUR = "no neighbour"
+
+
+class Difference(NamedTuple):
+    host: str
+    where: str
+    what: str
+    found: str
+    expected: str
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What one lane of one machine is compared with. `source`: the model, or what share has it."""
+
+    label: str
+    place: str
+    """PCI address or interface."""
+    values: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
+    """By what it is: the value and its source."""
+    leaf: str = ""
+    port: str = ""
+    """Empty where only the leaf is compared."""
+    source: str = MODEL
+
+
+Wanteds = Mapping[str, Mapping[Lane, Wanted]]
+"""By host and lane."""
+
+
+def lines(differences: Sequence[Difference]) -> list[str]:
+    """A table. Lanes of one machine that differ alike are one line."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for each in differences:
+        key = (each.host, each.what, each.found, each.expected)
+        rows.setdefault(key, []).append(each.where)
+    shown = [
+        (host, some(where, 8) if any(where) else "-", what, found, expected)
+        for (host, what, found, expected), where in rows.items()
+    ]
+    return columns([HEADINGS, *shown], left=range(len(HEADINGS)))
+
+
+# What is expected
+
+
+def by_majority(
+    machines: Sequence[Machine], shape: Shape, addresses: Mapping[str, Mapping[Lane, str]]
+) -> dict[str, dict[Lane, Wanted]]:
+    """What most machines have at each lane. Leaves are compared within a set of them."""
+    common = _common(machines, {machine.host: shape.own(machine) for machine in machines})
+    sets = leaf_sets(machines, shape)
+    wanted: dict[str, dict[Lane, Wanted]] = {}
+    for machine in machines:
+        leaves = own_set(machine, shape, sets)
+        port = _own_port(machine, shape, leaves)
+        own = addresses.get(machine.host, {})
+        wanted[machine.host] = {
+            lane: Wanted(
+                shape.label(lane),
+                place,
+                {**common[lane], "address": (own.get(lane), "plan of most")},
+                leaves.get(lane, ""),
+                port,
+                "most",
+            )
+            for lane, place in shape.lanes.items()
+        }
+    return wanted
+
+
+def by_model(
+    machines: Sequence[Machine], variables: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[Lane, Wanted]]:
+    """The rails of `cluster_rails`; what a model does not have is that of most machines."""
+    rails = {
+        machine.host: {
+            (rail["rail"], rail["plane"]): rail for rail in variables[machine.host]["cluster_rails"]
+        }
+        for machine in machines
+    }
+    places = {
+        host: {lane: str(rail["pci"] or rail["interface"]) for lane, rail in of.items()}
+        for host, of in rails.items()
+    }
+    common = _common(machines, places)
+    return {
+        host: {
+            lane: Wanted(
+                rail["interface"],
+                places[host][lane],
+                {
+                    **common[lane],
+                    "Gb/s": (float(rail["speed_gbps"]), MODEL),
+                    "MTU": (rail["mtu"], MODEL),
+                    "address": (f"{rail['address']}/{rail['prefix']}", MODEL),
+                },
+                rail["leaf"],
+                rail["leaf_port"],
+            )
+            for lane, rail in of.items()
+        }
+        for host, of in rails.items()
+    }
+
+
+def _common(
+    machines: Sequence[Machine], places: Mapping[str, Mapping[Lane, str]]
+) -> dict[Lane, dict[str, tuple[Any, str]]]:
+    lanes = list(dict.fromkeys(lane for of in places.values() for lane in of))
+    found: dict[Lane, dict[str, tuple[Any, str]]] = {}
+    for lane in lanes:
+        here = [(places[machine.host].get(lane), machine) for machine in machines]
+        nics = [nic for place, machine in here if place and (nic := machine.at(place))]
+        found[lane] = {
+            "firmware": majority(nic.firmware for nic in nics),
+            "Gb/s": majority(nic.speed_gbps for nic in nics),
+            "MTU": majority(nic.mtu for nic in nics),
+        }
+    return found
+
+
+def leaf_sets(machines: Sequence[Machine], shape: Shape) -> list[dict[Lane, str]]:
+    """The leaf of each lane by LLDP, of each set of leaves: sets have no leaf in common."""
+    heard = Counter(
+        tuple(_heard(machine, shape)[lane] for lane in shape.lanes) for machine in machines
+    )
+    sets: list[dict[Lane, str]] = []
+    for leaves, _times in heard.most_common():
+        known = {leaf for each in sets for leaf in each.values()}
+        if any(leaves) and not known.intersection(leaves):
+            sets.append({lane: leaf for lane, leaf in zip(shape.lanes, leaves) if leaf})
+    return sets
+
+
+def own_set(
+    machine: Machine, shape: Shape, sets: Sequence[Mapping[Lane, str]]
+) -> Mapping[Lane, str]:
+    """The set that most lanes of a machine are plugged into."""
+    heard = set(_heard(machine, shape).values())
+    return max(sets, key=lambda each: len(heard.intersection(each.values())), default={})
+
+
+def _heard(machine: Machine, shape: Shape) -> dict[Lane, str]:
+    nics = {lane: machine.at(place) for lane, place in shape.own(machine).items()}
+    return {lane: nic.leaf if nic else "" for lane, nic in nics.items()}
+
+
+def _own_port(machine: Machine, shape: Shape, leaves: Mapping[Lane, str]) -> str:
+    """The port that more than half of the lanes have, each on a leaf of its own; else nothing."""
+    if len(set(leaves.values())) < len(shape.lanes):
+        return ""
+    nics = [machine.at(place) for place in shape.own(machine).values()]
+    ports = Counter(nic.port for nic in nics if nic and nic.port)
+    port, times = next(iter(ports.most_common(1)), ("", 0))
+    return port if 2 * times > len(shape.lanes) else ""
+
+
+# What differs
+
+
+def of_rails(
+    machines: Sequence[Machine], wanted: Wanteds, shape: Optional[Shape] = None
+) -> list[Difference]:
+    """Differences of NICs and their cables. `shape`: that of the majority, where that decides."""
+    found: list[Difference] = []
+    for machine in machines:
+        own = shape.own(machine) if shape else {}
+        lanes = wanted[machine.host]
+        for lane, each in lanes.items():
+            nic = machine.at(own.get(lane, each.place))
+            place = _place(nic, each)
+            if place != each.place:
+                # A name that another device carries says where it went.
+                named = machine.at(each.label) if nic is None else nic
+                place = named.pci if named and named.pci else MISSING
+                found.append(Difference(machine.host, each.label, "NIC", place, each.place))
+            if nic is not None:
+                found += _of_nic(machine.host, nic, each)
+        taken = {*own.values(), *(each.place for each in lanes.values())}
+        found += [
+            Difference(machine.host, "", "NIC", str(nic.pci), "none")
+            for nic in machine.nics
+            if nic.rail and nic.pci not in taken
+        ]
+    return [*found, *_of_cables(machines, wanted, shape)]
+
+
+def _place(nic: Optional[Nic], wanted: Wanted) -> Optional[str]:
+    if nic is None:
+        return None
+    return nic.pci if nic.pci and ":" in wanted.place else nic.interface
+
+
+def _of_nic(host: str, nic: Nic, wanted: Wanted) -> Iterator[Difference]:
+    found = {"firmware": nic.firmware or None, "Gb/s": nic.speed_gbps, "MTU": nic.mtu}
+    texts = [str(address) for address in nic.addresses]
+    for what, (value, source) in wanted.values.items():
+        if value is None:
+            continue
+        here: Any = found.get(what)
+        expected = f"{_text(value)} ({source})"
+        if what == "address":
+            here = value if value in texts else some(texts)
+            # Before a first run no rail has one: a line for all of them.
+            expected = expected if texts else f"its own ({source})"
+        if here != value:
+            yield Difference(host, wanted.label, what, _text(here), expected)
+
+
+def _text(value: Any) -> str:
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+class _End(NamedTuple):
+    host: str
+    lane: Lane
+
+
+def _of_cables(
+    machines: Sequence[Machine], wanted: Wanteds, shape: Optional[Shape]
+) -> list[Difference]:
+    """What LLDP hears on another leaf or port than is expected; two that changed places as one."""
+    known: dict[str, set[str]] = {}
+    if shape is None:
+        for of in wanted.values():
+            for each in of.values():
+                known.setdefault(each.leaf, set()).add(each.port)
+    heard: dict[_End, tuple[str, str]] = {}
+    found: list[Difference] = []
+    for machine in machines:
+        own = shape.own(machine) if shape else {}
+        for lane, each in wanted[machine.host].items():
+            nic = machine.at(own.get(lane, each.place))
+            if nic is None or machine.system["neighbours"] is None or not each.leaf:
+                continue
+            if not nic.leaf:
+                expected = _shown(each.leaf, each.port, each.source)
+                found.append(Difference(machine.host, each.label, "cable", NO_NEIGHBOUR, expected))
+            elif not _fits(end := (nic.leaf, _port(nic, known.get(nic.leaf, set()), shape)), each):
+                heard[_End(machine.host, lane)] = end
+    return [*found, *_wrong(heard, wanted)]
+
+
+def _port(nic: Nic, known: set[str], shape: Optional[Shape]) -> str:
+    """Of a model only names of ports that it has count: a SONiC switch may send an alias."""
+    if shape is not None or not nic.neighbour:
+        return nic.port
+    sent = (nic.neighbour["port"], nic.neighbour["port_description"])
+    return next((port for port in sent if port in known), "")
+
+
+def _fits(heard: tuple[str, str], wanted: Wanted) -> bool:
+    leaf, port = heard
+    return leaf == wanted.leaf and (not port or not wanted.port or port == wanted.port)
+
+
+def _wrong(heard: Mapping[_End, tuple[str, str]], wanted: Wanteds) -> Iterator[Difference]:
+    at_port: dict[tuple[str, str], _End] = {}
+    on_leaf: dict[tuple[str, str], _End] = {}
+    for end in heard:
+        of = wanted[end.host][end.lane]
+        at_port[of.leaf, of.port] = on_leaf[end.host, of.leaf] = end
+    done: set[_End] = set()
+    for end, (leaf, port) in heard.items():
+        here = wanted[end.host][end.lane]
+        expected = _shown(here.leaf, here.port, here.source)
+        others: Iterable[Optional[_End]] = (
+            on_leaf.get((end.host, leaf)),
+            at_port.get((leaf, port)),
+        )
+        other = next((each for each in others if each and _fits(heard[each], here)), None)
+        if other is None or other == end:
+            yield Difference(end.host, here.label, "cable", f"{leaf} {port}".strip(), expected)
+        elif end not in done:
+            done.update((end, other))
+            there = wanted[other.host][other.lane]
+            label = there.label if other.host == end.host else f"{other.host} {there.label}"
+            swapped = f"{leaf} {port}".strip() + f", swapped with {label}"
+            yield Difference(end.host, here.label, "cable", swapped, expected)
+
+
+def _shown(leaf: str, port: str, source: str) -> str:
+    return f"{leaf} {port}".strip() + f" ({source})"
+
+
+def of_gpus(machines: Sequence[Machine], wanted: Mapping[str, Sequence[str]]) -> list[Difference]:
+    """By PCI address; without expected ones nothing is compared."""
+    found = []
+    for machine in machines:
+        expected = wanted[machine.host]
+        found += [
+            Difference(machine.host, f"GPU {index}", "GPU", MISSING, pci)
+            for index, pci in enumerate(expected)
+            if pci not in machine.gpus
+        ]
+        found += [
+            Difference(machine.host, "", "GPU", pci, "none")
+            for pci in machine.gpus
+            if expected and pci not in expected
+        ]
+    return found
+
+
+def of_systems(
+    machines: Sequence[Machine], model: Optional[Mapping[str, Mapping[str, str]]] = None
+) -> list[Difference]:
+    """What their operating systems differ in. `model`: by host what a model wants of it."""
+    seen = {machine.host: _system(machine) for machine in machines}
+    found = []
+    for what in next(iter(seen.values()), {}):
+        own_to_each = what in ("host name", "management address")
+        most = (None, "") if own_to_each else majority(of[what] for of in seen.values())
+        for host, of in seen.items():
+            own = (model or {}).get(host, {}).get(what)
+            wanted, source = (own, MODEL) if own else most
+            if wanted is not None and of[what] != wanted:
+                found.append(Difference(host, "", what, of[what] or "none", f"{wanted} ({source})"))
+    return found
+
+
+def wanted_by_model(machine: Machine, variables: Mapping[str, Any]) -> dict[str, str]:
+    """What a model wants of the operating system of a host; empty where it leaves it open."""
+    software, management = variables["cluster_software"], variables["cluster_management"]
+    rdma, driver = software["rdma"]["version"], software["driver"]
+    return {
+        "host name": machine.host,
+        "management address": f"{management['address']}/{management['prefix']}",
+        "management interface": management["interface"],
+        "kernel": software["kernel"],
+        "RDMA packages": machine.software if machine.software.endswith(rdma) else f"doca {rdma}",
+        "NVIDIA driver": driver["version"] if driver else "",
+    }
+
+
+def _system(machine: Machine) -> dict[str, str]:
+    system = machine.system
+    return {
+        "host name": system["name"].split(".")[0],
+        "management address": str(machine.address or ""),
+        "distribution": system["distribution"],
+        "kernel": system["kernel"],
+        "RDMA packages": machine.software,
+        "NVIDIA driver": system["gpu_driver"],
+        "network service": ", ".join(system["network"]),
+        "management interface": machine.interface,
+        "LLDP": "no answer" if system["neighbours"] is None else "answers",
+    }

@@ -1,0 +1,358 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The text of a draft: a cluster.yml of what most machines are, which compiles as it is."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Optional
+
+from ...module_utils.core.text import counted
+from ..model import PLUGIN, Cluster, compile_model
+from ..model import read as read_model
+from ..model.addresses import SubnetPerRail
+from ..model.schema import HOST_NAME
+from ..qos.contract import needed_ip_mtu
+from .differences import leaf_sets, own_set
+from .machines import Lane, Machine, Shape, majority, shape_of
+from .plan import (
+    Addresses,
+    Names,
+    NoDraftError,
+    Spare,
+    addressed,
+    addresses_of,
+    names_of,
+    subnet_of,
+)
+
+CHECK = "# CHECK:"
+"""Begins every comment on a value that no machine showed."""
+SPEED_GBPS, LEAF_PORTS, LARGEST_PATH_MTU = 800, 64, 4096
+"""Of a rail whose link is down everywhere, and of a leaf."""
+PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*(\{[^{}]*\}[A-Za-z0-9_./-]*)*")
+WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
+
+
+class Draft:
+    """Of machines that were read. Raises NoDraftError, and ModelError should it not compile."""
+
+    def __init__(self, machines: Sequence[Machine], groups: Mapping[str, Sequence[str]]) -> None:
+        shape = shape_of(machines)
+        if shape is None:
+            raise NoDraftError(
+                "no rails were found: no machine has a NIC that shares a PCIe switch with a GPU, "
+                "or interfaces numbered from 0 (rail0, rail1, ...). Load the NICs' driver, or "
+                "write the model by hand (docs/cluster-model.md)"
+            )
+        self.shape = shape
+        self.nodes = _nodes(machines, shape, groups)
+        compute = {node.host for node in self.nodes}
+        self.others = [machine for machine in machines if machine.host not in compute]
+        self._launchers = set(groups.get("launcher", ()))
+        self.names: Names = names_of(self.nodes)
+        self.subnet = subnet_of(machines)
+        taken = [int(machine.address.ip) for machine in machines if machine.address]
+        self._spare = Spare(self.subnet, taken)
+        sets = self._leaf_sets()
+        self._sets, self._firsts = list(sets.values()), list(sets)
+        self._ports, self._nodes_per_set = self._set_size()
+        self.addresses: Addresses = addresses_of(
+            self.nodes, self.names.places, shape, self._nodes_per_set, self.subnet
+        )
+        self.text = "\n".join([*self._lines(), ""])
+        self.cluster: Cluster = compile_model(read_model("the draft", self.text))
+
+    def _leaf_sets(self) -> dict[int, dict[Lane, str]]:
+        """Sets of leaves that LLDP shows whole, by the place of their first node."""
+        sets, places = leaf_sets(self.nodes, self.shape), self.names.places
+        taken = {*self.names.by_host.values(), *(each.name for each in self.others)}
+        names = [leaf for each in sets for leaf in each.values()]
+        if any(not re.fullmatch(HOST_NAME.form, name) or name in taken for name in names):
+            return {}
+        if any(len(each) < len(self.shape.lanes) for each in sets):
+            return {}
+        by_place: dict[int, dict[Lane, str]] = {}
+        for node in sorted(self.nodes, key=lambda node: places[node.host]):
+            own = dict(own_set(node, self.shape, sets))
+            if own and own not in by_place.values():
+                by_place[places[node.host]] = own
+        return by_place
+
+    def _set_size(self) -> tuple[int, int]:
+        """Ports of a leaf, and nodes of a set."""
+        mapping, ports = self._rail_to_leaf(), LEAF_PORTS
+        per_leaf = max(map(mapping.count, mapping))
+        places = max(self.names.places.values()) + 1
+        # The second set begins where the first is full.
+        size = next(iter(self._firsts[1:]), places if self._firsts else 1)
+        while ports < size * per_leaf:
+            ports *= 2
+        return ports, size if len(self._sets) > 1 else ports // per_leaf
+
+    def _rail_to_leaf(self) -> list[int]:
+        """Which leaf of a set each lane goes to: each its own, unless LLDP shows otherwise."""
+        if not self._sets:
+            return list(range(len(self.shape.lanes)))
+        order = list(dict.fromkeys(self._sets[0].values()))
+        return [order.index(leaf) for leaf in self._sets[0].values()]
+
+    def addressed(self) -> dict[str, dict[Lane, str]]:
+        """By host the addresses of its rails, where the machines have addresses of one plan."""
+        if not self.addresses.found:
+            return {}
+        rails = {node.name: node.rails for node in self.cluster.nodes}
+        return {
+            host: {(rail.rail, rail.plane): f"{rail.address}/{rail.prefix}" for rail in rails[name]}
+            for host, name in self.names.by_host.items()
+        }
+
+    def _lines(self) -> list[str]:
+        return [
+            f"# Draft of a cluster model, read off {counted(len(self.nodes), 'node')} and "
+            f"{counted(len(self.others), 'other machine')} by playbooks/discover.yml.",
+            f"# Lines with {CHECK[2:-1]} have values that no machine showed.",
+            "# Every key: docs/cluster-model.md.",
+            f"plugin: {PLUGIN}",
+            f"name: cluster {CHECK} names reports and state",
+            *self._management(),
+            *self._nodes_section(),
+            *self._gpus(),
+            *self._rails(),
+            *self._addresses(),
+            *self._leaves(),
+            *self._hosts(),
+            *self._software(),
+        ]
+
+    def _management(self) -> list[str]:
+        interface, share = majority(machine.interface for machine in [*self.nodes, *self.others])
+        here = {machine.interface for machine in [*self.nodes, *self.others]}
+        lines = ["", "management:", f"  subnet: {self.subnet}"]
+        if len(here) == 1 and interface:
+            return [*lines, f"  interface: {_scalar(interface)}"]
+        return [*lines, f"  # interface: it differs, {interface} on {share}"]
+
+    def _nodes_section(self) -> list[str]:
+        names, lines = self.names, ["", "nodes:"]
+        if names.made:
+            lines.append(f"  {CHECK} no set of host names was found: site.yml gives these")
+        overrides = self._overrides()
+        if names.pattern:
+            first, moved = addressed(names, self.nodes)
+            for name, address in moved.items():
+                overrides[name] = {"management": str(address), **overrides.get(name, {})}
+            lines += [f"  count: {names.count}", f"  name: {_scalar(names.pattern)}"]
+            lines += [f"  start: {names.start}"] * (names.start != 1)
+            lines += [f"  management_first: {first}"]
+            lines += [f"  absent: [{', '.join(map(_scalar, names.absent))}]"] * bool(names.absent)
+        else:
+            lines.append("  list:")
+            for node in sorted(self.nodes, key=lambda node: names.places[node.host]):
+                name, management = _host(node, "")
+                lines.append(f"    - {{{name}, {management}}}")
+        if not self.shape.gpus:
+            lines.append(
+                f"  slots: {self.shape.rails} {CHECK} no GPU was found; a rank for each rail"
+            )
+        if overrides:
+            lines.append("  overrides:")
+            for name, values in overrides.items():
+                lines.append(f"    {_scalar(name)}:")
+                lines += [f"      {key}: {_flow(value)}" for key, value in values.items()]
+        return [*lines, f"  # nodes_per_rack: 4 {CHECK} racks; left out, all nodes are in one"]
+
+    def _overrides(self) -> dict[str, dict[str, Any]]:
+        """PCI addresses of nodes that have all their rails or GPUs elsewhere than most."""
+        found: dict[str, dict[str, Any]] = {}
+        for node in self.nodes:
+            name = self.names.by_host[node.host]
+            if self.shape.own(node) != self.shape.lanes:
+                found.setdefault(name, {})["pci"] = _per_rail(self.shape.own(node), self.shape)
+            if len(node.gpus) == len(self.shape.gpus) and node.gpus != self.shape.gpus:
+                found.setdefault(name, {})["gpu_pci"] = list(node.gpus)
+        return found
+
+    def _gpus(self) -> list[str]:
+        shape = self.shape
+        if not shape.gpus:
+            return []
+        lines = ["", "gpus:", f"  count: {len(shape.gpus)}"]
+        lines += [f"  numa: {_flow(list(shape.numa))}"] * bool(shape.numa)
+        return [*lines, "  pci:", *(f'    - "{pci}"' for pci in shape.gpus)]
+
+    def _rails(self) -> list[str]:
+        shape = self.shape
+        nics = [
+            nic
+            for node in self.nodes
+            for place in shape.own(node).values()
+            if (nic := node.at(place)) is not None
+        ]
+        speed, _share = majority(nic.speed_gbps for nic in nics)
+        mtu, _share = majority(nic.mtu for nic in nics)
+        lines = ["", "rails:", f"  count: {shape.rails}"]
+        lines += [f"  planes: {shape.planes}"] * (shape.planes > 1)
+        if speed:
+            lines.append(f"  speed_gbps: {speed:g}")
+        else:
+            guess = SPEED_GBPS // shape.planes
+            lines.append(f"  speed_gbps: {guess} {CHECK} no rail showed a speed")
+        if mtu and mtu >= needed_ip_mtu(LARGEST_PATH_MTU):
+            lines.append(f"  mtu: {mtu}")
+        else:
+            lines.append(f"  # mtu: found {mtu}, too little for RoCE packets of 4096 bytes")
+        if shape.interfaces not in ("", "rail"):
+            lines.append(f"  interface: {_scalar(shape.interfaces + '{rail}')}")
+        if shape.by_pci:
+            lines.append("  pci:")
+            lines += [f"    - {_flow(each)}" for each in _per_rail(shape.lanes, shape)]
+        else:
+            lines.append(
+                "  # pci: the interfaces have no PCI device, and already carry these names"
+            )
+        return lines
+
+    def _addresses(self) -> list[str]:
+        plan, why = self.addresses.plan, ""
+        if not self.addresses.found:
+            why = f" {CHECK} the rails have no addresses, or none of one plan"
+        lines = ["", "addresses:"]
+        if not isinstance(plan, SubnetPerRail):
+            return [*lines, "  plan: point_to_point", f"  pool: {plan.pool}"]
+        lines += [f"  pool: {plan.pool}{why}", f"  prefix: {plan.prefix}"]
+        return [*lines, f"  first_host: {plan.first_host}"]
+
+    def _leaves(self) -> list[str]:
+        mapping, sets = self._rail_to_leaf(), len(self._sets)
+        places = max(self.names.places.values()) + 1
+        sets = max(sets, -(-places // self._nodes_per_set))
+        count = sets * (max(mapping) + 1)
+        names = [name for each in self._sets for name in dict.fromkeys(each.values())]
+        known = len(names) == count
+        lines = [
+            "",
+            "leaves:",
+            f"  count: {count}" + ("" if known else f" {CHECK} one for each rail"),
+        ]
+        if known:
+            lines += [f"  name: [{', '.join(map(_scalar, names))}] # by LLDP"]
+        first = self._leaf_addresses(names) if known else None
+        if first:
+            lines.append(f"  management_first: {first} # by LLDP")
+        else:
+            first = self._spare.take(count)
+            lines.append(f"  management_first: {first} {CHECK} the first of free addresses")
+        lines.append(f"  ports: {self._ports} {CHECK} ports of each leaf")
+        if mapping != list(range(len(mapping))):
+            lines.append(f"  rail_to_leaf: {_flow(mapping)}")
+        if sets > 1:
+            lines.append(
+                f"  nodes_per_set: {self._nodes_per_set} {CHECK} nodes fill one set after the other"
+            )
+        heard = sorted({text for node in self.nodes for text in _described(node)})
+        lines += [f"  # LLDP heard: {_comment(text)}" for text in heard[:4]]
+        lines.append(
+            f"  # system: sonic {CHECK} or nvue, eos; with asic, or the switches are left alone"
+        )
+        return [*lines, f"# spines: {CHECK} no machine sees them"]
+
+    def _leaf_addresses(self, names: Sequence[str]) -> Optional[ipaddress.IPv4Address]:
+        """Where the leaves' management addresses follow one another in this network: the first."""
+        found: dict[str, str] = {}
+        for node in self.nodes:
+            for nic in node.nics:
+                if nic.neighbour and nic.neighbour["address"]:
+                    found[nic.leaf] = nic.neighbour["address"]
+        texts = [found.get(name) for name in names]
+        addresses = [ipaddress.IPv4Address(text) for text in texts if text]
+        if len(addresses) < len(names) or any(each not in self.subnet for each in addresses):
+            return None
+        follow = all(each == addresses[0] + place for place, each in enumerate(addresses))
+        return addresses[0] if follow else None
+
+    def _hosts(self) -> list[str]:
+        others = sorted(self.others, key=lambda each: each.host not in self._launchers)
+        lines = ["", "launcher:"]
+        if others:
+            first, *others = others
+            lines += _host(first, "  ")
+            if first.host not in self._launchers:
+                lines.append(f"  {CHECK} it is the first machine without rails")
+        else:
+            address = self._spare.take(1)
+            lines += [f"  name: launcher01 {CHECK} no machine without rails was read"]
+            lines += [f"  management: {address} {CHECK} a free address"]
+        if others:
+            lines += ["", "storage:"]
+            for each in others:
+                name, management = _host(each, "")
+                lines.append(f"  - {{{name}, {management}}}")
+        return [*lines, f"# filesystems: {CHECK} shared file systems"]
+
+    def _software(self) -> list[str]:
+        """What is installed, as a comment: the set to have is a decision."""
+        kernel, _share = majority(node.system["kernel"] for node in self.nodes)
+        rdma, _share = majority(node.software for node in self.nodes)
+        driver, _share = majority(node.system["gpu_driver"] for node in self.nodes)
+        what = f"kernel {kernel}, RDMA packages {rdma}, NVIDIA driver {driver or 'none'}"
+        return ["", f"# software: {CHECK} most nodes have: {_comment(what)}"]
+
+
+def _nodes(
+    machines: Sequence[Machine], shape: Shape, groups: Mapping[str, Sequence[str]]
+) -> list[Machine]:
+    """Those with a rail or a GPU, or of the group compute, or named like the ones with rails."""
+
+    def has_rails(machine: Machine) -> bool:
+        return bool(machine.gpus) or any(machine.at(each) for each in shape.own(machine).values())
+
+    beside = {host for group in ("launcher", "storage") for host in groups.get(group, ())}
+
+    def stem(machine: Machine) -> str:
+        return machine.name.rstrip("0123456789")
+
+    rails = {each.host for each in machines if has_rails(each)}
+    stems = {stem(each) for each in machines if each.host in rails - beside}
+    compute = set(groups.get("compute", ())) | rails
+    return [
+        each
+        for each in machines
+        if each.host not in beside and (each.host in compute or stem(each) in stems)
+    ]
+
+
+def _per_rail(lanes: Mapping[Lane, str], shape: Shape) -> list[Any]:
+    """The key `pci`: an address for each rail, or a list of those of its planes."""
+    rails: list[Any] = [
+        [lanes[rail, plane] for plane in range(shape.planes)] for rail in range(shape.rails)
+    ]
+    return rails if shape.planes > 1 else [each[0] for each in rails]
+
+
+def _host(machine: Machine, indent: str) -> list[str]:
+    address = machine.address.ip if machine.address else ""
+    return [f"{indent}name: {_scalar(machine.name)}", f"{indent}management: {address}"]
+
+
+def _described(node: Machine) -> Iterable[str]:
+    return (nic.neighbour["description"] for nic in node.nics if nic.neighbour)
+
+
+def _scalar(text: str) -> str:
+    plain = PLAIN.fullmatch(text) and text.lower() not in WORDS
+    return text if plain else json.dumps(text)
+
+
+def _flow(value: Any) -> str:
+    """JSON, which YAML reads."""
+    return json.dumps(value)
+
+
+def _comment(text: str) -> str:
+    """What another machine sent, in one line that YAML accepts."""
+    return "".join(
+        char for char in " ".join(text.split()) if char.isprintable() and char.isascii()
+    )[:120]

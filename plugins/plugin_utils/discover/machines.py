@@ -1,0 +1,241 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""One machine as the module rdma_facts read it, and what most machines have in common."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Optional, TypeVar
+
+from ...module_utils.hardware.inventory import RAIL, VIRTUAL
+
+NUMBERED = re.compile(r"(.*?)(\d+)")
+Lane = tuple[int, int]
+"""A rail and its plane."""
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Nic:
+    """A NIC with its interface, or one of both alone."""
+
+    pci: Optional[str]
+    interface: str
+    rail: bool = False
+    """Whether it sits beside a GPU."""
+    gpu: Optional[str] = None
+    firmware: str = ""
+    speed_gbps: Optional[float] = None
+    mtu: Optional[int] = None
+    addresses: tuple[ipaddress.IPv4Interface, ...] = ()
+    neighbour: Optional[Mapping[str, str]] = None
+
+    @property
+    def leaf(self) -> str:
+        """The switch that LLDP hears, without its domain; empty where it hears none."""
+        return self.neighbour["system"].split(".")[0].lower() if self.neighbour else ""
+
+    @property
+    def port(self) -> str:
+        """The port of that switch; its description where the port is a MAC address."""
+        if not self.neighbour:
+            return ""
+        port = self.neighbour["port"]
+        return self.neighbour["port_description"] if port.count(":") == 5 else port
+
+
+@dataclass(frozen=True)
+class Machine:
+    host: str
+    """Its name in the inventory; may be an address."""
+    name: str
+    address: Optional[ipaddress.IPv4Interface]
+    """Management address, with the prefix length that its interface has."""
+    interface: str
+    """The one with that address."""
+    nics: tuple[Nic, ...]
+    gpus: tuple[str, ...] = ()
+    model: Mapping[str, Any] = field(default_factory=dict)
+    """The keys `gpus` and `rails` that rdma_facts reads off it; empty where a NIC is missing."""
+    system: Mapping[str, Any] = field(default_factory=dict)
+    """`rdma_host` as it is."""
+
+    def at(self, place: str) -> Optional[Nic]:
+        """The NIC at a PCI address, or of an interface."""
+        return next((nic for nic in self.nics if place in (nic.pci, nic.interface)), None)
+
+    @property
+    def software(self) -> str:
+        """The RDMA drivers by their package, `doca-ofed 3.2.1`; rdma-core where it is alone."""
+        found: Mapping[str, str] = self.system["packages"]
+        own = [name for name in found if name != "rdma-core"] or list(found)
+        return f"{own[0]} {found[own[0]].split('-')[0]}" if own else "none"
+
+
+def read(host: str, facts: Mapping[str, Any], known_address: str) -> Machine:
+    """From the facts of rdma_facts. `known_address`: the one that Ansible connects to."""
+    hardware, system = facts["rdma_hardware"], facts["rdma_host"]
+    interfaces = system["interfaces"]
+    by_interface = {
+        nic["interface"]: nic
+        for nic in sorted(hardware["nics"], key=lambda nic: bool(nic["pci"]))
+        if nic["interface"]
+    }
+    found = [
+        (name, by_interface.get(name, {}))
+        for name, interface in interfaces.items()
+        if interface["plain"] and by_interface.get(name, {}).get("kind") != VIRTUAL
+    ]
+    found += [("", nic) for nic in hardware["nics"] if nic["kind"] == RAIL and not nic["interface"]]
+    address, interface = _management(system, known_address)
+    return Machine(
+        host=host,
+        name=(system["name"] if _is_address(host) else host).split(".")[0].lower(),
+        address=address,
+        interface=interface,
+        nics=tuple(_nic(name, nic, system) for name, nic in found if name != interface),
+        gpus=tuple(gpu["pci"] for gpu in hardware["gpus"]),
+        model=hardware["model"],
+        system=system,
+    )
+
+
+def _nic(name: str, nic: Mapping[str, Any], system: Mapping[str, Any]) -> Nic:
+    interface = system["interfaces"].get(name, {})
+    gpus: Sequence[str] = nic.get("gpus") or ()
+    speed = nic.get("speed_gbps") or interface.get("speed_gbps")
+    return Nic(
+        pci=nic.get("pci"),
+        interface=name,
+        rail=nic.get("kind") == RAIL,
+        gpu=gpus[0] if len(gpus) == 1 else None,
+        firmware=nic.get("firmware") or "",
+        speed_gbps=speed,
+        mtu=interface.get("mtu"),
+        addresses=tuple(_ipv4(interface)),
+        neighbour=(system["neighbours"] or {}).get(name),
+    )
+
+
+def _ipv4(interface: Mapping[str, Any]) -> list[ipaddress.IPv4Interface]:
+    texts = interface.get("addresses", ())
+    return [ipaddress.IPv4Interface(text) for text in texts if ":" not in text]
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _management(
+    system: Mapping[str, Any], known: str
+) -> tuple[Optional[ipaddress.IPv4Interface], str]:
+    """Where SSH arrives; else the address that Ansible has, or that beside the default route."""
+    there = [
+        (address, name)
+        for name, interface in system["interfaces"].items()
+        for address in _ipv4(interface)
+    ]
+    for wanted in (system["login"], known):
+        for address, name in there:
+            if str(address.ip) == wanted:
+                return address, name
+    beside = (address for address, name in there if name == system["default_interface"])
+    return next(beside, None), system["default_interface"]
+
+
+# What most machines have
+
+
+def majority(values: Iterable[Optional[Value]]) -> tuple[Optional[Value], str]:
+    """The most frequent of the known ones, and `3 of 4`. Of two equally frequent the first."""
+    counted = Counter(value for value in values if value not in (None, ""))
+    if not counted:
+        return None, ""
+    value, times = counted.most_common(1)[0]
+    return value, f"{times} of {sum(counted.values())}"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The rails of most machines: where they are, and the GPUs beside them."""
+
+    lanes: Mapping[Lane, str]
+    """PCI address of each plane of each rail; the interface where there are no PCI addresses."""
+    by_pci: bool
+    interfaces: str
+    """What names of interfaces have before their number; empty where rails are found by GPU."""
+    gpus: tuple[str, ...] = ()
+    numa: tuple[int, ...] = ()
+
+    @property
+    def rails(self) -> int:
+        return len({rail for rail, _plane in self.lanes})
+
+    @property
+    def planes(self) -> int:
+        return len(self.lanes) // self.rails
+
+    def label(self, lane: Lane) -> str:
+        rail, plane = lane
+        return f"rail{rail}" if self.planes == 1 else f"rail{rail}p{plane}"
+
+    def own(self, machine: Machine) -> Mapping[Lane, str]:
+        """The places of one machine: its own where it has as many rails, all found by their GPU."""
+        if machine.model:
+            lanes = lanes_of(machine.model["rails"]["pci"])
+            if lanes.keys() == self.lanes.keys():
+                return lanes
+        return self.lanes
+
+
+def lanes_of(pci: Sequence[Any]) -> dict[Lane, str]:
+    """The key `rails.pci` of a model, by lane."""
+    planes = [each if isinstance(each, list) else [each] for each in pci]
+    return {
+        (rail, plane): place
+        for rail, places in enumerate(planes)
+        for plane, place in enumerate(places)
+    }
+
+
+def shape_of(machines: Sequence[Machine]) -> Optional[Shape]:
+    """None where no machine has a NIC beside a GPU, or interfaces that are numbered from 0."""
+    models = [machine.model for machine in machines if machine.model]
+    if models:
+        keys = [json.dumps([of["gpus"], of["rails"]["pci"]], sort_keys=True) for of in models]
+        gpus, pci = json.loads(majority(keys)[0] or "")
+        numa = gpus["numa"] if None not in gpus["numa"] else ()
+        return Shape(lanes_of(pci), True, "", tuple(gpus["pci"]), tuple(numa))
+    numbered, _share = majority(_numbered(machine) for machine in machines)
+    if not numbered:
+        return None
+    prefix, count = numbered
+    names = [f"{prefix}{number}" for number in range(count)]
+    lanes = {(number, 0): name for number, name in enumerate(names)}
+    nics = [[machine.at(name) for machine in machines] for name in names]
+    pci = [majority(nic.pci for nic in of if nic)[0] for of in nics]
+    if None in pci or len(set(pci)) < count:
+        return Shape(lanes, False, prefix)
+    return Shape({(number, 0): str(each) for number, each in enumerate(pci)}, True, prefix)
+
+
+def _numbered(machine: Machine) -> Optional[tuple[str, int]]:
+    """Interfaces in a row, `rail0`, `rail1`, ..., or the longest other: prefix and length."""
+    names = {nic.interface for nic in machine.nics}
+    matches = [match for name in names if (match := NUMBERED.fullmatch(name))]
+    rows = []
+    for prefix in sorted({match.group(1) for match in matches}):
+        count = 0
+        while f"{prefix}{count}" in names:
+            count += 1
+        rows.append((prefix == "rail", count, prefix))
+    _usual, count, prefix = max(rows, default=(False, 0, ""))
+    return (prefix, count) if count else None

@@ -1,0 +1,390 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A draft of a model from machines, and the machines that differ from most, or from their model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.action.cluster_discover import (
+    against_model,
+    against_most,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.discover.differences import lines
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.discover.draft import Draft
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.discover.plan import NoDraftError
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
+    Inventory,
+    inventory_of,
+    load,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.read_machines import (
+    Facts,
+    host,
+    machines,
+    neighbour,
+    of_model,
+    recorded,
+    without_rails,
+)
+from tests.unit.small_model import ROOT, compiled
+
+B300, MISSING = "b300-8x800g", "b300-missing-nic"
+RAIL3 = "0000:5d:00.0"
+HOSTS = ("10.10.1.1", "10.10.1.2", "10.10.1.3", "10.10.1.4")
+
+
+def four(*others: tuple[int, str]) -> dict[str, Facts]:
+    """Four recorded machines by their addresses, some of another recording."""
+    trees = dict(others)
+    return {
+        address: recorded(trees.get(number, B300), number)
+        for number, address in enumerate(HOSTS, 1)
+    }
+
+
+def drafted(facts: dict[str, Facts], **groups: list[str]) -> Draft:
+    return Draft(machines(facts), groups)
+
+
+def rails(inventory: Inventory, *without: str) -> dict[str, list[dict[str, Any]]]:
+    return {
+        each.name: [
+            {key: value for key, value in rail.items() if key not in without}
+            for rail in each.variables["cluster_rails"]
+        ]
+        for each in inventory.hosts
+        if "cluster_rails" in each.variables
+    }
+
+
+def found(draft: Draft) -> list[tuple[str, ...]]:
+    return [tuple(each) for each in against_most(draft)]
+
+
+def test_the_draft_of_recorded_machines_is_the_reference_model() -> None:
+    facts = {**four(), "10.10.0.10": without_rails("launcher01", "10.10.0.10/22")}
+    draft = drafted(facts)
+    reference = inventory_of(load(str(ROOT / "inventories/b300/cluster.yml")))
+    assert rails(inventory_of(draft.cluster), "leaf_port") == rails(reference, "leaf_port")
+    assert draft.cluster.gpus == load(str(ROOT / "inventories/b300/cluster.yml")).gpus
+    assert (draft.cluster.launcher.name, draft.cluster.storage) == ("launcher01", [])
+    assert draft.cluster.leaves[0].management.address == "10.10.2.1"
+    assert found(draft) == []
+
+
+def test_a_value_that_no_machine_showed_is_marked() -> None:
+    facts = four()
+    for each in facts.values():
+        each["rdma_host"]["neighbours"] = None
+        for face in each["rdma_host"]["interfaces"].values():
+            face.update(addresses=[] if face["mtu"] == 9000 else face["addresses"], mtu=1500)
+        for nic in each["rdma_hardware"]["nics"]:
+            nic["speed_gbps"] = None
+    marked = [line.split(":")[0] for line in drafted(facts).text.splitlines() if "# CHECK:" in line]
+    assert [line.strip() for line in marked if "#" not in line] == [
+        *("name", "speed_gbps", "pool", "count", "management_first", "ports", "name", "management"),
+    ]
+    assert drafted(facts).cluster.nodes[0].rails[0].mtu == 9000
+    assert found(drafted(facts)) == []
+
+
+def test_a_missing_nic_is_named_and_its_node_gets_the_rails_of_most() -> None:
+    draft = drafted(four((2, MISSING)))
+    assert ("10.10.1.2", "rail3", "NIC", "missing", RAIL3) in found(draft)
+    assert draft.cluster.nodes[1].rails[3].pci == RAIL3
+    assert {host for host, *_rest in found(draft)} == {"10.10.1.2"}
+
+
+def test_another_mtu_and_firmware_are_named_with_what_most_have() -> None:
+    facts = four()
+    facts["10.10.1.3"]["rdma_host"]["interfaces"]["rail5"]["mtu"] = 1500
+    nics = facts["10.10.1.4"]["rdma_hardware"]["nics"]
+    for nic in nics:
+        nic["firmware"] = "40.44.1036" if nic["kind"] == "rail" else nic["firmware"]
+    draft = drafted(facts)
+    assert ("10.10.1.3", "rail5", "MTU", "1500", "9000 (3 of 4)") in found(draft)
+    shown = [line.split("  ") for line in lines(against_most(draft)) if "firmware" in line]
+    assert len(shown) == 1, "the eight rails of one node are one line"
+    assert "rail0, rail1, rail2" in shown[0][1]
+
+
+def swap(facts: Facts, first: str, second: str) -> None:
+    heard = facts["rdma_host"]["neighbours"]
+    heard[first], heard[second] = heard[second], heard[first]
+
+
+def test_swapped_cables_of_a_node_are_one_line() -> None:
+    facts = four()
+    swap(facts["10.10.1.2"], "rail2", "rail3")
+    assert found(drafted(facts)) == [
+        (
+            *("10.10.1.2", "rail2", "cable"),
+            *("leaf04 Ethernet8, swapped with rail3", "leaf03 Ethernet8 (most)"),
+        )
+    ]
+
+
+def test_cables_swapped_between_nodes_are_named_by_port() -> None:
+    facts = four()
+    first, second = (facts[address]["rdma_host"]["neighbours"] for address in HOSTS[:2])
+    first["rail6"], second["rail6"] = second["rail6"], first["rail6"]
+    ((node, lane, _what, heard, expected),) = found(drafted(facts))
+    assert (node, lane, expected) == ("10.10.1.1", "rail6", "leaf07 Ethernet0 (most)")
+    assert heard == "leaf07 Ethernet8, swapped with 10.10.1.2 rail6"
+
+
+def test_nodes_of_two_sets_of_leaves_do_not_differ() -> None:
+    facts = four()
+    for address in HOSTS[2:]:
+        for of in facts[address]["rdma_host"]["neighbours"].values():
+            of["system"] = of["system"].replace("leaf0", "leaf1")
+    draft = drafted(facts)
+    assert found(draft) == []
+    assert draft.cluster.nodes[2].rails[0].leaf == "leaf11"
+    assert draft.cluster.nodes[1].rails[7].leaf == "leaf08"
+
+
+def test_names_of_an_inventory_are_kept_and_a_gap_is_absent() -> None:
+    facts = four()
+    draft = drafted({f"gpu{7 + place:03d}": facts[HOSTS[place]] for place in (0, 1, 3)})
+    assert "name: gpu{:03d}\n  start: 7\n" in draft.text
+    assert "absent: [gpu009]" in draft.text
+    assert [node.name for node in draft.cluster.nodes] == ["gpu007", "gpu008", "gpu010"]
+
+
+def test_machines_without_names_of_their_own_get_them_in_the_order_of_their_addresses() -> None:
+    facts = four()
+    for each in facts.values():
+        each["rdma_host"]["name"] = "localhost"
+    draft = drafted(dict(reversed(facts.items())))
+    assert [(node.name, node.management.address) for node in draft.cluster.nodes] == [
+        (f"node{number:02d}", address) for number, address in enumerate(HOSTS, 1)
+    ]
+
+
+def test_groups_of_the_inventory_decide_who_launches() -> None:
+    facts = {
+        **four(),
+        "store": without_rails("store", "10.10.0.9/22"),
+        "head": without_rails("head", "10.10.0.8/22"),
+    }
+    draft = drafted(facts, launcher=["head"])
+    assert draft.cluster.launcher.name == "head"
+    assert [each.name for each in draft.cluster.storage] == ["store"]
+
+
+def test_text_that_a_switch_sends_stays_in_its_comment() -> None:
+    facts = four()
+    for each in facts.values():
+        for of in each["rdma_host"]["neighbours"].values():
+            of["description"] = "first\nname: \x07evil"
+    draft = drafted(facts)
+    assert "# LLDP heard: first name: evil\n" in draft.text
+    assert draft.cluster.name == "cluster"
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"10.0.0.1": without_rails("a", "10.0.0.1/24")}, "no rails were found"),
+        (
+            {**four(), "10.9.0.9": without_rails("launcher01", "10.9.0.9/24")},
+            "outside of 10.10.0.0/22",
+        ),
+    ],
+)
+def test_what_no_draft_can_be_made_of_is_refused(facts: dict[str, Facts], words: str) -> None:
+    with pytest.raises(NoDraftError, match=words):
+        drafted(facts)
+
+
+# A model, its machines, and the draft of these
+
+
+@pytest.mark.parametrize("name", ["b300", "virtual", "virtual-mixed", "virtual-rdma"])
+def test_the_draft_of_the_machines_of_an_inventory_has_its_rails(name: str) -> None:
+    inventory = inventory_of(load(str(ROOT / f"inventories/{name}/cluster.yml")))
+    draft = drafted(of_model(inventory), launcher=["launcher01"], storage=["storage01"])
+    # Ports follow from the switches' system; GPUs that are not there are of the model alone.
+    unseen = ("leaf_port", *(() if name == "b300" else ("gpu", "numa")))
+    assert rails(inventory_of(draft.cluster), *unseen) == rails(inventory, *unseen)
+    assert found(draft) == []
+    assert draft.cluster.launcher.management.address.endswith(".0.10")
+
+
+MODEL = """\
+plugin: baremetal.mpi_roce.cluster
+name: made
+management: {{subnet: 10.0.0.0/22}}
+nodes: {{count: {nodes}, management_first: 10.0.0.11, name: "n{{:0{width}d}}"}}
+{gpus}rails: {{count: {rails}, planes: {planes}, speed_gbps: {speed}, mtu: {mtu}{pci}}}
+addresses: {{plan: {plan}, pool: 10.1.0.0/16{first}}}
+leaves: {{count: {leaves}, ports: 64, management_first: 10.0.3.1, nodes_per_set: {per_set}}}
+launcher: {{name: head, management: 10.0.0.10}}
+"""
+
+
+@given(
+    nodes=st.integers(1, 12),
+    per_set=st.integers(3, 12),
+    rail_count=st.integers(1, 4),
+    planes=st.integers(1, 2),
+    plan=st.sampled_from(["subnet_per_rail", "point_to_point"]),
+    first=st.integers(2, 40),
+    speed=st.sampled_from([100, 400, 800]),
+    mtu=st.sampled_from([4200, 9000]),
+    width=st.integers(2, 4),
+)
+def test_the_draft_of_machines_made_from_a_model_has_the_same_rails(
+    nodes: int,
+    per_set: int,
+    rail_count: int,
+    planes: int,
+    plan: str,
+    first: int,
+    speed: int,
+    mtu: int,
+    width: int,
+) -> None:
+    pci = [
+        [f"0000:{rail + 16:02x}:00.{plane}" for plane in range(planes)]
+        for rail in range(rail_count)
+    ]
+    gpus = [f"0000:{rail + 64:02x}:00.0" for rail in range(rail_count)]
+    inventory = compiled(
+        MODEL.format(
+            nodes=nodes,
+            width=width,
+            gpus=f"gpus: {{count: {rail_count}, pci: {gpus}}}\n",
+            rails=rail_count,
+            planes=planes,
+            speed=speed,
+            mtu=mtu,
+            pci=f", pci: {pci if planes > 1 else [each[0] for each in pci]}",
+            plan=plan,
+            first=f", first_host: {first}" if plan == "subnet_per_rail" else "",
+            leaves=rail_count * planes * -(-nodes // per_set),
+            per_set=per_set,
+        )
+    )
+    draft = drafted(of_model(inventory))
+    assert rails(inventory_of(draft.cluster)) == rails(inventory)
+    assert found(draft) == []
+
+
+def test_a_node_with_its_rails_elsewhere_is_named_and_keeps_them() -> None:
+    text = (ROOT / "inventories/b300/cluster.yml").read_text(encoding="utf-8")
+    pci = [f"0000:{number:02x}:00.0" for number in range(0xE0, 0xE8)]
+    other = f"  overrides: {{node03: {{pci: {pci}}}}}\n"
+    inventory = compiled(
+        text.replace("  count: 4\n  name: node", f"  count: 4\n{other}  name: node")
+    )
+    draft = drafted(of_model(inventory))
+    assert rails(inventory_of(draft.cluster), "leaf_port") == rails(inventory, "leaf_port")
+    assert [row[:4] for row in found(draft)] == [
+        ("node03", f"rail{rail}", "NIC", place) for rail, place in enumerate(pci)
+    ]
+
+
+DAMAGE = {
+    "silent": lambda facts: facts["rdma_host"].update(neighbours=None),
+    "deaf": lambda facts: facts["rdma_host"].update(neighbours={}),
+    "nameless": lambda facts: facts["rdma_host"].update(name="localhost"),
+    "bare": lambda facts: facts["rdma_host"].update(packages={}, network={}, kernel=""),
+    "unaddressed": lambda facts: [
+        face.update(addresses=[]) for face in list(facts["rdma_host"]["interfaces"].values())[2:]
+    ],
+    "slow": lambda facts: [nic.update(speed_gbps=None) for nic in facts["rdma_hardware"]["nics"]],
+    "without GPUs": lambda facts: facts["rdma_hardware"].update(gpus=[], model={}),
+}
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([B300, MISSING, "b300-16x400g", "b300-no-rdma", "b300-vfs"]),
+            st.sets(st.sampled_from(sorted(DAMAGE))),
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_whatever_one_rail_at_least_was_found_on_gets_a_draft_that_compiles(
+    kinds: list[tuple[str, set[str]]],
+) -> None:
+    facts = {}
+    for number, (tree, damages) in enumerate(kinds, 1):
+        facts[f"10.10.1.{number}"] = recorded(tree, number)
+        for damage in damages:
+            DAMAGE[damage](facts[f"10.10.1.{number}"])
+    try:
+        draft = drafted(facts)
+    except NoDraftError as error:
+        assert "no rails" in str(error)
+        assert not any(each["rdma_hardware"]["model"] for each in facts.values())
+    else:
+        assert len(draft.cluster.nodes) + len(draft.others) == len(kinds)
+        assert lines(against_most(draft))
+
+
+# Against a model
+
+
+def compared(facts: dict[str, Facts]) -> list[tuple[str, ...]]:
+    inventory = inventory_of(load(str(ROOT / "inventories/b300/cluster.yml")))
+    variables = {each.name: inventory.merged(each) for each in inventory.hosts}
+    return [tuple(each) for each in against_model(machines(facts), variables)]
+
+
+def as_modelled() -> dict[str, Facts]:
+    inventory = inventory_of(load(str(ROOT / "inventories/b300/cluster.yml")))
+    facts = of_model(inventory)
+    for each in facts.values():
+        each["rdma_host"]["packages"] = {"doca-ofed": "3.2.0-1"}
+        each["rdma_host"]["gpu_driver"] = inventory.group_variables["all"]["cluster_software"][
+            "driver"
+        ]["version"]
+    return facts
+
+
+def test_machines_that_are_as_their_model_do_not_differ() -> None:
+    assert compared(as_modelled()) == []
+
+
+def test_what_differs_from_the_model_is_named_even_where_all_have_it() -> None:
+    facts = as_modelled()
+    for each in facts.values():
+        each["rdma_host"]["kernel"] = "6.8.0-50-generic"
+    node = facts["node02"]["rdma_host"]
+    node["name"] = "other"
+    node["interfaces"]["rail4"].update(addresses=["10.9.9.9/24"], mtu=1500)
+    swap(facts["node04"], "rail0", "rail7")
+    facts["node03"]["rdma_host"]["interfaces"]["rail4"]["addresses"] = []
+    # A SONiC switch sends its alias; only the switch of a cable can be compared then.
+    facts["node01"]["rdma_host"]["neighbours"]["rail1"] = neighbour("leaf02", "etp1")
+    differing = compared(facts)
+    assert ("node02", "rail4", "MTU", "1500", "9000 (model)") in differing
+    assert ("node02", "rail4", "address", "10.9.9.9/24", "10.100.4.12/24 (model)") in differing
+    assert ("node03", "rail4", "address", "none", "its own (model)") in differing
+    assert ("node02", "", "host name", "other", "node02 (model)") in differing
+    kernels = [row for row in differing if row[2] == "kernel"]
+    assert len(kernels) == 4
+    assert [row[:2] for row in differing if row[2] == "cable"] == [("node04", "rail0")]
+
+
+def test_a_nic_that_the_model_has_and_the_machine_has_not() -> None:
+    facts = {**as_modelled(), "node03": recorded(MISSING, 3)}
+    assert ("node03", "rail3", "NIC", "missing", RAIL3) in compared(facts)
+
+
+def test_the_address_that_ssh_arrives_at_is_the_management_address() -> None:
+    facts = {"node01": {**without_rails("node01", "10.10.1.1/22")}}
+    system = host("node01", "10.10.1.1/22")
+    system["interfaces"]["eno2"] = {**system["interfaces"]["mgmt0"], "addresses": ["10.20.0.1/24"]}
+    facts["node01"]["rdma_host"] = {**system, "login": "10.20.0.1"}
+    (machine,) = machines(facts)
+    assert (str(machine.address), machine.interface) == ("10.20.0.1/24", "eno2")
