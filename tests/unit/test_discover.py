@@ -128,6 +128,14 @@ def test_swapped_cables_of_a_node_are_one_line() -> None:
     ]
 
 
+def test_a_cable_without_a_neighbour_is_named() -> None:
+    facts = four()
+    del facts["10.10.1.2"]["rdma_host"]["neighbours"]["rail6"]
+    assert found(drafted(facts)) == [
+        ("10.10.1.2", "rail6", "cable", "no neighbour", "leaf07 Ethernet8 (most)")
+    ]
+
+
 def test_cables_swapped_between_nodes_are_named_by_port() -> None:
     facts = four()
     first, second = (facts[address]["rdma_host"]["neighbours"] for address in HOSTS[:2])
@@ -142,10 +150,30 @@ def test_nodes_of_two_sets_of_leaves_do_not_differ() -> None:
     for address in HOSTS[2:]:
         for of in facts[address]["rdma_host"]["neighbours"].values():
             of["system"] = of["system"].replace("leaf0", "leaf1")
+    silent = facts[HOSTS[3]]["rdma_host"]
+    silent["neighbours"] = None
     draft = drafted(facts)
-    assert found(draft) == []
+    assert found(draft) == [(HOSTS[3], "", "LLDP", "no answer", "answers (3 of 4)")]
     assert draft.cluster.nodes[2].rails[0].leaf == "leaf11"
     assert draft.cluster.nodes[1].rails[7].leaf == "leaf08"
+
+
+def test_sets_of_leaves_that_take_turns_are_left_to_the_operator() -> None:
+    facts = four()
+    for address in HOSTS[1::2]:
+        for of in facts[address]["rdma_host"]["neighbours"].values():
+            of["system"] = of["system"].replace("leaf0", "leaf1")
+    draft = drafted(facts)
+    assert found(draft) == []
+    assert "count: 8 # CHECK: one for each rail" in draft.text
+
+
+def test_management_networks_of_racks_are_held_by_one() -> None:
+    facts = four()
+    facts["10.10.4.9"] = without_rails("launcher01", "10.10.4.9/24")
+    draft = drafted(facts)
+    assert "subnet: 10.10.0.0/21 # CHECK: holds the networks of all machines" in draft.text
+    assert draft.cluster.launcher.management.address == "10.10.4.9"
 
 
 def test_names_of_an_inventory_are_kept_and_a_gap_is_absent() -> None:
@@ -192,8 +220,8 @@ def test_text_that_a_switch_sends_stays_in_its_comment() -> None:
     [
         ({"10.0.0.1": without_rails("a", "10.0.0.1/24")}, "no rails were found"),
         (
-            {**four(), "10.9.0.9": without_rails("launcher01", "10.9.0.9/24")},
-            "outside of 10.10.0.0/22",
+            {**four(), "192.0.2.9": without_rails("launcher01", "192.0.2.9/24")},
+            "no network of their own in common",
         ),
     ],
 )

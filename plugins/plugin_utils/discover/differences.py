@@ -152,9 +152,10 @@ def leaf_sets(machines: Sequence[Machine], shape: Shape) -> list[dict[Lane, str]
 def own_set(
     machine: Machine, shape: Shape, sets: Sequence[Mapping[Lane, str]]
 ) -> Mapping[Lane, str]:
-    """The set that most lanes of a machine are plugged into."""
+    """The set that most lanes are plugged into; none where a machine hears none of several."""
     heard = set(_heard(machine, shape).values())
-    return max(sets, key=lambda each: len(heard.intersection(each.values())), default={})
+    own = max(sets, key=lambda each: len(heard.intersection(each.values())), default={})
+    return own if len(sets) == 1 or heard.intersection(own.values()) else {}
 
 
 def _heard(machine: Machine, shape: Shape) -> dict[Lane, str]:

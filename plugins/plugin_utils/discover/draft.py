@@ -54,6 +54,7 @@ class Draft:
         self._launchers = set(groups.get("launcher", ()))
         self.names: Names = names_of(self.nodes)
         self.subnet = subnet_of(machines)
+        self._networks = {each.address.network for each in machines if each.address}
         taken = [int(machine.address.ip) for machine in machines if machine.address]
         self._spare = Spare(self.subnet, taken)
         sets = self._leaf_sets()
@@ -66,7 +67,10 @@ class Draft:
         self.cluster: Cluster = compile_model(read_model("the draft", self.text))
 
     def _leaf_sets(self) -> dict[int, dict[Lane, str]]:
-        """Sets of leaves that LLDP shows whole, by the place of their first node."""
+        """Sets of leaves by the place of their first node, as far as a model can have them.
+
+        LLDP shows each whole, and nodes fill one after the other.
+        """
         sets, places = leaf_sets(self.nodes, self.shape), self.names.places
         taken = {*self.names.by_host.values(), *(each.name for each in self.others)}
         names = [leaf for each in sets for leaf in each.values()]
@@ -75,11 +79,17 @@ class Draft:
         if any(len(each) < len(self.shape.lanes) for each in sets):
             return {}
         by_place: dict[int, dict[Lane, str]] = {}
-        for node in sorted(self.nodes, key=lambda node: places[node.host]):
-            own = dict(own_set(node, self.shape, sets))
+        of_nodes = {places[node.host]: dict(own_set(node, self.shape, sets)) for node in self.nodes}
+        for place, own in sorted(of_nodes.items()):
             if own and own not in by_place.values():
-                by_place[places[node.host]] = own
-        return by_place
+                by_place[place] = own
+        firsts = list(by_place)
+        size = firsts[1] if len(firsts) > 1 else max(places.values()) + 1
+        regular = firsts == [number * size for number in range(len(firsts))]
+        filled = all(
+            own in ({}, by_place.get(place - place % size)) for place, own in of_nodes.items()
+        )
+        return by_place if regular and filled else {}
 
     def _set_size(self) -> tuple[int, int]:
         """Ports of a leaf, and nodes of a set."""
@@ -130,7 +140,10 @@ class Draft:
     def _management(self) -> list[str]:
         interface, share = majority(machine.interface for machine in [*self.nodes, *self.others])
         here = {machine.interface for machine in [*self.nodes, *self.others]}
-        lines = ["", "management:", f"  subnet: {self.subnet}"]
+        wide = (
+            "" if self.subnet in self._networks else f" {CHECK} holds the networks of all machines"
+        )
+        lines = ["", "management:", f"  subnet: {self.subnet}{wide}"]
         if len(here) == 1 and interface:
             return [*lines, f"  interface: {_scalar(interface)}"]
         return [*lines, f"  # interface: it differs, {interface} on {share}"]

@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Optional
 
+from ...module_utils.core.text import some
 from ..model.addresses import AddressPlan, Network, PointToPoint, SubnetPerRail
 from ..model.schema import HOST_NAME
 from .machines import NUMBERED, Lane, Machine, Shape, majority
 
 PATTERN = "node{:02d}"
+WIDEST = 9
+"""Prefix length of a management network: all of 10.0.0.0/8 would leave rails no addresses."""
 POOLS = (("10.100.0.0", 16), ("10.96.0.0", 12), ("172.16.0.0", 12))
 """For rails that have no addresses yet: the first that is large enough and free."""
 
@@ -76,21 +79,18 @@ def names_of(nodes: Sequence[Machine]) -> Names:
 
 
 def subnet_of(machines: Sequence[Machine]) -> ipaddress.IPv4Network:
-    """The management network of most machines. Raises NoDraftError where one is outside of it."""
+    """The smallest network with the management networks of all machines."""
     lost = [machine.host for machine in machines if machine.address is None]
     if lost:
-        raise NoDraftError(f"{', '.join(lost)}: no IPv4 management address was found")
-    networks = [machine.address.network for machine in machines if machine.address]
-    subnet = majority(networks)[0] or networks[0]
-    outside = [
-        f"{machine.host} ({machine.address})"
-        for machine in machines
-        if machine.address and machine.address.ip not in subnet
-    ]
-    if outside:
+        raise NoDraftError(f"{some(lost)}: no IPv4 management address was found")
+    networks = {machine.address.network for machine in machines if machine.address}
+    subnet = min(networks)
+    while not all(network.subnet_of(subnet) for network in networks):
+        subnet = subnet.supernet()
+    if subnet.prefixlen < WIDEST:
         raise NoDraftError(
-            f"management addresses outside of {subnet}, which most machines have: "
-            f"{', '.join(outside)}. Address them in one network, or leave them out with --limit"
+            f"the management addresses {some(sorted(map(str, networks)))} have no network of their "
+            "own in common. Leave machines that are of another cluster out with --limit"
         )
     return subnet
 
