@@ -112,6 +112,14 @@ def test_another_mtu_and_firmware_are_named_with_what_most_have() -> None:
     assert "rail0, rail1, rail2" in shown[0][1]
 
 
+def test_fewer_lanes_and_another_numa_node_are_named() -> None:
+    facts = four((2, "b300-nic-x8"))
+    facts["10.10.1.3"]["rdma_hardware"]["gpus"][0]["numa"] = 1
+    differing = found(drafted(facts))
+    assert ("10.10.1.2", "rail2", "PCIe", "64 GT/s x8", "64 GT/s x16 (3 of 4)") in differing
+    assert {row[2] for row in differing if row[0] == "10.10.1.3"} == {"NUMA nodes of GPUs"}
+
+
 def swap(facts: Facts, first: str, second: str) -> None:
     heard = facts["rdma_host"]["neighbours"]
     heard[first], heard[second] = heard[second], heard[first]

@@ -130,6 +130,7 @@ def _common(
         nics = [nic for place, machine in here if place and (nic := machine.at(place))]
         found[lane] = {
             "firmware": majority(nic.firmware for nic in nics),
+            "PCIe": majority(nic.pcie for nic in nics),
             "Gb/s": majority(nic.speed_gbps for nic in nics),
             "MTU": majority(nic.mtu for nic in nics),
         }
@@ -210,7 +211,12 @@ def _place(nic: Optional[Nic], wanted: Wanted) -> Optional[str]:
 
 
 def _of_nic(host: str, nic: Nic, wanted: Wanted) -> Iterator[Difference]:
-    found = {"firmware": nic.firmware or None, "Gb/s": nic.speed_gbps, "MTU": nic.mtu}
+    found = {
+        "firmware": nic.firmware or None,
+        "PCIe": nic.pcie or None,
+        "Gb/s": nic.speed_gbps,
+        "MTU": nic.mtu,
+    }
     texts = [str(address) for address in nic.addresses]
     for what, (value, source) in wanted.values.items():
         if value is None:
@@ -340,6 +346,7 @@ def wanted_by_model(machine: Machine, variables: Mapping[str, Any]) -> dict[str,
     """What a model wants of the operating system of a host; empty where it leaves it open."""
     software, management = variables["cluster_software"], variables["cluster_management"]
     rdma, driver = software["rdma"]["version"], software["driver"]
+    gpus = variables["cluster_gpus"] if machine.gpus else ()
     return {
         "host name": machine.host,
         "management address": f"{management['address']}/{management['prefix']}",
@@ -347,7 +354,13 @@ def wanted_by_model(machine: Machine, variables: Mapping[str, Any]) -> dict[str,
         "kernel": software["kernel"],
         "RDMA packages": machine.software if machine.software.endswith(rdma) else f"doca {rdma}",
         "NVIDIA driver": driver["version"] if driver else "",
+        "NUMA nodes of GPUs": _numa([gpu["numa"] for gpu in gpus]),
     }
+
+
+def _numa(nodes: Sequence[Optional[int]]) -> str:
+    """Empty where one is not known."""
+    return "" if None in nodes else " ".join(map(str, nodes))
 
 
 def _system(machine: Machine) -> dict[str, str]:
@@ -359,6 +372,7 @@ def _system(machine: Machine) -> dict[str, str]:
         "kernel": system["kernel"],
         "RDMA packages": machine.software,
         "NVIDIA driver": system["gpu_driver"],
+        "NUMA nodes of GPUs": _numa(machine.numa),
         "network service": ", ".join(system["network"]),
         "management interface": machine.interface,
         "LLDP": "no answer" if system["neighbours"] is None else "answers",

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional, TypeVar
 
-from ...module_utils.hardware.inventory import RAIL, VIRTUAL
+from ...module_utils.hardware.inventory import RAIL, VIRTUAL, describe
 
 NUMBERED = re.compile(r"(.*?)(\d+)")
 Lane = tuple[int, int]
@@ -29,6 +29,8 @@ class Nic:
     """Whether it sits beside a GPU."""
     gpu: Optional[str] = None
     firmware: str = ""
+    pcie: str = ""
+    """Its link as it is, `64 GT/s x16`."""
     speed_gbps: Optional[float] = None
     mtu: Optional[int] = None
     addresses: tuple[ipaddress.IPv4Interface, ...] = ()
@@ -59,6 +61,8 @@ class Machine:
     """The one with that address."""
     nics: tuple[Nic, ...]
     gpus: tuple[str, ...] = ()
+    numa: tuple[Optional[int], ...] = ()
+    """The NUMA node of each GPU."""
     model: Mapping[str, Any] = field(default_factory=dict)
     """The keys `gpus` and `rails` that rdma_facts reads off it; empty where a NIC is missing."""
     system: Mapping[str, Any] = field(default_factory=dict)
@@ -99,6 +103,7 @@ def read(host: str, facts: Mapping[str, Any], known_address: str) -> Machine:
         interface=interface,
         nics=tuple(_nic(name, nic, system) for name, nic in found if name != interface),
         gpus=tuple(gpu["pci"] for gpu in hardware["gpus"]),
+        numa=tuple(gpu["numa"] for gpu in hardware["gpus"]),
         model=hardware["model"],
         system=system,
     )
@@ -107,6 +112,7 @@ def read(host: str, facts: Mapping[str, Any], known_address: str) -> Machine:
 def _nic(name: str, nic: Mapping[str, Any], system: Mapping[str, Any]) -> Nic:
     interface = system["interfaces"].get(name, {})
     gpus: Sequence[str] = nic.get("gpus") or ()
+    link = nic.get("pcie") or {}
     speed = nic.get("speed_gbps") or interface.get("speed_gbps")
     return Nic(
         pci=nic.get("pci"),
@@ -114,6 +120,7 @@ def _nic(name: str, nic: Mapping[str, Any], system: Mapping[str, Any]) -> Nic:
         rail=nic.get("kind") == RAIL,
         gpu=gpus[0] if len(gpus) == 1 else None,
         firmware=nic.get("firmware") or "",
+        pcie=describe(link["speed_gts"], link["width"]) if link.get("width") else "",
         speed_gbps=speed,
         mtu=interface.get("mtu"),
         addresses=tuple(_ipv4(interface)),
