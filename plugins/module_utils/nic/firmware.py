@@ -233,14 +233,15 @@ class FirmwareSetting(Setting):
         except CommandError as error:
             return Reading.unsupported(f"its firmware settings cannot be read: {error}. {UNREAD}")
         if parameter is None:
-            unknown = f"the firmware of {self._pci} has no {self.parameter}"
+            unknown = f"has no {self.parameter}"
             if self._kept_by:
-                return Reading.kept_otherwise(f"{unknown}; {self._kept_by}")
+                # The same words for every card: a summary counts them.
+                return Reading.kept_otherwise(f"its firmware {unknown}; {self._kept_by}")
             name = self._first_port_parameter
             null = "" if name in FIXED else f"leave it out ({VARIABLE}: {{{name}: null}}), or "
             return Reading.unsupported(
-                f"{unknown}. Update its firmware, or {null}leave all firmware alone with "
-                "roce_rails_firmware: false"
+                f"the firmware of {self._pci} {unknown}. Update it, or {null}leave all firmware "
+                "alone with roce_rails_firmware: false"
             )
         if parameter.current is None:
             # Older firmware shows only what its next reset brings.
