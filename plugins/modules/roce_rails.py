@@ -100,18 +100,16 @@ options:
   health:
     description:
       - Limits of the check C(rail_health) for what a rail's port counts while the module runs, and
-        for the temperature of its module. With null a figure is shown and not judged.
+        for the temperature of its module. Without a limit a figure is shown and not judged.
     type: dict
     default: {}
     suboptions:
       new_errors:
         description: Link downs, and symbol errors that FEC did not correct, one kind at a time.
         type: int
-        default: 0
       raw_ber:
         description: Bits that FEC corrected, as a share of all.
         type: float
-        default: 0.00024
       module_celsius:
         description: By default what the module has as its own limit (hwmon, C(temp*_crit)).
         type: float
@@ -225,8 +223,8 @@ LAYER = Layer(
 PATIENCE_S = 120.0
 """Longer than a run takes that waits for a rail, puts it back and waits for the gateways."""
 HEALTH = {
-    "new_errors": {"type": "int", "default": 0},
-    "raw_ber": {"type": "float", "default": 0.00024},
+    "new_errors": {"type": "int"},
+    "raw_ber": {"type": "float"},
     "module_celsius": {"type": "float"},
 }
 NIC = {
