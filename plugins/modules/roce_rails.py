@@ -86,7 +86,9 @@ options:
     default: {}
     suboptions:
       max_read_request_bytes:
-        {type: int, default: 4096, description: "Largest PCIe read request, V(128) to V(4096)."}
+        description: Largest PCIe read request in bytes, V(128) to V(4096), or null.
+        type: raw
+        default: 4096
       rings: {type: dict, description: "Entries of the rings of the Ethernet side, C(rx), C(tx)."}
       adaptive_routing:
         description: Whether RoCE packets may be routed adaptively (C(mlxreg) or C(mstreg)).
@@ -228,7 +230,8 @@ HEALTH = {
     "module_celsius": {"type": "float"},
 }
 NIC = {
-    "max_read_request_bytes": {"type": "int", "default": MAX_READ_REQUEST_BYTES},
+    # An int with a default takes no null.
+    "max_read_request_bytes": {"type": "raw", "default": MAX_READ_REQUEST_BYTES},
     "rings": {"type": "dict"},
     "adaptive_routing": {"type": "bool"},
     "accelerations": {"type": "dict"},

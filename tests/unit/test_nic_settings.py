@@ -7,6 +7,7 @@ import errno
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     NoAnswerError,
 )
@@ -15,6 +16,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import (
     dcb,
     nic_settings,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.modules import roce_rails
 
 from tests.unit.nic_host import PCI, FakeNode, config_space, kernel_writes
 from tests.unit.qos_contracts import compiled
@@ -309,10 +311,29 @@ def test_options_are_set_where_they_are_asked_for(doca):
     assert not doca.converge(nic=nic).changed
 
 
+def test_kernel_lockdown_keeps_no_setting_of_the_contract_off(doca, monkeypatch):
+    def locked(_setting, _value):
+        raise PermissionError(errno.EPERM, "Operation not permitted", "config")
+
+    monkeypatch.setattr(nic_settings.MaxReadRequest, "set", locked)
+    for nic, words in (({}, "Operation not permitted"), ({"max_read_request_bytes": 5000}, "5000")):
+        outcome = doca.converge(nic=nic)
+        for rail in ("rail0", "rail1"):
+            assert words in failed(outcome).pop((rail, "rail_max_read_request_bytes"))
+        assert len(failed(outcome)) == 2
+        assert outcome.rolled_back == [] and doca.ports["rail0"]["pfc"] == {3}
+
+
+def test_an_option_with_a_default_may_be_null():
+    options = {"nic": {"type": "dict", "options": roce_rails.NIC}}
+    checked = ArgumentSpecValidator(options).validate({"nic": {"max_read_request_bytes": None}})
+    assert checked.error_messages == []
+    assert checked.validated_parameters["nic"]["max_read_request_bytes"] is None
+
+
 @pytest.mark.parametrize(
     ("nic", "words"),
     [
-        ({"max_read_request_bytes": 5000}, "5000 is not one of"),
         ({"rings": {"rx": 16384}}, "8192 entries at most"),
         ({"rings": {"both": 1024}}, "KeyError('both')"),
         ({"accelerations": {"selective_repeat_forced_en": 1}}, "no selective_repeat_forced_en"),

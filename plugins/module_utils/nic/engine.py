@@ -328,6 +328,8 @@ def providers(
     """
     qos, nic, root = HostSettings.of(given["qos"]), given["nic"], node.root
     read_request = nic.get("max_read_request_bytes", MAX_READ_REQUEST_BYTES)
+    if read_request is not None:
+        read_request = number("roce_rails_nic: max_read_request_bytes", read_request)
     rings = _numbers("rings", nic.get("rings"))
     accelerations = _numbers("accelerations", nic.get("accelerations"))
     if nic.get("adaptive_routing") is not None:

@@ -152,9 +152,13 @@ class NoPcieError(Exception):
 
 
 class MaxReadRequest(Setting):
-    """How much the NIC asks of memory at once, in bytes."""
+    """How much the NIC asks of memory at once, in bytes.
+
+    Kernel lockdown (Secure Boot) forbids the write; that keeps no setting of the contract off.
+    """
 
     name = "max_read_request_bytes"
+    alone = True
 
     def __init__(self, rail: Rail, wanted: int, root: Path) -> None:
         self.wanted = wanted
