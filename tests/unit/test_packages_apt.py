@@ -395,6 +395,49 @@ def test_the_operators_packages_are_not_removed(site):
     assert site.root.installed() == FIRST
 
 
+def test_a_package_without_a_version_follows_the_release_of_its_repository(site):
+    def wanted(release):
+        repository = AptRepository(f"doca{release}", site.where / release, site.vendor)
+        repository.add("profile", f"{release}-1")
+        repository.add("nfs", f"2{release}-1")
+        repository.publish()
+        stage = Stage("one", [Wanted("profile", release), Wanted("nfs", follows=True)])
+        return site.set(repositories=[repository.repository(name="doca")], stages=[stage])
+
+    first, later = wanted("3.2.1"), wanted("3.3.0")
+    site.run(first)
+    site.run(later)
+    assert site.root.installed() == {"profile": "3.3.0-1", "nfs": "23.3.0-1"}
+    assert not site.run(later)[0].changed
+
+
+def test_what_the_vendors_package_takes_the_place_of_goes_with_its_stage_and_no_sooner(site):
+    """As DOCA's ucx does: what needs the distribution's library is content with the vendor's."""
+    archive = site.archive()
+    archive.add("inbox-lib", "1.13")
+    archive.add("inbox-tools", "1.13", Depends="inbox-lib (= 1.13)")
+    archive.add("needs-inbox", "1", Depends="inbox-lib (>= 1.13)")
+    archive.publish()
+    site.install("inbox-tools", "needs-inbox")
+    place = "inbox-lib (<< 1.20), inbox-tools (<< 1.20)"
+    provided = "inbox-lib (= 1.20), inbox-tools (= 1.20)"
+    site.cuda.add("lib", "1.20", Conflicts=place, Replaces=place, Provides=provided)
+    site.cuda.add("profile", "3.2.1-1", Depends="lib (= 1.20)")
+    site.cuda.publish()
+    first = Stage("first", [Wanted("tool")])
+
+    def wanted(*replaced):
+        return site.set(stages=[first, Stage("profile", [Wanted("profile", "3.2.1")], replaced)])
+
+    refused = " ".join(site.refused(wanted()))
+    assert "stage profile: inbox-lib 1.13 would be removed" in refused
+    plan, _checks = site.run(wanted("inbox-*"))
+    removed = [(stage, name) for stage, kind, name in moves(plan) if kind == "remove"]
+    assert sorted(removed) == [("profile", "inbox-lib"), ("profile", "inbox-tools")]
+    assert site.root.installed().keys() == {"tool", "lib", "profile", "needs-inbox"}
+    assert not site.run(wanted("inbox-*"))[0].changed
+
+
 def test_what_must_be_absent_goes_also_when_nothing_else_changes(site):
     archive = site.archive()
     archive.add("inbox-tool", "1")

@@ -32,11 +32,14 @@ class Wanted:
     package manager's epoch and revision (`3:580.95.05-1.el9`, `580.95.05-0ubuntu1`) are found in
     the repository. Empty: the newest at the first installation, then held at what is installed.
     `component` is the key of the set that names the version (`driver`, `cuda`), for messages.
+    One that `follows` has no version in the set and goes with the release that its repository has:
+    when another package of the set changes, it gets the version that is there then.
     """
 
     name: str
     version: str = ""
     component: str = ""
+    follows: bool = False
 
 
 def matches(wanted: str, full: str) -> bool:
@@ -54,10 +57,14 @@ def matches(wanted: str, full: str) -> bool:
 
 @dataclass(frozen=True)
 class Stage:
-    """Packages that are installed in one transaction. Stages come one after another, in order."""
+    """Packages that are installed in one transaction. Stages come one after another, in order.
+
+    `replaced` are packages, or patterns, that may go with it, as the new ones take their place.
+    """
 
     name: str
     packages: Sequence[Wanted]
+    replaced: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

@@ -158,7 +158,22 @@ class Planner:
 
     # Versions
 
+    def _outdated(self) -> list[Wanted]:
+        """What follows its repository, and is not at a version that is there."""
+        names = [each.name for each in self.wanted.packages if each.follows]
+        there = self.manager.available(names, self.wanted.repositories)
+        return [
+            package
+            for package in self.wanted.packages
+            if package.follows
+            and package not in self.away
+            and there[package.name]
+            and self.installed[package.name] not in there[package.name]
+        ]
+
     def _choose(self) -> None:
+        if self.away:
+            self.away += self._outdated()
         there = self.manager.available([package.name for package in self.away])
         for package in self.away:
             name, has = package.name, self.installed.get(package.name, "")
@@ -198,14 +213,17 @@ class Planner:
 
     def _judge(self) -> None:
         ours = self.manager.pinned(self.layer)
+        replaced = {stage.name: stage.replaced for stage in self.wanted.stages}
         for stage, changes in self.found.stages:
-            reasons = [self._against(change, ours) for change in changes]
+            expected = (*self.wanted.absent, *ours, *replaced.get(stage, ()))
+            reasons = [self._against(change, expected) for change in changes]
             self.refused += [f"stage {stage}: {reason}" for reason in reasons if reason]
 
-    def _against(self, change: Change, ours: Mapping[str, str]) -> str:
+    def _against(self, change: Change, expected: Sequence[str]) -> str:
+        """`expected`: what may go."""
         named = change.name in self.found.exact
         if change.kind == REMOVE:
-            if any_matches(change.name, self.wanted.absent) or change.name in ours:
+            if any_matches(change.name, expected):
                 return ""
             return (
                 f"{change.name} {change.before} would be removed, which the set does not ask for. "
