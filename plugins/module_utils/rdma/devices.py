@@ -104,7 +104,6 @@ PROGRAMS: Mapping[str, tuple[str, str]] = {
     "ib_write_bw": ("--version", r"(?i)version: *\d"),
     "mstconfig": ("--version", r"mstconfig.*\d"),
     "mlxconfig": ("--version", r"mlxconfig.*\d"),
-    "ofed_info": ("-s", r"\d+\.\d+-\d"),
 }
 """The question to each, and the answer of one that could be started.
 
@@ -112,7 +111,7 @@ A kernel without RDMA is another check's finding.
 """
 OF_SOURCE = {
     INBOX: (LIST, "ib_write_bw", "mstconfig"),
-    DOCA: (LIST, "ib_write_bw", "mlxconfig", "ofed_info"),
+    DOCA: (LIST, "ib_write_bw", "mlxconfig"),
 }
 
 
