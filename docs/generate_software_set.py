@@ -41,7 +41,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema import k
 
 EXAMPLE = {
     "kernel": "",
-    "rdma": {"source": "doca", "version": "3.2.0"},
+    "rdma": {"source": "doca", "version": "3.2.1"},
     "driver": {"version": "580.95.05"},
     "cuda": "13.0",
     "dcgm": "4.4.1",

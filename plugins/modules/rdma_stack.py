@@ -33,6 +33,7 @@ options:
     description:
       - Kernel modules that are loaded now and at every boot.
       - C(mlx5_ib) is left out where no NIC is for it.
+      - C(rpcrdma) is one of them where a file system of the model uses NFS over RDMA.
     type: list
     elements: str
     default: [mlx5_ib, ib_umad, rdma_ucm]
@@ -149,10 +150,11 @@ def stack(
     source = software.rdma.source
     nothing = source == NO_RDMA
     downgrade, in_use = given["allow_downgrade"], given["change_in_use"]
+    modules = [*given["modules"], *(["rpcrdma"] if software.rdma.nfs else [])]
     parts: list[Part] = [
         SecureBoot(hardware, source),
         Packages(hardware, software.rdma, wanted, manager, downgrade, in_use),
-        Modules(hardware, [] if nothing else given["modules"]),
+        Modules(hardware, [] if nothing else modules),
         KernelArguments([] if nothing else pcie.arguments(given["iommu"], node.root)),
         pcie.Acs(hardware, pcie.KEEP if nothing else given["acs"]),
     ]

@@ -16,7 +16,7 @@ import pytest
 
 from tests.nodes import Nodes, Run
 from tests.stand_ins.cluster import STAND_INS
-from tests.stand_ins.versions import FIRST, NEXT
+from tests.stand_ins.versions import DOCAS, FIRST, NEXT
 
 pytestmark = pytest.mark.nodes
 
@@ -29,6 +29,11 @@ VERSION_OF = {
     "ubuntu": "dpkg-query -W -f '${{Package}} ${{db:Status-Status}} ${{Version}}\n' {}",
     "el": "rpm -q --qf '%{{NAME}} installed %{{VERSION}}-%{{RELEASE}}\n' {}",
 }
+OWN_MPI = {
+    "ubuntu": "apt-get -q -y install openmpi-bin ucx-utils",
+    "el": "dnf -q -y install openmpi ucx ucx-ib",
+}
+AS_ROOT = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"
 FAULTS = {
     "node02": ("ecc", "gpu_ecc", "gpu3", "failed", "dcgmi diag"),
     "node04": ("remap-pending", "gpu_row_remap", "gpu4", "reboot", "which a reboot makes"),
@@ -49,7 +54,9 @@ def nodes() -> Nodes:
 @pytest.fixture(scope="module")
 def interrupted(nodes: Nodes) -> Run:
     """The first run, in which a script of a package kills the package manager on FIRSTS, in the
-    middle of the driver."""
+    middle of DOCA's drivers. SECONDS have the distribution's MPI before it."""
+    for family, name in SECONDS.items():
+        nodes.on(name).check_output(OWN_MPI[family])
     for name in FIRSTS.values():
         nodes.on(name).check_output("touch %s/kill-package-manager", HOME)
     return nodes.play(PLAYBOOK, expect=2)
@@ -132,6 +139,23 @@ def test_an_interrupted_installation_is_repaired_by_running_again(
     assert left == ""
     doubled = nodes.on(FIRSTS["el"]).check_output("rpm -qa --qf '%{NAME}\n' | sort | uniq -d")
     assert set(doubled.split()) <= {"gpg-pubkey"}
+
+
+@pytest.mark.usefixtures("installed")
+def test_open_mpi_and_ucx_are_those_of_doca_and_work(nodes: Nodes) -> None:
+    """They took the place of the distribution's, whose programs go on working where they stay."""
+    release = DOCAS[0]
+    for family, name in (*FIRSTS.items(), *SECONDS.items()):
+        for package, full in (("openmpi", release.openmpi), ("ucx", release.ucx)):
+            assert version(nodes, name, package) == full.rpartition("-")[0]
+        programs = [f"{release.mpi_prefix}/bin/mpirun"]
+        if (family, name) in SECONDS.items() and family == "ubuntu":
+            assert not nodes.on(name).package("libucx0").is_installed
+            programs.append("/usr/bin/mpirun")
+        for program in programs:
+            command = f"{AS_ROOT} {program} --oversubscribe -n 2 --host localhost:2 echo here"
+            assert nodes.on(name).check_output(command).split() == ["here", "here"]
+        assert "Version" in nodes.on(name).check_output("ucx_info -v")
 
 
 @pytest.mark.usefixtures("installed")

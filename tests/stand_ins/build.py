@@ -14,7 +14,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from . import debs, lustre, node, rpms, table
+from . import debian, debs, lustre, node, rpms, table
 from .keys import Key, home
 from .package import Package
 
@@ -74,8 +74,9 @@ def _build(work: Path) -> None:
         for name, key in keys.items():
             (out / "keys" / f"{name}.asc").write_bytes(key.public)
         node.states(work / "home")
+        mpi = debian.fetched(BUILT / "debian")
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            for done in [pool.submit(_family, family, work, keys) for family in FAMILIES]:
+            for done in [pool.submit(_family, family, work, keys, mpi) for family in FAMILIES]:
                 done.result()
     for family in FAMILIES:
         tree = work / family / "tree"
@@ -85,10 +86,10 @@ def _build(work: Path) -> None:
         node.archive(family, "first", tree, out / f"{family}.tar.gz")
 
 
-def _family(family: str, work: Path, keys: dict[str, Key]) -> None:
+def _family(family: str, work: Path, keys: dict[str, Key], mpi: debian.Debian) -> None:
     """The packages of one family, and its repositories as they lie on a node."""
     base = work / family
-    editions = table.repositories(family)
+    editions = table.repositories(family, mpi)
     built: dict[tuple[str, str], Path] = {}
     for name, key in keys.items():
         wanted: dict[str, Package] = {}

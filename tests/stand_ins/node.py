@@ -16,7 +16,7 @@ from tests.hardware.trees import scratch
 from tools.record_hardware import Directory, build
 
 from . import lustre
-from .table import tool
+from .pieces import tool
 from .versions import FIRST, KERNELS
 
 HOME = "var/lib/gpu-stand-in"

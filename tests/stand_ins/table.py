@@ -2,7 +2,7 @@
 """The packages of the stand-in repositories, with the names and relations of the vendors'.
 
 Relations are as loose as the vendor's where those are known: `nvlink5-580` takes any fabric manager
-from 580 on, and a solver that is left alone takes the newest.
+from 580 on, and a solver that is left alone takes the newest. Those of DOCA: doca.py.
 """
 
 from __future__ import annotations
@@ -14,62 +14,30 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from . import lustre
+from . import doca, lustre
+from .debian import Debian
 from .package import File, Package
-from .versions import DOCAS, DRIVERS, FLOATING, KERNELS, NVCC, Doca, Driver
+from .pieces import (
+    EL,
+    FAULT,
+    LIBRARIES,
+    RELOAD,
+    UNITS,
+    Y,
+    dkms_scripts,
+    dkms_source,
+    document,
+    library,
+    mft,
+    shared_object,
+    tool,
+    unit,
+)
+from .versions import DOCAS, DRIVERS, FLOATING, KERNELS, NVCC, Driver
 
 CONTENT = Path(__file__).parent / "content"
-LIBRARIES = {"ubuntu": "/usr/lib/x86_64-linux-gnu", "el": "/usr/lib64"}
-UNITS = "/usr/lib/systemd/system"
-Y, EL = "ubuntu", "el"
 SUFFIXED = "580"
 """The last branch that is in the names of packages on Ubuntu."""
-
-RELOAD = "if [ -d /run/systemd/system ]; then systemctl daemon-reload || true; fi"
-FAULT = """if [ -e /var/lib/gpu-stand-in/kill-package-manager ]; then
-    rm -f /var/lib/gpu-stand-in/kill-package-manager
-    # Once: the package manager that runs this script, as a power cut would end it.
-    kill -9 $(ps -o pid= -C apt-get,dnf,dpkg,rpm) $PPID
-    sleep 5
-fi"""
-"""In the script of a package in the middle of a transaction: lets a test interrupt it there."""
-
-
-def tool(name: str, version: str) -> File:
-    """A program that answers as the tool of this package does."""
-    return File(
-        f"""#!/usr/bin/python3
-# Stand-in for tests: a simulation that answers from /var/lib/gpu-stand-in.
-import sys
-
-sys.dont_write_bytecode = True
-sys.path.insert(0, "/var/lib/gpu-stand-in/lib")
-try:
-    import stand_in
-except ImportError:
-    sys.exit("{name}: stand-in for tests (simulated), and this machine has no state for it")
-sys.exit(stand_in.main("{name}", "{version}"))
-""".encode(),
-        0o755,
-    )
-
-
-def unit(description: str, command: str, *lines: str) -> File:
-    extra = "".join(f"{line}\n" for line in lines)
-    return File(
-        f"""[Unit]
-Description={description} (simulated: stand-in for tests)
-{extra}
-[Service]
-# Nothing has to stay: what a simulation serves is in files.
-Type=oneshot
-RemainAfterExit=yes
-ExecStart={command}
-
-[Install]
-WantedBy=multi-user.target
-""".encode()
-    )
 
 
 @functools.cache
@@ -90,43 +58,6 @@ def nvml_files(family: str, version: str) -> dict[str, File]:
     return {
         f"{folder}/libnvidia-ml.so.{version}": File(nvml(version)),
         f"{folder}/libnvidia-ml.so.1": File(link=f"libnvidia-ml.so.{version}"),
-    }
-
-
-@functools.cache
-def shared_object(soname: str) -> bytes:
-    """What the linker takes for a library of this name; it has nothing in it."""
-    with tempfile.TemporaryDirectory() as folder:
-        source, built = Path(folder, "library.c"), Path(folder, "library")
-        source.write_text('const char stand_in[] = "simulated: stand-in for tests";\n')
-        command = ("gcc", "-shared", "-fPIC", "-s", "-nostdlib", f"-Wl,-soname,{soname}", "-o")
-        subprocess.run([*command, built, source], check=True, capture_output=True)
-        return built.read_bytes()
-
-
-def library(family: str, name: str, version: str, number: str = "1") -> dict[str, File]:
-    folder, soname = LIBRARIES[family], f"{name}.so.{number}"
-    return {
-        f"{folder}/{name}.so.{version}": File(shared_object(soname)),
-        f"{folder}/{soname}": File(link=f"{name}.so.{version}"),
-    }
-
-
-def document(name: str, version: str) -> dict[str, File]:
-    """A package needs a file to be seen by its file."""
-    return {f"/usr/share/doc/{name}/stand-in": File(f"stand-in for {name} {version}\n".encode())}
-
-
-def dkms_source(name: str, version: str) -> dict[str, File]:
-    text = f'PACKAGE_NAME="{name}"\nPACKAGE_VERSION="{version}"\n# simulated: stand-in for tests\n'
-    return {f"/usr/src/{name}-{version}/dkms.conf": File(text.encode())}
-
-
-def dkms_scripts(name: str, version: str) -> dict[str, str]:
-    return {
-        "after": f"dkms install -m {name} -v {version} -k"
-        f" $(cat /var/lib/gpu-stand-in/root/proc/sys/kernel/osrelease) || true",
-        "gone": f"dkms remove -m {name} -v {version} --all >/dev/null 2>&1 || true",
     }
 
 
@@ -519,7 +450,7 @@ def floating(family: str, versions: dict[str, str], cudas: Iterable[str]) -> lis
                 files=document(nccl_devel, full),
             ),
         ]
-    found += mft(versions["mft"], "cuda")
+    found.append(mft(versions["mft"], "cuda"))
     found += [
         Package(
             "nvlsm",
@@ -536,17 +467,6 @@ def floating(family: str, versions: dict[str, str], cudas: Iterable[str]) -> lis
     return found
 
 
-def mft(version: str, origin: str) -> list[Package]:
-    """Both the repository of CUDA and that of DOCA have it, in different versions."""
-    upstream, _dot, build = version.rpartition(".")
-    full = f"{upstream}-{build}"
-    files = {
-        f"/usr/bin/{name}": tool(name, f"{full} of {origin}")
-        for name in ("mlxconfig", "mlxfwmanager", "mst", "flint")
-    }
-    return [Package("mft", full, files=files)]
-
-
 def cuda(family: str, edition: str) -> list[Package]:
     """The repository of CUDA: `first` as it is in the beginning, `all` with what came later."""
     drivers = DRIVERS[:1] if edition == "first" else DRIVERS
@@ -556,79 +476,6 @@ def cuda(family: str, edition: str) -> list[Package]:
     found += [package for version in cudas for package in toolkit(family, version)]
     for name in ("first",) if edition == "first" else ("first", "all"):
         found += floating(family, FLOATING[name], cudas)
-    return found
-
-
-# The repository of DOCA, one for each release.
-
-
-def doca(family: str, release: Doca) -> list[Package]:
-    ubuntu = family == Y
-    exact = "(= {})" if ubuntu else "= {}"
-    full = (
-        f"{release.version}-{release.build}" if ubuntu else f"{release.version}-{release.build}.el9"
-    )
-    core = f"{release.rdma_core}-1" if ubuntu else f"{release.rdma_core}-1.el9"
-    tests = f"{release.perftest}-1" if ubuntu else f"{release.perftest}-1.el9"
-    ofed = release.ofed.replace("-", ".")
-    kernel = "mlnx-ofed-kernel-dkms" if ubuntu else "mlnx-ofa_kernel-dkms"
-    verbs = "ibverbs-utils" if ubuntu else "libibverbs-utils"
-    cm = "rdmacm-utils" if ubuntu else "librdmacm-utils"
-    umad = "libibumad3" if ubuntu else "libibumad"
-    parts = (
-        f"{kernel} {exact.format(f'{ofed}-1')}",
-        f"rdma-core {exact.format(core)}",
-        f"{verbs} {exact.format(core)}",
-        f"perftest {exact.format(tests)}",
-        f"{umad} {exact.format(core)}",
-        *("ofed-scripts", "mlnx-tools", "mft", "infiniband-diags", cm),
-        *(() if ubuntu else ("libibverbs", "mlnx-ofa_kernel")),
-        *("doca-openmpi", "doca-ucx"),
-    )
-    found = [
-        Package(name, full, requires=parts, files=document(name, full))
-        for name in ("doca-ofed", "doca-roce", "doca-all")
-    ]
-    found += [
-        Package(
-            kernel,
-            f"{ofed}-1",
-            requires=("dkms",),
-            files=dkms_source("mlnx-ofed-kernel", ofed),
-            before=FAULT,
-            **dkms_scripts("mlnx-ofed-kernel", ofed),  # type: ignore[arg-type]
-        ),
-        Package(
-            "rdma-core", core, files={"/usr/lib/udev/rules.d/60-stand-in-rdma.rules": File(b"\n")}
-        ),
-        Package(
-            verbs,
-            core,
-            files={
-                "/usr/bin/ibv_devinfo": tool("ibv_devinfo", release.rdma_core),
-                "/usr/bin/ibv_devices": tool("ibv_devices", release.rdma_core),
-            },
-        ),
-        Package(
-            "perftest", tests, files={"/usr/bin/ib_write_bw": tool("ib_write_bw", release.perftest)}
-        ),
-        Package(cm, core, files=document(cm, core)),
-        Package(umad, core, files=document(umad, core)),
-        Package("infiniband-diags", core, files=document("infiniband-diags", core)),
-        Package(
-            "ofed-scripts",
-            f"{ofed}-1",
-            files={"/usr/bin/ofed_info": tool("ofed_info", release.ofed)},
-        ),
-        Package("mlnx-tools", f"{ofed}-1", files=document("mlnx-tools", ofed)),
-        Package("doca-ucx", f"{release.ucx}-1", files=document("doca-ucx", release.ucx)),
-        Package("doca-openmpi", "4.1.9-1", files=document("doca-openmpi", "4.1.9")),
-        *mft(release.mft, "doca"),
-    ]
-    if not ubuntu:
-        found.append(Package("doca-extra", full, files=document("doca-extra", full)))
-        found.append(Package("libibverbs", core, files=document("libibverbs", core)))
-        found.append(Package("mlnx-ofa_kernel", f"{ofed}-1", files=document("mlnx-ofa", ofed)))
     return found
 
 
@@ -664,9 +511,9 @@ def distribution(family: str) -> list[Package]:
     ]
 
 
-def repositories(family: str) -> dict[str, dict[str, list[Package]]]:
+def repositories(family: str, mpi: Debian | None = None) -> dict[str, dict[str, list[Package]]]:
     """Edition to repository to packages. `first` is what there is in the beginning."""
-    docas = {f"doca/{release.version}": doca(family, release) for release in DOCAS}
+    docas = {f"doca/{one.version}": doca.packages(family, one, mpi) for one in DOCAS}
     first = f"doca/{DOCAS[0].version}"
     common = {
         "distribution": distribution(family),

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Every version that stand-in repositories have: one table.
 
-Real ones as far as they are known; what a stand-in does depends on none of them.
+Those of DOCA have their sources in README.md; what a stand-in does depends on no version.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FLOATING = {
         "dcgm": "4.4.1",
         "gdrcopy": "2.5.1",
         "nccl": "2.28.3",
-        "mft": "4.33.0.169",
+        "mft": "4.33.0.169-1",
         "collectx": "1.22.1",
         "keyring": "1.1",
     },
@@ -53,7 +53,7 @@ FLOATING = {
         "dcgm": "4.4.2",
         "gdrcopy": "2.5.2",
         "nccl": "2.28.9",
-        "mft": "4.34.1.10",
+        "mft": "4.34.1.12-1",
         "collectx": "1.22.2",
     },
 }
@@ -62,17 +62,84 @@ FLOATING = {
 
 @dataclass(frozen=True)
 class Doca:
+    """A release of DOCA. Versions are `upstream-revision`; README.md has where they come from."""
+
     version: str
     build: str
+    """Revision of its profiles."""
     ofed: str
-    """What ofed_info says after `OFED-internal-`."""
+    """Of its drivers: `25.10-1.7.1`."""
     rdma_core: str
     perftest: str
     mft: str
+    mlnx_tools: str
     ucx: str
+    openmpi: str
+    sharp: str
+    extra: str
+    """`doca-extra`, which has versions of its own."""
+    hcoll: str = ""
+    mpitests: str = ""
+    distribution: str = ".el9"
+    """End of the revision of packages that are built for one release of EL."""
+
+    @property
+    def stream(self) -> str:
+        """Of the drivers: `25.10`."""
+        return self.ofed.partition("-")[0]
+
+    @property
+    def drivers(self) -> str:
+        """Revision of packages of kernel modules: `OFED.25.10.1.7.1.1`."""
+        return f"OFED.{self.ofed.replace('-', '.')}.1"
+
+    @property
+    def mpi_prefix(self) -> str:
+        return f"/usr/mpi/gcc/openmpi-{self.openmpi.partition('-')[0]}"
 
 
 DOCAS = (
-    Doca("3.2.0", "125000", "25.10-1.2.8", "2510.0.11", "25.10.0", "4.34.0.145", "1.20.0"),
-    Doca("3.3.0", "088000", "26.01-1.0.0", "2601.0.6", "26.01.0", "4.35.0.159", "1.21.0"),
+    Doca(
+        version="3.2.1",
+        build="044000",
+        ofed="25.10-1.7.1",
+        rdma_core="2510.0.11-1",
+        perftest="25.10.0-0.134.g8aff167",
+        mft="4.34.1-10",
+        mlnx_tools="2510.0.16-1",
+        ucx="1.20.0-1.20251022.03898fede.2510122",
+        openmpi="4.1.9a1-1.20251022.ad48c462ff.2510122",
+        sharp="3.13.12-1.2510122",
+        extra="0.1.9.0.0.0-1",
+    ),
+    Doca(
+        version="3.3.0",
+        build="088000",
+        ofed="26.01-1.0.0",
+        rdma_core="2601.0.7-1",
+        perftest="26.01.5-1",
+        mft="4.35.0-159",
+        mlnx_tools="2601.0.2-1",
+        ucx="1.20.0-1.20260211.d9a4f352d",
+        openmpi="4.1.9a1-1.20260211.81d402c97a",
+        sharp="3.14.0-1",
+        extra="0.1.9.0.0.0-1",
+    ),
+    Doca(
+        version="2.9.3",
+        build="021000",
+        ofed="24.10-3.2.5",
+        rdma_core="2410mlnx54-1.2410068",
+        perftest="24.10.0-0.95.g370212b.2410325",
+        mft="4.30.1-1210",
+        mlnx_tools="24.10-0.2410068",
+        ucx="1.18.0-1.2410068",
+        openmpi="4.1.7rc1-1.2410325",
+        sharp="3.9.1.MLNX20250604.25aad3d5-1.2410325",
+        extra="0.1.7-1",
+        hcoll="4.8.3230-1.2410068",
+        mpitests="3.2.24-2ffc2d6.2410068",
+        distribution="",
+    ),
 )
+"""The release of the inventory, a later one, and the one with long-term support."""

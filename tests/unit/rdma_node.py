@@ -48,7 +48,7 @@ RAILS = [
 ]
 GPUS = [{"index": 0, "pci": "0000:14:00.0"}, {"index": 1, "pci": "0000:32:00.0"}]
 DEVICES = ("mlx5_0", "mlx5_1", "mlx5_2")
-DOCA = {"rdma": {"source": "doca", "version": "3.2.0", "profile": "doca-ofed"}}
+DOCA = {"rdma": {"source": "doca", "version": "3.2.1", "profile": "doca-ofed"}}
 KEYS = {"url": "file:///srv/doca", "key": "keys/doca.asc", "key_sha256": "0" * 64}
 DOCA_SET = {**DOCA, "repositories": {"doca": KEYS}}
 OPTIONS: dict[str, Any] = {
@@ -64,22 +64,21 @@ OPTIONS: dict[str, Any] = {
 }
 
 INBOX_WANTED = PackageSet(stages=(Stage("RDMA", (Wanted("rdma-core"), Wanted("perftest"))),))
-DOCA_WANTED = PackageSet(stages=(Stage("DOCA", (Wanted("doca-ofed", "3.2.0"),)),))
+DOCA_WANTED = PackageSet(stages=(Stage("DOCA", (Wanted("doca-ofed", "3.2.1"),)),))
 OF_DOCA = {
-    "doca-ofed": "3.2.0-1",
-    "mlnx-ofed-kernel-dkms": "25.10.OFED.25.10.1.2.8.1-1",
-    "mft": "4.34.0-145",
-    "rdma-core": "2510mlnx54-1",
-    "libibverbs1": "2510mlnx54-1",
-    "perftest": "25.10.0-0.104",
+    "doca-ofed": "3.2.1-044000",
+    "mlnx-ofed-kernel-dkms": "25.10.OFED.25.10.1.7.1.1-1",
+    "mft": "4.34.1-10",
+    "rdma-core": "2510.0.11-1",
+    "libibverbs1": "2510.0.11-1",
+    "perftest": "25.10.0-0.134.g8aff167",
 }
 OF_INBOX = {"rdma-core": "50.0-2", "libibverbs1": "50.0-2", "perftest": "24.01.0-1"}
 
 ANSWERS = {
     "ib_write_bw": (0, "Version: 6.24\n"),
     "mstconfig": (0, "mstconfig, mstflint 4.26.0\n"),
-    "mlxconfig": (0, "mlxconfig, mft 4.34.0-145\n"),
-    "ofed_info": (0, "OFED-internal-25.10-1.2.8:\n"),
+    "mlxconfig": (0, "mlxconfig, mft 4.34.1-10\n"),
 }
 
 
@@ -234,7 +233,7 @@ class RdmaNode:
         (directory / "9").symlink_to(target)
         (directory.parent / "comm").write_text(f"{name}\n")
 
-    def install_doca_drivers(self, version: str = "25.10-1.2.8") -> None:
+    def install_doca_drivers(self, version: str = "25.10-1.7.1") -> None:
         for name in ("mlx5_core", "mlx5_ib", "ib_core", "ib_uverbs"):
             self.modinfo[name] = (version, f"{version}-{name}", f"updates/dkms/{name}.ko")
 
@@ -252,9 +251,11 @@ class RdmaNode:
         check_mode: bool = False,
         simulated: bool = False,
         container: Optional[str] = None,
+        nfs: bool = False,
         **wanted: Any,
     ) -> Outcome:
         given = read_software(software)
+        given = replace(given, rdma=replace(given.rdma, nfs=nfs))
         packages = DOCA_WANTED if given.rdma.source == "doca" else INBOX_WANTED
         node = self.node(check_mode=check_mode, container=container)
         hardware = Hardware(self.hw, simulated=simulated)

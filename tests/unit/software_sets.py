@@ -14,7 +14,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software 
 KEYS = {"cuda": b"key of cuda", "doca": b"key of doca"}
 WHOLE: dict[str, Any] = {
     "kernel": "",
-    "rdma": {"source": "doca", "version": "3.2.0"},
+    "rdma": {"source": "doca", "version": "3.2.1"},
     "driver": {"version": "580.95.05"},
     "cuda": "13.0",
     "dcgm": "4.4.1",

@@ -72,11 +72,16 @@ def test_a_fresh_node_is_converged_and_a_second_run_changes_nothing(
     assert not node.settle(software, check_mode=True).changed
 
 
+def test_nfs_over_rdma_adds_its_module(node: RdmaNode) -> None:
+    node.settle(nfs=True)
+    assert node.tree.read(MODULES).splitlines()[-1] == "rpcrdma"
+
+
 @pytest.mark.parametrize("software", [None, DOCA_SET], ids=["inbox", "doca"])
 def test_check_mode_shows_what_is_pending_and_touches_nothing(
     node: RdmaNode, software: Optional[Mapping[str, Any]]
 ) -> None:
-    node.unable = {"ibv_devinfo", "ib_write_bw", "mstconfig", "mlxconfig", "ofed_info"}
+    node.unable = {"ibv_devinfo", "ib_write_bw", "mstconfig", "mlxconfig"}
     before, control = node.tree.snapshot(), node.control(node.bridges()[-1])
     outcome = node.settle(software, check_mode=True)
     assert outcome.changed
@@ -111,7 +116,7 @@ def test_the_source_changes_with_the_drivers_of_the_other_one(node: RdmaNode) ->
     assert source_of(node.store.packages) == "doca"
     running = found(outcome, "rdma_driver_running")[""]
     assert running.status == "reboot"
-    assert "mlx5_core 25.10-1.2.8" in running.wanted
+    assert "mlx5_core 25.10-1.7.1" in running.wanted
     assert "RDMA drivers" in {each.subject for each in reboots.recorded("rdma", node.tree.root)}
     node.reboot()
     assert wrong(node.settle(DOCA_SET)) == []

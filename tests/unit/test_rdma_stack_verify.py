@@ -82,7 +82,7 @@ FAULTS: dict[str, tuple[Callable[[RdmaNode], None], str, str]] = {
     ),
     "drivers of the kernel": (
         lambda node: node.modinfo.update(
-            mlx5_core=("25.10-1.2.8", "25.10-1.2.8-mlx5_core", "kernel/mlx5_core.ko")
+            mlx5_core=("25.10-1.7.1", "25.10-1.7.1-mlx5_core", "kernel/mlx5_core.ko")
         ),
         "rdma_driver_origin",
         "mlx5_core",
@@ -141,7 +141,7 @@ def test_drivers_that_changed_on_disk_wait_for_the_reboot_once(node: RdmaNode) -
     assert (reason.subject, reason.wanted) == ("RDMA drivers", built)
     assert len(wrong(outcome)) == 1
     version, _source, path = node.modinfo["mlx5_core"]
-    node.modinfo["mlx5_core"] = ("25.10-1.2.8", "REBUILT", path)
+    node.modinfo["mlx5_core"] = ("25.10-1.7.1", "REBUILT", path)
     assert node.settle(DOCA_SET).reasons[0].wanted.endswith("srcversion REBUILT")
     node.modinfo["mlx5_core"] = (version, "NEW", path)
     node.settle(DOCA_SET)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,26 @@ def test_a_kernel_of_the_set_is_installed_and_held_with_inbox_drivers_too(
     assert [stage.name for stage in unnamed.stages if stage.name != "version lock"] == ["RDMA"]
 
 
+def test_nfs_over_rdma_is_installed_with_the_drivers_of_doca() -> None:
+    found = software()
+    found = replace(found, rdma=replace(found.rdma, nfs=True))
+    for distribution, kernel in NODES:
+        stage = rdma_packages(found, distribution, KEYS, kernel).stages[-1]
+        assert [one.name for one in stage.packages] == ["doca-ofed", "mlnx-nfsrdma-dkms"]
+    inbox = replace(found, rdma=replace(found.rdma, source="inbox"))
+    for distribution, kernel in NODES:
+        names = [one.name for one in rdma_packages(inbox, distribution, KEYS, kernel).packages]
+        assert "mlnx-nfsrdma-dkms" not in names
+
+
+def test_the_ucx_of_doca_takes_the_place_of_ubuntus() -> None:
+    (ucx,) = [
+        one for one in table.repositories("ubuntu")["first"]["doca/3.2.1"] if one.name == "ucx"
+    ]
+    stage = rdma_packages(software(), UBUNTU, KEYS).stages[-1]
+    assert {word.split()[0] for word in ucx.conflicts} == {*stage.replaced}
+
+
 def test_debian_has_inbox_rdma_and_nothing_else() -> None:
     inbox = software(rdma={"source": "inbox"})
     stages = rdma_packages(inbox, DEBIAN, {}).stages
@@ -170,11 +191,11 @@ def test_urls_have_the_names_of_the_vendors_folders() -> None:
         urls += [one.url for one in rdma_packages(found, distribution, KEYS).repositories]
         urls += [one.url for one in gpu_packages(found, distribution, kernel, KEYS).repositories]
     assert urls == [
-        "https://mirror/3.2.0/ubuntu24.04/x86_64",
+        "https://mirror/3.2.1/ubuntu24.04/x86_64",
         "https://mirror/ubuntu2404/x86_64",
-        "https://mirror/3.2.0/rhel9/x86_64",
+        "https://mirror/3.2.1/rhel9/x86_64",
         "https://mirror/rhel9/x86_64",
-        "https://mirror/3.2.0/ubuntu22.04/x86_64",
+        "https://mirror/3.2.1/ubuntu22.04/x86_64",
         "https://mirror/ubuntu2204/x86_64",
     ]
 
@@ -227,7 +248,7 @@ def test_other_systems_are_refused_by_name(name: str, version: str, architecture
         ("13.01-1", "13.0", False),
         ("13.0~rc1-1", "13.0", False),
         ("13.0rc1-1", "13.0", False),
-        ("3.2.0-123456-25.10.1-1", "3.2.0", True),
+        ("3.2.1-044000", "3.2.1", True),
         ("2.28.3-1+cuda13.0", "2.28.3-1+cuda13", True),
         ("2.28.3-1+cuda12.9", "2.28.3-1+cuda13", False),
         ("2.28.3-1+cuda130.0", "2.28.3-1+cuda13", False),

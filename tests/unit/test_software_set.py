@@ -83,7 +83,7 @@ def test_what_it_is_compiled_to_is_read_as_the_same(parts: dict[str, Any]) -> No
     if "driver" not in parts:
         parts = {key: item for key, item in parts.items() if key in ("kernel", "rdma")}
     found = read_software({**parts, "repositories": WHOLE["repositories"]})
-    again = read_software(found.as_variable())
+    again = SoftwareSet.of(found.as_variable())
     assert again == found
     assert again.as_variable() == found.as_variable()
 
@@ -110,8 +110,8 @@ BAD: tuple[tuple[Any, ...], ...] = (
     ),
     (value(rdma={"source": "doca"}), "software.no_doca_version rdma.version"),
     (
-        value(rdma={"source": "inbox", "version": "3.2.0", "profile": "doca-ofed"}),
-        "software.of_doca rdma.version '3.2.0'",
+        value(rdma={"source": "inbox", "version": "3.2.1", "profile": "doca-ofed"}),
+        "software.of_doca rdma.version '3.2.1'",
         "software.of_doca rdma.profile 'doca-ofed'",
     ),
     (
@@ -250,6 +250,14 @@ def test_a_model_gives_its_set_whole_and_once() -> None:
     everywhere = inventory.group_variables["all"]
     assert everywhere["cluster_software"] == read_software(WHOLE).as_variable()
     assert all("cluster_software" not in host.variables for host in inventory.hosts)
+
+
+@pytest.mark.parametrize(("transport", "nfs"), [("rdma", True), ("tcp", False)])
+def test_a_model_with_nfs_over_rdma_says_so_to_the_layer_rdma(transport: str, nfs: bool) -> None:
+    text = MODEL + "filesystems:\n  - {name: a, type: nfs, source: 'nas:/a', mount: /a, "
+    text += f"purpose: scratch, hosts: [compute], nfs: {{transport: {transport}}}}}\n"
+    software = compiled(text).group_variables["all"]["cluster_software"]
+    assert software["rdma"]["nfs"] is nfs
 
 
 def test_the_reference_has_a_set_and_the_virtual_clusters_have_no_driver() -> None:

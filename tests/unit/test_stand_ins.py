@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 import subprocess
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distri
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import read_software
 
-from tests.stand_ins import debs, table
+from tests.stand_ins import debian, debs, table
 from tests.stand_ins.package import File, Package
 from tests.stand_ins.rpms import batches
 from tests.stand_ins.versions import DOCAS, DRIVERS, FLOATING, KERNELS, Driver
@@ -59,7 +60,7 @@ def test_repositories_have_what_the_catalogue_asks_for(
     family: str, driver: Driver, release: str
 ) -> None:
     edition = "first" if driver is DRIVERS[0] else "all"
-    repositories = table.repositories(family)[edition if release == "3.2.0" else "all"]
+    repositories = table.repositories(family)[edition if release == DOCAS[0].version else "all"]
     there = [package for packages in repositories.values() for package in packages]
     for each in wanted(family, driver, edition, release):
         for stage in each.stages:
@@ -78,7 +79,7 @@ def test_every_dependency_is_in_a_repository_or_on_the_nodes(family: str) -> Non
     there = [package for packages in repositories.values() for package in packages]
     names = {package.name for package in there}
     names |= {word.split()[0] for package in there for word in package.provides}
-    elsewhere = {"rdmacm-utils", "libibumad3", "ibverbs-utils", "libibumad"}
+    elsewhere = {"libibumad3", "libibumad"}
     for package in there:
         for relation in package.requires:
             choices = {choice.split()[0] for choice in relation.split("|")}
@@ -112,6 +113,36 @@ def test_a_deb_is_one_that_dpkg_reads(tmp_path: Path) -> None:
     assert (tmp_path / "out/usr/bin/tool").stat().st_mode & 0o777 == 0o755
     assert (tmp_path / "out/usr/lib/x.so.1").readlink() == Path("x.so.2")
     assert (tmp_path / "out/DEBIAN/conffiles").read_text() == "/etc/settings\n"
+
+
+def test_open_mpi_of_doca_looks_for_everything_below_its_prefix() -> None:
+    """The table of directories in Debian's library: pointers to strings, which lie before it."""
+    names = [
+        *(b"/usr", b"/etc/openmpi", b"${prefix}/share/man", b"${libdir}/openmpi3"),
+        *(b"${prefix}/lib/x86_64-linux-gnu/openmpi/lib", b"/usr/lib/x86_64-linux-gnu/openmpi/lib"),
+        b"${prefix}/lib/x86_64-linux-gnu/openmpi/include",
+    ]
+    strings = b"\0" + b"\0".join(names) + b"\0"
+    places = [strings.index(b"\0" + name + b"\0") + 1 for name in names]
+    pointing = b"".join(struct.pack("<QQ", 8, place) for place in places)
+    content = debian.relocated(strings + pointing, b"/usr/mpi/gcc/openmpi-4.1.9a1")
+    assert len(content) == len(strings + pointing)
+    pointers = struct.unpack(f"<{2 * len(names)}Q", content[len(strings) :])[1::2]
+    found = [content[place:].split(b"\0")[0].decode() for place in pointers]
+    assert found == [
+        *("/usr/mpi/gcc/openmpi-4.1.9a1", "${prefix}/etc", "${prefix}/etc", "${libdir}/openmpi"),
+        *("${prefix}/lib", "/usr/mpi/gcc/openmpi-4.1.9a1/lib", "/usr/mpi/gcc/openmpi-4.1.9a1"),
+    ]
+
+
+def test_ubuntus_ucx_gives_way_and_what_needs_it_stays_where_the_release_provides_it() -> None:
+    def ucx(release: str) -> Package:
+        packages = table.repositories("ubuntu")["all"][f"doca/{release}"]
+        return next(package for package in packages if package.name == "ucx")
+
+    assert "libucx0 (<< 1.20.0-1.20251022.03898fede.2510122)" in ucx("3.2.1").conflicts
+    assert "libucx0 (= 1.20.0-1.20251022.03898fede.2510122)" in ucx("3.2.1").provides
+    assert ucx("2.9.3").provides == ()
 
 
 def test_the_same_package_is_the_same_bytes() -> None:

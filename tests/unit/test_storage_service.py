@@ -171,7 +171,7 @@ def test_a_module_that_does_not_load_is_one_failure(host: ServerHost, fresh: boo
         check = found(outcome, "nfs_rdma_module")["rpcrdma"]
         assert check.status == "failed" and check.line() in line
         assert "modprobe: Invalid argument" in error
-        assert "dnf install kmod-mlnx-nfsrdma" in check.reason
+        assert "install mlnx-nfsrdma-dkms" in check.reason
         listens = {one.wanted: one for one in outcome.checks if one.name == "nfs_listens"}
         assert listens["tcp 2049"].status == "ok"
         assert listens["rdma 20049"].status == "not_applicable"

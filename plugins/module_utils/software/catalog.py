@@ -8,6 +8,7 @@ those of the GPU stack are in gpu_catalog.py.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ..core.part import PlanError
 from ..packages.package import PackageSet, Repository, Stage, Wanted
@@ -31,6 +32,10 @@ KERNEL_REDHAT = (
     *("kernel", "kernel-core", "kernel-modules", "kernel-modules-core", "kernel-modules-extra"),
     *("kernel-devel", "kernel-devel-matched"),
 )
+UCX_DEBIAN = ("libucx0", "libucx-dev", "ucx-utils")
+"""The distribution's, in whose place DOCA's `ucx` comes: it conflicts with them."""
+NFS = "mlnx-nfsrdma-dkms"
+"""NFS over RDMA, built against the drivers of DOCA; in none of its profiles."""
 MFT = "mft*"
 """The firmware tools, in the repositories of DOCA and of CUDA alike."""
 
@@ -129,17 +134,20 @@ def _held(distribution: Distribution, release: str) -> tuple[str, ...]:
 
 
 def _doca(rdma: Rdma, distribution: Distribution) -> list[Stage]:
-    """The profile of DOCA has the release as its version (`3.2.0-...`), its dependencies theirs."""
+    """The profile of DOCA has the release as its version (`3.2.1-...`), all else has its own."""
     if distribution.name == "debian":
         raise PlanError(
             f"DOCA is not in the catalogue for {distribution.label}. Write software.rdma.source: "
             "inbox there, or install Ubuntu or EL 9"
         )
-    profile = Stage("DOCA", (Wanted(rdma.profile, rdma.version, "rdma"),))
+    packages = [Wanted(rdma.profile, rdma.version, "rdma")]
+    if rdma.nfs:
+        packages.append(Wanted(NFS, component="rdma", follows=True))
     if distribution.family == REDHAT:
         # Has doca-kernel-support, which builds drivers for kernels that DOCA does not know.
-        return [Stage("DOCA extra", (Wanted("doca-extra", rdma.version, "rdma"),)), profile]
-    return [profile]
+        extra = Stage("DOCA extra", (Wanted("doca-extra", component="rdma", follows=True),))
+        return [extra, Stage("DOCA", tuple(packages))]
+    return [Stage("DOCA", tuple(packages), UCX_DEBIAN)]
 
 
 def _repositories(
@@ -169,5 +177,5 @@ def _complete(stages: Sequence[Stage], distribution: Distribution) -> tuple[Stag
         packages = [wanted for wanted in stage.packages if wanted.name not in seen]
         seen.update(wanted.name for wanted in packages)
         if packages:
-            result.append(Stage(stage.name, tuple(packages)))
+            result.append(replace(stage, packages=tuple(packages)))
     return tuple(result)

@@ -34,6 +34,8 @@ class Rdma:
     """Of DOCA; empty with another source."""
     profile: str = ""
     """The meta package of DOCA that is installed; empty with another source."""
+    nfs: bool = False
+    """Whether a file system is mounted by NFS over RDMA."""
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ CONF = f"etc/nfs.conf.d/{NAME}.conf"
 MODULES_FILE = f"etc/modules-load.d/{NAME}-nfs-rdma.conf"
 MODULE = "rpcrdma"
 MODULE_REMEDY = (
-    "DOCA-OFED's drivers have it in a package of their own release: apt-get install "
-    "mlnx-nfsrdma-dkms, or dnf install kmod-mlnx-nfsrdma; then modprobe rpcrdma"
+    "DOCA-OFED's drivers have it in a package of their own release: install mlnx-nfsrdma-dkms "
+    "(EL before DOCA 3.2: kmod-mlnx-nfsrdma), then modprobe rpcrdma"
 )
 OVERRIDDEN = (
     "a later file of /etc/nfs.conf.d sets another value, or the server was not restarted since: "

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, Optional
 
+from ...module_utils.storage.file_system import NFS, RDMA
 from ..qos.rules import check_rail
 from ..qos.rules import finish as read_contract
 from ..schema.findings import Findings
@@ -58,6 +60,8 @@ def compile_model(source: Source) -> Cluster:
     filesystems = read_filesystems(model[FILE_SYSTEMS], findings, (FILE_SYSTEMS,), site)
     if findings or topology is None or plan is None:
         raise ModelError(source.name, findings.found)
+    nfs = any(one.type == NFS and one.nfs.transport == RDMA for one in filesystems)
+    software = replace(software, rdma=replace(software.rdma, nfs=nfs))
 
     subnet, interface = model["management"]["subnet"], model["management"]["interface"]
 

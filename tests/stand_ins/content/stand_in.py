@@ -34,6 +34,7 @@ KERNEL_OWN = (
     "mlx5_ib",
     "rdma_cm",
     "rdma_ucm",
+    "rpcrdma",
     "nouveau",
 )
 """Modules that the stand-in's kernel brings; the others come with packages, by way of DKMS."""
@@ -41,6 +42,8 @@ RDMA = ("mlx5_core", "mlx5_ib", "ib_core", "ib_uverbs", "ib_umad", "rdma_cm", "r
 PARTS = {
     "nvidia": ("nvidia-uvm", "nvidia-modeset", "nvidia-drm", "nvidia-peermem"),
     "mlnx-ofed-kernel": RDMA,
+    "mlnx-ofa_kernel": RDMA,
+    "mlnx-nfsrdma": ("rpcrdma",),
     "nvidia-open": ("nvidia", "nvidia-uvm", "nvidia-modeset", "nvidia-drm", "nvidia-peermem"),
 }
 """Kernel modules that DKMS makes of one source, besides the one of its name."""
@@ -116,8 +119,8 @@ def load(name: str) -> bool:
     path = on_disk(name)
     if folder.exists():
         return True
-    if path is None and name not in KERNEL_OWN:
-        return False
+    if path is None and (name not in KERNEL_OWN or (name == "rpcrdma" and on_disk("ib_core"))):
+        return False  # the kernel's own was built for the kernel's own ib_core
     if name.startswith("nvidia_") and not load("nvidia"):
         return False
     folder.mkdir(parents=True)
@@ -157,7 +160,7 @@ def boot() -> None:
     if BOOT.exists() and BOOT.read_text() == boot_id():
         return
     unload("nvidia")
-    for name in ("gdrdrv", "nouveau", *RDMA):
+    for name in ("gdrdrv", "nouveau", "rpcrdma", *RDMA):
         unload(name)
     for name in ("mlx5_core", "mlx5_ib", "ib_core", "ib_uverbs", "rdma_cm", "nvidia"):
         load(name)
@@ -341,12 +344,6 @@ def nvcc(version: str, words: list[str]) -> int:
     say(f"nvcc: NVIDIA (R) Cuda compiler driver {NOTICE}")
     say("Copyright (c) 2005-2025 NVIDIA Corporation")
     say(f"Cuda compilation tools, release {release}, V{version}")
-    return 0
-
-
-def ofed_info(version: str, words: list[str]) -> int:
-    complain(f"ofed_info {NOTICE}")
-    say(f"OFED-internal-{version}:" if "-s" in words else f"OFED-internal-{version} {NOTICE}:")
     return 0
 
 
@@ -546,7 +543,6 @@ TOOLS = {
     "nv-hostengine": dcgm,
     "dcgmi": dcgm,
     "nvcc": nvcc,
-    "ofed_info": ofed_info,
     "ibv_devinfo": ibv_devinfo,
     "ibv_devices": ibv_devices,
     "mlxconfig": firmware,

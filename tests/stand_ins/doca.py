@@ -1,0 +1,161 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The packages of a release of DOCA, with the names, versions and relations that have a public
+source: README.md beside this has the sources, and what is a guess.
+
+Open MPI and UCX are Debian's programs and libraries, and work. The rest says what it stands for.
+"""
+
+from __future__ import annotations
+
+import re
+
+from . import debian
+from .debian import Debian
+from .package import File, Package
+from .pieces import FAULT, LIBRARIES, Y, dkms_scripts, dkms_source, document, mft, tool
+from .versions import Doca
+
+EPOCH = "3:"
+"""Of `openmpi` on EL: EL's own package of that name has one, too."""
+
+
+def packages(family: str, release: Doca, mpi: Debian | None = None) -> list[Package]:
+    """Without `mpi` there are no files of Open MPI and UCX."""
+    ubuntu = family == Y
+    end = "" if ubuntu else release.distribution
+    full = f"{release.version}-{release.build}{end}"
+    core = release.rdma_core + end
+    verbs = "ibverbs-utils" if ubuntu else "libibverbs-utils"
+    cm = "rdmacm-utils" if ubuntu else "librdmacm-utils"
+    umad = "libibumad3" if ubuntu else "libibumad"
+    drivers = _drivers(family, release)
+    open_mpi = _open_mpi(family, release, mpi)
+    ucx = _ucx(family, release, mpi)
+    sharp = [Package("sharp", release.sharp, files=document("sharp", release.sharp))]
+    devices = [
+        Package(
+            "rdma-core", core, files={"/usr/lib/udev/rules.d/60-stand-in-rdma.rules": File(b"\n")}
+        ),
+        Package(
+            verbs,
+            core,
+            files={
+                f"/usr/bin/{name}": tool(name, release.rdma_core)
+                for name in ("ibv_devinfo", "ibv_devices")
+            },
+        ),
+        Package(umad, core, files=document(umad, core)),
+        Package(
+            "perftest",
+            release.perftest,
+            files={"/usr/bin/ib_write_bw": tool("ib_write_bw", release.perftest)},
+        ),
+    ]
+    others = [
+        Package(cm, core, files=document(cm, core)),
+        Package("infiniband-diags", core, files=document("infiniband-diags", core)),
+        Package("mlnx-tools", release.mlnx_tools, files=document("mlnx-tools", release.mlnx_tools)),
+        mft(release.mft, "doca"),
+    ]
+    beside = [_nfs(family, release)]
+    if ubuntu:
+        beside.append(Package("dkms", "3.2.2-1", files={"/usr/sbin/dkms": tool("dkms", "3.2.2")}))
+    else:
+        name = "infiniband-diags-compat"
+        devices.append(Package("libibverbs", core, files=document("libibverbs", core)))
+        others.append(Package(name, core, files=document(name, core)))
+        for name, version in (("hcoll", release.hcoll), ("mpitests_openmpi", release.mpitests)):
+            if version:
+                others.append(Package(name, version, files=document(name, version)))
+        extra = f"{release.extra}.el9"
+        beside.append(Package("doca-extra", extra, files=document("doca-extra", extra)))
+    exact = [*drivers, *devices, open_mpi, *ucx, *sharp]
+    requires = (*(same(one, ubuntu) for one in exact), *(one.name for one in others))
+    profiles = [
+        Package(name, full, requires=requires, files=document(name, full))
+        for name in ("doca-ofed", "doca-roce", "doca-all")
+    ]
+    return [*profiles, *exact, *others, *beside]
+
+
+def same(package: Package, ubuntu: bool) -> str:
+    relation = f"(= {package.version})" if ubuntu else f"= {package.version}"
+    return f"{package.name} {relation}"
+
+
+def _module(
+    family: str, release: Doca, name: str, package: str, *requires: str, before: str = ""
+) -> Package:
+    """A source of kernel modules. DKMS has another version of it than the package, on EL."""
+    ubuntu = family == Y
+    source = f"{release.stream}.{release.drivers}" if ubuntu else release.stream
+    revision = "-1" if ubuntu else f"-{release.drivers}{release.distribution}"
+    return Package(
+        package,
+        source + revision,
+        requires=("dkms", *requires),
+        files=dkms_source(name, source),
+        before=before,
+        **dkms_scripts(name, source),  # type: ignore[arg-type]
+    )
+
+
+def _drivers(family: str, release: Doca) -> list[Package]:
+    if family == Y:
+        name = "mlnx-ofed-kernel"
+        return [_module(family, release, name, f"{name}-dkms", before=FAULT)]
+    name = "mlnx-ofa_kernel"
+    dkms = _module(family, release, name, f"{name}-dkms", name, before=FAULT)
+    return [dkms, Package(name, dkms.version, files=document(name, dkms.version))]
+
+
+def _nfs(family: str, release: Doca) -> Package:
+    """NFS over RDMA: of no profile."""
+    drivers = _drivers(family, release)[0].name
+    return _module(family, release, "mlnx-nfsrdma", "mlnx-nfsrdma-dkms", drivers)
+
+
+def _open_mpi(family: str, release: Doca, mpi: Debian | None) -> Package:
+    ubuntu, settings = family == Y, "/etc/pmix-mca-params.conf"
+    files = debian.open_mpi(mpi.open_mpi, release.mpi_prefix) if mpi else {}
+    return Package(
+        "openmpi",
+        release.openmpi if ubuntu else EPOCH + release.openmpi,
+        requires=("ucx", *(mpi.depends if mpi and ubuntu else ())),
+        provides=() if ubuntu else ("mpi",),
+        files={**document("openmpi", release.openmpi), **files, settings: File(b"# stand-in\n")},
+        settings=(settings,),
+    )
+
+
+def _ucx(family: str, release: Doca, mpi: Debian | None) -> list[Package]:
+    """On Ubuntu one package, which takes the place of the distribution's; on EL a package for each
+    transport."""
+    name, version = "ucx", release.ucx
+    ubuntu = family == Y
+    libraries = "/usr/lib" if ubuntu else LIBRARIES[family]
+    files = {**document(name, version), **(debian.ucx(mpi.ucx, libraries) if mpi else {})}
+    if ubuntu:
+        inbox = ("libucx0", "libucx-dev", "ucx-utils")
+        older = tuple(f"{each} (<< {version})" for each in inbox)
+        provides = tuple(f"{each} (= {version})" for each in inbox)
+        if version < "1.19":  # with it, nothing that needs libucx0 can be there
+            provides = ()
+        return [Package(name, version, (), provides, older, older, files)]
+    found = []
+    for part in ("cma", "ib", "ib_mlx5", "rdmacm", "knem", "xpmem", "devel"):
+        package = f"{name}-{part.replace('_', '-')}"
+        mine = {path for path in files if re.search(rf"/libuct_{part}\.so", path)}
+        needs = f"{name}-ib" if part == "rdmacm" else name
+        found.append(
+            Package(
+                package,
+                version,
+                requires=(f"{needs} = {version}",),
+                files={**document(package, version), **{path: files[path] for path in mine}},
+            )
+        )
+        files = {path: file for path, file in files.items() if path not in mine}
+    # Not a %config: an update writes it again.
+    files["/etc/ucx/ucx.conf"] = File(b"# stand-in\n")
+    return [Package(name, version, files=files), *found]
