@@ -16,66 +16,61 @@ from .pieces import FAULT, LIBRARIES, Y, dkms_scripts, dkms_source, document, mf
 from .versions import Doca
 
 EPOCH = "3:"
-"""Of `openmpi` on EL: EL's own package of that name has one, too."""
+"""Of `openmpi` on EL."""
 
 
 def packages(family: str, release: Doca, mpi: Debian | None = None) -> list[Package]:
     """Without `mpi` there are no files of Open MPI and UCX."""
     ubuntu = family == Y
     end = "" if ubuntu else release.distribution
-    full = f"{release.version}-{release.build}{end}"
     core = release.rdma_core + end
-    verbs = "ibverbs-utils" if ubuntu else "libibverbs-utils"
-    cm = "rdmacm-utils" if ubuntu else "librdmacm-utils"
-    umad = "libibumad3" if ubuntu else "libibumad"
-    drivers = _drivers(family, release)
-    open_mpi = _open_mpi(family, release, mpi)
-    ucx = _ucx(family, release, mpi)
-    sharp = [Package("sharp", release.sharp, files=document("sharp", release.sharp))]
-    devices = [
-        Package(
-            "rdma-core", core, files={"/usr/lib/udev/rules.d/60-stand-in-rdma.rules": File(b"\n")}
-        ),
-        Package(
-            verbs,
-            core,
-            files={
-                f"/usr/bin/{name}": tool(name, release.rdma_core)
-                for name in ("ibv_devinfo", "ibv_devices")
-            },
-        ),
-        Package(umad, core, files=document(umad, core)),
-        Package(
-            "perftest",
-            release.perftest,
-            files={"/usr/bin/ib_write_bw": tool("ib_write_bw", release.perftest)},
-        ),
+    exact = [
+        *_drivers(family, release),
+        *_devices(ubuntu, release, core),
+        _open_mpi(family, release, mpi),
+        *_ucx(family, release, mpi),
+        _plain("sharp", release.sharp),
     ]
     others = [
-        Package(cm, core, files=document(cm, core)),
-        Package("infiniband-diags", core, files=document("infiniband-diags", core)),
-        Package("mlnx-tools", release.mlnx_tools, files=document("mlnx-tools", release.mlnx_tools)),
+        _plain("rdmacm-utils" if ubuntu else "librdmacm-utils", core),
+        _plain("infiniband-diags", core),
+        _plain("mlnx-tools", release.mlnx_tools),
         mft(release.mft, "doca"),
     ]
     beside = [_nfs(family, release)]
     if ubuntu:
         beside.append(Package("dkms", "3.2.2-1", files={"/usr/sbin/dkms": tool("dkms", "3.2.2")}))
     else:
-        name = "infiniband-diags-compat"
-        devices.append(Package("libibverbs", core, files=document("libibverbs", core)))
-        others.append(Package(name, core, files=document(name, core)))
-        for name, version in (("hcoll", release.hcoll), ("mpitests_openmpi", release.mpitests)):
-            if version:
-                others.append(Package(name, version, files=document(name, version)))
-        extra = f"{release.extra}.el9"
-        beside.append(Package("doca-extra", extra, files=document("doca-extra", extra)))
-    exact = [*drivers, *devices, open_mpi, *ucx, *sharp]
+        others.append(_plain("infiniband-diags-compat", core))
+        of_mpi = (("hcoll", release.hcoll), ("mpitests_openmpi", release.mpitests))
+        others += [_plain(name, version) for name, version in of_mpi if version]
+        beside.append(_plain("doca-extra", f"{release.extra}.el9"))
     requires = (*(same(one, ubuntu) for one in exact), *(one.name for one in others))
+    full = f"{release.version}-{release.build}{end}"
     profiles = [
         Package(name, full, requires=requires, files=document(name, full))
         for name in ("doca-ofed", "doca-roce", "doca-all")
     ]
     return [*profiles, *exact, *others, *beside]
+
+
+def _plain(name: str, version: str) -> Package:
+    return Package(name, version, files=document(name, version))
+
+
+def _devices(ubuntu: bool, release: Doca, core: str) -> list[Package]:
+    rules = {"/usr/lib/udev/rules.d/60-stand-in-rdma.rules": File(b"\n")}
+    tools = {
+        f"/usr/bin/{name}": tool(name, release.rdma_core) for name in ("ibv_devinfo", "ibv_devices")
+    }
+    write = {"/usr/bin/ib_write_bw": tool("ib_write_bw", release.perftest)}
+    found = [
+        Package("rdma-core", core, files=rules),
+        Package("ibverbs-utils" if ubuntu else "libibverbs-utils", core, files=tools),
+        Package("perftest", release.perftest, files=write),
+        _plain("libibumad3" if ubuntu else "libibumad", core),
+    ]
+    return found if ubuntu else [*found, _plain("libibverbs", core)]
 
 
 def same(package: Package, ubuntu: bool) -> str:
@@ -106,7 +101,7 @@ def _drivers(family: str, release: Doca) -> list[Package]:
         return [_module(family, release, name, f"{name}-dkms", before=FAULT)]
     name = "mlnx-ofa_kernel"
     dkms = _module(family, release, name, f"{name}-dkms", name, before=FAULT)
-    return [dkms, Package(name, dkms.version, files=document(name, dkms.version))]
+    return [dkms, _plain(name, dkms.version)]
 
 
 def _nfs(family: str, release: Doca) -> Package:
