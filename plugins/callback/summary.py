@@ -46,6 +46,7 @@ requirements:
 import contextlib
 import fcntl
 import functools
+import gc
 import json
 import os
 import re
@@ -129,6 +130,9 @@ class CallbackModule(CallbackBase):
         self._count.install()
 
     def v2_playbook_on_play_start(self, play):
+        # Ansible forks for each task and host. A child's garbage collector would go through all that
+        # there is, and copy it: 4 % of the controller's time with 100 nodes (--bench controller).
+        gc.freeze()
         if self._summary.roles:
             return
         manager = play.get_variable_manager()

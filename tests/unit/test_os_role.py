@@ -39,7 +39,7 @@ done
 @pytest.mark.parametrize("family", ["Debian", "RedHat"])
 def test_no_package_is_installed_that_removes_another(family: str) -> None:
     variables = yaml.safe_load((ROLE / "vars/main.yml").read_text(encoding="utf-8"))
-    packages = set(variables["__os_baseline_packages"][family])
+    packages = set(variables["__os_baseline_packages_of"][family])
     assert "chrony" not in packages, "only where os_baseline_time wants it"
     if family == "Debian":
         assert not packages & {"hwloc", "hwloc-nox"}, "each removes the other"
