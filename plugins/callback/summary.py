@@ -130,8 +130,8 @@ class CallbackModule(CallbackBase):
         self._count.install()
 
     def v2_playbook_on_play_start(self, play):
-        # Ansible forks for each task and host. A child's garbage collector would go through all that
-        # there is, and copy it: 4 % of the controller's time with 100 nodes (--bench controller).
+        # Ansible forks for each task and host. A child's garbage collector would go through all
+        # that there is, and copy it: 4 % of the time with 100 nodes (--bench controller).
         gc.freeze()
         if self._summary.roles:
             return

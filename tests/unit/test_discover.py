@@ -380,7 +380,7 @@ def as_modelled() -> dict[str, Facts]:
     inventory = inventory_of(load(str(ROOT / "inventories/b300/cluster.yml")))
     facts = of_model(inventory)
     for each in facts.values():
-        each["rdma_host"]["packages"] = {"doca-ofed": "3.2.0-1"}
+        each["rdma_host"]["packages"] = {"doca-ofed": "3.2.1-1"}
         each["rdma_host"]["gpu_driver"] = inventory.group_variables["all"]["cluster_software"][
             "driver"
         ]["version"]

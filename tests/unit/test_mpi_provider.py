@@ -17,6 +17,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software 
     SoftwareError,
     read_software,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import dotted
 
 PREFIXES = "opt/baremetal-mpi-roce"
 HPCX = "/opt/baremetal-mpi-roce/hpcx-1-aa"
@@ -82,22 +83,19 @@ def test_an_archive_has_its_own_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mpi", "keys"),
+    ("mpi", "wrong"),
     [
-        ({"provider": "hpcx"}, ["archives", "mpi4py"]),
-        ({"archives": [ARCHIVE]}, ["archives"]),
-        ({"mpi4py": "4.1.1"}, ["mpi4py"]),
-        ({"provider": "hpcx", "archives": [{**ARCHIVE, "sha256": "0"}]}, ["archives[0].sha256"]),
+        ({"provider": "hpcx"}, ["software.of_hpcx mpi.archives", "software.of_hpcx mpi.mpi4py"]),
+        ({"archives": [ARCHIVE]}, ["software.of_hpcx mpi.archives"]),
+        ({"mpi4py": "4.1.1"}, ["software.of_hpcx mpi.mpi4py"]),
         (
-            {"provider": "hpcx", "archives": [{**ARCHIVE, "url": "hpcx.tbz"}], "mpi4py": "4.1.1"},
-            ["archives[0].url"],
+            {"archives": [{**ARCHIVE, "sha256": "0", "url": "hpcx.tbz"}]},
+            ["model.wrong_form mpi.archives[0].url", "model.wrong_form mpi.archives[0].sha256"],
         ),
     ],
 )
-def test_keys_of_hpcx_go_with_it(mpi: dict[str, Any], keys: list[str]) -> None:
+def test_keys_of_hpcx_go_with_it(mpi: dict[str, Any], wrong: list[str]) -> None:
     with pytest.raises(SoftwareError) as caught:
         read_software({"mpi": mpi})
-    lines = str(caught.value).splitlines()[1:]
-    assert [line.split(": ")[0].strip() for line in lines] == [
-        f"cluster_software.mpi.{key}" for key in keys
-    ]
+    found = [f"{each.code} {dotted(each.path[1:])}" for each in caught.value.findings]
+    assert found == wrong
