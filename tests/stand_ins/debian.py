@@ -25,7 +25,9 @@ OPEN_MPI, UCX = ("openmpi-bin", "libopenmpi3", "openmpi-common"), ("libucx0", "u
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 PROGRAMS = ("mpirun", "mpiexec", "orterun", "orted", "ompi_info")
 """Those of `openmpi-bin` that run MPI; there are no headers for the compilers."""
-UNUSED = re.compile("oshmem|java|mpifh|usempi|romio|psm|ofi|openib|memheap|sshmem|spml|scoll")
+UNUSED = re.compile(
+    "oshmem|java|mpifh|usempi|romio|psm|ofi|openib|memheap|sshmem|spml|scoll|mca_atomic"
+)
 """Libraries and plugins for other languages and networks: half of the whole."""
 
 Files = Mapping[str, File]
