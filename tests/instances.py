@@ -72,8 +72,10 @@ def volumes(mine: Collection[str]) -> set[str]:
     for container in output("podman", "ps", "-a", "--format", "{{.Names}}").split():
         if any(name in container for name in others(mine)):
             mounts = ["--format", "{{range .Mounts}}{{.Name}} {{end}}", container]
-            told = subprocess.run(["podman", "inspect", *mounts], capture_output=True, text=True)
-            found -= set(told.stdout.split())  # nothing where it went in between
+            messages = subprocess.run(
+                ["podman", "inspect", *mounts], capture_output=True, text=True
+            )
+            found -= set(messages.stdout.split())  # nothing where it went in between
     return found
 
 

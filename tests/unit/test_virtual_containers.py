@@ -162,7 +162,7 @@ class FakePodman:
     ) -> Result:
         words = list(argv)
         self.calls.append(words)
-        rc, shown, told = 0, "", ""
+        rc, shown, messages = 0, "", ""
         if "is-system-running" in words:
             shown = self.states.pop(0) if len(self.states) > 1 else self.states[0]
         elif "list-units" in words:
@@ -170,8 +170,8 @@ class FakePodman:
         elif "cat" in words:
             shown = "ssh-ed25519 KEY root@node01\n"
         elif words[1] == "run" and self.taken:
-            rc, told, self.taken = 125, 'the name "test.node01" is already in use', False
-        return Result(tuple(argv), rc, shown, told)
+            rc, messages, self.taken = 125, 'the name "test.node01" is already in use', False
+        return Result(tuple(argv), rc, shown, messages)
 
 
 @pytest.fixture

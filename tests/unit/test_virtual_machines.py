@@ -63,7 +63,7 @@ def test_rails_are_where_the_model_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rails", "told"),
+    ("rails", "messages"),
     [
         ((rail(0, "0000:00:02.0"),), "rails at 0000:00:10.0 to"),
         ((rail(0, "0000:5d:00.0"),), "0000:5d:00.0 in cluster.yml"),
@@ -71,8 +71,8 @@ def test_rails_are_where_the_model_says() -> None:
         ((rail(0, "0000:00:10.1"),), "0000:00:10.1 in cluster.yml"),
     ],
 )
-def test_an_impossible_place_is_refused(rails: tuple[Rail, ...], told: str) -> None:
-    with pytest.raises(VirtualError, match=told):
+def test_an_impossible_place_is_refused(rails: tuple[Rail, ...], messages: str) -> None:
+    with pytest.raises(VirtualError, match=messages):
         machine(node(*rails))
 
 

@@ -135,11 +135,11 @@ def test_one_that_is_not_there_is_built_alone_and_told_in_check_mode(
 ) -> None:
     images = Images(there=False)
     diff = {"before": "", "after": "localhost/node:1f0c\n"}
-    told = {"changed": True, "build": True, "diff": diff, **FOUND}
-    assert built(images, monkeypatch, check_mode=True).result == told
+    messages = {"changed": True, "build": True, "diff": diff, **FOUND}
+    assert built(images, monkeypatch, check_mode=True).result == messages
     assert images.made == 0
     done = built(images, monkeypatch)
-    assert done.result == {**told, "steps": [STEP]}
+    assert done.result == {**messages, "steps": [STEP]}
     assert images.made == 1
 
 

@@ -217,7 +217,7 @@ def test_a_machine_that_is_up_shows_its_key(host: Host, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("state", "ssh", "told"),
+    ("state", "ssh", "messages"),
     [
         ("degraded", True, "degraded, failed: bad.service"),
         ("starting", True, "no time left; systemd: starting; sshd at 10.99.0.11: answers"),
@@ -226,11 +226,11 @@ def test_a_machine_that_is_up_shows_its_key(host: Host, monkeypatch: pytest.Monk
     ],
 )
 def test_what_keeps_it_from_coming_up_is_told(
-    host: Host, monkeypatch: pytest.MonkeyPatch, state: str, ssh: bool, told: str
+    host: Host, monkeypatch: pytest.MonkeyPatch, state: str, ssh: bool, messages: str
 ) -> None:
     host.apply(machine())
     (host.state / "test/node01/console.log").write_text("Loading\nKernel panic: no init\n\n")
-    with pytest.raises(VirtualError, match=told):
+    with pytest.raises(VirtualError, match=messages):
         wait(host, monkeypatch, state, ssh=ssh, timeout_s=-1)
 
 

@@ -20,7 +20,7 @@ from .cabling import Cable, Plan, Port, Routes
 from .inventory import RUN, VirtualError, controller_interface
 
 NODE_MTU = 1500
-"""What an interface has before anybody configured it."""
+"""What an unconfigured interface has."""
 SYSCTLS = {
     "net.ipv4.ip_forward": "1",
     "net.ipv4.conf.all.rp_filter": "0",

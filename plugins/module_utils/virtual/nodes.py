@@ -92,7 +92,7 @@ class Hosts(ABC):
 
     @abstractmethod
     def remark(self, name: str) -> str:
-        """Where the cause is to be found when a node does not come up."""
+        """Where the cause is found when a node does not come up."""
 
     def ended(self, name: str) -> bool:
         """Whether waiting for it is of no use."""

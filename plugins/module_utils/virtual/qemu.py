@@ -145,7 +145,7 @@ PROBE_S = 12.0
 def choose(wanted: str, emulator: Sequence[str], kernel: Path) -> tuple[str, ...]:
     """QEMU's words for the accelerator: `wanted` is auto, kvm or tcg.
 
-    A /dev/kvm that opens is no proof: some hosts have one that cannot run an ordinary kernel. So
+    A /dev/kvm that opens proves nothing: some hosts have one that cannot run an ordinary kernel. So
     the image's kernel is started on it without a disk: where KVM works it ends after a second, for
     want of a root file system, and where it does not the time runs out.
     """
