@@ -72,10 +72,13 @@ class ActionModule(ActionBase):
 
     def _write(self, path: Path, text: str) -> dict[str, Any]:
         if not self._task.check_mode:
+            part = path.with_name(f".{path.name}.part")
             try:
-                with path.open("x", encoding="utf-8") as stream:
-                    stream.write(text)
+                part.write_text(text, encoding="utf-8")
+                path.hardlink_to(part)  # not over a file that is there by now
+                part.unlink()
             except OSError as error:
+                part.unlink(missing_ok=True)
                 raise AnsibleActionFail(f"the draft was not written: {error}") from error
             self._display.display(f"discover: draft in {path}; complete what says CHECK")
         shown = {"before": "", "after": text, "before_header": "", "after_header": str(path)}

@@ -33,7 +33,7 @@ def node(root: Path, login: str = "", other: str = "", **more: Any) -> Node:
 @pytest.mark.parametrize(
     ("login", "other", "wrong"),
     [
-        (f"{HPCX}/ompi/bin/mpirun", "", []),
+        (f"A banner\n{HPCX}/ompi/bin/mpirun", "", []),
         ("/usr/local/bin/mpirun", "", ["login"]),
         (f"{HPCX}/ompi/bin/mpirun", "/usr/bin/mpirun", ["non-login"]),
         ("", "", ["login"]),
@@ -53,11 +53,12 @@ def test_a_former_archive_goes_when_nothing_runs_from_it(tmp_path: Path) -> None
         (tmp_path / "opt/baremetal-mpi-roce" / name / "ompi/bin").mkdir(parents=True)
     orted = tmp_path / "opt/baremetal-mpi-roce/hpcx-2-bb/ompi/bin/orted"
     (tmp_path / "proc/12").mkdir(parents=True)
-    (tmp_path / "proc/12/exe").symlink_to(orted)
+    maps = tmp_path / "proc/12/maps"
+    maps.write_text(f"7f0c r-xp 00000000 fe:00 131 {orted.parents[1]}/lib/libmpi.so.40\n")
     outcome = settle([Former(HPCX)], node(tmp_path))
     assert not outcome.changed and orted.parent.is_dir()
     assert [check.status for check in outcome.checks] == ["not_applicable"]
-    (tmp_path / "proc/12/exe").unlink()
+    maps.unlink()
     shown = settle([Former(HPCX)], node(tmp_path, check_mode=True))
     assert shown.changed and orted.parent.is_dir()
     assert settle([Former(HPCX)], node(tmp_path)).changed

@@ -151,6 +151,27 @@ def test_jobs_without_a_login_shell_get_the_same_values(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("host")
+def test_an_operators_nccl_conf_is_left_alone_unless_it_is_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "etc/nccl.conf"
+    file.parent.mkdir()
+    file.write_text("NCCL_IB_TC=0")
+    file.chmod(0o640)
+    assert "/etc/nccl.conf" not in planned(params(tmp_path), tmp_path, write=True)[1]
+    planned(params(tmp_path, nccl_file=True), tmp_path, write=True)
+    lines = file.read_text().splitlines()
+    assert lines[-1] == "NCCL_IB_TC=0" and "NCCL_IB_TC=106" in lines[:-1], "the first one holds"
+    assert file.stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.usefixtures("host")
+def test_a_line_that_ucx_would_cut_is_not_in_its_file(tmp_path: Path) -> None:
+    own = {"UCX_LONG": "x" * stack.UCX_LINE, "UCX_SHORT": "y"}
+    planned(params(tmp_path, environment=own), tmp_path, write=True)
+    text = (tmp_path / "etc/ucx/ucx.conf").read_text()
+    assert "UCX_SHORT=y\n" in text and "UCX_LONG" not in text
+
+
+@pytest.mark.usefixtures("host")
 def test_check_mode_on_a_fresh_host_waits_for_devices_and_shows_the_rest(tmp_path: Path) -> None:
     given = params(tmp_path, rails=[{"interface": "rail7", "address": "10.100.7.11"}])
     _found, names = planned(given, tmp_path, check_mode=True)

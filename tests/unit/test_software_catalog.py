@@ -152,6 +152,9 @@ def test_nfs_over_rdma_is_installed_with_the_drivers_of_doca() -> None:
     for distribution, kernel in NODES:
         stage = rdma_packages(found, distribution, KEYS, kernel).stages[-1]
         assert [one.name for one in stage.packages] == ["doca-ofed", "mlnx-nfsrdma-dkms"]
+    older = replace(found, rdma=replace(found.rdma, version="2.9.3"))
+    lasts = [rdma_packages(older, node[0], KEYS, node[1]).stages[-1].packages[-1] for node in NODES]
+    assert [one.name for one in lasts] == ["mlnx-nfsrdma-dkms", "kmod-mlnx-nfsrdma"]
     inbox = replace(found, rdma=replace(found.rdma, source="inbox"))
     for distribution, kernel in NODES:
         names = [one.name for one in rdma_packages(inbox, distribution, KEYS, kernel).packages]

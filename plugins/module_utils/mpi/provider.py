@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,7 +34,8 @@ class Paths:
         checks = []
         for shell, option in SHELLS.items():
             argv = ["env", "-i", f"PATH={PATH}", "/bin/sh", option, f"command -v {MPIRUN}"]
-            found = node.run(argv, check=False).stdout.strip()
+            # Profiles may print as well.
+            found = node.run(argv, check=False).stdout.strip().rpartition("\n")[2]
             checks.append(self._check(node, shell, found))
         return Verdict(checks)
 
@@ -80,9 +82,10 @@ class Former:
 
 
 def _users(node: Node, directory: Path) -> list[int]:
-    """Processes whose program is in the directory, such as the orted of a job."""
-    return [
-        pid
-        for pid in processes.pids(node.root)
-        if any(path.startswith(f"{directory}/") for _how, path in processes.held(node.root, pid))
-    ]
+    """Processes with a program or a library of the directory, such as the ranks of a job."""
+    found = []
+    for pid in processes.pids(node.root):
+        with suppress(OSError):  # it has ended meanwhile
+            if f"{directory}/" in (node.read(f"proc/{pid}/maps") or ""):
+                found.append(pid)
+    return found

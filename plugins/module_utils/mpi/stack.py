@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Optional
 
-from ..core.checks import OK, Check, compare, differs, failures
+from ..core.checks import OK, Check, compare, differs, failures, not_applicable
 from ..core.commands import CommandError, Runner
 from ..core.files import FilePlan, replace_block
 from ..core.part import Node, Plan, PlanError, Verdict
@@ -133,6 +133,8 @@ def _cause(error: Exception) -> str:
 
 
 UCX_FILE, NCCL_FILE = "etc/ucx/ucx.conf", "etc/nccl.conf"
+UCX_LINE = 198
+"""UCX cuts longer lines of its file: INI_MAX_LINE of openucx/ucx src/ucs/config/ini.h."""
 MLX5_CORE, ACCELERATED = "mlx5_core", ("rc_mlx5", "dc_mlx5")
 """Transports of UCX that drive an NVIDIA NIC directly; without them rc_verbs does, slowly."""
 CONNECTX_8, CONNECTX_8_UCX = "1023", (1, 18)
@@ -202,10 +204,11 @@ def _lines(values: Mapping[str, str], prefix: str) -> list[str]:
     return [f"{key}={value}" for key, value in values.items() if key.startswith(prefix)]
 
 
-def _with_block(node: Node, name: str, lines: list[str], *, first: bool = False) -> FilePlan:
-    before = node.read(name)
-    text = replace_block(before or "", lines, "mpi", first=first)
-    return node.record(name, text if text or before is not None else None)
+def _with_block(node: Node, name: str, lines: list[str]) -> list[FilePlan]:
+    """At the beginning: UCX's sections hold for some processors alone, NCCL takes a first line."""
+    before = node.read(name) or ""
+    after = replace_block(before, lines, "mpi", first=True)
+    return [node.edited(name, after)] if lines or "# BEGIN baremetal.mpi_roce mpi" in before else []
 
 
 class Stack:
@@ -277,16 +280,16 @@ class Stack:
             values = environments.environment(self.settings)
             text = environments.environment_text(values)
             files.insert(0, node.file(environments.ENVIRONMENT_FILE, text))
+            ucx = [line for line in _lines(values, "UCX_") if len(line) < UCX_LINE]
             for path in dict.fromkeys((UCX_FILE, self.ucx_file)):
-                # Before the first section: those hold for some processors alone.
-                files.append(_with_block(node, path, _lines(values, "UCX_"), first=True))
-            own = _lines(values, "NCCL_") if self.nccl_file else []
-            files.append(_with_block(node, NCCL_FILE, own))
+                files += _with_block(node, path, ucx)
+            files += _with_block(node, NCCL_FILE, _lines(values, "NCCL_") if self.nccl_file else [])
         for name, content in sorted(self.programs.items()):
             path = f"{environments.PROGRAM_DIRECTORY}/{name}"
             files.append(node.record(path, content.rstrip() + "\n", mode=0o755))
         block = environments.parameter_lines(environments.parameters(self.settings))
-        return [*files, _with_block(node, self.mca_file, block)]
+        text = replace_block(node.read(self.mca_file) or "", block, "mpi")
+        return [*files, node.record(self.mca_file, text)]
 
     def verify(self, node: Node) -> Verdict:
         settings, check_mode, mca_file = self.settings, node.check_mode, self.mca_file
@@ -308,6 +311,12 @@ class Stack:
         result += installed_checks(
             self.installed, settings.rails, settings.transport, self.machine, check_mode=check_mode
         )
+        for line in _lines(environments.environment(settings), "UCX_"):
+            if len(line) >= UCX_LINE:
+                name = line.partition("=")[0]
+                why = "UCX cuts such lines: jobs without a login shell need TaskProlog for it"
+                wanted = f"less than {UCX_LINE} characters"
+                result.append(not_applicable("ucx_file", wanted, why, subject=name))
         return Verdict(result + (self._rdma(node) if settings.transport == RC else []))
 
     def _rdma(self, node: Node) -> list[Check]:

@@ -34,8 +34,9 @@ KERNEL_REDHAT = (
 )
 UCX_DEBIAN = ("libucx0", "libucx-dev", "ucx-utils")
 """The distribution's, in whose place DOCA's `ucx` comes: it conflicts with them."""
-NFS = "mlnx-nfsrdma-dkms"
-"""NFS over RDMA, built against the drivers of DOCA; in none of its profiles."""
+NFS, NFS_KMOD = "mlnx-nfsrdma-dkms", "kmod-mlnx-nfsrdma"
+"""NFS over RDMA, built against the drivers of DOCA; in none of its profiles. On EL drivers come by
+DKMS from DOCA 3.2 on."""
 MFT = "mft*"
 """The firmware tools, in the repositories of DOCA and of CUDA alike."""
 
@@ -142,7 +143,9 @@ def _doca(rdma: Rdma, distribution: Distribution) -> list[Stage]:
         )
     packages = [Wanted(rdma.profile, rdma.version, "rdma")]
     if rdma.nfs:
-        packages.append(Wanted(NFS, component="rdma", follows=True))
+        release = tuple(int(part) for part in rdma.version.split(".")[:2])
+        built = distribution.family == REDHAT and release < (3, 2)
+        packages.append(Wanted(NFS_KMOD if built else NFS, component="rdma", follows=True))
     if distribution.family == REDHAT:
         # Has doca-kernel-support, which builds drivers for kernels that DOCA does not know.
         extra = Stage("DOCA extra", (Wanted("doca-extra", component="rdma", follows=True),))

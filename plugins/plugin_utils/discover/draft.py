@@ -49,6 +49,8 @@ class Draft:
             )
         self.shape = shape
         self.nodes = _nodes(machines, shape, groups)
+        if not self.nodes:
+            raise NoDraftError("no compute node was read: name more hosts, or leave out --limit")
         compute = {node.host for node in self.nodes}
         self.others = [machine for machine in machines if machine.host not in compute]
         self._launchers = set(groups.get("launcher", ()))
