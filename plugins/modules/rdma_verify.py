@@ -5,7 +5,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: rdma_verify
 short_description: Proves each rail by RDMA verbs, and the QoS contract on the wire
-extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
+extends_documentation_fragment: [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.health]
 description:
   - Measures every rail of every node against the same rail of the next node with perftest and UCX,
     and counts packets meanwhile. Changes nothing.
@@ -139,6 +139,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils.core import commands
 from ..module_utils.core.checks import FAILED, Check, end
 from ..module_utils.hardware import SurveyError, survey
+from ..module_utils.nic.health import LIMITS
 from ..module_utils.qos import HostSettings
 from ..module_utils.verbs import ends, exchanges, judging
 from ..module_utils.verbs.exchanges import EXCHANGES, Half, Options, Request
@@ -155,6 +156,7 @@ def request_of(params: dict) -> Request:
         exchanges=tuple(name for name in EXCHANGES if name in params["exchanges"]),
         options=Options(**{field.name: params[field.name] for field in fields(Options)}),
         speeds_gbps={rail["interface"]: rail["speed_gbps"] for rail in params["rails"]},
+        health=params["health"],
         **{**part, **halves},
     )
 
@@ -232,6 +234,7 @@ def main() -> None:
             "min_write_share": {"type": "float"},
             "min_send_share": {"type": "float"},
             "max_latency_us": {"type": "float"},
+            "health": {"type": "dict", "default": {}, "options": LIMITS},
             "install": {"type": "bool", "default": False},
             "part": {"type": "dict", "default": {}},
         },

@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: roce_rails
 short_description: Gives every rail of a host its name, address, MTU, routes and QoS settings
-extends_documentation_fragment: [baremetal.mpi_roce.module]
+extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.health]
 description:
   - Configures all rails of a host in one call, for the next boot in the files of the system's own
     network service (NetworkManager or systemd-networkd), and in the running kernel.
@@ -99,22 +99,6 @@ options:
           Parameters of DCQCN, C(roce_np) and C(roce_rp), each a dictionary of name and number, by
           the names of DOCA-OFED's files under C(/sys/class/net/RAIL/ecn).
         type: dict
-  health:
-    description:
-      - Limits of the check C(rail_health) for what a rail's port counts while the module runs, and
-        for the temperature of its module. Without a limit a figure is shown and not judged.
-    type: dict
-    default: {}
-    suboptions:
-      new_errors:
-        description: Link downs, and symbol errors that FEC did not correct, one kind at a time.
-        type: int
-      raw_ber:
-        description: Bits that FEC corrected, as a share of all.
-        type: float
-      module_celsius:
-        description: By default what the module has as its own limit (hwmon, C(temp*_crit)).
-        type: float
   gpus:
     description: The GPUs of this host, as C(cluster_gpus) has them; each has its rail beside it.
     type: list
@@ -207,6 +191,7 @@ from ..module_utils.core.part import Node, PlanError
 from ..module_utils.hardware import SurveyError
 from ..module_utils.nic.boot_unit import BootUnit
 from ..module_utils.nic.engine import MAX_READ_REQUEST_BYTES, QUICK_S, Nics
+from ..module_utils.nic.health import LIMITS
 from ..module_utils.rails import LOCK
 from ..module_utils.rails.backends import AUTO, BACKENDS, backend_of
 from ..module_utils.rails.converge import Rails
@@ -224,11 +209,6 @@ LAYER = Layer(
 )
 PATIENCE_S = 120.0
 """Longer than a run takes that waits for a rail, puts it back and waits for the gateways."""
-HEALTH = {
-    "new_errors": {"type": "int"},
-    "raw_ber": {"type": "float"},
-    "module_celsius": {"type": "float"},
-}
 NIC = {
     # An int with a default takes no null.
     "max_read_request_bytes": {"type": "raw", "default": MAX_READ_REQUEST_BYTES},
@@ -305,7 +285,7 @@ def main() -> None:
             "wait": {"type": "float", "default": 30},
             "qos": {"type": "dict", "required": True},
             "nic": {"type": "dict", "default": {}, "options": NIC},
-            "health": {"type": "dict", "default": {}, "options": HEALTH},
+            "health": {"type": "dict", "default": {}, "options": LIMITS},
             "gpus": {"type": "list", "elements": "dict", "default": []},
             "firmware": {"type": "bool", "default": True},
             "firmware_parameters": {"type": "dict", "default": {}},

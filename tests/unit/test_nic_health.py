@@ -1,20 +1,37 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Physical health of a rail: what a run sees its port count, and its module's temperature.
+"""Physical health of a rail: what its port counts between two looks, and what its module measures.
 
-Names are those of Linux' mlx5/counters.rst; the numbers are made up.
+Names of counters are those of Linux' mlx5/counters.rst; their numbers are made up.
 """
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
+import yaml
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
+    CommandError,
+    Result,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import health
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.health import Look
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.health import Link, Look
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.nic_settings import Ethtool
+from jinja2.nativetypes import NativeEnvironment
 
 from tests.unit.nic_host import PCI, FakeNode
 from tests.unit.test_nic_engine import machine
 
-LIMITS = {"new_errors": 0, "raw_ber": 2.4e-4, "module_celsius": None}
+ROLES = Path(__file__).parents[2] / "roles"
+LIMITS = {
+    "new_errors": 0,
+    "raw_ber": 2.4e-4,
+    "effective_ber": 1e-15,
+    "module_celsius": None,
+    "power_margin_db": 1.0,
+}
 COUNTED = {
     "link_down_events_phy": 3,
     "rx_symbol_err_phy": 386,
@@ -25,44 +42,143 @@ COUNTED = {
 }
 GOOD = 1_000_000
 """Corrected bits in 2 s: at 800 Gb/s a ratio of 6.2e-7."""
+MEASURED = {
+    "Operational Info": {"State": "Active", "FEC": "Standard_RS-FEC - (544,514)"},
+    "Troubleshooting Info": {"Status Opcode": "0", "Recommendation": "No issue was observed"},
+    "Physical Counters and BER Info": {
+        "Time Since Last Clear [Min]": "348349.5",
+        "Effective Physical Errors": "0",
+        "Effective Physical BER": "15E-255",
+        "Raw Physical Errors Per Lane": {
+            "values": ["3946476397", "5120336064", "7692183445", "3026261414"]
+        },
+        "Link Down Counter": "0",
+        "Raw Physical BER": "2E-9",
+    },
+    "Module Info": {
+        "Temperature [C]": "54 [-5..75]",
+        "Voltage [mV]": "3261.2 [2970..3630]",
+        "Bias Current [mA]": "8.380,8.380,8.380,8.380 [2..15]",
+        "Rx Power Current [dBm]": "1.886,1.989,2.281,1.976 [-10.41..6]",
+        "Tx Power Current [dBm]": "1.562,1.427,1.559,1.761 [-8.508..5]",
+        "Identifier": "OSFP",
+    },
+}
+"""Values of a 400G port: scitix/sichek 0897af10, components/transceiver/collector/
+mlxlink_dom_test.go. Their JSON form, and the text of FEC: Mellanox/mstflint b9d9e844,
+mlxlink/modules/printutil/mlxlink_cmd_print.cpp, mlxlink_maps.cpp."""
+NO_MODULE = {"Temperature [C]": "N/A", "Rx Power Current [dBm]": "N/A", "Identifier": "N/A"}
+COPPER = {"Temperature [C]": "0 [0..0]", "Rx Power Current [dBm]": "0,0,0,0 [0..0]"}
+"""A passive copper cable with MFT 4.35.0, from the notes of a site with two ConnectX-7."""
+LINK = Link({"fec": "Standard_RS-FEC - (544,514)"}, 57.0, 70.0)
 
 
-def judge(grown, module=(57.0, 70.0), limits=LIMITS, *, quiet=True):
+def mlxlink(sections, rc=0):
+    answer = {"result": {"output": sections}, "status": {"code": rc, "message": "success"}}
+    return f"{json.dumps(answer, indent=3)}\n\n"
+
+
+def judge(grown, link=LINK, limits=LIMITS, *, quiet=True):
     now = {name: count + grown.get(name, 0) for name, count in COUNTED.items()}
     looks = Look(COUNTED, 10.0), Look(now, 12.0)
-    return health.check("rail0", *looks, 800.0, module, limits, quiet=quiet)
+    return health.check("rail0", *looks, 800.0, link, limits, quiet=quiet)
 
 
 @pytest.mark.parametrize(
-    ("grown", "module", "status", "words"),
+    ("grown", "status", "words"),
     [
-        ({"rx_corrected_bits_phy": GOOD}, (57.0, 70.0), "ok", ""),
-        ({}, (None, None), "ok", ""),
-        ({"rx_pcs_symbol_err_phy": 2}, (57.0, 70.0), "failed", "rx_pcs_symbol_err_phy 2"),
-        ({"link_down_events_phy": 1}, (57.0, 70.0), "failed", "in 2.0 s: link_down_events_phy 1"),
-        ({"rx_corrected_bits_phy": 960 * GOOD}, (57.0, 70.0), "failed", "ratio 0.0006"),
-        ({}, (70.0, 70.0), "failed", "module is at 70 degrees"),
+        ({"rx_corrected_bits_phy": GOOD}, "ok", ""),
+        ({"rx_pcs_symbol_err_phy": 2}, "failed", "rx_pcs_symbol_err_phy 2, effective_ber 1.2e-12"),
+        ({"link_down_events_phy": 1}, "failed", "in 2.0 s: link_down_events_phy 1"),
+        ({"rx_corrected_bits_phy": 960 * GOOD}, "failed", "raw_ber 0.0006"),
     ],
 )
-def test_what_grows_in_a_run_is_judged_and_the_rest_is_shown(grown, module, status, words):
-    check = judge(grown, module)
+def test_what_grows_between_two_looks_is_judged_and_the_rest_is_shown(grown, status, words):
+    check = judge(grown)
     assert (check.name, check.subject, check.status) == ("rail_health", "rail0", status)
     assert words in check.reason
     assert check.found["rx_err_lane_3_phy"] == 17722623 and check.found["new"] == grown
+    assert check.found["fec"] == "Standard_RS-FEC - (544,514)"
+
+
+@pytest.mark.parametrize(
+    ("link", "words"),
+    [
+        (replace(LINK, celsius=70.0), "module is at 70 degrees"),
+        (Link({"rx_dbm": "0,2,-10,0 [-8..6]"}), "receives 0,2,-10,0 [-8..6] dBm"),
+        (Link({"tx_dbm": "2,8 [-6..6]"}), "sends 2,8 [-6..6] dBm"),
+        (Link({"rx_dbm": "0,2,-9,0 [-8..6]"}), ""),
+        (Link({"rx_dbm": "0,0,0,0 [0..0]", "tx_dbm": "N/A"}), ""),
+        (Link(), ""),
+    ],
+)
+def test_a_module_is_judged_by_its_own_limits(link, words):
+    check = judge({}, link)
+    assert (check.status == "failed") is bool(words)
+    assert words in check.reason
 
 
 def test_limits_may_be_raised_or_left_out():
     bad = {"rx_pcs_symbol_err_phy": 2, "rx_corrected_bits_phy": 1000 * GOOD}
-    assert judge(bad, limits={**LIMITS, "new_errors": 2, "raw_ber": 1e-3}).status == "ok"
-    assert judge(bad, limits={**LIMITS, "new_errors": None, "raw_ber": None}).status == "ok"
-    hot = judge({}, (60.0, 70.0), {**LIMITS, "module_celsius": 55.0})
+    raised = {**LIMITS, "new_errors": 2, "raw_ber": 1e-3, "effective_ber": 2e-12}
+    assert judge(bad, limits=raised).status == "ok"
+    dark = Link({"rx_dbm": "-40,2 [-8..6]"}, 60.0, 70.0)
+    assert judge(bad, dark, dict.fromkeys(LIMITS)).status == "ok"
+    hot = judge({}, dark, {**dict.fromkeys(LIMITS), "module_celsius": 55.0})
     assert hot.status == "failed" and hot.wanted["module_celsius"] == 55.0
 
 
 def test_errors_while_links_come_up_are_no_finding_but_a_hot_module_is():
     check = judge({"link_down_events_phy": 1}, quiet=False)
     assert check.status == "not_applicable" and check.found["new"] == {"link_down_events_phy": 1}
-    assert judge({}, (71.0, 70.0), quiet=False).status == "failed"
+    assert judge({}, replace(LINK, celsius=71.0), quiet=False).status == "failed"
+
+
+def link_of(tmp_path, answer, tools=("mlxlink", "mstlink")):
+    def run(argv, **_more):
+        assert argv == (tools[0], "-d", PCI.format(16), "-m", "-c", "--json")
+        if isinstance(answer, CommandError):
+            raise answer
+        return Result(argv, *answer)
+
+    which = {name: f"/usr/bin/{name}" for name in tools}.get
+    return Link.of(PCI.format(16), tmp_path, run, which)
+
+
+def test_figures_are_taken_as_the_tool_prints_them(tmp_path):
+    link = link_of(tmp_path, (0, mlxlink(MEASURED), ""), ["mstlink"])
+    assert link.shown == {
+        "fec": "Standard_RS-FEC - (544,514)",
+        "recommendation": "No issue was observed",
+        "minutes_since_clear": "348349.5",
+        "raw_ber_since_clear": "2E-9",
+        "effective_ber_since_clear": "15E-255",
+        "celsius": "54 [-5..75]",
+        "rx_dbm": "1.886,1.989,2.281,1.976 [-10.41..6]",
+        "tx_dbm": "1.562,1.427,1.559,1.761 [-8.508..5]",
+    }
+    assert (link.celsius, link.celsius_limit, link.unread) == (54.0, 75.0, "")
+    assert judge({}, link).status == "ok"
+
+
+@pytest.mark.parametrize("module", [NO_MODULE, COPPER])
+def test_what_measures_nothing_is_not_judged(tmp_path, module):
+    link = link_of(tmp_path, (0, mlxlink({**MEASURED, "Module Info": module}), ""))
+    assert link.celsius is None and judge({}, link).status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ((1, "\n", "-E- Device is not supported\n"), "status 1: -E- Device is not supported"),
+        ((0, mlxlink("N/A"), ""), '"output": "N/A"'),
+        (CommandError("mlxlink -d: no answer within 60 s"), "no answer within 60 s"),
+    ],
+)
+def test_a_tool_without_an_answer_is_no_fault_of_the_rail(tmp_path, answer, reason):
+    check = judge({}, link_of(tmp_path, answer))
+    assert check.status == "not_applicable" and reason in check.reason
+    assert check.found["rx_symbol_err_phy"] == 386
 
 
 def sensors(root, pci):
@@ -79,20 +195,22 @@ def sensors(root, pci):
 
 
 def test_a_run_reads_ports_and_modules_twice(tmp_path, monkeypatch):
-    node = FakeNode(tmp_path, 2)
-    names = {PCI.format(16 + number): [f"rail{number}"] for number in (0, 1)}
+    node = FakeNode(tmp_path, 3)
+    names = {PCI.format(16 + number): [f"rail{number}"] for number in (0, 1, 2)}
     machine(monkeypatch, names)
-    for name in ("rail0", "rail1"):
+    for name in ("rail0", "rail1", "rail2"):
         (tmp_path / "sys/class/net" / name).mkdir(parents=True)
     sensors(tmp_path, PCI.format(16))
-    node.ethtool.counters = {"rail0": dict(COUNTED), "rail1": {}}
+    node.ethtool.counters = {"rail0": dict(COUNTED), "rail1": {}, "rail2": dict(COUNTED)}
     nics = node.nics(health=LIMITS)
-    nics.look({"rail0": "rail0", "rail1": "rail1"})
+    nics.look({name: name for name in ("rail0", "rail1", "rail2")})
     node.ethtool.counters["rail0"]["rx_pcs_symbol_err_phy"] += 1
-    checks = {check.subject: check for check in nics.rail_checks({}, check_mode=True)[:2]}
+    checks = {check.subject: check for check in nics.rail_checks({}, check_mode=True)[:3]}
     assert checks["rail0"].status == "failed" and checks["rail0"].found["module_celsius"] == 62.0
     assert checks["rail0"].wanted["module_celsius"] == 70.0
     assert checks["rail1"].status == "not_applicable", "another driver's counters"
+    assert checks["rail2"].status == "not_applicable"
+    assert "neither mlxlink nor mstlink is installed" in checks["rail2"].reason
 
 
 def test_counters_come_by_the_call_of_ethtool(monkeypatch):
@@ -103,3 +221,13 @@ def test_counters_come_by_the_call_of_ethtool(monkeypatch):
     }
     monkeypatch.setattr(Ethtool, "_ask", staticmethod(lambda _name, q: answers[q[0]](q)))
     assert Ethtool().statistics("rail0") == {"rx_a": 7, "b_phy": 9}
+
+
+def test_both_layers_have_the_same_limits():
+    rails, verbs = (
+        yaml.safe_load((ROLES / role / "defaults/main.yml").read_text(encoding="utf-8"))
+        for role in ("roce_rails", "rdma_verify")
+    )
+    default = NativeEnvironment().from_string(verbs["rdma_verify_health"]).render()
+    assert default == rails["roce_rails_health"] == LIMITS
+    assert default.keys() == health.LIMITS.keys()

@@ -14,15 +14,18 @@ from pathlib import Path
 from typing import Any, Optional
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import FAILED
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import Machine
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.inventory import (
     Gid,
     RdmaDevice,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import health
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import (
     ends,
     exchanges,
+    judging,
     wire,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.endpoints import (
@@ -377,6 +380,48 @@ def test_servers_that_were_killed_or_are_of_another_run_are_not_taken_for_ours(
     (tmp_path / ends.COUNTERS).write_text("{}")
     with pytest.raises(ends.ServingError, match="another run"):
         ends.collect(request(tmp_path), machine(V2), Recorded(), tmp_path)
+
+
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Machine, after: str) -> Any:
+    """What was collected where `ethtool -S` printed COUNTED before, and `after` at the end."""
+    monkeypatch.setattr(ends, "wait", lambda _path: {"run_id": "run1", "problem": ""})
+    asked = replace(request(tmp_path), sys=tmp_path / "sys", health=LIMITS)
+    directory = tmp_path / "run"
+    ends.start(asked, found, Recorded(ethtool=COUNTED), directory)
+    rail = {"peer": "node01", "exchanges": {}}
+    result = {"run_id": "run1", "rails": {"rail3": rail}}
+    (directory / wire.RESULT).write_text(json.dumps(result))
+    seen = ends.collect(asked, found, Recorded(ethtool=after), directory)
+    return seen, judging.served(replace(asked, speeds_gbps={"rail3": 800.0}), seen)
+
+
+LIMITS = {**dict.fromkeys(health.LIMITS), "new_errors": 0, "raw_ber": 2.4e-4}
+COUNTED = """NIC statistics:
+     rx_prio3_bytes: 5
+     link_down_events_phy: 3
+     rx_pcs_symbol_err_phy: 386
+     rx_corrected_bits_phy: 17750739
+"""
+
+
+def test_a_port_is_judged_by_what_it_counted_under_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worse = COUNTED.replace("386", "390").replace("rx_prio3_bytes: 5", "rx_prio3_bytes: 9")
+    seen, checks = served(tmp_path, monkeypatch, machine(V2), worse)
+    assert seen["rail3"]["growth"] == {"rx_prio3_bytes": 4, "rx_pcs_symbol_err_phy": 4}
+    json.dumps(seen)
+    (check,) = (check for check in checks if check.name == "rail_health")
+    assert (check.subject, check.status) == ("rail3", FAILED)
+    assert "rx_pcs_symbol_err_phy 4" in check.reason and check.found["effective_ber"] > 0
+    assert "rx_prio3_bytes" not in check.found
+
+
+def test_soft_roce_has_no_port_whose_health_could_be_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, checks = served(tmp_path, monkeypatch, machine(V2, kind="software"), "")
+    assert "port" not in seen["rail3"] and checks == []
 
 
 def test_servers_that_do_not_start_are_stopped(

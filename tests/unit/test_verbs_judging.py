@@ -245,6 +245,8 @@ def test_a_receiver_counts_the_class_that_arrived(growth: dict[str, int], status
 def test_counters_of_trouble_are_shown_where_there_was_any() -> None:
     growth = {"rp_cnp_handled": 3, "rx_prio3_pause": 7, "rx_prio3_bytes": 9}
     assert endpoints.events(growth) == {"rp_cnp_handled": 3, "rx_prio3_pause": 7}
+    errors = {"link_down_events_phy": 1, "rx_corrected_bits_phy": 9}
+    assert endpoints.events(errors) == {"link_down_events_phy": 1}
     lines = table.lines([pair(write_bw={"growth": growth})], "TOS 106 (DSCP 26, ECT(0))")
     assert lines[-1] == "  counted meanwhile: rp_cnp_handled 3, rx_prio3_pause 7"
     assert table.lines([pair()], "")[-1] == "  counted meanwhile: no errors, no pauses, no CNP"

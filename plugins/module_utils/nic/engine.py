@@ -239,7 +239,7 @@ class Nics:
         self.read([self._rail(*each) for each in interfaces.items()], found)
         for run in self._runs if "health" in self.given else ():
             if run.rail.physical and run.rail.name not in self._first:
-                self._first[run.rail.name] = health.Look.of(self.ethtool, run.rail.interface)
+                self._first[run.rail.name] = self._counted(run.rail)
 
     def read(self, rails: Sequence[Rail], sources: Sequence[Provider]) -> None:
         self._runs = [
@@ -288,12 +288,14 @@ class Nics:
         ]
 
     def _health(self, rail: Rail, quiet: bool) -> Check:
-        now = health.Look.of(self.ethtool, rail.interface)
         system = self.node.root / "sys"
         speed = interface_speed(system / "class/net" / rail.interface)
-        module = health.module_celsius(system / "bus/pci/devices" / (rail.pci or "-"))
-        limits, first = self.given["health"], self._first[rail.name]
-        return health.check(rail.name, first, now, speed, module, limits, quiet=quiet)
+        link = health.Link.of(rail.pci or "-", system, self.node.run, self.which)
+        looks = self._first[rail.name], self._counted(rail)
+        return health.check(rail.name, *looks, speed, link, self.given["health"], quiet=quiet)
+
+    def _counted(self, rail: Rail) -> health.Look:
+        return health.Look.of(self.ethtool.statistics, rail.interface)
 
     @property
     def with_rdma(self) -> tuple[str, ...]:

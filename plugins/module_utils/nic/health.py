@@ -1,34 +1,72 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Physical health of a rail: errors that its port counts, and the temperature of its module.
+"""Physical health of a rail: errors that its port counts, and what its module measures.
 
 Counters have grown since the driver was loaded, pulled cables included. Judged is what they grow by
-between a run's first look and its end: at 800 Gb/s and a bit error ratio of 1e-12 that is one error
-in 1.25 s. Names and meaning: Linux, Documentation/networking/device_drivers/ethernet/mellanox/mlx5/
-counters.rst (16f448d47a86).
+between two looks: at 800 Gb/s and a bit error ratio of 1e-12 that is one error in 1.25 s. Names and
+meaning: Linux, Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst
+(16f448d47a86).
+
+FEC, what the module measures beside its own limits, and the ratios since the counters were cleared
+are what mlxlink shows. Names and forms: Mellanox/mstflint b9d9e844a14a, mlxlink/modules/
+mlxlink_commander.cpp (prepareDDMSection, prepareBerInfo) and printutil/mlxlink_cmd_print.cpp.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
 from ..core.checks import FAILED, NOT_APPLICABLE, OK, Check
+from ..core.commands import CommandError, Runner, find_program
 from ..hardware import tree
-from .nic_settings import Ethtool
 
 NAME = "rail_health"
-ERRORS = ("link_down_events_phy", "rx_symbol_err_phy", "rx_pcs_symbol_err_phy")
-"""By the source above, cable or transceiver are to be replaced where they increase."""
+LIMITS = {
+    "new_errors": {"type": "int"},
+    "raw_ber": {"type": "float"},
+    "effective_ber": {"type": "float"},
+    "module_celsius": {"type": "float"},
+    "power_margin_db": {"type": "float"},
+}
+"""The limits as a module takes them; without one a figure is shown and not judged."""
+UNCORRECTED = "rx_pcs_symbol_err_phy"
+"""Also what mlxlink calls effective errors (prepareBerInfoEDR, phy_symbol_errors)."""
+ERRORS = ("link_down_events_phy", "rx_symbol_err_phy", UNCORRECTED)
+"""By the first source above, cable or transceiver are to be replaced where they increase."""
 CORRECTED = "rx_corrected_bits_phy"
+TOOLS = ("mlxlink", "mstlink")
+"""The same program, of MFT (DOCA) and of mstflint, with JSON since mstflint 4.13.3."""
+
+_RATIOS = {"raw_ber": CORRECTED, "effective_ber": UNCORRECTED}
 _LANE = "rx_err_lane_"
 _MODULE = "Module"
 """Begin of the module's label beside that of the chip, `asic`."""
+_PHY, _DDM = "Physical Counters and BER Info", "Module Info"
+_SHOWN = {
+    "fec": ("Operational Info", "FEC"),
+    "recommendation": ("Troubleshooting Info", "Recommendation"),
+    "minutes_since_clear": (_PHY, "Time Since Last Clear [Min]"),
+    "raw_ber_since_clear": (_PHY, "Raw Physical BER"),
+    "effective_ber_since_clear": (_PHY, "Effective Physical BER"),
+    "celsius": (_DDM, "Temperature [C]"),
+    "rx_dbm": (_DDM, "Rx Power Current [dBm]"),
+    "tx_dbm": (_DDM, "Tx Power Current [dBm]"),
+}
+"""What is taken of the tool's sections, and under which names."""
+_POWERS = {"rx_dbm": "receives", "tx_dbm": "sends"}
+_WITH_LIMITS = re.compile(r"([-\d.,]+) \[(-?[\d.]+?)\.\.(-?[\d.]+)\]")
 _NOTHING = "not applicable: its driver shows no counters of the physical port"
 _CABLE = "Clean or replace cable and transceivers, here and at the leaf (mlxlink -d PCI -m -c)"
 _SETTLING = "links were set up in this run, so errors are shown and not judged: run again"
+_NO_TOOL = (
+    "what its port counted is within the limits; FEC and what its module measures were not read: "
+    "neither mlxlink nor mstlink is installed, the layer rdma installs mft (with DOCA) or mstflint"
+)
 
 
 @dataclass(frozen=True)
@@ -39,13 +77,75 @@ class Look:
     at: float = field(default_factory=time.monotonic)
 
     @classmethod
-    def of(cls, ethtool: Ethtool, interface: str) -> Look:
+    def of(cls, statistics: Callable[[str], Mapping[str, int]], interface: str) -> Look:
         try:
-            counters = ethtool.statistics(interface)
+            return cls(of_port(statistics(interface)))
         except OSError:
             return cls({})
-        names = (*ERRORS, CORRECTED)
-        return cls({n: v for n, v in counters.items() if n in names or n.startswith(_LANE)})
+
+
+def of_port(counters: Mapping[str, int]) -> dict[str, int]:
+    """Those of `ethtool -S` that are about the physical port's health."""
+    names = (*ERRORS, CORRECTED)
+    return {n: v for n, v in counters.items() if n in names or n.startswith(_LANE)}
+
+
+@dataclass(frozen=True)
+class Link:
+    """What the NIC and its tool measure at one time."""
+
+    shown: Mapping[str, str] = field(default_factory=dict)
+    """By the names of _SHOWN, as the tool prints it."""
+    celsius: Optional[float] = None
+    celsius_limit: Optional[float] = None
+    """Of the module itself."""
+    unread: str = ""
+    """Why the tool showed nothing."""
+
+    @classmethod
+    def of(
+        cls,
+        pci: str,
+        system: Path,
+        run: Runner,
+        which: Callable[[str], Optional[str]] = find_program,
+    ) -> Link:
+        """`system` is /sys."""
+        shown, unread = _ask(pci, run, next(filter(which, TOOLS), None))
+        celsius, limit = module_celsius(system / "bus/pci/devices" / pci)
+        measured = with_limits(shown.get("celsius", ""))
+        if celsius is None and measured:
+            (celsius, *_), _low, limit = measured
+        return cls(shown, celsius, limit, unread)
+
+
+def _ask(pci: str, run: Runner, tool: Optional[str]) -> tuple[dict[str, str], str]:
+    """What the tool shows, and why it shows nothing."""
+    if tool is None:
+        return {}, _NO_TOOL
+    argv = (tool, "-d", pci, "-m", "-c", "--json")
+    try:
+        result = run(argv, check=False)
+    except CommandError as error:
+        return {}, str(error)
+    try:
+        sections = json.loads(result.stdout)["result"]["output"]
+        found = {name: sections.get(title, {}).get(key) for name, (title, key) in _SHOWN.items()}
+    except (ValueError, LookupError, TypeError, AttributeError):
+        output = (result.stdout + result.stderr).strip()[-400:]
+        return {}, f"{' '.join(argv)}: exit status {result.rc}: {output or 'it printed nothing'}"
+    return {name: value for name, value in found.items() if value is not None}, ""
+
+
+def with_limits(text: str) -> Optional[tuple[list[float], float, float]]:
+    """Values, lower and upper limit of `1.886,1.989 [-10.41..6]`.
+
+    None for `N/A`, and for `0,0 [0..0]`: a copper cable measures nothing (MFT 4.35.0).
+    """
+    match = _WITH_LIMITS.fullmatch(text)
+    if not match or match[2] == match[3]:
+        return None
+    return [float(value) for value in match[1].split(",")], float(match[2]), float(match[3])
 
 
 def module_celsius(function: Path) -> tuple[Optional[float], Optional[float]]:
@@ -67,40 +167,55 @@ def check(
     before: Look,
     now: Look,
     speed_gbps: Optional[float],
-    module: tuple[Optional[float], Optional[float]],
+    link: Link,
     limits: Mapping[str, Any],
     *,
-    quiet: bool,
+    quiet: bool = True,
 ) -> Check:
     """`quiet`: nothing was set up meanwhile, which takes links down and counts errors."""
-    celsius, own_limit = module
-    wanted = {**limits, "module_celsius": limits["module_celsius"] or own_limit}
+    wanted = {**limits, "module_celsius": limits["module_celsius"] or link.celsius_limit}
     if not now.counted:
         return Check(NAME, wanted, None, NOT_APPLICABLE, rail, _NOTHING)
     seconds = now.at - before.at
     grown = {name: count - before.counted.get(name, count) for name, count in now.counted.items()}
     found: dict[str, Any] = {
         **now.counted,
+        **link.shown,
         "seconds": round(seconds, 1),
         "new": {name: count for name, count in grown.items() if count},
-        "raw_ber": None,
-        "module_celsius": celsius,
+        "module_celsius": link.celsius,
     }
     errors: list[tuple[str, float]] = []
     if limits["new_errors"] is not None:
         errors += [(n, grown[n]) for n in ERRORS if grown.get(n, 0) > limits["new_errors"]]
-    if speed_gbps and CORRECTED in grown:
-        ratio = found["raw_ber"] = float(f"{grown[CORRECTED] / (speed_gbps * 1e9 * seconds):.1e}")
-        if limits["raw_ber"] is not None and ratio > limits["raw_ber"]:
-            errors.append(("raw bit error ratio", ratio))
+    for name, counter in _RATIOS.items():
+        found[name] = None
+        if speed_gbps and counter in grown:
+            ratio = found[name] = float(f"{grown[counter] / (speed_gbps * 1e9 * seconds):.1e}")
+            if limits[name] is not None and ratio > limits[name]:
+                errors.append((name, ratio))
     faults = []
     if errors and quiet:
         shown = ", ".join(f"{name} {count}" for name, count in errors)
         faults.append(f"in {seconds:.1f} s: {shown}. {_CABLE}")
-    if celsius and wanted["module_celsius"] and celsius >= wanted["module_celsius"]:
-        faults.append(f"its module is at {celsius:g} degrees Celsius: see airflow and fans")
+    faults += _of_module(link, wanted)
     if faults:
         return Check(NAME, wanted, found, FAILED, rail, "; ".join(faults))
-    if not quiet:
-        return Check(NAME, wanted, found, NOT_APPLICABLE, rail, _SETTLING)
+    if link.unread or not quiet:
+        return Check(NAME, wanted, found, NOT_APPLICABLE, rail, link.unread if quiet else _SETTLING)
     return Check(NAME, wanted, found, OK, rail)
+
+
+def _of_module(link: Link, wanted: Mapping[str, Any]) -> list[str]:
+    faults = []
+    margin, limit = wanted["power_margin_db"], wanted["module_celsius"]
+    for name, does in _POWERS.items() if margin is not None else ():
+        measured = with_limits(link.shown.get(name, ""))
+        if measured:
+            values, low, high = measured
+            if not all(low - margin <= value <= high + margin for value in values):
+                shown = link.shown[name]
+                faults.append(f"its module {does} {shown} dBm, beyond its own limits. {_CABLE}")
+    if link.celsius and limit and link.celsius >= limit:
+        faults.append(f"its module is at {link.celsius:g} degrees Celsius: see airflow and fans")
+    return faults

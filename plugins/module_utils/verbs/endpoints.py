@@ -17,6 +17,7 @@ from typing import Optional
 from ..core.commands import CommandError, Runner
 from ..hardware import Machine
 from ..hardware.inventory import SOFTWARE
+from ..nic import health
 
 EVENTS = (
     *("np_cnp_sent", "np_ecn_marked_roce_packets", "rp_cnp_handled", "rp_cnp_ignored"),
@@ -46,6 +47,7 @@ class Endpoint:
     software: bool
     """Soft-RoCE: packets pass the kernel, and figures show nothing about a NIC."""
     numa: Optional[int] = None
+    pci: str = ""
 
 
 def endpoint(machine: Machine, rail: str, address: str) -> Endpoint:
@@ -64,7 +66,9 @@ def endpoint(machine: Machine, rail: str, address: str) -> Endpoint:
             f"{found.name} of {rail} has no RoCE v2 GID with {address} (it has {shown}); run "
             "--tags rails"
         )
-    return Endpoint(rail, found.name, found.port, gid.index, found.kind == SOFTWARE, found.numa)
+    software = found.kind == SOFTWARE
+    where = found.numa, found.pci or ""
+    return Endpoint(rail, found.name, found.port, gid.index, software, *where)
 
 
 def cpus_near(numa: Optional[int], sys_root: Path = Path("/sys")) -> str:
@@ -93,14 +97,14 @@ def counters(here: Endpoint, run: Runner, sys: Path) -> dict[str, int]:
 
 
 def statistics(text: str) -> dict[str, int]:
-    """Per-priority counters from `ethtool -S`."""
+    """Per-priority counters from `ethtool -S`, and those of the physical port."""
     found = {}
     for line in text.splitlines():
         name, separator, value = line.strip().partition(":")
-        wanted = PER_PRIORITY.match(name) or PAUSES.match(name)
-        if separator and wanted and value.strip().isdigit():
+        if separator and value.strip().isdigit():
             found[name] = int(value)
-    return found
+    wanted = {n: v for n, v in found.items() if PER_PRIORITY.match(n) or PAUSES.match(n)}
+    return {**wanted, **health.of_port(found)}
 
 
 def grown(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
@@ -111,7 +115,8 @@ def grown(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]
 
 def events(growth: Mapping[str, int]) -> dict[str, int]:
     """Errors, congestion and pauses among the counters that grew."""
-    return {name: count for name, count in growth.items() if name in EVENTS or PAUSES.match(name)}
+    names = (*EVENTS, *health.ERRORS)
+    return {name: count for name, count in growth.items() if name in names or PAUSES.match(name)}
 
 
 def bytes_by_priority(growth: Mapping[str, int], way: str) -> dict[int, int]:

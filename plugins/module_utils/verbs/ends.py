@@ -9,13 +9,14 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Optional
 
 from ..core import commands
 from ..core.commands import Runner, search_path
 from ..hardware import Machine
+from ..nic import health
 from . import endpoints, exchanges
 from .endpoints import Endpoint, NoEndpointError, cpus_near, endpoint
 from .exchanges import Half, Programs, Request
@@ -57,7 +58,8 @@ def start(
     (directory / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
     (directory / "serve.py").write_bytes(program())
     counted = {rail: endpoints.counters(one, run, request.sys) for rail, one in found.items()}
-    (directory / COUNTERS).write_text(json.dumps(counted), encoding="utf-8")
+    before = {"at": time.monotonic(), "rails": counted}
+    (directory / COUNTERS).write_text(json.dumps(before), encoding="utf-8")
     run(
         [
             *("systemd-run", "--quiet", "--collect", f"--unit={UNIT}"),
@@ -142,7 +144,7 @@ def forget(request: Request, run: Runner) -> None:
 def collect(
     request: Request, machine: Machine, run: Runner, directory: Path = DIRECTORY
 ) -> dict[str, Any]:
-    """Stop the servers; what each rail saw, and by how much its counters grew.
+    """Stop the servers; what each rail saw, by how much its counters grew, and its port's health.
 
     Raises ServingError where the servers are not those of this run.
     """
@@ -162,8 +164,15 @@ def collect(
     rails: dict[str, Any] = result["rails"]
     found, _problems = endpoints_of(request, machine)
     for rail, seen in rails.items():
-        after = endpoints.counters(found[rail], run, request.sys) if rail in found else {}
-        seen["growth"] = endpoints.grown(before.get(rail, {}), after)
+        counted, here = before["rails"].get(rail, {}), found.get(rail)
+        after = endpoints.counters(here, run, request.sys) if here else {}
+        seen["growth"] = endpoints.grown(counted, after)
+        if here and not here.software:
+            seen["port"] = {
+                "before": asdict(health.Look(health.of_port(counted), before["at"])),
+                "now": asdict(health.Look(health.of_port(after))),
+                "link": asdict(health.Link.of(here.pci, request.sys, run)),
+            }
     shutil.rmtree(directory)
     return rails
 

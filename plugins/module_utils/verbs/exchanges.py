@@ -96,6 +96,8 @@ class Request:
     options: Options = field(default_factory=Options)
     speeds_gbps: Mapping[str, float] = field(default_factory=dict)
     """Line rate of each rail."""
+    health: Mapping[str, Any] = field(default_factory=dict)
+    """Limits of the rails' ports."""
     limit_s: float = 600.0
     """Seconds after which the servers end whatever happens."""
     lost: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..core.checks import FAILED, NOT_APPLICABLE, OK, Check, compare, not_applicable
 from ..core.text import bits_text
+from ..nic import health
 from . import endpoints
 from .exchanges import LATENCY, UCX, Request, error_lines
 from .wire import tos_text
@@ -150,6 +151,10 @@ def _arrivals(request: Request, rail: str, seen: Mapping[str, Any]) -> Iterator[
             yield marks(request, "wire_arrived", where, wire["in"], why)
             why = f"this is what {request.host} answered: --tags rails, mpi --limit {request.host}"
             yield marks(request, "wire_answered", where, wire["out"], why)
+    if "port" in seen:
+        before, now = (health.Look(**seen["port"][when]) for when in ("before", "now"))
+        link, speed = health.Link(**seen["port"]["link"]), request.speeds_gbps.get(rail)
+        yield health.check(rail, before, now, speed, link, request.health)
     if counted:
         growth = endpoints.bytes_by_priority(seen.get("growth") or {}, "rx")
         why = (
