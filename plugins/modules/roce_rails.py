@@ -118,7 +118,7 @@ options:
       - Further parameters, by the names and with the numbers that C(mlxconfig) has, those of ports
         as port 1 has them. Null leaves one as it is. A NIC without one of them has failed, and its
         firmware stays as it was; its running settings are set all the same.
-      - C(ATS_ENABLED) is 0 and C(PCI_WR_ORDERING) is 1 where a NIC has them.
+      - C(ATS_ENABLED) is 0 where a NIC has it.
     type: dict
     default: {}
   remove_vfs_in_use:

@@ -177,8 +177,8 @@ def test_second_function_of_a_card_has_its_own_port_and_shares_the_answer(machin
         ("NUM_OF_VFS", {}, False),
         ("CNP_DSCP_P1", {"doca": True}, True),
         ("CNP_DSCP_P1", {}, False),
-        ("PCI_WR_ORDERING", {}, True),
-        ("PCI_WR_ORDERING", {"named": ["PCI_WR_ORDERING"]}, False),
+        ("ATS_ENABLED", {}, True),
+        ("ATS_ENABLED", {"named": ["ATS_ENABLED"]}, False),
     ],
 )
 def test_an_unknown_parameter_is_named_and_may_be_kept_otherwise(machine, missing, given, excused):
@@ -214,7 +214,7 @@ def test_what_a_connectx_4_lx_does_not_know_keeps_no_running_setting_off(
     found = {name: state["status"] for name, state in outcome.settings["rail0"].items()}
     assert found["pfc"] == "ok" and outcome.written == ["rail0"]
     assert found["firmware_ats_enabled"] == ats
-    assert found["firmware_num_of_vfs"] == found["firmware_pci_wr_ordering"] == others
+    assert found["firmware_num_of_vfs"] == found["firmware_sriov_en"] == others
     failed = [check for check in outcome.checks if check.status == "failed"]
     assert [check.name for check in failed][:1] == ["rail_firmware_ats_enabled"] * len(named)
 
@@ -268,6 +268,7 @@ def test_null_leaves_a_parameter_out_and_the_mask_may_be_chosen():
     given = {"ATS_ENABLED": None, "ROCE_CC_PRIO_MASK_P1": "255"}
     wanted = firmware.wanted_parameters(HOST, given)
     assert "ATS_ENABLED" not in wanted and wanted["ROCE_CC_PRIO_MASK_P1"] == 255
+    assert "PCI_WR_ORDERING" not in wanted, "nothing of NVIDIA asks for it"
 
 
 # On the recorded B300 nodes

@@ -35,10 +35,10 @@ CNP = ("CNP_DSCP_P1", "CNP_802P_PRIO_P1")
 FIXED = (LINK_TYPE, *SRIOV, *CNP)
 """Not the operator's to set: a rail is an Ethernet physical function, and the contract has CNPs."""
 
-OPTIONAL = {"ATS_ENABLED": 0, "PCI_WR_ORDERING": 1}
-"""Better where a NIC has them, and no part of the contract: one that a NIC does not know is a note.
+OPTIONAL = {"ATS_ENABLED": 0}
+"""Better where a NIC has it, and no part of the contract: a NIC that does not know it has a note.
 
-NVIDIA's operator sets what a NIC shows of its list, ATS_ENABLED in it, and goes on
+NVIDIA's operator sets it for GPUDirect, as far as a NIC shows what is in its list, and goes on
 (Mellanox/nic-configuration-operator, pkg/configuration: configvalidation.go of 01eed1d4, manager.go
 of 0d2c03d3, ApplyStatusPartiallyApplied).
 """
