@@ -16,7 +16,10 @@ from .wire import tos_text
 SOFTWARE = "is Soft-RoCE: its figures show that it works, not what a NIC does"
 NO_EXPECTATION = "no expectation set"
 CLASS_SHARE = 0.5
-"""Of an exchange's payload that has to be counted under the contract's priority."""
+"""Of an exchange's payload that has to be counted under the contract's priority.
+
+A guess, far from both: a NIC counts all of it there, or nothing.
+"""
 
 
 def driven(request: Request, pairs: Sequence[Mapping[str, Any]]) -> list[Check]:

@@ -30,8 +30,8 @@ PAUSE_S = 3
 LINKS_S = 60
 """For links that a change took down to come up again; 800G trains slowly."""
 DARK_SHARE = 0.1
-"""A change is undone when more than this share of the links that it took down stay down. Fewer
-are a node that reboots meanwhile: no reason to take all of them down again."""
+"""A guess: a change is undone when more than this share of the links that it took down stay down.
+Fewer are a node that reboots meanwhile: no reason to take all of them down again."""
 PATIENCE_S = 900
 """Longest wait for a switch that may take hours to undo a change by itself."""
 CONFIRM_S = (10, 86400)

@@ -25,7 +25,7 @@ STATUSES = (REFUSED, WARNED, UNKNOWN)
 
 BLACKWELL_MINIMUM = 570
 """Branch of the first fabric manager for HGX B200 and B300."""
-B300_PRACTICE = 580
+CUDA_13_BRANCH = 580
 CUDA_MINIMUM = {"12": "525.60.13", "13": "580.65.06"}
 """Oldest driver that runs programs of a CUDA major, by minor version compatibility."""
 CUDA_DRIVER = {
@@ -36,8 +36,9 @@ CUDA_DRIVER = {
 }
 """The driver that each toolkit was published with: from it on nothing of the toolkit is missing."""
 DOCA_KERNELS = ("5.14", "5.15", "6.8")
-"""Kernels of the supported distributions: DOCA's drivers may not build for others."""
+"""A guess by the supported distributions: nothing is refused for it."""
 DMA_BUF_KERNEL = "5.12"
+DMA_BUF = "docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/gpu-operator-rdma.html"
 PEERMEM = "GPUDirect RDMA has no dma-buf there and needs nvidia_peermem"
 
 
@@ -110,7 +111,7 @@ RULES: tuple[Rule, ...] = (
         "proprietary modules for B300 or B200",
         "Blackwell runs with the open modules alone",
         "Write modules: open, or leave it out",
-        "NVIDIA, transition to open-source GPU kernel modules",
+        "developer.nvidia.com/blog/nvidia-transitions-fully-towards-open-source-gpu-kernel-modules",
         _of_driver(lambda d: d.gpu in NVLINK5 and d.modules == PROPRIETARY),
     ),
     Rule(
@@ -119,8 +120,8 @@ RULES: tuple[Rule, ...] = (
         "driver.version",
         f"a branch below {BLACKWELL_MINIMUM} for B300 or B200",
         f"their fabric manager begins with branch {BLACKWELL_MINIMUM}",
-        f"Choose branch {B300_PRACTICE} or later",
-        "NVIDIA, Fabric Manager user guide",
+        f"Choose branch {CUDA_13_BRANCH} or later, which CUDA 13 needs too",
+        "HGX B200 from 570.133.20 on: github.com/NVIDIA/cloud-native-docs/pull/184",
         _of_driver(lambda d: d.gpu in NVLINK5 and d.branch < BLACKWELL_MINIMUM),
     ),
     Rule(
@@ -131,7 +132,7 @@ RULES: tuple[Rule, ...] = (
         + ", ".join(f"{major}.x {low}" for major, low in CUDA_MINIMUM.items()),
         "its programs do not start",
         "Choose a newer driver, or an older toolkit",
-        "NVIDIA, Supported drivers and CUDA toolkit versions",
+        "docs.nvidia.com/cuda/cuda-toolkit-release-notes",
         _cuda_too_new,
     ),
     Rule(
@@ -143,7 +144,7 @@ RULES: tuple[Rule, ...] = (
         "it runs by minor version compatibility, without what needs the newer driver (PTX of "
         "its compilers, for example)",
         "Choose that driver or a newer one, or an older toolkit",
-        "NVIDIA, CUDA toolkit release notes",
+        "docs.nvidia.com/cuda/cuda-toolkit-release-notes",
         _cuda_newer,
     ),
     Rule(
@@ -154,7 +155,7 @@ RULES: tuple[Rule, ...] = (
         "NVLSM needs ib_umad and mlx5_ib, which the layer rdma loads; without it CUDA fails with "
         "error 802 while nvidia-smi looks well",
         "Write doca or inbox",
-        "NVIDIA gpu-operator, issue 2781",
+        "github.com/NVIDIA/gpu-operator/issues/2781",
         lambda s: bool(s.driver and s.driver.gpu in NVLINK5 and s.rdma.source == NO_RDMA),
     ),
     Rule(
@@ -164,7 +165,7 @@ RULES: tuple[Rule, ...] = (
         "proprietary modules for H200 or H100",
         PEERMEM,
         "Write modules: open, or let nvidia_peermem be loaded",
-        "NVIDIA, driver installation guide",
+        DMA_BUF,
         _of_driver(lambda d: d.gpu not in NVLINK5 and d.modules == PROPRIETARY),
     ),
     Rule(
@@ -174,7 +175,7 @@ RULES: tuple[Rule, ...] = (
         f"DOCA with a kernel other than {', '.join(DOCA_KERNELS)}",
         "whether its drivers build for this kernel is not known",
         "Try one node first: the layer rdma checks what DKMS made",
-        "practice of sites",
+        "a guess: the kernels of EL 9, Ubuntu 22.04 and 24.04",
         lambda s: s.rdma.source == DOCA and bool(s.kernel) and _kernel(s) not in DOCA_KERNELS,
     ),
     Rule(
@@ -184,7 +185,7 @@ RULES: tuple[Rule, ...] = (
         f"a kernel below {DMA_BUF_KERNEL}",
         PEERMEM,
         f"Choose a kernel from {DMA_BUF_KERNEL} on, or let nvidia_peermem be loaded",
-        "NVIDIA, driver installation guide",
+        DMA_BUF,
         lambda s: bool(s.driver and s.kernel) and older(_kernel(s), DMA_BUF_KERNEL),
     ),
 )

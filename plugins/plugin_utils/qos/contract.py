@@ -173,7 +173,7 @@ class Mtu:
 class Cables:
     """The longest cables: packets under way on them need buffer after a pause."""
 
-    # Too long a cable costs buffer, too short a one loses packets: rather long.
+    # A guess: too long a cable costs buffer, too short a one loses packets, so rather long.
     to_nodes: int = key(_METRES, "From a leaf to a node.", 50)
     between_switches: int = key(_METRES, "From a leaf to a spine.", 100)
 
