@@ -189,7 +189,7 @@ def drive(module: AnsibleModule, request: Request) -> None:
 
 def collect(module: AnsibleModule, request: Request) -> None:
     try:
-        seen = ends.collect(request, survey(), commands.run)
+        seen = ends.collect(request, commands.run)
     except ends.ServingError as error:
         checks = [Check("served", "served", "not", FAILED, "", str(error))]
         end(module, LAYER, checks, REMEDY, invocation={})

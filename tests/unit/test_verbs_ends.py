@@ -375,11 +375,11 @@ def test_servers_that_were_killed_or_are_of_another_run_are_not_taken_for_ours(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(ends.ServingError, match="time limit of 600 s"):
-        ends.collect(request(tmp_path), machine(V2), Recorded(), tmp_path)
+        ends.collect(request(tmp_path), Recorded(), tmp_path)
     (tmp_path / wire.RESULT).write_text(json.dumps({"run_id": "other", "rails": {}}))
     (tmp_path / ends.COUNTERS).write_text("{}")
     with pytest.raises(ends.ServingError, match="another run"):
-        ends.collect(request(tmp_path), machine(V2), Recorded(), tmp_path)
+        ends.collect(request(tmp_path), Recorded(), tmp_path)
 
 
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Machine, after: str) -> Any:
@@ -391,7 +391,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Machine, afte
     rail = {"peer": "node01", "exchanges": {}}
     result = {"run_id": "run1", "rails": {"rail3": rail}}
     (directory / wire.RESULT).write_text(json.dumps(result))
-    seen = ends.collect(asked, found, Recorded(ethtool=after), directory)
+    seen = ends.collect(asked, Recorded(ethtool=after), directory)
     return seen, judging.served(replace(asked, speeds_gbps={"rail3": 800.0}), seen)
 
 
@@ -415,6 +415,9 @@ def test_a_port_is_judged_by_what_it_counted_under_load(
     assert (check.subject, check.status) == ("rail3", FAILED)
     assert "rx_pcs_symbol_err_phy 4" in check.reason and check.found["effective_ber"] > 0
     assert "rx_prio3_bytes" not in check.found
+    _seen, checks = served(tmp_path, monkeypatch, machine(V2), "")
+    (check,) = (check for check in checks if check.name == "rail_health")
+    assert check.status == FAILED and "counts nothing any more" in check.reason
 
 
 def test_soft_roce_has_no_port_whose_health_could_be_judged(

@@ -61,6 +61,7 @@ _SHOWN = {
 _POWERS = {"rx_dbm": "receives", "tx_dbm": "sends"}
 _WITH_LIMITS = re.compile(r"([-\d.,]+) \[(-?[\d.]+?)\.\.(-?[\d.]+)\]")
 _NOTHING = "not applicable: its driver shows no counters of the physical port"
+_GONE = "its port counts nothing any more: see dmesg for its driver and PCIe link"
 _CABLE = "Clean or replace cable and transceivers, here and at the leaf (mlxlink -d PCI -m -c)"
 _SETTLING = "links were set up in this run, so errors are shown and not judged: run again"
 _NO_TOOL = (
@@ -175,7 +176,8 @@ def check(
     """`quiet`: nothing was set up meanwhile, which takes links down and counts errors."""
     wanted = {**limits, "module_celsius": limits["module_celsius"] or link.celsius_limit}
     if not now.counted:
-        return Check(NAME, wanted, None, NOT_APPLICABLE, rail, _NOTHING)
+        status, why = (FAILED, _GONE) if before.counted else (NOT_APPLICABLE, _NOTHING)
+        return Check(NAME, wanted, None, status, rail, why)
     seconds = now.at - before.at
     grown = {name: count - before.counted.get(name, count) for name, count in now.counted.items()}
     found: dict[str, Any] = {

@@ -57,8 +57,11 @@ def start(
     plan = plan_of(request, found, run)
     (directory / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
     (directory / "serve.py").write_bytes(program())
-    counted = {rail: endpoints.counters(one, run, request.sys) for rail, one in found.items()}
-    before = {"at": time.monotonic(), "rails": counted}
+    ports = {
+        rail: {"here": asdict(one), "counted": endpoints.counters(one, run, request.sys)}
+        for rail, one in found.items()
+    }
+    before = {"at": time.monotonic(), "ports": ports}
     (directory / COUNTERS).write_text(json.dumps(before), encoding="utf-8")
     run(
         [
@@ -141,12 +144,11 @@ def forget(request: Request, run: Runner) -> None:
         run(["systemctl", "kill", *to], check=False)
 
 
-def collect(
-    request: Request, machine: Machine, run: Runner, directory: Path = DIRECTORY
-) -> dict[str, Any]:
+def collect(request: Request, run: Runner, directory: Path = DIRECTORY) -> dict[str, Any]:
     """Stop the servers; what each rail saw, by how much its counters grew, and its port's health.
 
-    Raises ServingError where the servers are not those of this run.
+    A rail whose link went down meanwhile is looked at as well. Raises ServingError where the
+    servers are not those of this run.
     """
     stop(run)
     try:
@@ -162,12 +164,11 @@ def collect(
             f"another run ({result['run_id']}) has taken the servers over; verify one at a time"
         )
     rails: dict[str, Any] = result["rails"]
-    found, _problems = endpoints_of(request, machine)
     for rail, seen in rails.items():
-        counted, here = before["rails"].get(rail, {}), found.get(rail)
-        after = endpoints.counters(here, run, request.sys) if here else {}
+        here, counted = Endpoint(**before["ports"][rail]["here"]), before["ports"][rail]["counted"]
+        after = endpoints.counters(here, run, request.sys)
         seen["growth"] = endpoints.grown(counted, after)
-        if here and not here.software:
+        if not here.software:
             seen["port"] = {
                 "before": asdict(health.Look(health.of_port(counted), before["at"])),
                 "now": asdict(health.Look(health.of_port(after))),
