@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -39,16 +40,16 @@ NAMES_SHOWN = 12
 class LayerOnHost:
     """What one layer found on one host. A check made again replaces the earlier one.
 
-    Checks are kept as JSON, a tenth of the memory: each of Ansible's forks costs the more the
-    larger the process is.
+    Checks are kept as packed JSON, a fraction of the memory that objects take: each of Ansible's
+    forks costs the more the larger the process is.
     """
 
-    text: str = "[]"
+    packed: bytes = zlib.compress(b"[]")
     measured: dict[str, Any] = field(default_factory=dict)
 
     @property
     def checks(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(self.text)
+        found: list[dict[str, Any]] = json.loads(zlib.decompress(self.packed))
         return found
 
     def add(self, checks: Iterable[Any]) -> None:
@@ -56,7 +57,7 @@ class LayerOnHost:
         for check in checks:
             if isinstance(check, Mapping) and "name" in check and check.get("status") in STATUSES:
                 found[str(check["name"]), str(check.get("subject", ""))] = dict(check)
-        self.text = json.dumps(list(found.values()), default=str)
+        self.packed = zlib.compress(json.dumps(list(found.values()), default=str).encode())
 
 
 @dataclass
