@@ -397,3 +397,16 @@ def test_each_rail_is_returned_as_the_kernel_has_it(settled):
     assert [each["speed_gbps"] for each in rails.values()] == [None, 400.0, None]
     assert {each["mtu"] for each in rails.values()} == {9000}
     assert [each["interface"] for each in rails.values()] == ["rail0", "rail1", "rail2"]
+
+
+def test_a_file_that_claims_a_rail_by_its_mac_is_seen_before_the_rail_has_its_name(tmp_path):
+    host = FakeHost(tmp_path, names=())
+    host.add_link("ens9", pci="0000:5d:00.0")
+    claim = "network: {ethernets: {a: {match: {macaddress: '02:00:00:00:00:02'}}}}\n"
+    (tmp_path / "etc/netplan").mkdir(parents=True)
+    (tmp_path / "etc/netplan/50-cloud-init.yaml").write_text(claim)
+    outcome = host.converge([rail(0, pci="0000:5d:00.0")])
+    (check,) = of(outcome, "rail_claim")
+    assert check.status == "failed"
+    assert "50-cloud-init.yaml line 1" in check.found[0]
+    assert not (tmp_path / "etc/systemd/network").exists()

@@ -74,7 +74,8 @@ class Survey:
             for name, rail in self.by_name.items()
         }
         allowed = [rail for name, rail in self.by_name.items() if not self.refused(name)]
-        self.claims = find_claims(allowed, self.state.links, node.root)
+        now = {name: self._link(each.interface or "") for name, each in self.namings.items()}
+        self.claims = find_claims(allowed, now, node.root)
         self.blocks = self._wanted_blocks()
         self.changed_blocks = [
             name
@@ -378,9 +379,9 @@ _BETWEEN = re.compile(r"[\s,;=\[\]{}\"']+")
 
 
 def find_claims(
-    rails: Sequence[RailPlan], links: Mapping[str, state.Link], root: Path
+    rails: Sequence[RailPlan], links: Mapping[str, Optional[state.Link]], root: Path
 ) -> dict[str, tuple[str, ...]]:
-    """By rail the lines that claim it."""
+    """By rail the lines that claim it. `links`: by rail its interface, whatever that is called."""
     found: dict[str, tuple[str, ...]] = {}
     for path in _files(root):
         first = path.suffix not in _ORDERED or path.name < state.NETWORK_PREFIX
