@@ -665,3 +665,27 @@ def test_a_package_that_cannot_be_fetched_leaves_everything_as_it_was(site):
     assert not [name for name in changed if "status-old" not in name]
     assert site.root.held() == FIRST.keys()
     assert not site.run(site.set())[0].changed
+
+
+def test_repositories_are_asked_as_apt_is_set_up(site):
+    apt = site.root.root / "etc/apt"
+    (apt / "sources.list.d/site.list").write_text(
+        "deb [trusted=yes] https://u:p@mirror.example/ubuntu noble-updates main universe\n"
+        "deb [trusted=yes] http://near.example/flat ./\n"
+    )
+    with site.root.config.open("a") as config:
+        config.write('Acquire::http::Proxy "http://proxy.example:3128";\n')
+        config.write('Acquire::http::Proxy::near.example "DIRECT";\n')
+        config.write('Acquire::https::CaInfo "/etc/ssl/site.pem";\n')
+    before = site.root.snapshot()
+    found = site.root.manager(site.set()).locations()
+    assert found.pop().urls[0] == f"file://{site.cuda.where}/InRelease"
+    assert {each.urls[0]: each.proxy for each in found} == {
+        "https://u:p@mirror.example/ubuntu/dists/noble-updates/InRelease": (
+            "http://proxy.example:3128"
+        ),
+        "http://near.example/flat/./InRelease": "DIRECT",
+    }
+    assert {each.ca for each in found} == {"/etc/ssl/site.pem"}
+    assert found[0].urls[1].endswith("/Release")
+    assert site.root.snapshot() == before

@@ -24,7 +24,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.versio
     VersionLock,
 )
 
-from tests.unit.dnf_root import DIE, WHY_NOT, DnfRoot, Rpm, Workshop, a_set
+from tests.unit.dnf_root import ARCHITECTURE, DIE, WHY_NOT, DnfRoot, Rpm, Workshop, a_set
 
 pytestmark = [
     pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT),
@@ -441,3 +441,24 @@ def test_another_dnf_is_waited_for(node: DnfRoot) -> None:
 
     lock.write_text("999999999")  # no process has such a number
     converge(node, wanted)
+
+
+def test_repositories_are_asked_as_dnf_is_set_up(node: DnfRoot) -> None:
+    node.write("etc/dnf/dnf.conf", "[main]\nproxy=http://proxy.example:3128\nproxy_username=ann\n")
+    node.write(
+        "etc/yum.repos.d/site.repo",
+        "[base]\nname=base\nbaseurl=https://near.example/$basearch/\nproxy=\n"
+        "sslclientcert=/etc/pki/c.pem\nsslclientkey=/etc/pki/k.pem\nskip_if_unavailable=1\n"
+        "[epel]\nname=epel\nmetalink=https://far.example/link?arch=$basearch\n"
+        "sslcacert=/etc/pki/site.pem\n[off]\nname=off\nenabled=0\nbaseurl=https://off.example/\n",
+    )
+    repository = Repository("cuda", "https://cuda.example/rhel9", b"", "")
+    base, epel, cuda = node.manager(the_set(repository)).locations()
+    login = "http://ann:@proxy.example:3128"
+    assert base.urls == [f"https://near.example/{ARCHITECTURE}/repodata/repomd.xml"]
+    assert (base.proxy, base.client) == ("", ["/etc/pki/c.pem", "/etc/pki/k.pem"])
+    assert (base.needed, epel.needed) == (False, True)
+    assert epel.urls == [f"https://far.example/link?arch={ARCHITECTURE}"]
+    assert (epel.proxy, epel.ca, epel.client) == (login, "/etc/pki/site.pem", [])
+    assert cuda.urls == ["https://cuda.example/rhel9/repodata/repomd.xml"]
+    assert cuda.proxy == login

@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import re
 import tempfile
+import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Optional
@@ -22,6 +23,7 @@ from .package import (
     UPGRADE,
     WAIT_S,
     Change,
+    Location,
     Manager,
     PackageError,
     PackageSet,
@@ -77,6 +79,7 @@ QUIET = ("Debug::NoLocking=true", "Dir::Log::Planner=/dev/null")
 
 _INST = re.compile(r"Inst (\S+) (?:\[(\S+)\] )?\((\S+) ")
 _REMV = re.compile(r"(?:Remv|Purg) (\S+) \[(\S+)\]")
+_ACQUIRE = re.compile(r'^Acquire::(http\S+) "(.+)";$', re.MULTILINE)
 _TARGET = "$(REPO_URI)|$(ORIGIN)|$(LABEL)|$(SUITE)|$(CODENAME)"
 _LOCKS = ("var/lib/dpkg/lock-frontend", "var/lib/apt/lists/lock")
 """apt holds the first from its first package to its last, and so does dpkg while it runs."""
@@ -195,6 +198,15 @@ class Apt(Manager):
 
     def defined(self, name: str) -> bool:
         return self.definition_path(name).exists()
+
+    def locations(self) -> list[Location]:
+        """A Release beside its signature is as good. What is set for http holds for https too."""
+        listed = self.run(["apt-get", *options(QUIET), "update", "--print-uris"]).stdout
+        bases = re.findall(r"^'(.+/)InRelease' ", listed, re.MULTILINE)
+        bases += [f"{each.url.rstrip('/')}/" for each in self.wanted.repositories]
+        dump = self.run(["apt-config", "dump", "Acquire"]).stdout
+        words = {key.lower(): value for key, value in _ACQUIRE.findall(dump)}
+        return [_location(base, words) for base in bases]
 
     def refresh(self) -> None:
         """One after another, so that each failure has a name."""
@@ -441,6 +453,14 @@ def _released(stanza: str, names: frozenset[str]) -> str:
     if found is None or found.group(1) not in names:
         return stanza
     return stanza.replace("\nStatus: hold ", "\nStatus: install ", 1)
+
+
+def _location(base: str, words: Mapping[str, str]) -> Location:
+    parts = urllib.parse.urlsplit(base)
+    kinds = ("https", "http") if parts.scheme == "https" else ("http",)
+    keys = [f"{kind}::proxy{of}" for of in (f"::{parts.hostname}", "") for kind in kinds]
+    proxy = next((words[key] for key in keys if key in words), "")
+    return Location([f"{base}InRelease", f"{base}Release"], proxy, words.get("https::cainfo", ""))
 
 
 def shown_url(repository: Repository) -> str:

@@ -27,6 +27,7 @@ from .package import (
     REMOVE,
     UPGRADE,
     Change,
+    Location,
     Manager,
     PackageError,
     PackageSet,
@@ -142,6 +143,11 @@ class DnfManager(Manager):
 
     def defined(self, name: str) -> bool:
         return any((self.root / DEFINITIONS).glob(f"{OURS}*-{name}.repo"))
+
+    def locations(self) -> list[Location]:
+        request = {"urls": [each.url for each in self.wanted.repositories]}
+        found = self._ask("locations", request, READ_TIMEOUT_S)["locations"]
+        return [Location(**each) for each in found]
 
     def refresh(self) -> None:
         self._known = {}

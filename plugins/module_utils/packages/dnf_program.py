@@ -20,6 +20,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Callable
+from urllib.parse import quote
 
 COMMAND = (
     "import json, sys; request = json.load(sys.stdin); space = {'__name__': 'dnf_program'}; "
@@ -278,6 +279,26 @@ def end_agent(keys: Path) -> None:
             subprocess.run(argv, check=False, capture_output=True)
 
 
+def locations(request: dict[str, Any]) -> dict[str, Any]:
+    """How repositories and further `urls` are asked for metadata. Nothing is fetched."""
+    with closing(Session(request, writes=False)) as session:
+        repos = [(repo, repo.baseurl) for repo in session.base.repos.iter_enabled()]
+        repos += [(session.base.conf, [url]) for url in request["urls"]]
+        return {"locations": [location(*each) for each in repos]}
+
+
+def location(conf: Any, bases: list[str]) -> dict[str, Any]:
+    mirrors = getattr(conf, "metalink", "") or getattr(conf, "mirrorlist", "")
+    login = ":".join(quote(word or "") for word in (conf.proxy_username, conf.proxy_password))
+    return {
+        "urls": [mirrors] if mirrors else [f"{x.rstrip('/')}/repodata/repomd.xml" for x in bases],
+        "proxy": (conf.proxy or "").replace("://", f"://{login}@" if login != ":" else "://", 1),
+        "ca": conf.sslcacert or "",
+        "client": [each for each in (conf.sslclientcert, conf.sslclientkey) if each],
+        "needed": not conf.skip_if_unavailable,
+    }
+
+
 def available(request: dict[str, Any]) -> dict[str, Any]:
     """Versions of the named packages."""
     with closing(Session(request, writes=False)) as session:
@@ -342,6 +363,7 @@ def reinstall(request: dict[str, Any]) -> dict[str, Any]:
 ACTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "apply": apply,
     "available": available,
+    "locations": locations,
     "refresh": refresh,
     "reinstall": reinstall,
     "simulate": simulate,

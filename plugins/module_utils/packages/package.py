@@ -83,6 +83,18 @@ class Repository:
 
 
 @dataclass(frozen=True)
+class Location:
+    """Where a repository is asked for its metadata: one of `urls`. An empty `proxy` is that of the
+    environment; `ca` and `client` (certificate, key) are files."""
+
+    urls: Sequence[str]
+    proxy: str = ""
+    ca: str = ""
+    client: Sequence[str] = ()
+    needed: bool = True
+
+
+@dataclass(frozen=True)
 class Stream:
     """A module stream of dnf (`nvidia-driver:580-open`). apt has none."""
 
@@ -213,6 +225,10 @@ class Manager(ABC):
     @abstractmethod
     def defined(self, name: str) -> bool:
         """Whether any layer has defined the repository."""
+
+    @abstractmethod
+    def locations(self) -> list[Location]:
+        """Of every repository of the node, and of the set's. Fetches nothing."""
 
     @abstractmethod
     def refresh(self) -> None:
