@@ -1,0 +1,65 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Reads a host for its preflight; one that cannot be read is a finding. With `read`, shows all."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from ansible.plugins.action import ActionBase
+
+from ..module_utils.core.checks import FAILED, Check, as_dicts
+from ..module_utils.software.software_set import SoftwareSet
+from ..plugin_utils.model.key_files import KeyFileError, read_keys
+from ..plugin_utils.report import preflight
+
+MODULE = "baremetal.mpi_roce.cluster_preflight"
+REACH = "ssh HOST with user and key of the inventory, and its host key among the known ones"
+RUN = "ansible HOST -b -m ping: sudo without a password (or -K), Python 3.9 or later"
+
+
+class ActionModule(ActionBase):
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _supports_async = False
+
+    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        read = self._task.args.get("read")
+        told = self._report(read, task_vars) if read else {"checks": self._look(task_vars)}
+        return {**result, "changed": False, "layer": "preflight", **told}
+
+    def _look(self, task_vars: Any) -> list[dict[str, Any]]:
+        given, name, why = {**self._task.args, "clock": time.time()}, "node_read", RUN
+        try:
+            found = self._execute_module(MODULE, module_args=given, task_vars=task_vars)
+            if not found.get("failed"):
+                return list(found["checks"])
+            said = found.get("module_stderr") or found["msg"]
+        except AnsibleConnectionFailure as error:
+            said, name, why = str(error), "node_reached", REACH
+        except AnsibleError as error:
+            said = str(error)
+        last = said.strip().rpartition("\n")[2]
+        return as_dicts([Check(name, "an answer", last, FAILED, reason=why)])
+
+    def _report(self, read: str, task_vars: Any) -> dict[str, Any]:
+        hostvars, hosts = task_vars["hostvars"], task_vars["ansible_play_hosts_all"]
+        checks = {host: (hostvars[host].get(read) or {}).get("checks", []) for host in hosts}
+        software = SoftwareSet.of(task_vars.get("cluster_software") or {})
+        keys = []
+        for layer, variable in (("rdma", "cluster_rails"), ("gpu", "cluster_gpus")):
+            try:
+                if any(hostvars[host].get(variable) for host in hosts):
+                    read_keys(software, layer, Path(task_vars.get("inventory_dir") or "."))
+            except KeyFileError as error:
+                why = str(error)
+                keys.append(Check("repository_key", "checked", "not usable", FAILED, layer, why))
+        found = preflight.findings({**checks, "the controller": as_dicts(keys)})
+        lines = preflight.lines(found, len(hosts))
+        for line in lines:
+            self._display.display(line)
+        stops = any(each[0] for each in found)
+        return {"checks": [], "failed": stops, **({"msg": lines[0]} if stops else {})}

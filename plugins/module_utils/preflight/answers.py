@@ -1,0 +1,80 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Whether repositories answer from this node, by the proxy and the authorities of its packages.
+
+Only metadata are asked for, of all repositories at once and within a bounded time.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+import time
+import urllib.error
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Thread
+from urllib.parse import unquote, urlsplit
+from urllib.request import BaseHandler, HTTPSHandler, ProxyHandler, build_opener
+
+from ..core.checks import FAILED, OK, Check
+from ..packages.package import Location
+
+ANSWER_S, TOTAL_S = 10.0, 30.0
+"""Seconds for one step (a name, a connection, an answer), and for all repositories."""
+KNOWN = ("http", "https", "file")  # others (cdrom, mirror) only the package manager knows
+ANSWERS, LOGIN = "an answer", "HTTP 401"
+REMEDY = (
+    "check address, name servers, firewall and proxy (apt: Acquire::http::Proxy, dnf: proxy), and "
+    "that the node trusts the certificate's authority; or remove the repository"
+)
+
+
+def checks(locations: Sequence[Location]) -> list[Check]:
+    """A login is the package manager's (auth.conf), and stops nothing."""
+    problems: dict[str, str] = {}
+
+    def ask(location: Location) -> None:
+        found = [_ask(url, location) for url in location.urls]
+        problems[location.urls[0]] = "" if "" in found else found[0]
+
+    asked = {each.urls[0]: each for each in locations if urlsplit(each.urls[0]).scheme in KNOWN}
+    threads = [Thread(target=ask, args=(each,), daemon=True) for each in asked.values()]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + TOTAL_S
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    found = []
+    for url, each in asked.items():
+        problem = problems.get(url, f"none within {TOTAL_S:g} s")
+        status = FAILED if problem and each.needed and not problem.startswith(LOGIN) else OK
+        words = (ANSWERS, problem or ANSWERS, status, without_login(url))
+        found.append(Check("repository_answers", *words, REMEDY if problem else ""))
+    return found
+
+
+def without_login(url: str) -> str:
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def _ask(url: str, location: Location) -> str:
+    """Why it does not answer; empty where it does."""
+    if url.startswith("file:"):
+        return "" if Path(unquote(urlsplit(url).path)).exists() else "no such file"
+    try:
+        trust = ssl.create_default_context(cafile=location.ca or None)
+        if location.client:
+            trust.load_cert_chain(*location.client)
+        handlers: list[BaseHandler] = [HTTPSHandler(context=trust)]
+        if location.proxy:
+            none = location.proxy.upper() == "DIRECT"
+            proxies = {} if none else dict.fromkeys(("http", "https"), location.proxy)
+            handlers.append(ProxyHandler(proxies))
+        with build_opener(*handlers).open(without_login(url), timeout=ANSWER_S) as reply:
+            reply.read(1)
+    except urllib.error.HTTPError as error:
+        return f"HTTP {error.code} {error.reason}"
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        return str(getattr(error, "reason", "") or error or type(error).__name__)
+    return ""

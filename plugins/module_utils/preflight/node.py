@@ -1,0 +1,177 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What of a node would stop its layers, by what they themselves plan. Nothing is changed.
+
+A layer is looked at where the model gives it something to do. What it brings itself is no finding.
+What stops nothing is `ok`, with a reason.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..core.checks import FAILED, OK, Check
+from ..core.commands import CommandError
+from ..core.part import Node, Part, PlanError
+from ..core.text import bytes_text, some
+from ..gpu.shared import Kernel
+from ..gpu.stack import Suitable, excuse
+from ..hardware import SurveyError
+from ..packages.engine import manager_of
+from ..packages.package import Manager, PackageSet, Wanted
+from ..packages.planning import any_matches, satisfied, unwanted
+from ..rails.backends import AUTO, backend_of
+from ..rails.management import Management, login_address
+from ..rails.plan import plan_rails
+from ..rails.survey import CLAIM, NAME, Request, Survey
+from ..rdma import THIS, Hardware, drivers
+from ..reboot import busy
+from ..software.catalog import gpu_packages, rdma_packages
+from ..software.distribution import distribution
+from ..software.software_set import DOCA, NO_RDMA, SoftwareSet
+from . import answers
+
+RDMA, GPU = "rdma", "gpu"
+NO_KEYS = {"doca": b"", "cuda": b""}
+"""With them a set is planned as before its first installation: nothing is fetched."""
+PLACES, FULL = ("/", "/usr", "/var", "/boot", "/opt", "/tmp"), 16 << 20
+"""Less is a full file system: files of the layers, and a module on its way, have less."""
+DOCA_SPACE = 1 << 30
+"""MLNX_OFED 24.10-3.2.5.0 LTS, "Hardware and Software Requirements" (docs.nvidia.com/networking,
+read on 2026-11-25): 1 GB. DOCA-OFED is its successor."""
+CUDA_SPACE, CUDA_ARCHIVES = 4700 << 20, 2200 << 20
+"""cuda 13.1.1-1 of Arch Linux (archlinux.org/packages/extra/x86_64/cuda, built on 2026-01-13):
+installed 4.7 GB, packed 2.2 GB."""
+BEHIND_S, AHEAD_S = 10.0, 60.0
+"""apt refuses what is dated later: Acquire::Max-FutureTime of apt.conf(5). The other way, the time
+that this module takes to get here counts too."""
+
+
+class Host:
+    """`given` are the options of the module cluster_preflight."""
+
+    def __init__(self, given: Mapping[str, Any], node: Node) -> None:
+        self.given, self.node, self.off = given, node, time.time() - given["clock"]
+        self.software = SoftwareSet.of(given["software"])
+        root = Path(given["hardware_root"])
+        self.hardware = Hardware(root, simulated=root != THIS)
+        self.release = self.hardware.release(node)
+        self.coming: set[str] = set()
+        """Components of which packages are not installed yet."""
+
+    def checks(self) -> list[Check]:
+        found: list[Check] = []
+        for look in (self.packages, self.rails, self.disks, self.clock, self.use):
+            try:
+                found += look()
+            except (PlanError, SurveyError, CommandError, OSError) as error:
+                found.append(_refusal(look.__name__, str(error)))
+        return found
+
+    def packages(self) -> Iterator[Check]:
+        system, software, sets = distribution(self.node.root), self.software, {}
+        if self.given["rails"] and software.rdma.source != NO_RDMA:
+            release = software.kernel or self.release
+            sets[RDMA] = rdma_packages(software, system, NO_KEYS, release)
+        if not excuse(self.given, software, self.node):
+            sets[GPU] = gpu_packages(software, system, self.release, NO_KEYS)
+        repositories = [each for one in sets.values() for each in one.repositories]
+        node = manager_of(system, PackageSet(repositories), "preflight")
+        answered = answers.checks(node.locations())
+        yield from answered
+        for layer, wanted in sets.items():
+            manager = manager_of(system, wanted, layer)
+            there = manager.installed()
+            away = [x for x in wanted.packages if not satisfied(x, there.get(x.name, ""))]
+            self.coming |= {each.component for each in away}
+            if not any(each.status == FAILED for each in answered):
+                yield from _headers(layer, [x for x in away if x.component == "kernel"], manager)
+            replaced = [each for stage in wanted.stages for each in stage.replaced]
+            gone = {*unwanted(wanted, there), *(x for x in there if any_matches(x, replaced))}
+            if gone:
+                why = "the set's take their place: end what uses them"
+                yield Check("packages_replaced", [], sorted(gone), OK, layer, why)
+            part: Part = drivers.SecureBoot(self.hardware, software.rdma.source)
+            if layer == GPU:
+                kernel = Kernel(self.hardware.root, self.node.root)
+                part = Suitable(software, kernel, len(self.given["gpus"]), there)
+            try:
+                part.plan(self.node)
+            except PlanError as error:
+                yield from (_refusal(layer, why) for why in str(error).splitlines())
+
+    def rails(self) -> Iterator[Check]:
+        """Rails that the layer would refuse: claimed by another file, or the way to this host."""
+        if not self.given["rails"]:
+            return
+        plan = plan_rails(self.given["rails"])
+        request = Request(plan, management=Management.of(self.given["management"], login_address()))
+        survey = Survey(request, backend_of(AUTO, self.node), self.node)
+        for check in (check for rail in plan for check in survey.checks_of(rail, check_mode=True)):
+            if check.name == CLAIM:
+                yield check
+            elif check.name == NAME and check.status == FAILED:
+                # An interface may come with the drivers of the set.
+                there = check.found or check.subject in survey.state.links
+                yield check if there or RDMA not in self.coming else replace(check, status=OK)
+
+    def disks(self) -> Iterator[Check]:
+        """Free space beside what is to be written, by file system."""
+        needs = dict.fromkeys(PLACES, 0)
+        if self.software.rdma.source == DOCA and RDMA in self.coming:
+            needs["/usr"] += DOCA_SPACE
+        if "cuda" in self.coming:
+            needs["/usr"] += CUDA_SPACE
+            needs["/var"] += CUDA_ARCHIVES
+        for name in (f"boot/initrd.img-{self.release}", f"boot/initramfs-{self.release}.img"):
+            if self.coming and self.node.path(name).exists():  # a new one is written beside it
+                needs["/boot"] += self.node.path(name).stat().st_size
+        systems: dict[int, list[str]] = {}
+        for place in (each for each in PLACES if self.node.path(each).is_dir()):
+            systems.setdefault(self.node.path(place).stat().st_dev, []).append(place)
+        for places in systems.values():
+            found, need = (
+                os.statvfs(self.node.path(places[0])),
+                FULL + sum(needs[x] for x in places),
+            )
+            free = found.f_bavail * found.f_frsize
+            why = "" if free >= need else "the layers would fill it: make room"
+            words = (f"{bytes_text(need)} free", f"{bytes_text(free)} free")
+            yield Check("disk_space", *words, FAILED if why else OK, ", ".join(places), why)
+
+    def clock(self) -> Iterator[Check]:
+        if self.node.container is not None:
+            return
+        right = -BEHIND_S <= self.off <= AHEAD_S
+        why = "" if right else "set it: repositories and certificates are dated"
+        yield Check("clock", "in step", f"{self.off:.0f} s off", OK if right else FAILED, "", why)
+        argv = ["timedatectl", "show", "-p", "NTPSynchronized", "--value"]
+        found = self.node.look(argv, check=False).stdout.strip()
+        why = "" if found == "yes" else "see os_baseline_time_servers, which it has to reach"
+        yield Check("time_sync", "yes", found, OK, "", why)
+
+    def use(self) -> Iterator[Check]:
+        root = self.node.root
+        jobs = [*(each.text() for each in busy.processes(root)), *drivers.users(root)]
+        why = "a change of drivers and a reboot wait for their end" if jobs else ""
+        yield Check("node_busy", "none", some(jobs, busy.SHOWN), OK, "", why)
+        if self.node.container is None and not self.node.path("dev/ipmi0").exists():
+            why = "no BMC answers here: know a way to power the node on when a reboot fails"
+            yield Check("remote_power", "/dev/ipmi0", "missing", OK, "", why)
+
+
+def _refusal(what: str, why: str) -> Check:
+    return Check("layer_plan", "can start", "refused", FAILED, what, why)
+
+
+def _headers(layer: str, away: Sequence[Wanted], manager: Manager) -> Iterator[Check]:
+    has = manager.available([*(each.name for each in away), "dpkg", "rpm"]) if away else {}
+    lacking = [each.name for each in away if not any(satisfied(each, at) for at in has[each.name])]
+    # A node without lists of packages has none of dpkg and rpm either.
+    if lacking and (has["dpkg"] or has["rpm"]):
+        why = "DKMS builds for this kernel: add a repository that has them, or boot another kernel"
+        yield Check("kernel_headers", "in a repository", lacking, FAILED, layer, why)

@@ -1,0 +1,57 @@
+#!/usr/bin/python
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: cluster_preflight
+short_description: Finds what would stop the first run on a host, and changes nothing
+extends_documentation_fragment: [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.driver_stack]
+description:
+  - Reads one host, by what the layers plan there. Findings are checks, and fail nothing yet.
+  - With O(read), on the controller, shows those of all hosts, and fails where one stops a run.
+options:
+  read: {type: str, description: Name of the variable that was registered on the hosts.}
+  management: {type: dict, default: {}, description: As the variable C(cluster_management).}
+  clock: {type: float, description: The time of the controller in seconds.}
+  hardware_root: {type: path, default: /, description: Directory below which C(sys) is read.}
+"""
+
+EXAMPLES = r"""
+- name: Show what stops the first run on hosts that were read
+  baremetal.mpi_roce.cluster_preflight:
+    read: preflight_read
+  run_once: true
+"""
+
+RETURN = r"""
+layer: {type: str, returned: always, description: V(preflight).}
+checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..module_utils.core.checks import as_dicts
+from ..module_utils.core.engine import Layer
+from ..module_utils.preflight.node import Host
+from ..module_utils.software.software_set import DRIVER_STACK
+
+LAYER = Layer("preflight", command_s=60.0)
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            **DRIVER_STACK,
+            "read": {"type": "str"},
+            "management": {"type": "dict", "default": {}},
+            "clock": {"type": "float"},
+            "hardware_root": {"type": "path", "default": "/"},
+        },
+        supports_check_mode=True,
+    )
+    checks = Host(module.params, LAYER.node(check_mode=True)).checks()
+    module.exit_json(changed=False, layer=LAYER.tag, checks=as_dicts(checks))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Findings of all hosts before a first run: each once, with the hosts that have it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from typing import Any
+
+from ...module_utils.core.checks import FAILED
+from ...module_utils.core.text import counted, some
+
+Findings = dict[tuple[bool, str, str, str, tuple[str, ...]], tuple[list[str], list[str]]]
+"""Whether it stops a run, name, wanted, reason and hosts, to where it is and what was found."""
+
+
+def findings(checks: Mapping[str, Iterable[Mapping[str, Any]]]) -> Findings:
+    """What failed, then what has only a reason. What the same hosts have alike is one."""
+    seen: dict[tuple[bool, str, str, str, str], dict[str, str]] = {}
+    for host, of_host in checks.items():
+        for check in of_host:
+            stops, name, why = check["status"] == FAILED, check["name"], check["reason"]
+            if stops or why:
+                key = (stops, name, str(check["wanted"]), why, check["subject"])
+                seen.setdefault(key, {})[host] = str(check["found"])
+    merged: Findings = {}
+    for (stops, name, wanted, why, subject), of_hosts in seen.items():
+        same = (stops, name, wanted, why, tuple(of_hosts))
+        places, values = merged.setdefault(same, ([], []))
+        places.append(subject)
+        values.extend(x for x in of_hosts.values() if x not in values)
+    return dict(sorted(merged.items(), key=lambda each: not each[0][0]))
+
+
+def lines(findings: Findings, hosts: int) -> list[str]:
+    stopping = sum(stops for stops, *_rest in findings)
+    what = f"preflight: {counted(hosts, 'host')}, {stopping or 'nothing'} of what was found stops"
+    shown = [f"{what} the first run"]
+    for (stops, name, wanted, why, of), (places, values) in findings.items():
+        where = f"{name} {some(places)}" if any(places) else name
+        shown.append(f"  {'STOPS' if stops else 'note'}  {where}: {ranges(of)}")
+        shown += [f"    found {some(values, 3)}; wanted {wanted}", f"    {why}"]
+    return shown
+
+
+def ranges(hosts: Iterable[str]) -> str:
+    """`launcher01, node[001-498,500]`"""
+    numbers: dict[tuple[str, int], list[str]] = {}
+    for host in hosts:
+        name = host.rstrip("0123456789")
+        numbers.setdefault((name, len(host)), []).append(host[len(name) :])
+    shown = []
+    for (name, _length), of_name in numbers.items():
+        ordered = enumerate(sorted(of_name))
+        runs = [list(run) for _key, run in groupby(ordered, lambda x: int(x[1] or 0) - x[0])]
+        ends = [dict.fromkeys((run[0][1], run[-1][1])) for run in runs]
+        text = ",".join("-".join(each) for each in ends)
+        shown.append(f"{name}[{text}]" if len(of_name) > 1 else name + text)
+    return ", ".join(shown)

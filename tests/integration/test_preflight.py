@@ -1,0 +1,59 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What will stop the first run, on nodes on which no role has run: three faults, and none."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from tests.nodes import Nodes
+
+pytestmark = [pytest.mark.nodes, pytest.mark.long]
+
+PLAYBOOK = "playbooks/preflight.yml"
+DEAD = "/etc/apt/sources.list.d/dead.list"
+CLAIM = "/etc/netplan/99-site.yaml"
+
+
+def mounts(nodes: Nodes, name: str, *words: str) -> None:
+    """By the host: no container may mount by itself."""
+    container = f"{nodes.of(name)['cluster_name']}.{name}"
+    argv = ["podman", "inspect", "--format", "{{.State.Pid}}", container]
+    pid = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+    subprocess.run(["nsenter", "--target", pid, "--mount", *words], check=True)
+
+
+def test_nothing_is_named_on_nodes_without_faults(fresh_nodes: Nodes) -> None:
+    hosts = len({*fresh_nodes.group("compute", "launcher", "storage")})
+    for words in ((), ("--check",)):
+        done = fresh_nodes.play(PLAYBOOK, *words)
+        assert f"preflight: {hosts} hosts, nothing of what was found stops" in done.output
+        assert "  note  " not in done.output
+        assert done.total("changed") == 0
+
+
+def test_three_faults_are_named_at_once(fresh_nodes: Nodes) -> None:
+    nodes = fresh_nodes
+    first, second, third = nodes.group("compute")[:3]
+    dead = "deb [trusted=yes] http://127.0.0.1:9/dead ./"
+    rail = nodes.of(second)["cluster_rails"][1]["interface"]
+    nodes.on(first).check_output(f"echo '{dead}' >{DEAD}")
+    nodes.on(second).check_output("mkdir -p /etc/netplan")
+    nodes.on(second).check_output(
+        f"printf 'network:\\n  ethernets:\\n    {rail}: {{}}\\n' >{CLAIM}"
+    )
+    mounts(nodes, third, "mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", "/opt")
+    try:
+        done = nodes.play(PLAYBOOK, expect=2)
+        alone = nodes.play(PLAYBOOK, f"--limit={second}", expect=2)
+    finally:
+        mounts(nodes, third, "umount", "/opt")
+        nodes.on(second).check_output(f"rm {CLAIM}")
+        nodes.on(first).check_output(f"rm {DEAD}")
+    assert "3 of what was found stops the first run" in done.output
+    assert f"STOPS  repository_answers http://127.0.0.1:9/dead/./InRelease: {first}" in done.output
+    assert f"STOPS  rail_claim {rail}: {second}" in done.output
+    assert f"STOPS  disk_space /opt: {third}" in done.output
+    assert "preflight: 1 host, 1 of what was found stops the first run" in alone.output
+    nodes.play(PLAYBOOK)

@@ -1,0 +1,364 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What would stop the first run on a node, and how findings of many nodes are shown."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Optional
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check, as_dicts
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import Location
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.preflight import answers, node
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import preflight
+
+from tests.unit import software_sets
+from tests.unit.gpu_node import KERNEL, GpuNode
+from tests.unit.rails_host import FakeHost, rail
+
+HEADERS = f"linux-headers-{KERNEL}"
+
+# Repositories
+
+
+@dataclass
+class Site:
+    """A server of a repository, or a proxy before it."""
+
+    there: Mapping[str, int]
+    asked: list[str] = field(default_factory=list)
+    waits: threading.Event = field(default_factory=threading.Event)
+
+    @contextmanager
+    def serving(self) -> Iterator[str]:
+        site = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                site.asked.append(self.path)
+                if self.path == "/late":
+                    site.waits.wait(30)
+                self.send_response(site.there.get(self.path, 404))
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            self.waits.set()
+            server.shutdown()
+            thread.join()
+            server.server_close()
+
+
+def found(*locations: Location) -> list[tuple[str, str]]:
+    return [(each.status, each.found) for each in answers.checks(locations)]
+
+
+def test_a_repository_answers_by_its_release_with_a_signature_or_without(tmp_path: Path) -> None:
+    (tmp_path / "in place").touch()
+    site = Site({"/signed/InRelease": 200, "/old/Release": 200, "/no/InRelease": 403, "/us": 401})
+    with site.serving() as address:
+        urls = [
+            [f"http://{address}/signed/InRelease", f"http://{address}/signed/Release"],
+            [f"http://{address}/old/InRelease", f"http://{address}/old/Release"],
+            [f"http://{address}/no/InRelease"],
+            [f"http://{address}/us"],
+            [f"file:{tmp_path}/in%20place"],
+            [f"file:{tmp_path}/gone", f"file:{tmp_path}/gone too"],
+            ["cdrom:[Debian]/dists/x/InRelease"],
+        ]
+        seen = found(*map(Location, urls))
+    assert seen == [
+        ("ok", "an answer"),
+        ("ok", "an answer"),
+        ("failed", "HTTP 403 Forbidden"),
+        ("ok", "HTTP 401 Unauthorized"),
+        ("ok", "an answer"),
+        ("failed", "no such file"),
+    ]
+
+
+def test_a_repository_is_asked_through_the_proxy_of_the_package_manager() -> None:
+    """The name resolves nowhere: only a proxy can have answered for it."""
+    site, url = Site({"http://repo.invalid/InRelease": 200}), "http://repo.invalid/InRelease"
+    with site.serving() as address:
+        (through,) = found(Location([url], proxy=f"http://{address}"))
+        ((direct, why),) = found(Location([url], proxy="DIRECT"))
+    assert through == ("ok", "an answer")
+    assert site.asked == [url]
+    assert direct == "failed"
+    assert "Name or service not known" in why or "name resolution" in why
+
+
+def test_one_that_is_late_or_not_needed_and_no_password_is_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(answers, "TOTAL_S", 1.0)
+    with Site({}).serving() as address:
+        late, skipped = answers.checks(
+            [
+                Location([f"http://ann:secret@{address}/late"]),
+                Location(["file:/no/such"], needed=False),
+            ]
+        )
+    assert (late.status, late.found) == ("failed", "none within 1 s")
+    assert late.subject == f"http://{address}/late"
+    assert (skipped.status, skipped.found) == ("ok", "no such file")
+    assert skipped.reason
+
+
+# A node
+
+
+@dataclass
+class Packages:
+    """A package manager: what is installed, and what repositories have."""
+
+    installed_: dict[str, str] = field(default_factory=dict)
+    available_: dict[str, list[str]] = field(default_factory=lambda: {"dpkg": ["1"]})
+
+    def installed(self) -> Mapping[str, str]:
+        return {"dpkg": "1", **self.installed_}
+
+    def available(self, names: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        return {name: self.available_.get(name, []) for name in names}
+
+    def locations(self) -> list[Location]:
+        return []
+
+
+@dataclass
+class Looked:
+    root: Path
+    packages: Packages
+    host: GpuNode
+    rails: FakeHost
+    given: dict[str, Any]
+    synchronised: str = "yes"
+
+    def run(
+        self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
+    ) -> Result:
+        if argv[0] == "timedatectl":
+            return Result(tuple(argv), 0, f"{self.synchronised}\n", "")
+        if argv[:2] == ("systemctl", "is-active"):  # NetworkManager
+            return Result(tuple(argv), 3, "", "")
+        if argv[0] in ("ip", "networkctl", "systemctl"):
+            return self.rails.run(argv, check=check, stdin=stdin)  # type: ignore[no-any-return]
+        return self.host.run(argv, check=check, stdin=stdin)
+
+    def checks(self, **given: Any) -> list[Check]:
+        options = {**self.given, "clock": time.time(), **given}
+        at = replace(self.host.node(check_mode=True), run=self.run, container=None)
+        return node.Host(options, at).checks()
+
+    def findings(self, **given: Any) -> set[tuple[str, str, str]]:
+        checks = self.checks(**given)
+        return {(x.name, x.subject, x.status) for x in checks if x.status == "failed" or x.reason}
+
+
+@pytest.fixture
+def looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Looked:
+    """A node of a set with everything, on which nothing is in the way."""
+    host, packages = GpuNode(tmp_path), Packages({HEADERS: "6.8.0-79.79"})
+    for path, text in (
+        ("etc/os-release", "ID=ubuntu\nVERSION_ID=24.04\n"),
+        ("usr/lib/systemd/systemd-networkd", ""),
+        ("dev/ipmi0", ""),
+        ("proc/self/mountinfo", ""),
+    ):
+        host.write(path, text)
+    monkeypatch.setattr(node, "manager_of", lambda *_: packages)
+    monkeypatch.setattr(node, "login_address", lambda: "")
+    monkeypatch.setattr(
+        node.os, "statvfs", lambda _path: SimpleNamespace(f_bavail=1 << 24, f_frsize=4096)
+    )
+    given = {
+        "software": software_sets.software().as_variable(),
+        "rails": [rail(0), rail(1)],
+        "gpus": [{"index": 0, "pci": None, "numa": None}],
+        "management": {"address": "10.10.1.1", "prefix": 22},
+        "hardware_root": str(tmp_path),
+    }
+    return Looked(tmp_path, packages, host, FakeHost(tmp_path), given)
+
+
+def test_nothing_is_found_where_nothing_is_in_the_way(looked: Looked) -> None:
+    before = sorted(looked.root.rglob("*"))
+    assert looked.findings() == set()
+    assert sorted(looked.root.rglob("*")) == before
+    assert looked.rails.changing_commands() == []
+
+
+def foreign(looked: Looked) -> None:
+    looked.host.write("etc/netplan/50-site.yaml", "network:\n  ethernets:\n    rail1:\n")
+
+
+def without_headers(looked: Looked) -> None:
+    looked.packages.installed_.clear()
+
+
+def without_lists(looked: Looked) -> None:
+    looked.packages.installed_.clear()
+    looked.packages.available_.clear()
+
+
+def secure_boot(looked: Looked) -> None:
+    looked.host.secure_boot = True
+
+
+def ucx(looked: Looked) -> None:
+    looked.packages.installed_["libucx0"] = "1.16"
+
+
+def no_ipmi(looked: Looked) -> None:
+    (looked.root / "dev/ipmi0").unlink()
+
+
+def job(looked: Looked) -> None:
+    looked.host.process(4711, "orted")
+
+
+def out_of_step(looked: Looked) -> None:
+    looked.synchronised = "no"
+
+
+def other_driver(looked: Looked) -> None:
+    looked.packages.installed_["nvidia-dkms-570-server"] = "570"
+
+
+def management(looked: Looked) -> None:
+    looked.given["rails"][1]["interface"] = "mgmt0"
+
+
+def no_interface(looked: Looked) -> None:
+    """It may come with DOCA's drivers, which are not installed yet."""
+    looked.given["rails"][1]["interface"] = "rail9"
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        (foreign, {("rail_claim", "rail1", "failed")}),
+        (management, {("rail_name", "mgmt0", "failed")}),
+        (no_interface, {("rail_name", "rail9", "ok")}),
+        (without_headers, {("kernel_headers", each, "failed") for each in ("rdma", "gpu")}),
+        (without_lists, set()),
+        (secure_boot, {("layer_plan", each, "failed") for each in ("rdma", "gpu")}),
+        (other_driver, {("layer_plan", "gpu", "failed")}),
+        (ucx, {("packages_replaced", "rdma", "ok")}),
+        (no_ipmi, {("remote_power", "", "ok")}),
+        (job, {("node_busy", "", "ok")}),
+        (out_of_step, {("time_sync", "", "ok")}),
+    ],
+)
+def test_what_is_in_the_way_is_named(
+    looked: Looked, fault: Callable[[Looked], None], expected: set[tuple[str, str, str]]
+) -> None:
+    fault(looked)
+    assert looked.findings() == expected
+
+
+def test_a_clock_that_repositories_would_not_take_is_named(looked: Looked) -> None:
+    expected = {("clock", "", "failed")}
+    assert looked.findings(clock=time.time() + 30) == expected
+    assert looked.findings(clock=time.time() - 90) == expected
+    assert looked.findings(clock=time.time() - 20) == set(), "a module takes its time"
+
+
+def test_time_that_repositories_take_to_answer_is_not_the_clocks(
+    looked: Looked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    clock = SimpleNamespace(time=lambda: now)
+
+    def late() -> list[Location]:
+        clock.time = lambda: now + 90
+        return []
+
+    monkeypatch.setattr(node, "time", clock)
+    monkeypatch.setattr(looked.packages, "locations", late)
+    assert looked.findings(clock=now) == set()
+
+
+def test_room_is_wanted_for_what_is_still_to_come(
+    looked: Looked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = SimpleNamespace(f_bavail=1 << 20, f_frsize=4096)
+    monkeypatch.setattr(node.os, "statvfs", lambda _path: free)
+    ((_name, subject, status),) = looked.findings()
+    assert status == "failed"
+    assert subject.split(", ")[0] == "/"
+    installed = {"doca-ofed": "3.2.1-1", "cuda-toolkit-13-0": "13.0.2-1"}
+    looked.packages.installed_.update(installed)
+    assert looked.findings() == set()
+    free.f_bavail = 0
+    assert {name for name, _subject, _status in looked.findings()} == {"disk_space"}
+
+
+def test_a_layer_with_nothing_to_do_is_not_looked_at(looked: Looked) -> None:
+    secure_boot(looked)
+    without_headers(looked)
+    assert looked.findings(gpus=[], rails=[]) == set()
+    gone = dict.fromkeys(("driver", "cuda", "dcgm", "gdrcopy", "nccl"))
+    inbox = software_sets.software(rdma={"source": "inbox"}, **gone)
+    assert looked.findings(software=inbox.as_variable()) == set()
+
+
+def test_what_cannot_be_read_is_a_finding_and_the_rest_goes_on(looked: Looked) -> None:
+    looked.host.write("etc/os-release", "ID=slackware\nVERSION_ID=15\n")
+    foreign(looked)
+    expected = {("layer_plan", "packages", "failed"), ("rail_claim", "rail1", "failed")}
+    assert looked.findings() == expected
+
+
+# How it is shown
+
+
+def test_the_same_finding_of_many_hosts_is_one_line() -> None:
+    why = "remove the rail from that file"
+    checks = [Check("rail_claim", [], ["50.yaml"], "failed", f"rail{n}", why) for n in range(8)]
+    power = Check("remote_power", "/dev/ipmi0", "missing", "ok", "", "know a way")
+    good = Check("clock", "that of the controller", "0 s off", "ok")
+    hosts = {f"node{n:03d}": as_dicts([power, good, *checks]) for n in range(1, 501) if n != 499}
+    busy = [
+        Check("disk_space", "16 MiB free", f"{n} B free", "failed", "/", "room") for n in range(5)
+    ]
+    hosts.update({f"x{n}": as_dicts([each]) for n, each in enumerate(busy)})
+    hosts["launcher"] = as_dicts([good])
+    shown = preflight.lines(preflight.findings(hosts), len(hosts))
+    assert shown == [
+        "preflight: 505 hosts, 2 of what was found stops the first run",
+        "  STOPS  rail_claim rail0, rail1, rail2, rail3, rail4, rail5, rail6, rail7: "
+        "node[001-498,500]",
+        "    found ['50.yaml']; wanted []",
+        f"    {why}",
+        "  STOPS  disk_space /: x[0-4]",
+        "    found 0 B free, 1 B free, 2 B free and 2 more; wanted 16 MiB free",
+        "    room",
+        "  note  remote_power: node[001-498,500]",
+        "    found missing; wanted /dev/ipmi0",
+        "    know a way",
+    ]
+    assert preflight.lines({}, 1) == [
+        "preflight: 1 host, nothing of what was found stops the first run"
+    ]
+
+
+def test_addresses_and_single_hosts_are_shown_as_they_are() -> None:
+    assert preflight.ranges(["10.0.0.9", "10.0.0.11", "10.0.0.12"]) == "10.0.0.9, 10.0.0.[11-12]"
+    assert preflight.ranges(["controller"]) == "controller"

@@ -1,0 +1,91 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The action cluster_preflight as Ansible runs it: hosts that cannot be read, keys, and the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit import software_sets
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[2]
+PLAY = """\
+- hosts: away*
+  gather_facts: false
+  tasks:
+    - baremetal.mpi_roce.cluster_preflight:
+      register: preflight_read
+- hosts: all
+  gather_facts: false
+  tasks:
+    - baremetal.mpi_roce.cluster_preflight:
+        read: preflight_read
+      run_once: true
+"""
+NOTE = {
+    "name": "remote_power",
+    "subject": "",
+    "wanted": "/dev/ipmi0",
+    "found": "missing",
+    "status": "ok",
+    "reason": "know a way",
+}
+
+
+def play(tmp_path: Path, hosts: dict[str, dict[str, Any]], *options: str) -> tuple[int, str]:
+    inventory = {"all": {"hosts": hosts, "vars": {"ansible_timeout": 5}}}
+    (tmp_path / "hosts.yml").write_text(json.dumps(inventory), encoding="utf-8")
+    (tmp_path / "play.yml").write_text(PLAY, encoding="utf-8")
+    (tmp_path / "ansible.cfg").write_text("[defaults]\n", encoding="utf-8")
+    program = Path(sys.executable).with_name("ansible-playbook")
+    done = subprocess.run(
+        [str(program), "-i", str(tmp_path / "hosts.yml"), *options, str(tmp_path / "play.yml")],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg"),
+            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
+            "ANSIBLE_NOCOLOR": "1",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_hosts_that_cannot_be_read_and_keys_are_findings_like_others(tmp_path: Path) -> None:
+    hosts: dict[str, dict[str, Any]] = {
+        "away1": {"ansible_host": "127.0.0.1", "ansible_port": 1},
+        "away2": {"ansible_connection": "local", "ansible_python_interpreter": "/bin/false"},
+    }
+    hosts |= {f"node{n:02d}": {"preflight_read": {"checks": [NOTE]}} for n in range(1, 5)}
+    for variables in hosts.values():
+        variables["cluster_software"] = software_sets.software().as_variable()
+        variables["cluster_rails"] = [{"interface": "rail0"}]
+    for options in ((), ("--check",)):
+        status, output = play(tmp_path, hosts, *options)
+        assert status == 2, output
+        assert "preflight: 6 hosts, 3 of what was found stops the first run" in output
+        assert "STOPS  node_reached: away1" in output
+        assert "Connection refused" in output
+        assert "STOPS  node_read: away2" in output
+        assert "STOPS  repository_key rdma: the controller" in output
+        assert "which cannot be read: No such file" in output
+        assert "note  remote_power: node[01-04]" in output
+        assert "unreachable=0" in output
+
+
+def test_notes_alone_stop_nothing(tmp_path: Path) -> None:
+    status, output = play(tmp_path, {"node01": {"preflight_read": {"checks": [NOTE]}}})
+    assert status == 0, output
+    assert "preflight: 1 host, nothing of what was found stops the first run" in output
+    assert "note  remote_power: node01" in output
