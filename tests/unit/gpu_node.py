@@ -96,18 +96,19 @@ class Installer:
         changes = [
             Change(UPGRADE if name in there else INSTALL, name, there.get(name, ""), version)
             for name, version in self.wanted.items()
-            if there.get(name) != version
+            if there.get(name) != version and (not self.node.asked or name not in self.node.lacks)
         ]
         return Plan(repairs=self.node.interrupted, stages=[("all", changes)] if changes else [])
 
     def act(self, planned: Plan) -> None:
         self.node.spend()
         self.node.calls.append(["packages"])
+        self.node.asked = True
         if self.fails == "before":
             raise PackageError("the repository does not answer")
         self.node.interrupted = ""
         for name, version in self.wanted.items():
-            if self.node.installed.get(name) == version:
+            if self.node.installed.get(name) == version or name in self.node.lacks:
                 continue
             self.node.interrupted = f"{name} is half installed"
             self.node.spend()
@@ -121,6 +122,7 @@ class Installer:
         return [
             compare("package", at, there.get(name, ""), subject=name, check_mode=check_mode)
             for name, at in self.wanted.items()
+            if name not in self.node.lacks
         ]
 
     @property
@@ -137,6 +139,9 @@ class GpuNode:
     boot: int = 1
     installed: dict[str, str] = field(default_factory=dict)
     interrupted: str = ""
+    lacks: set[str] = field(default_factory=set)
+    """Packages that no repository has, which is known once they were `asked`."""
+    asked: bool = False
     dkms: dict[tuple[str, str], str] = field(default_factory=dict)
     dkms_name: str = "nvidia"
     dkms_builds: bool = True

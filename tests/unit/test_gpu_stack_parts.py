@@ -168,6 +168,26 @@ def test_nvidia_peermem_is_the_fallback_of_dma_buf(release, choice, is_open, nee
     assert needs_peermem(release, choice, is_open) is needed
 
 
+def test_gdrcopy_that_no_repository_has_keeps_nothing_back(node):
+    """Its packages are known to be missing when the repository was read: while acting."""
+    at_boot = node.root / "etc/modules-load.d/90-baremetal-mpi-roce-gpu.conf"
+    node.lacks = {"gdrdrv-dkms"}
+    shown = node.converge(check_mode=True)
+    assert found(shown, "kernel_module").keys() == {"gdrdrv"}
+    result = node.converge()
+    assert result.outcome.errors == []
+    assert failed(result) == []
+    assert node.driver == OLD
+    assert found(result, "dkms") == {f"nvidia {OLD}": "ok"}
+    assert found(result, "kernel_module") == {}
+    assert not at_boot.exists()
+    assert not node.converge().outcome.changed
+    node.lacks = set()
+    assert failed(node.converge()) == []
+    assert at_boot.read_text().splitlines()[1:] == ["gdrdrv"]
+    assert not node.converge().outcome.changed
+
+
 def test_peermem_that_is_asked_for_is_loaded_now_and_at_every_boot(node):
     result = node.converge(gpudirect="peermem")
     assert found(result, "kernel_module") == {"gdrdrv": "ok", "nvidia_peermem": "ok"}

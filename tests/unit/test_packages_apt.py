@@ -438,6 +438,39 @@ def test_what_the_vendors_package_takes_the_place_of_goes_with_its_stage_and_no_
     assert not site.run(wanted("inbox-*"))[0].changed
 
 
+def test_what_is_optional_is_left_out_while_no_repository_has_all_of_it(site):
+    def copies():
+        copy = [Wanted(each, "2.5", "copy", optional=True) for each in ("copy", "copy-dkms")]
+        return site.set(stages=[*site.set().stages, Stage("copy", copy)])
+
+    def copy(checks):
+        return {x.subject: x.status for x in checks if x.subject.startswith("copy")}
+
+    site.cuda.add("copy", "2.5-1")
+    site.cuda.publish()
+    _plan, checks = site.run(copies(), check_mode=True)
+    assert copy(checks) == {"copy": "pending", "copy-dkms": "pending"}
+    _plan, checks = site.run(copies())
+    assert copy(checks) == {"copy": "not_applicable", "copy-dkms": "not_applicable"}
+    assert site.root.installed() == FIRST
+    plan, checks = site.run(copies())
+    assert not plan.changed, plan.diffs()
+    assert copy(checks) == {"copy": "not_applicable", "copy-dkms": "not_applicable"}
+    assert not site.root.fetched()
+
+    site.cuda.add("copy-dkms", "2.4-1")
+    site.cuda.publish()
+    site.root.run(["apt-get", "update"])
+    (refused,) = site.refused(copies())
+    assert "copy-dkms: no repository has version 2.5 (software.copy); there are 2.4-1" in refused
+    site.cuda.add("copy-dkms", "2.5-1")
+    site.cuda.publish()
+    site.root.run(["apt-get", "update"])
+    _plan, checks = site.run(copies())
+    assert copy(checks) == {"copy": "ok", "copy-dkms": "ok"}
+    assert not site.run(copies())[0].changed
+
+
 def test_what_must_be_absent_goes_also_when_nothing_else_changes(site):
     archive = site.archive()
     archive.add("inbox-tool", "1")

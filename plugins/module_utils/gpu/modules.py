@@ -15,6 +15,7 @@ from functools import partial
 from ..core import systemd
 from ..core.checks import Check, compare
 from ..core.commands import CommandError
+from ..core.files import FilePlan
 from ..core.part import NAME, Node, Plan, Step, StepError, Verdict
 from ..packages.engine import Installer
 from .findings import AUTO, PEERMEM
@@ -100,7 +101,8 @@ class Driver:
     @property
     def modules(self) -> list[Module]:
         found = [Module(("nvidia", "nvidia-open"), self.shared.driver)]
-        return found + ([Module(("gdrdrv",), self.gdrcopy)] if self.gdrcopy else [])
+        wanted = self.gdrcopy and self.shared.gdrcopy
+        return found + ([Module(("gdrdrv",), self.gdrcopy)] if wanted else [])
 
     def plan(self, node: Node) -> Plan:
         release = self.shared.kernel.release
@@ -146,7 +148,7 @@ class Driver:
     def _build(self, node: Node, module: Module) -> None:
         release = self.shared.kernel.release
         state, name = module.status(node, release)
-        if state == INSTALLED:  # by the package, meanwhile
+        if state == INSTALLED or module not in self.modules:  # by the package; or not packaged
             return
         try:
             node.run(["dkms", "install", "-m", name, "-v", module.version, "-k", release])
@@ -184,21 +186,33 @@ class BootModules:
     GDRCopy, nvidia_peermem where dma-buf is not."""
 
     shared: Shared
-    modules: Sequence[str]
+    wanted: Sequence[str]
+
+    @property
+    def modules(self) -> list[str]:
+        return [each for each in self.wanted if each != "gdrdrv" or self.shared.gdrcopy]
 
     def plan(self, node: Node) -> Plan:
-        body = "".join(f"{module}\n" for module in self.modules)
-        steps = []
+        """The file is written when it is known what the packages brought."""
+        file, steps = self._file(node), []
+        if file.changed:
+            shown = [file.diff()]
+            steps.append(Step(AT_BOOT, "", "", lambda: self._file(node).apply(), shown=shown))
         for module in self.modules:
             loaded = self.shared.kernel.loaded(module)
             if self.shared.reloads or not (loaded or self.shared.awaits_reboot):
                 before = "unloaded with the driver" if loaded else "not loaded"
                 act = partial(self._load, node, module)
                 steps.append(Step(f"kernel module {module}", before, "loaded", act))
-        return Plan([node.file(AT_BOOT, body or None)], steps)
+        return Plan(steps=steps)
+
+    def _file(self, node: Node) -> FilePlan:
+        return node.file(AT_BOOT, "".join(f"{module}\n" for module in self.modules) or None)
 
     def verify(self, node: Node) -> Verdict:
-        return Verdict([self._check(node, module) for module in self.modules])
+        now, at = "different" if self._file(node).changed else "as planned", f"/{AT_BOOT}"
+        file = compare("file", "as planned", now, subject=at, check_mode=node.check_mode)
+        return Verdict([file, *(self._check(node, module) for module in self.modules)])
 
     def _check(self, node: Node, module: str) -> Check:
         found = "loaded" if self.shared.kernel.loaded(module) else "not loaded"
@@ -207,7 +221,8 @@ class BootModules:
 
     def _load(self, node: Node, module: str) -> None:
         kernel = self.shared.kernel
-        if kernel.driver == self.shared.driver and not kernel.loaded(module):
+        wanted = module in self.modules and not kernel.loaded(module)
+        if kernel.driver == self.shared.driver and wanted:
             node.run(["modprobe", module])
 
 

@@ -97,6 +97,8 @@ class Shared:
     """Services that are stopped for a change, and have to start again."""
     reloads: bool = False
     """The kernel module is exchanged, so that the driver of the set will run."""
+    gdrcopy: bool = True
+    """Whether its module is there, or may come."""
     without_driver: Cause = field(default_factory=Cause)
     without_cuda: Cause = field(default_factory=Cause)
 
@@ -169,6 +171,7 @@ DRIVER_PACKAGES = re.compile(r".*nvidia.*|nvlsm|nvlink5.*|libnvsdm.*|libxnvctrl.
 CUDA_PACKAGES = re.compile(r"cuda-toolkit-.*")
 FABRIC_PACKAGE = re.compile(r"nvidia-fabric-?manager(-\d+)?")
 """Of exactly the driver's version, on every family: it stands for all of them."""
+GDRDRV = {"gdrdrv-dkms", "gdrcopy-kmod"}
 DCGM_PACKAGES = re.compile(r"datacenter-gpu-manager.*")
 
 
@@ -180,6 +183,7 @@ class Packages:
 
     def plan(self, node: Node) -> Plan:
         planned = self.installer.plan()
+        self._look(planned)
         if not planned.changed:
             return Plan()
         driver = touches(planned, DRIVER_PACKAGES)
@@ -209,6 +213,11 @@ class Packages:
         for unit in units:
             systemd.control(node, "stop", unit)
         self.installer.act(planned)
+        self._look(Planned())
+
+    def _look(self, planned: Planned) -> None:
+        names = {*self.installer.manager.installed(), *(each.name for each in planned.changes)}
+        self.shared.gdrcopy = bool(names & GDRDRV)
 
     def verify(self, node: Node) -> Verdict:
         checks = self.installer.verify(node.check_mode)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from ..core.checks import FAILED, OK, Check, compare, differs
+from ..core.checks import FAILED, OK, Check, compare, differs, not_applicable
 from ..core.commands import CommandError
 from ..core.files import FilePlan
 from ..core.part import Step
@@ -15,7 +15,7 @@ from ..software.distribution import REDHAT, Distribution
 from .apt import Apt
 from .dnf import DnfManager
 from .package import REMOVE, Manager, PackageError, PackageSet
-from .planning import ROLES, Plan, Planner, any_matches, satisfied, unwanted
+from .planning import ROLES, Plan, Planner, any_matches, lacking, satisfied, unwanted
 
 
 def manager_of(found: Distribution, wanted: PackageSet, layer: str) -> Manager:
@@ -53,7 +53,7 @@ class Installer:
         interrupted = {} if ready else manager.interrupted()
         planner = Planner(self.wanted, manager, self.layer, self.allow_downgrade)
         definitions, streams = manager.repository_files(), manager.stream_changes()
-        pending = bool(planner.away or planner.remove or streams)
+        pending = any(not x.optional for x in planner.away) or bool(planner.remove or streams)
         if not pending:
             # What others left half done is theirs, until it is in the way of a change.
             interrupted = self._ours(interrupted)
@@ -208,12 +208,19 @@ class Installer:
         missing = differs(check_mode)
         checks = [self._interruption(check_mode)]
         installed, pinned = manager.installed(), manager.pinned(self.layer)
+        away = [x for x in wanted.packages if x.optional and x.name not in installed]
+        without = lacking(away, manager.available([each.name for each in away]))
         for planned in manager.repository_files():
+            without = set() if planned.changed else without  # not known yet
             goal = "absent" if planned.after is None else "as planned"
             found, status = ("different", missing) if planned.changed else (goal, OK)
             checks.append(Check("repository_file", goal, found, status, str(planned.path)))
         for package in wanted.packages:
             here = installed.get(package.name, "")
+            if not here and package.component in without:
+                why = "no repository of the node has it, and nothing else of the set needs it"
+                checks.append(not_applicable("package", package.version, why, subject=package.name))
+                continue
             status = OK if satisfied(package, here) else missing
             goal = package.version or "installed"
             checks.append(Check("package", goal, here or "not installed", status, package.name))

@@ -34,12 +34,14 @@ class Wanted:
     `component` is the key of the set that names the version (`driver`, `cuda`), for messages.
     One that `follows` has no version in the set and goes with the release that its repository has:
     when another package of the set changes, it gets the version that is there then.
+    `optional`: left out, with the others of its component, where no repository has the package.
     """
 
     name: str
     version: str = ""
     component: str = ""
     follows: bool = False
+    optional: bool = False
 
 
 def matches(wanted: str, full: str) -> bool:

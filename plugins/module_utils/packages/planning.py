@@ -98,6 +98,11 @@ def satisfied(package: Wanted, found: str) -> bool:
     return bool(found) and matches(package.version, found)
 
 
+def lacking(packages: Iterable[Wanted], there: Mapping[str, Sequence[str]]) -> set[str]:
+    """Components of optional packages that no repository has."""
+    return {each.component for each in packages if each.optional and not there[each.name]}
+
+
 def unwanted(wanted: PackageSet, installed: Iterable[str]) -> list[str]:
     """Installed packages that must be absent."""
     names = {package.name for package in wanted.packages}
@@ -175,6 +180,8 @@ class Planner:
         if self.away:
             self.away += self._outdated()
         there = self.manager.available([package.name for package in self.away])
+        without = lacking(self.away, there)
+        self.away = [each for each in self.away if each.component not in without]
         for package in self.away:
             name, has = package.name, self.installed.get(package.name, "")
             fitting = [at for at in there[name] if satisfied(package, at)]
@@ -194,7 +201,8 @@ class Planner:
         exact: dict[str, str] = {}
         stages = [(stage.name, stage.packages) for stage in self.wanted.stages]
         for name, packages in stages or [("removal", ())]:
-            here = {package.name: self.found.exact[package.name] for package in packages}
+            found = self.found.exact
+            here = {each.name: found[each.name] for each in packages if each.name in found}
             exact.update(here)
             try:
                 changes = self.manager.simulate(exact, self.remove, self.found.exact)

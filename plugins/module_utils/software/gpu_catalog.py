@@ -148,12 +148,12 @@ def _beside(software: SoftwareSet, driver: Driver, redhat: bool) -> list[Stage]:
     dcgm = (f"datacenter-gpu-manager-{software.dcgm.split('.')[0]}-cuda{major}",)
     revision = f"-1+cuda{major}" if software.nccl else ""
     return [
-        Stage(stage, tuple(Wanted(name, version, stage.lower()) for name in names))
-        for stage, version, names in (
-            ("CUDA", software.cuda, cuda),
-            ("DCGM", software.dcgm, dcgm),
-            ("GDRCopy", software.gdrcopy, gdrcopy),
-            ("NCCL", software.nccl + revision, nccl),
+        Stage(stage, tuple(Wanted(name, version, stage.lower(), optional=o) for name in names))
+        for stage, version, names, o in (
+            ("CUDA", software.cuda, cuda, False),
+            ("DCGM", software.dcgm, dcgm, False),
+            ("GDRCopy", software.gdrcopy, gdrcopy, True),  # not every repository has it
+            ("NCCL", software.nccl + revision, nccl, False),
         )
         if version
     ]
