@@ -17,6 +17,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.packag
     Stage,
     Wanted,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.catalog import (
+    MPI_DEBIAN,
+    UCX_DEBIAN,
+)
 
 from tests.unit.apt_root import MISSING, WHY_NOT, AptRepository, AptRoot, signing_keys
 
@@ -436,6 +440,36 @@ def test_what_the_vendors_package_takes_the_place_of_goes_with_its_stage_and_no_
     assert sorted(removed) == [("profile", "inbox-lib"), ("profile", "inbox-tools")]
     assert site.root.installed().keys() == {"tool", "lib", "profile", "needs-inbox"}
     assert not site.run(wanted("inbox-*"))[0].changed
+
+
+def test_the_distributions_mpi_makes_way_for_a_ucx_that_does_not_provide_its_own(site):
+    """Ubuntu with DOCA 2.9, after the distribution's MPI."""
+    archive = site.archive()
+    archive.add("libucx0", "1.16")
+    archive.add("libopenmpi3t64", "4.1.6", Depends="libucx0 (>= 1.16)")
+    archive.add("openmpi-bin", "4.1.6", Depends="libopenmpi3t64")
+    archive.add("python3-mpi4py", "3.1.5", Depends="libopenmpi3t64")
+    archive.add("app-of-site", "1", Depends="libopenmpi3t64")
+    archive.publish()
+    site.install("openmpi-bin", "python3-mpi4py")
+    place = "libucx0 (<< 1.18.1)"
+    site.cuda.add("ucx", "1.18.0", Conflicts=place, Replaces=place)
+    site.cuda.add("doca-ofed", "2.9.3-1", Depends="ucx (= 1.18.0)")
+    site.cuda.publish()
+
+    def wanted(*replaced):
+        return site.set(stages=[Stage("DOCA", [Wanted("doca-ofed", "2.9.3")], replaced)])
+
+    refused = " ".join(site.refused(wanted(*UCX_DEBIAN)))
+    assert "libopenmpi3t64 4.1.6 would be removed" in refused
+    both = wanted(*UCX_DEBIAN, *MPI_DEBIAN)
+    site.install("app-of-site")
+    (refused,) = site.refused(both)
+    assert "app-of-site 1 would be removed, which the set does not ask for" in refused
+    site.root.run(["apt-get", "-y", "remove", "app-of-site"])
+    site.run(both)
+    assert site.root.installed().keys() == {"ucx", "doca-ofed"}
+    assert not site.run(both)[0].changed
 
 
 def test_what_is_optional_is_left_out_while_no_repository_has_all_of_it(site):

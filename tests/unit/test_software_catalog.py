@@ -26,6 +26,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distri
     Distribution,
     distribution_of,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.software_set import Mpi
 
 from tests.stand_ins import table, versions
 from tests.unit.software_sets import KEYS, software
@@ -167,6 +168,19 @@ def test_the_ucx_of_doca_takes_the_place_of_ubuntus() -> None:
     ]
     stage = rdma_packages(software(), UBUNTU, KEYS).stages[-1]
     assert {word.split()[0] for word in ucx.conflicts} == {*stage.replaced}
+
+
+def test_hpcx_takes_the_place_of_ubuntus_open_mpi_where_doca_provides_no_libucx0() -> None:
+    """DOCA 2.9 does not. With the distribution's MPI its removal stays refused: it is wanted."""
+    found = software(rdma__version="2.9.3")
+    kept = rdma_packages(found, UBUNTU, KEYS).stages[-1].replaced
+    assert not any_matches("libopenmpi3t64", kept)
+    hpcx = replace(found, mpi=Mpi("hpcx"))
+    gone = rdma_packages(hpcx, UBUNTU, KEYS).stages[-1].replaced
+    names = ("libucx0", "libopenmpi3", "libopenmpi3t64", "openmpi-bin", "openmpi-common")
+    for name in (*names, "mpi-default-bin", "python3-mpi4py"):
+        assert any_matches(name, gone), name
+    assert not any_matches("openmpi", gone), "that is DOCA's own"
 
 
 def test_debian_has_inbox_rdma_and_nothing_else() -> None:

@@ -14,7 +14,7 @@ from ..core.part import PlanError
 from ..packages.package import PackageSet, Repository, Stage, Wanted
 from . import gpu_catalog
 from .distribution import REDHAT, Distribution, kernel_version
-from .software_set import DOCA, NO_RDMA, Rdma, SoftwareSet
+from .software_set import DOCA, HPCX, NO_RDMA, Rdma, SoftwareSet
 
 VERSION_LOCK = Stage("version lock", (Wanted("python3-dnf-plugin-versionlock"),))
 """Without the plugin dnf ignores its list of locks."""
@@ -34,6 +34,8 @@ KERNEL_REDHAT = (
 )
 UCX_DEBIAN = ("libucx0", "libucx-dev", "ucx-utils")
 """The distribution's, in whose place DOCA's `ucx` comes: it conflicts with them."""
+MPI_DEBIAN = ("openmpi-*", "libopenmpi*", "mpi-default-*", "python3-mpi4py")
+"""What needs libucx0, which DOCA's `ucx` before 1.19 does not provide. HPC-X comes in its place."""
 NFS, NFS_KMOD = "mlnx-nfsrdma-dkms", "kmod-mlnx-nfsrdma"
 """NFS over RDMA, built against the drivers of DOCA; in none of its profiles. On EL drivers come by
 DKMS from DOCA 3.2 on."""
@@ -62,7 +64,7 @@ def rdma_packages(
         stages += _kernel(software, distribution, kernel_release)
         held = _held(distribution, kernel_release)
     if software.rdma.source == DOCA:
-        stages += _doca(software.rdma, distribution)
+        stages += _doca(software.rdma, distribution, software.mpi.provider == HPCX)
     else:
         # Versions are the distribution's: the newest at the first installation, then held.
         names = INBOX_REDHAT if distribution.family == REDHAT else INBOX_DEBIAN
@@ -134,7 +136,7 @@ def _held(distribution: Distribution, release: str) -> tuple[str, ...]:
     )
 
 
-def _doca(rdma: Rdma, distribution: Distribution) -> list[Stage]:
+def _doca(rdma: Rdma, distribution: Distribution, hpcx: bool) -> list[Stage]:
     """The profile of DOCA has the release as its version (`3.2.1-...`), all else has its own."""
     if distribution.name == "debian":
         raise PlanError(
@@ -150,7 +152,7 @@ def _doca(rdma: Rdma, distribution: Distribution) -> list[Stage]:
         # Has doca-kernel-support, which builds drivers for kernels that DOCA does not know.
         extra = Stage("DOCA extra", (Wanted("doca-extra", component="rdma", follows=True),))
         return [extra, Stage("DOCA", tuple(packages))]
-    return [Stage("DOCA", tuple(packages), UCX_DEBIAN)]
+    return [Stage("DOCA", tuple(packages), (*UCX_DEBIAN, *(MPI_DEBIAN if hpcx else ())))]
 
 
 def _repositories(
