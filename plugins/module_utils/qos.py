@@ -11,6 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+ROCE, SPECTRUM_X = "roce", "spectrum_x"
+"""Modes of a fabric (`fabric_mode`): DCQCN of NICs and switches here, or what NVIDIA's Spectrum-X
+has instead, adaptive routing and a congestion control that is a program."""
+
 IP_MTU_LIMITS = (1280, 9978)
 """What an interface of a node can be set to at all: from IPv6's least to a ConnectX's most."""
 
@@ -27,6 +31,8 @@ class TrafficClass:
 
 @dataclass(frozen=True)
 class HostSettings:
+    fabric_mode: str
+    """ROCE, or SPECTRUM_X: then nothing of DCQCN is set or compared."""
     trust: str
     """`dscp`: packets are sorted by DSCP and not by VLAN tag."""
     dscp_to_priority: dict[int, int]
@@ -37,7 +43,7 @@ class HostSettings:
     """Place = traffic class, 8 of them; percents sum to 100."""
     pfc_priorities: tuple[int, ...]
     traffic_class: int
-    """The byte of the IP header (TOS), 0..255: DSCP << 2 | ECT(0)."""
+    """The byte of the IP header (TOS), 0..255: DSCP << 2, and ECT(0) where switches mark."""
     service_level: int
     """The priority of RoCE data, as RDMA names it."""
     cnp_dscp: int

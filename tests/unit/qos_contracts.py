@@ -38,7 +38,7 @@ STORAGE: dict[str, Any] = {
     "cable_metres": {"to_nodes": 5, "between_switches": 300},
     "congestion_control": {"notification_point": False, "reaction_point": False},
 }
-"""Every value another than the default."""
+"""Every value another than the default, but for the mode: in the other one ECN has no effect."""
 
 
 @st.composite
@@ -107,7 +107,15 @@ def contracts(draw: st.DrawFn) -> dict[str, Any]:
     for entry in (value["roce"], value["cnp"], value["best_effort"], *value["classes"]):
         if not own_classes:
             del entry["traffic_class"]
+    value["fabric_mode"] = draw(st.sampled_from(("roce", "spectrum_x")))
+    if value["fabric_mode"] == "spectrum_x":
+        del value["ecn"], value["congestion_control"]
+        if draw(st.booleans()):
+            del value["roce"]["dscp"]
+            value["cnp"]["dscp"] = dscps[1] if dscps[1] != 24 else dscps[0]
+            for entry in value["classes"]:
+                entry["dscps"] = [each if each != 24 else dscps[0] for each in entry["dscps"]]
     for section in ("ecn", "pfc", "mtu", "cable_metres", "congestion_control"):
         if draw(st.booleans()) and section not in ("ecn", "pfc"):
-            del value[section]
+            value.pop(section, None)
     return value

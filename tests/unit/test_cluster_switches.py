@@ -72,6 +72,18 @@ def assert_both_ends_agree(cluster: Cluster) -> None:
         assert {kind, other} == {"uplink", "downlink"}
 
 
+def test_spectrum_x_has_switches_of_nvue_or_without_a_system() -> None:
+    mode = "roce_qos: {fabric_mode: spectrum_x}\n"
+    assert refused(model(MIXED["leaves"], MIXED["spines"], more=mode)) == [
+        "8 model.spectrum_x_system leaves.system 'eos'",
+        "8 model.spectrum_x_system leaves.system 'sonic'",
+        "9 model.spectrum_x_system spines.system 'eos'",
+        "9 model.spectrum_x_system spines.system 'sonic'",
+    ]
+    nvue = small("system: nvue, asic: spectrum4", more=mode)
+    assert {switch.system for switch in (*nvue.leaves, *nvue.spines)} == {"nvue", ""}
+
+
 def test_without_a_system_nothing_is_other_than_before_there_were_any() -> None:
     cluster = small()
     assert [rail.leaf_port for rail in cluster.nodes[2].rails] == ["Ethernet2"] * 3

@@ -9,6 +9,7 @@ import json
 from typing import Any
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.ends import port_checks
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import SYSTEM
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.tree import put
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
@@ -63,6 +64,27 @@ def test_a_converged_switch_keeps_the_contract() -> None:
         neighbour=Neighbour("node01", "rail0"),
     )
     json.dumps(whole.as_dict())
+
+
+def test_in_spectrum_x_it_sorts_dscp_24_marks_nothing_and_adaptive_routing_is_said() -> None:
+    one = intent({"fabric_mode": "spectrum_x"})
+    config = merged({}, SYSTEM.wanted(one))
+    first, *_more = SYSTEM.report(one, present(config)).ports
+    assert first.dscp_to_traffic_class is not None and first.dscp_to_traffic_class[24] == 3
+    assert (first.ecn, first.pfc_priorities, first.lossless_priorities) == ({}, (3,), (3,))
+
+    def statuses(config: Tree) -> dict[str, str]:
+        difference = SYSTEM.difference(one, SYSTEM.wanted(one), present(config))
+        report = SYSTEM.report(one, present(config))
+        checks = port_checks(one, report, difference, check_mode=True)
+        return {check.name: check.status for check in checks if check.status != "ok"}
+
+    assert statuses(config) == {"adaptive_routing": "not_applicable"}
+    other = {"port_ecn": "pending", "port_dscp_map": "pending", "configuration": "pending"}
+    assert statuses(converged()) == {**other, "adaptive_routing": "not_applicable"}
+    roce = SYSTEM.difference(intent(), SYSTEM.wanted(intent()), present(converged()))
+    checks = port_checks(intent(), report(converged()), roce, check_mode=True)
+    assert "adaptive_routing" not in {check.name for check in checks}
 
 
 def test_a_new_switch_keeps_none_of_it() -> None:

@@ -62,6 +62,7 @@ def test_the_example_differs_from_every_default() -> None:
     """Otherwise a value that is never read would pass the tests that use it."""
     usual, other = (flat(read_contract(value).as_variable()) for value in (None, STORAGE))
     assert [key for key in usual if usual[key] == other[key]] == [
+        "fabric_mode",
         "best_effort.priority",
         "best_effort.traffic_class",
     ]
@@ -128,6 +129,40 @@ def test_any_dscp_and_priority_agree_everywhere(dscp: int, priority: int) -> Non
     assert host.ecn_priorities == (priority,)
     environment = mpi_environment(host_settings(one), [PORT])
     assert environment["UCX_IB_SL"] == environment["NCCL_IB_SL"] == str(priority)
+
+
+@pytest.mark.parametrize(
+    ("value", "byte"),
+    [
+        ({"fabric_mode": "roce"}, 106),
+        ({"fabric_mode": "spectrum_x"}, 96),
+        ({"fabric_mode": "spectrum_x", "roce": {"dscp": 26}}, 104),
+    ],
+)
+def test_each_mode_has_its_dscp_and_ecn(value: dict[str, Any], byte: int) -> None:
+    """96: the type of service of NVIDIA's profile for Spectrum-X, see ROCE_DSCP."""
+    one = read_contract(value)
+    host, fabric = host_settings(one), fabric_intent(one)
+    assert host.fabric_mode == fabric.fabric_mode == one.fabric_mode == value["fabric_mode"]
+    assert host.traffic_class == byte
+    roce = one.fabric_mode == "roce"
+    assert (fabric.queue("roce").ecn is not None) == bool(host.ecn_priorities) == roce
+    assert fabric.queue("roce").lossless and host.pfc_priorities == (3,), "paused in both modes"
+
+
+@given(contracts())
+def test_data_has_one_mark_class_and_priority_in_each_mode(value: dict[str, Any]) -> None:
+    """At the NIC, the switch, UCX and NCCL."""
+    one = read_contract(value)
+    host, queue = host_settings(one), fabric_intent(one).queue("roce")
+    environment = mpi_environment(host, [PORT])
+    byte, priority = host.traffic_class, host.service_level
+    assert byte & 3 == (2 if value["fabric_mode"] == "roce" else 0), "ECT where switches mark"
+    assert environment["UCX_IB_TRAFFIC_CLASS"] == environment["NCCL_IB_TC"] == str(byte)
+    assert environment["UCX_IB_SL"] == environment["NCCL_IB_SL"] == str(priority)
+    assert queue.dscps == (byte >> 2,) and host.dscp_to_priority[byte >> 2] == priority
+    assert queue.priority == priority and host.priority_to_tc[priority] == queue.traffic_class
+    assert host.pfc_priorities == fabric_intent(one).pfc_priorities == (priority,)
 
 
 @given(contracts())

@@ -70,7 +70,7 @@ def test_the_lossless_queue_has_all_that_lossless_needs(value: dict[str, Any]) -
     assert [queue.name for queue in lossless] == ["roce"]
     assert intent.pfc_priorities == tuple(queue.priority for queue in lossless)
     assert lossless[0].priority_group == lossless[0].priority
-    assert lossless[0].ecn is not None
+    assert (lossless[0].ecn is not None) is (value["fabric_mode"] == "roce")
     lossy = [queue for queue in intent.queues if not queue.lossless]
     assert {queue.priority_group for queue in lossy} == {0}
     assert lossless[0].priority_group != 0

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
+    ModelError,
     inventory_of,
     load,
 )
@@ -67,6 +68,14 @@ def test_rails_above_the_fabric() -> None:
     assert refused(edited(fabric % 9214)) == ["6 qos.rail_mtu rails.mtu (9216, 9214)"]
     compiled(edited(fabric % 9216))
     compiled(edited("rails.mtu: 9198"))
+
+
+def test_a_wrong_mode_has_its_line_and_the_nearest() -> None:
+    text = MODEL + "roce_qos:\n  roce: {priority: 3}\n  fabric_mode: spectrumx\n"
+    assert refused(text) == ["12 model.not_a_choice roce_qos.fabric_mode 'spectrumx'"]
+    with pytest.raises(ModelError, match="spectrum_x") as caught:
+        compiled(text)
+    assert "spectrum_x" in caught.value.findings[0].remedy
 
 
 def test_a_wrong_contract_has_its_lines() -> None:

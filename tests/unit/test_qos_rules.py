@@ -73,6 +73,15 @@ CASES: tuple[tuple[Any, ...], ...] = (
         {"roce": {"bandwidth_percent": 80}, "classes": [storage()]},
         "qos.shares best_effort.bandwidth_percent (80, 0, 20)",
     ),
+    ({"fabric_mode": "spectrumx"}, "model.not_a_choice fabric_mode 'spectrumx'"),
+    (
+        {"fabric_mode": "spectrum_x", "ecn": {"minimum_bytes": 2000000}},
+        "qos.not_in_spectrum_x ecn",
+    ),
+    (
+        {"fabric_mode": "spectrum_x", "congestion_control": {"reaction_point": False}},
+        "qos.not_in_spectrum_x congestion_control",
+    ),
     ({"ecn": {"minimum_bytes": 2000000}}, "qos.ecn_order ecn.minimum_bytes (2000000, 1500000)"),
     (
         {"ecn": {"maximum_bytes": 239616}, "pfc": {"xoff_bytes": 239616}},

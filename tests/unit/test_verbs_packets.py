@@ -141,6 +141,15 @@ def test_the_kernel_judges_by_the_contract(
     assert passed(data, wire.IPV4, not arrives) == [(way, right)]
 
 
+@pytest.mark.parametrize(("contract", "right"), [(106, True), (96, False)])
+def test_a_mark_is_right_on_what_is_ecn_capable_alone(contract: int, right: bool) -> None:
+    wanted = wire.Wanted(PEER, contract, 48)
+    data = ipv4(contract | wire.CE, 0x0A, PEER, HERE)
+    assert bool(Machine(wire.program(wanted, wire.IN, True)).run(data, wire.IPV4, False)) is right
+    plain = ipv4(contract, 0x0A, PEER, HERE)
+    assert Machine(wire.program(wanted, wire.IN, True)).run(plain, wire.IPV4, False)
+
+
 def test_packets_of_others_are_not_counted() -> None:
     assert passed(ipv4(106, 0x0A, HERE, "10.0.0.3"), wire.IPV4, True) == []
     for data in (

@@ -83,7 +83,7 @@ class Wanted:
     peer: str
     """IPv4 address of the other rail."""
     traffic_class: int
-    """The whole byte: DSCP and ECT(0)."""
+    """The whole byte: DSCP, and ECT(0) where switches mark."""
     cnp_dscp: int
 
 
@@ -116,7 +116,8 @@ def program(wanted: Wanted, way: str, is_right: bool) -> list[Instruction]:
 
     IPv6 and RoCE v1 are wrong from any sender: their GID is not the rail's address.
     """
-    marked = wanted.traffic_class | (CE if way == IN else 0)
+    # Only what is ECN-capable is marked.
+    marked = wanted.traffic_class | (CE if way == IN and wanted.traffic_class & CE else 0)
     text: list[Any] = [
         (LOAD_WORD, KIND),
         (IF_EQUAL, OUTGOING, *(("", "other") if way == OUT else ("other", ""))),

@@ -11,8 +11,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check
+from ...module_utils.core.checks import (
+    FAILED,
+    NOT_APPLICABLE,
+    OK,
+    PENDING,
+    Check,
+    not_applicable,
+)
 from ...module_utils.core.text import counted
+from ...module_utils.qos import SPECTRUM_X
 from ..qos.compiled import FabricIntent
 from .asics import Asic, WantedError, headroom, rounded
 from .system import TO_NODES, Difference, SwitchIntent, SwitchReport
@@ -370,6 +378,13 @@ NOT_OURS = (UP,)
 """Whether a link is up depends on its other end too: the layer `links`."""
 VERIFIED = (PORT, SPEED)
 """Read and never set: optics and breakout are the operator's."""
+ADAPTIVE_ROUTING = "adaptive_routing"
+BY_OTHERS = (
+    "not configured by this collection, and not read: nv set router adaptive-routing state enabled "
+    "(before 5.15: enable on), and the same of each uplink"
+)
+"""docs.nvidia.com/networking-ethernet-software/nvue-reference/Set-and-Unset-Commands/Adaptive-Routing
+"""
 RUNS_SHOWN = 6
 
 
@@ -379,6 +394,8 @@ def port_checks(
     """`remaining`: what differs now, None if unknown."""
     differs = remaining is None or bool(remaining)
     found = [_configuration(remaining, check_mode)]
+    if intent.fabric.fabric_mode == SPECTRUM_X:
+        found.append(not_applicable(ADAPTIVE_ROUTING, "on", BY_OTHERS))
     names = [port.name for port in intent.ports]
     for (aspect, wanted, value), ports in _groups(intent, report).items():
         status, reason = FAILED, ""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Optional
 
 from ...module_utils.core.text import counted, nearest
+from ...module_utils.qos import SPECTRUM_X
 from ..fabric.asics import ASICS, Asic, asic_named, check_asics
 from ..schema.findings import Findings, Path
 
@@ -31,6 +32,7 @@ NAMINGS = {
     "eos": Naming("Ethernet{}/1", 1, 1),
 }
 """By system; without one, what a model had before there were systems."""
+IN_SPECTRUM_X = ("nvue",)
 
 
 @dataclass(frozen=True)
@@ -58,10 +60,26 @@ class SwitchKind:
 def read_switches(model: dict[str, Any], findings: Findings) -> dict[str, list[SwitchKind]]:
     """Every leaf and spine in order; fewer where something was found."""
     check_asics(model["asics"], findings, ("asics",))
-    return {
+    found = {
         section: _kinds(model, section, findings) if model[section] else []
         for section in ("leaves", "spines")
     }
+    if model["roce_qos"]["fabric_mode"] == SPECTRUM_X:
+        _check_spectrum_x(found, findings)
+    return found
+
+
+def _check_spectrum_x(found: dict[str, list[SwitchKind]], findings: Findings) -> None:
+    for section, kinds in found.items():
+        for system in sorted({kind.system for kind in kinds} - {"", *IN_SPECTRUM_X}):
+            findings.add(
+                "model.spectrum_x_system",
+                (section, "system"),
+                f"{system} is not configured in roce_qos.fabric_mode {SPECTRUM_X}: switches of "
+                f"Spectrum-X are known here as {', '.join(IN_SPECTRUM_X)}",
+                "Leave it out: the fabric layer then leaves these switches alone",
+                system,
+            )
 
 
 def port_names(kinds: Iterable[SwitchKind]) -> list[list[str]]:

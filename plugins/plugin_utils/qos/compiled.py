@@ -55,6 +55,7 @@ class PfcWatchdog:
 
 @dataclass(frozen=True)
 class FabricIntent:
+    fabric_mode: str
     trust: str
     """`dscp`, on every port, towards nodes and between switches."""
     queues: tuple[Queue, ...]
@@ -80,6 +81,7 @@ def fabric_intent(contract: Contract) -> FabricIntent:
     to_class = {dscp: queue.traffic_class for queue in queues for dscp in queue.dscps}
     watchdog = contract.pfc.watchdog
     return FabricIntent(
+        fabric_mode=contract.fabric_mode,
         trust=TRUST,
         queues=queues,
         dscp_to_traffic_class=tuple(to_class[dscp] for dscp in range(DSCPS)),
@@ -95,10 +97,11 @@ def fabric_intent(contract: Contract) -> FabricIntent:
 def _queues(contract: Contract) -> tuple[Queue, ...]:
     """Every class, in the order of traffic classes, as NICs and switches sort packets."""
     roce, cnp, further = contract.roce, contract.cnp, contract.classes
+    ecn = contract.ecn if contract.dcqcn else None
     marked = {roce.dscp, cnp.dscp, *(dscp for entry in further for dscp in entry.dscps)}
     unmarked = tuple(dscp for dscp in range(DSCPS) if dscp not in marked)
     found = [
-        _queue("roce", roce, (roce.dscp,), roce.bandwidth_percent, contract.ecn),
+        _queue("roce", roce, (roce.dscp,), roce.bandwidth_percent, lossless=True, ecn=ecn),
         _queue("cnp", cnp, (cnp.dscp,), 0),
         _queue(
             "best_effort", contract.best_effort, unmarked, contract.best_effort.bandwidth_percent
@@ -113,16 +116,18 @@ def _queue(
     entry: Union[RoceClass, CnpClass, BestEffort, FurtherClass],
     dscps: tuple[int, ...],
     share: int,
+    *,
+    lossless: bool = False,
     ecn: Optional[Ecn] = None,
 ) -> Queue:
-    """A class with `ecn` is the lossless one, one without a share is strict."""
+    """A class without a share is strict."""
     return Queue(
         name=name,
         traffic_class=entry.traffic_class,
         priority=entry.priority,
-        priority_group=LOSSY_PRIORITY_GROUP if ecn is None else entry.priority,
+        priority_group=entry.priority if lossless else LOSSY_PRIORITY_GROUP,
         dscps=dscps,
-        lossless=ecn is not None,
+        lossless=lossless,
         strict=share == 0,
         weight_percent=share,
         ecn=ecn,
@@ -139,8 +144,9 @@ def host_settings(contract: Contract) -> HostSettings:
         priority_to_tc[queue.priority] = queue.traffic_class
         tsa = "strict" if queue.strict else "ets"
         ets[queue.traffic_class] = TrafficClass(tsa, queue.weight_percent)
-    congestion_control = contract.congestion_control.reaction_point
+    congestion_control = contract.dcqcn and contract.congestion_control.reaction_point
     return HostSettings(
+        fabric_mode=contract.fabric_mode,
         trust=TRUST,
         dscp_to_priority=dict(sorted(dscp_to_priority.items())),
         priority_to_tc=tuple(priority_to_tc),

@@ -11,13 +11,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Optional
 
-from ...module_utils.qos import IP_MTU_LIMITS
+from ...module_utils.qos import IP_MTU_LIMITS, ROCE, SPECTRUM_X
 from ..schema.kinds import Boolean, Integer, ListOf, OneOf, OrNull, Text, build, key, section_of
 
 VARIABLE = "roce_qos"
 
 ECT0 = 0b10
 """ECN-capable transport: without it switches drop a packet where they would have marked it."""
+
+ROCE_DSCP = {ROCE: 26, SPECTRUM_X: 24}
+"""By mode. Spectrum-X: TOS 96, DSCP 24 without ECT, as NVIDIA's operator set it for RA2.0
+(Mellanox/nic-configuration-operator 7df40d52, 2025-10-31, bindata/spectrum-x/RA2.0.yaml)."""
 
 TRUST = "dscp"
 """What NICs and switches sort packets by: routed links have no VLAN tag that carries a priority."""
@@ -55,7 +59,11 @@ def _traffic_class() -> Any:
 class RoceClass:
     """RoCE data: lossless, marked by ECN. The only class with PFC."""
 
-    dscp: int = key(_DSCP, "Its DSCP.", 26)
+    dscp: int = key(
+        _DSCP,
+        "Its DSCP.",
+        default_text=f"`{ROCE_DSCP[ROCE]}`, Spectrum-X `{ROCE_DSCP[SPECTRUM_X]}`",
+    )
     priority: int = key(_PRIORITY, "Its priority; PFC is on here.", 3)
     traffic_class: int = _traffic_class()
     bandwidth_percent: int = key(_SHARE, "Its share of a full port.", 50)
@@ -193,6 +201,12 @@ class Contract:
     """The QoS contract of RoCE traffic, for NICs, MPI and switches alike:
     [qos-contract.md](qos-contract.md)."""
 
+    fabric_mode: str = key(
+        OneOf((ROCE, SPECTRUM_X)),
+        "DCQCN, or [Spectrum-X](qos-contract.md#spectrum-x) without `ecn` and "
+        "`congestion_control`.",
+        ROCE,
+    )
     roce: RoceClass = key(section_of(RoceClass, "roce_qos.roce"), "RoCE data.")
     cnp: CnpClass = key(section_of(CnpClass, "roce_qos.cnp"), "Congestion notification packets.")
     best_effort: BestEffort = key(
@@ -216,9 +230,14 @@ class Contract:
         return value
 
     @property
+    def dcqcn(self) -> bool:
+        """Whether switches mark RoCE data and NICs react to it."""
+        return self.fabric_mode == ROCE
+
+    @property
     def traffic_class_byte(self) -> int:
-        """The byte of the IP header (TOS) that RoCE data carries: ECN-capable, with its DSCP."""
-        return self.roce.dscp << 2 | ECT0
+        """The byte of the IP header (TOS) of RoCE data: ECN-capable where switches mark."""
+        return self.roce.dscp << 2 | (ECT0 if self.dcqcn else 0)
 
 
 CONTRACT = section_of(Contract, VARIABLE)

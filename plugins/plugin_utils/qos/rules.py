@@ -12,6 +12,7 @@ from .contract import (
     CONTRACT,
     FRAME_OVERHEAD,
     IP,
+    ROCE_DSCP,
     VARIABLE,
     BestEffort,
     CnpClass,
@@ -151,6 +152,20 @@ def _ecn(contract: Contract, findings: Findings) -> None:
         )
 
 
+def _spectrum_x(contract: Contract, findings: Findings) -> None:
+    """What is written and would have no effect. Written as the defaults are, it harms nothing."""
+    usual = CONTRACT.check({}, Findings())
+    for name in ("ecn", "congestion_control"):
+        if vars(getattr(contract, name)) != usual[name]:
+            findings.add(
+                "qos.not_in_spectrum_x",
+                (*_PATH, name),
+                "has no effect with fabric_mode spectrum_x: switches do not mark, and congestion "
+                "control is Spectrum-X's own",
+                "Leave it out",
+            )
+
+
 def _watchdog(contract: Contract, findings: Findings) -> None:
     watchdog = contract.pfc.watchdog
     detection, restoration = watchdog.detection_ms, watchdog.restoration_ms
@@ -198,10 +213,12 @@ def _fabric(mtu: Mtu) -> str:
     return f"and the fabric carries {mtu.fabric_ip} ({VARIABLE}.mtu.fabric, {counts})"
 
 
-_RULES: tuple[Callable[[Contract, Findings], None], ...] = (
+_Rules = tuple[Callable[[Contract, Findings], None], ...]
+_RULES: _Rules = (
     *(_names, _one_class_each, _priority_zero, _dscps, _shares),
-    *(_ecn, _watchdog, _congestion_control, _path_mtu),
+    *(_watchdog, _path_mtu),
 )
+_OF_DCQCN: _Rules = (_ecn, _congestion_control)
 
 
 def check_rail(contract: Contract, mtu: int, findings: Findings, rail: Path) -> None:
@@ -248,13 +265,15 @@ def read_contract(value: Optional[Mapping[str, Any]], rail_mtu: Optional[int] = 
 def finish(checked: Mapping[str, Any], findings: Findings, rail_mtu: Optional[int]) -> Contract:
     """The contract of a value in which CONTRACT.check found nothing."""
     contract = contract_of(_complete(copy.deepcopy(dict(checked)), rail_mtu))
-    for rule in _RULES:
+    for rule in (*_RULES, *(_OF_DCQCN if contract.dcqcn else (_spectrum_x,))):
         rule(contract, findings)
     return contract
 
 
 def _complete(value: dict[str, Any], rail_mtu: Optional[int]) -> dict[str, Any]:
     """Fill in what depends on other keys."""
+    if value["roce"]["dscp"] is None:
+        value["roce"]["dscp"] = ROCE_DSCP[value["fabric_mode"]]
     classes = [value["roce"], value["cnp"], value["best_effort"], *value["classes"]]
     for entry in classes:
         if entry["traffic_class"] is None:
