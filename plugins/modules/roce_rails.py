@@ -111,6 +111,7 @@ options:
         O(firmware_parameters).
       - A value is set for the next reset of the NIC, which is recorded as needed in
         C(/var/lib/baremetal-mpi-roce/reboot-required.d/rails-firmware.json) and not done.
+      - Parameters of Spectrum-X and of planes are compared with the model, and never set.
     type: bool
     default: true
   firmware_parameters:

@@ -47,7 +47,7 @@ def rail(number, **more):
 class NoNics:
     """No NIC on which anything could be set."""
 
-    given, with_rdma, diff, rolled_back = None, (), (), ()
+    given, with_rdma, diff, rolled_back, in_other_mode = None, (), (), (), ()
 
     def look(self, *_given):
         pass

@@ -321,6 +321,12 @@ def test_there_is_one_where_a_reboot_forgets_something(node, settings, wanted):
     assert changed is wanted and (check.status == NOT_APPLICABLE) is not wanted
 
 
+def test_a_rail_in_another_mode_is_left_alone_at_boot_too(node, monkeypatch):
+    monkeypatch.setattr(Nics, "in_other_mode", ("rail1",))
+    node.converge(interfaces=("rail0", "rail1"))
+    assert json.loads((node.root / STATE).read_text())["rails"] == ["rail0"]
+
+
 @pytest.mark.parametrize("settings", [{}, {"rail0": {}}])
 def test_one_is_never_removed_because_rails_are_gone(node, settings):
     node.converge()

@@ -96,7 +96,7 @@ class BootUnit:
         if wanted:
             texts = {
                 PROGRAM: program_text(),
-                STATE: state_text(self.interfaces, self.nics.with_rdma, self.nics.given),
+                STATE: state_text(self._ours, self.nics.with_rdma, self.nics.given),
                 UNIT_FILE: unit_text(self.interfaces, self.wait_s, self.before),
                 UDEV_RULE: udev_rule_text(self.interfaces),
             }
@@ -108,6 +108,12 @@ class BootUnit:
             words = {True: "enabled\n", False: "not enabled\n"}
             shown.append(diff(BOOT_UNIT, words[enabled], words[wanted]))
         return files, shown
+
+    @property
+    def _ours(self) -> list[str]:
+        """Without rails in another mode: no boot sets what the role refuses to set."""
+        other = self.nics.in_other_mode
+        return [name for name in self.interfaces if name not in other]
 
     @property
     def _needless(self) -> str:

@@ -9,6 +9,7 @@ before, and the others go on. Running settings belong together, and so does a NI
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -17,13 +18,15 @@ from typing import Any, Optional
 from ..core.checks import FAILED, REBOOT, Check, not_applicable
 from ..core.commands import find_program
 from ..core.files import diff
-from ..core.part import Node
+from ..core.part import Node, PlanError
 from ..core.reboots import Reason
 from ..hardware import Machine, survey
 from ..hardware.compare import compare_with_model
+from ..hardware.inventory import card_of
 from ..hardware.survey import interface_speed
-from ..qos import HostSettings
+from ..qos import SPECTRUM_X, HostSettings
 from . import dcb, firmware, health
+from .fabric_mode import compared_settings
 from .nic_settings import (
     PROGRAMS,
     Accelerations,
@@ -235,8 +238,10 @@ class Nics:
     ) -> None:
         """`interfaces`: rail to its present name; `reached_by`: those that management needs."""
         self._machine = self._survey()
-        found = providers(self.given, self.node, self.ethtool, self.which, reached_by)
-        self.read([self._rail(*each) for each in interfaces.items()], found)
+        rails = [self._rail(*each) for each in interfaces.items()]
+        lanes = self._lanes(rails)
+        found = providers(self.given, self.node, self.ethtool, self.which, reached_by, lanes)
+        self.read(rails, found)
         for run in self._runs if "health" in self.given else ():
             if run.rail.physical and run.rail.name not in self._first:
                 self._first[run.rail.name] = self._counted(run.rail)
@@ -246,6 +251,15 @@ class Nics:
             RailRun(rail, [each for of in sources for each in of(rail)]) for rail in rails
         ]
         self.diff = [shown for run in self._runs for shown in run.diff()]
+
+    def _lanes(self, rails: Sequence[Rail]) -> dict[str, tuple[int, int]]:
+        """By rail of the model: its planes there, and how many rails are on its card."""
+        numbers = {str(entry["interface"]): entry["rail"] for entry in self._model}
+        found = [rail for rail in rails if rail.pci and rail.name in numbers]
+        cards = {rail.name: card_of(rail.pci or "") for rail in found}
+        planes = Counter(numbers.values())
+        on_card = Counter(card for card, _rail in {(cards[r], numbers[r]) for r in cards})
+        return {name: (planes[numbers[name]], on_card[card]) for name, card in cards.items()}
 
     def _survey(self) -> Machine:
         return survey(self.node.root / "sys")
@@ -303,6 +317,15 @@ class Nics:
         return tuple(run.rail.name for run in self._runs if run.rail.device is not None)
 
     @property
+    def in_other_mode(self) -> list[str]:
+        """Rails of which nothing may be set because of their firmware."""
+        return [
+            run.rail.name
+            for run in self._runs
+            if any(each.reading.refused and each.persistence == FIRMWARE for each in run.settings)
+        ]
+
+    @property
     def rolled_back(self) -> list[str]:
         return [run.rail.name for run in self._runs if run.rolled_back]
 
@@ -323,10 +346,12 @@ def providers(
     ethtool: Ethtool,
     which: Callable[[str], Optional[str]],
     keep: Mapping[str, str],
+    lanes: Mapping[str, tuple[int, int]] = MappingProxyType({}),
 ) -> list[Provider]:
     """In the order in which a rail is written. `keep`: interfaces the host is reached by.
 
-    Raises PlanError where an option cannot be.
+    `lanes`: by rail its planes in the model, and how many rails are on its card. Raises PlanError
+    where an option cannot be.
     """
     qos, nic, root = HostSettings.of(given["qos"]), given["nic"], node.root
     read_request = nic.get("max_read_request_bytes", MAX_READ_REQUEST_BYTES)
@@ -341,6 +366,11 @@ def providers(
         for point, values in (nic.get("congestion_control") or {}).items()
         for name, value in _numbers(f"congestion_control.{point}", values).items()
     }
+    if congestion_control and qos.fabric_mode == SPECTRUM_X:
+        raise PlanError(
+            "roce_rails_nic: congestion_control has parameters of DCQCN: remove it, as "
+            f"roce_qos.fabric_mode {SPECTRUM_X} does not use them"
+        )
     register = next(filter(which, PROGRAMS), None)
 
     def nic_settings(rail: Rail) -> list[Setting]:
@@ -368,6 +398,7 @@ def providers(
         tool = next(filter(which, firmware.TOOLS), None)
         firmwares = firmware.Firmwares(tool, node.run, node.check_mode)
         found.append(partial(firmware.firmware_settings, firmwares, wanted, named, root))
+        found.append(partial(compared_settings, qos, lanes, firmwares, named, root))
     return [*found, partial(sriov_settings, node.run, given["remove_vfs_in_use"], keep, root)]
 
 

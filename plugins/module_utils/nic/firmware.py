@@ -21,7 +21,7 @@ from ..core.commands import CommandError, Runner
 from ..core.part import PlanError
 from ..hardware import tree as sysfs
 from ..hardware.inventory import card_of
-from ..qos import HostSettings
+from ..qos import ROCE, HostSettings
 from ..rails.state import pci_address
 from .setting import FIRMWARE, MLX5, Rail, Reading, Setting, number
 
@@ -67,6 +67,14 @@ class Parameter:
 
     current: Optional[int]
     next_boot: int
+
+    @property
+    def reading(self) -> Reading:
+        if self.current is None:
+            # Older firmware shows only what its next reset brings.
+            return Reading(self.next_boot)
+        waits = self.next_boot if self.next_boot != self.current else None
+        return Reading(self.current, pending=waits)
 
 
 class Firmwares:
@@ -153,11 +161,15 @@ def wanted_parameters(
     given = [name for name in FIXED if name in further]
     if given:
         raise PlanError(f"{VARIABLE}: remove {', '.join(given)}: given by the model and the rails")
-    wanted: dict[str, Optional[int]] = {
-        LINK_TYPE: _ETHERNET,
+    of_roce = {
         **dict.fromkeys(SRIOV, 0),
         **dict(zip(CNP, (host.cnp_dscp, host.cnp_priority))),
         PRIORITY_MASK: sum(1 << priority for priority in host.ecn_priorities),
+    }
+    wanted: dict[str, Optional[int]] = {
+        LINK_TYPE: _ETHERNET,
+        # What sets up Spectrum-X has SR-IOV on (RA2.0, RA2.2), and DCQCN is not used.
+        **(of_roce if host.fabric_mode == ROCE else {}),
         **OPTIONAL,
         **further,
     }
@@ -232,22 +244,22 @@ class FirmwareSetting(Setting):
             parameter = self._firmwares.parameters(self._pci).get(self.parameter)
         except CommandError as error:
             return Reading.unsupported(f"its firmware settings cannot be read: {error}. {UNREAD}")
-        if parameter is None:
-            unknown = f"has no {self.parameter}"
-            if self._kept_by:
-                # The same words for every card: a summary counts them.
-                return Reading.kept_otherwise(f"its firmware {unknown}; {self._kept_by}")
-            name = self._first_port_parameter
-            null = "" if name in FIXED else f"leave it out ({VARIABLE}: {{{name}: null}}), or "
-            return Reading.unsupported(
-                f"the firmware of {self._pci} {unknown}. Update it, or {null}leave all firmware "
-                "alone with roce_rails_firmware: false"
-            )
-        if parameter.current is None:
-            # Older firmware shows only what its next reset brings.
-            return Reading(parameter.next_boot)
-        waits = parameter.next_boot if parameter.next_boot != parameter.current else None
-        return Reading(parameter.current, pending=waits)
+        return self.judge(Reading(None) if parameter is None else parameter.reading)
+
+    def judge(self, reading: Reading) -> Reading:
+        """`reading` has nothing found where the firmware does not know the parameter."""
+        if reading.found is not None:
+            return reading
+        unknown = f"has no {self.parameter}"
+        if self._kept_by:
+            # The same words for every card: a summary counts them.
+            return Reading.kept_otherwise(f"its firmware {unknown}; {self._kept_by}")
+        name = self._first_port_parameter
+        null = "" if name in FIXED else f"leave it out ({VARIABLE}: {{{name}: null}}), or "
+        return Reading.unsupported(
+            f"the firmware of {self._pci} {unknown}. Update it, or {null}leave all firmware "
+            "alone with roce_rails_firmware: false"
+        )
 
     def write(self) -> None:
         known = self._firmwares.parameters(self._pci)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Union
 
 from ..core.commands import Runner
-from ..qos import HostSettings
+from ..qos import SPECTRUM_X, HostSettings
 from .dcb import EIGHT
 from .setting import MLX5, SOFTWARE_REASON, Rail, Reading, Setting
 
@@ -49,6 +49,10 @@ def rdma_settings(
         RdmaCmDefault(rail, run, root, "roce_mode", MODE, ROCE_V2),
         RdmaCmDefault(rail, run, root, "cma_roce_tos", TOS, contract.traffic_class),
         TrafficClass(rail, contract.traffic_class, root),
+    ]
+    if contract.fabric_mode == SPECTRUM_X:
+        return settings
+    settings += [
         EcnPoint(rail, "ecn_np", "roce_np", contract.ecn_priorities, root),
         EcnPoint(rail, "ecn_rp", "roce_rp", contract.ecn_priorities, root),
         Parameter(rail, "cnp_dscp", "roce_np/cnp_dscp", contract.cnp_dscp, root),

@@ -1,0 +1,282 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Firmware that is compared: Spectrum-X or not, and planes. None of it is ever set."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import firmware
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.engine import Nics
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.fabric_mode import (
+    compared_settings,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
+    host_settings,
+    read_contract,
+)
+
+from tests.unit import test_nic_firmware
+from tests.unit.nic_host import FakeNode, converge, kernel_writes
+from tests.unit.qos_contracts import compiled
+from tests.unit.test_nic_engine import Store
+from tests.unit.test_nic_firmware import (
+    CARD,
+    CONNECTX_4_LX,
+    FACTORY,
+    FakeMlxconfig,
+)
+
+machine = test_nic_firmware.machine
+
+NEW = {
+    **FACTORY,
+    "ROCE_ADAPTIVE_ROUTING_EN": 0,
+    "USER_PROGRAMMABLE_CC": 0,
+    "TX_SCHEDULER_LOCALITY_MODE": 0,
+    "ROCE_CC_STEERING_EXT": 0,
+    "ROCE_RTT_RESP_DSCP_P1": 0,
+    "ROCE_RTT_RESP_DSCP_MODE_P1": 0,
+    "NUM_OF_PF": 1,
+    "NUM_OF_PLANES_P1": 0,
+    "LOAD_BALANCE_MODE_P1": 0,
+}
+"""Names: see nic/fabric_mode.py. That a new ConnectX-8 has 0 in all of them is a guess; DOCA's
+documentation has USER_PROGRAMMABLE_CC off until it is set (docs.nvidia.com/doca/sdk/doca-pcc)."""
+RA2_0 = {
+    "ROCE_ADAPTIVE_ROUTING_EN": 1,
+    "USER_PROGRAMMABLE_CC": 1,
+    "TX_SCHEDULER_LOCALITY_MODE": 2,
+    "ROCE_CC_STEERING_EXT": 2,
+    "ROCE_RTT_RESP_DSCP_P1": 0,
+    "ROCE_RTT_RESP_DSCP_MODE_P1": 0,
+    "SRIOV_EN": 1,
+    "NUM_OF_VFS": 1,
+}
+RA2_2 = {**RA2_0, "ROCE_RTT_RESP_DSCP_P1": 48, "ROCE_RTT_RESP_DSCP_MODE_P1": 1}
+"""Mellanox/nic-configuration-operator b4a78227 and 76977935, bindata/spectrum-x, ConnectX-8."""
+MODES = {
+    mode: host_settings(read_contract({"fabric_mode": mode})) for mode in ("roce", "spectrum_x")
+}
+
+
+class Nic:
+    """One rail with these firmware values and one running setting, and what a run makes of it."""
+
+    def __init__(
+        self,
+        machine,
+        mode="roce",
+        values=(),
+        lanes=(1, 1),
+        named=(),
+        factory=NEW,
+        rail="rail0",
+    ):
+        self.tool = FakeMlxconfig(factory={**factory, **dict(values)})
+        self.store = Store(dials=("pfc",))
+        host, root = MODES[mode], machine.root
+        self.rails = [machine(rail, f"{CARD}.{rail[-1]}")]
+        asked = {rail: lanes} if lanes else {}
+        args = (self.tool.firmwares, named, root)
+        wanted = firmware.wanted_parameters(host, dict.fromkeys(named, 0))
+        self.providers = [
+            self.store.provider,
+            partial(firmware.firmware_settings, self.tool.firmwares, wanted, named, root),
+            partial(compared_settings, host, asked, *args),
+        ]
+        self.run = partial(converge, self.rails, self.providers)
+
+    def checks(self, **more):
+        return {check.name: check for check in self.run(**more).checks}
+
+
+def failed(checks):
+    return {name for name, check in checks.items() if check.status == "failed"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "values"), [("roce", {}), ("spectrum_x", RA2_0), ("spectrum_x", RA2_2)]
+)
+def test_a_nic_in_the_mode_of_the_model_is_asked_once_and_set(machine, mode, values):
+    nic = Nic(machine, mode, values)
+    outcome = nic.run()
+    assert outcome.written == ["rail0"] and not failed({c.name: c for c in outcome.checks})
+    assert outcome.settings["rail0"]["pfc"]["status"] == "ok"
+    assert nic.tool.counts() == (2, 1), "read again after it was set"
+    written = {word.partition("=")[0] for word in nic.tool.calls[1] if "=" in word}
+    spectrum_x = {"SRIOV_EN", "NUM_OF_VFS", "CNP_DSCP_P1", "ROCE_CC_PRIO_MASK_P1"}
+    assert bool(written & spectrum_x) is (mode == "roce")
+    assert not written & {*NEW} - {*FACTORY}
+
+
+@pytest.mark.parametrize(
+    ("mode", "values", "remedy"),
+    [
+        ("roce", RA2_0, "fabric_mode: spectrum_x, or: mlxconfig -d 0000:5d:00.0 set USER_PROG"),
+        ("spectrum_x", {}, "DOCA SPC-X CC, or: mlxconfig -d 0000:5d:00.0 set ROCE_ADAPTIVE_ROU"),
+        (
+            "spectrum_x",
+            {**RA2_2, "ROCE_RTT_RESP_DSCP_P1": 26},
+            "set ROCE_RTT_RESP_DSCP_P1=48, and power-cycle",
+        ),
+    ],
+)
+def test_a_nic_in_the_other_mode_keeps_all_of_its_settings(machine, mode, values, remedy):
+    nic = Nic(machine, mode, values)
+    for check_mode in (True, False):
+        outcome = nic.run(check_mode=check_mode)
+        assert not outcome.changed and not outcome.written and not outcome.resets
+        first = next(check for check in outcome.checks if check.status == "failed")
+        assert first.subject == "rail0" and remedy in first.reason
+        assert outcome.settings["rail0"]["pfc"]["status"] == "failed"
+    assert nic.tool.counts()[1] == 0 and not any(step[0] == "write" for step in nic.store.log)
+    nics = Nics(None, None)
+    nics.read(nic.rails, nic.providers)
+    assert nics.in_other_mode == ["rail0"]
+
+
+@pytest.mark.parametrize("on", ["ROCE_ADAPTIVE_ROUTING_EN", "USER_PROGRAMMABLE_CC"])
+def test_one_of_both_alone_goes_with_dcqcn(machine, on):
+    assert not failed(Nic(machine, "roce", {on: 1}).checks())
+
+
+def test_all_that_differs_is_one_finding_with_its_values(machine):
+    checks = Nic(machine, "spectrum_x", {"ROCE_CC_STEERING_EXT": 2}).checks()
+    first = next(check for check in checks.values() if check.status == "failed")
+    assert first.wanted == {
+        "firmware_roce_adaptive_routing_en": 1,
+        "firmware_user_programmable_cc": 1,
+        "firmware_tx_scheduler_locality_mode": 2,
+    }
+    assert set(first.found.values()) == {0}
+
+
+def test_a_nic_that_cannot_do_spectrum_x_fails_there_and_is_a_note_otherwise(machine):
+    nic = Nic(machine, "spectrum_x", factory=CONNECTX_4_LX, lanes=None)
+    outcome = nic.run()
+    reason = next(check.reason for check in outcome.checks if check.status == "failed")
+    assert "update its firmware, which has no ROCE_ADAPTIVE_ROUTING_EN" in reason
+    assert outcome.written == []
+    old = {**CONNECTX_4_LX, "LINK_TYPE_P1": 2}
+    checks = Nic(machine, rail="rail1", factory=old).checks()
+    for name in ("user_programmable_cc", "num_of_planes", "load_balance_mode", "num_of_pf"):
+        check = checks[f"rail_firmware_{name}"]
+        assert (check.status, "its firmware has no" in check.reason) == ("not_applicable", True)
+
+
+def test_what_the_next_reset_brings_counts(machine):
+    nic = Nic(machine, "spectrum_x", RA2_0)
+    nic.tool.cards[CARD]["USER_PROGRAMMABLE_CC"] = [0, 0, 1]
+    outcome = nic.run()
+    waiting = [reason for reason in outcome.resets if "programmable" in reason.subject]
+    assert len(waiting) == 1 and outcome.written == ["rail0"]
+
+    leaving = Nic(machine, "spectrum_x", RA2_0, rail="rail1")
+    leaving.tool.cards[CARD]["USER_PROGRAMMABLE_CC"] = [0, 1, 0]
+    check = leaving.checks()["rail_firmware_user_programmable_cc"]
+    assert (check.status, check.found) == ("failed", "1, and 0 to come")
+
+
+@pytest.mark.parametrize("mode", ["roce", "spectrum_x"])
+def test_a_parameter_that_the_operator_names_is_the_operators(machine, mode):
+    nic = Nic(machine, mode, RA2_0, named=["USER_PROGRAMMABLE_CC"])
+    outcome = nic.run()
+    assert not failed({check.name: check for check in outcome.checks})
+    assert nic.tool.cards[CARD]["USER_PROGRAMMABLE_CC"][2] == 0
+
+
+# Planes
+
+
+def planes(functions, by_hardware=0, balance=0):
+    names = ("NUM_OF_PF", "NUM_OF_PLANES_P1", "LOAD_BALANCE_MODE_P1")
+    return dict(zip(names, (functions, by_hardware, balance)))
+
+
+@pytest.mark.parametrize(
+    ("lanes", "values", "wrong"),
+    [
+        ((1, 1), planes(1), {}),
+        ((2, 1), planes(2), {}),  # swplb of the profiles
+        ((2, 1), planes(2, 2), {}),  # hwplb
+        ((4, 1), planes(4, 4, 2), {}),
+        ((2, 2), planes(4), {}),
+        ((2, 1), planes(1), {"num_of_pf": (2, 1)}),
+        ((2, 1), planes(4, 2), {"num_of_pf": (2, 4)}),
+        ((2, 1), planes(2, 4), {"num_of_planes": (0, 4)}),
+        ((1, 1), planes(1, 2), {"num_of_planes": (0, 2)}),
+        ((1, 1), planes(1, 0, 2), {"load_balance_mode": (0, 2)}),
+    ],
+)
+def test_planes_of_the_firmware_are_those_of_the_model(machine, lanes, values, wrong):
+    nic = Nic(machine, values=values, lanes=lanes)
+    checks = nic.checks()
+    found = {
+        name.removeprefix("rail_firmware_"): (check.wanted, check.found)
+        for name, check in checks.items()
+        if check.status == "failed"
+    }
+    assert found == wrong
+    kept = {checks[name].status for name in ("rail_pfc", "rail_firmware_sriov_en")}
+    assert kept == {"ok", "reboot"}, "planes keep no setting off"
+    for name in wrong:
+        reason = checks[f"rail_firmware_{name}"].reason
+        assert f"rails.planes is {lanes[0]}" in reason and f"mlxconfig -d {CARD}.0 set" in reason
+
+
+def test_further_functions_beside_one_plane_are_a_note(machine):
+    check = Nic(machine, values=planes(2)).checks()["rail_firmware_num_of_pf"]
+    assert (check.status, check.found, check.wanted) == ("not_applicable", 2, 1)
+    assert "rails.planes" in check.reason
+
+
+# In the module
+
+
+def rails(planes):
+    return [
+        {"interface": f"rail{number}", "rail": number // planes, "plane": number % planes}
+        for number in range(2)
+    ]
+
+
+@pytest.mark.parametrize(("count", "lanes"), [(1, (1, 2)), (2, (2, 1))])
+def test_planes_and_rails_of_a_card_are_counted_in_the_model(tmp_path, count, lanes):
+    node = FakeNode(tmp_path)
+    first, second = node.rails
+    node.rails = [first, replace(second, pci=first.pci[:-1] + "1")]
+    nics = node.nics(rails(count))
+    assert nics._lanes(node.rails) == {"rail0": lanes, "rail1": lanes}
+    assert node.nics()._lanes(node.rails) == {}, "at boot"
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_the_module_compares_what_it_sets_firmware_of(tmp_path, asked):
+    node = FakeNode(tmp_path, count=1)
+    function = tmp_path / "sys/bus/pci/devices" / node.rails[0].pci
+    link = tmp_path / "sys/class/net/rail0/device"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(function)
+    found = node.converge(firmware=asked, check_mode=True).settings["rail0"]
+    assert ("firmware_user_programmable_cc" in found) is ("firmware_sriov_en" in found) is asked
+
+
+def test_in_spectrum_x_nothing_of_dcqcn_is_set_or_compared(tmp_path, monkeypatch):
+    kernel_writes(monkeypatch)
+    node = FakeNode(tmp_path, doca=True)
+    qos = compiled({"fabric_mode": "spectrum_x"})
+    outcome = node.converge(qos=qos)
+    found = outcome.settings["rail0"]
+    assert found["traffic_class"]["wanted"] == found["cma_roce_tos"]["wanted"] == 96
+    assert found["pfc"]["status"] == "ok"
+    assert not {"ecn_np", "ecn_rp", "cnp_dscp", "cnp_priority"} & {*found}
+    ecn = tmp_path / "sys/class/net/rail0/ecn"
+    assert (ecn / "roce_np/cnp_dscp").read_text() == "0\n"
+    assert (ecn / "roce_rp/enable/3").read_text() == "0\n"
+
+    dcqcn = {"congestion_control": {"roce_rp": {"rpg_ai_rate": 7}}}
+    with pytest.raises(PlanError, match="spectrum_x does not use them"):
+        node.converge(qos=qos, nic=dcqcn)
