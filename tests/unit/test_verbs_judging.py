@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Optional
 
 import pytest
@@ -280,3 +281,14 @@ def test_the_table_has_the_slowest_first_and_marks_what_is_nominal() -> None:
     assert table.lines([pair()], "", 4)[0].startswith("verbs: 1 of 4 pairs")
     many = table.lines([pair()] * 100, "")
     assert any("the slowest 40 of 100" in line for line in many)
+
+
+def test_in_spectrum_x_the_class_is_proved_by_dscp_24() -> None:
+    settings = host_settings(read_contract({"fabric_mode": "spectrum_x"}))
+    request = replace(REQUEST, settings=settings)
+    assert judging.tos(request) == "UDP 4791, TOS 96 (DSCP 24, Not-ECT)"
+    for priority, status in ((settings.service_level, OK), (0, FAILED)):
+        growth = {f"tx_prio{priority}_bytes": 65536 * 100000}
+        result = exchange("write_bw", wire=None, growth=growth)
+        found = list(judging.sent(request, pair(), "write_bw", result))
+        assert of(found, "class_sent").status == status
