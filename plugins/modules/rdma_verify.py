@@ -34,7 +34,7 @@ options:
     choices: [tcp, rc]
     default: tcp
   first_port:
-    description: For V(pairs), the first TCP port of the servers; each rail of a node takes four.
+    description: For V(pairs), the first TCP port of the servers; each rail of a node takes five.
     type: int
     default: 18515
   at_once:
@@ -62,8 +62,8 @@ options:
     description: What each pair does.
     type: list
     elements: str
-    choices: [write_bw, write_lat, send_bw, ucx]
-    default: [write_bw, write_lat, send_bw, ucx]
+    choices: [write_bw, write_lat, send_bw, ucx, gpu_write_bw]
+    default: [write_bw, write_lat, send_bw, ucx, gpu_write_bw]
   seconds: {type: int, default: 2, description: "Of bandwidth exchanges; V(0) for O(iterations)."}
   message_bytes: {type: int, default: 65536, description: Message size of bandwidth exchanges.}
   queue_pairs: {type: int, default: 4, description: Queue pairs of bandwidth exchanges.}
@@ -76,6 +76,15 @@ options:
   min_write_share: {type: float, description: Share of the line rate for C(ib_write_bw).}
   min_send_share: {type: float, description: Share of the line rate for C(ib_send_bw).}
   max_latency_us: {type: float, description: Most microseconds for the median of C(ib_write_lat).}
+  min_gpu_write_share: {type: float, description: Share of the line rate from GPU to GPU memory.}
+  cuda_perftest:
+    description: C(ib_write_bw) of a perftest that was built with CUDA, by name or path.
+    type: str
+    default: ib_write_bw
+  cuda_dmabuf:
+    description: Whether NICs get GPU memory by dma-buf; else C(nvidia_peermem) has to give it.
+    type: bool
+    default: true
   install:
     description: For V(serve), whether missing packages are returned instead of being a failure.
     type: bool
@@ -234,6 +243,9 @@ def main() -> None:
             "min_write_share": {"type": "float"},
             "min_send_share": {"type": "float"},
             "max_latency_us": {"type": "float"},
+            "min_gpu_write_share": {"type": "float"},
+            "cuda_perftest": {"type": "str", "default": "ib_write_bw"},
+            "cuda_dmabuf": {"type": "bool", "default": True},
             "health": {"type": "dict", "default": {}, "options": LIMITS},
             "install": {"type": "bool", "default": False},
             "part": {"type": "dict", "default": {}},

@@ -57,8 +57,10 @@ def parts(
             server = found[other["host"]]
             port = first_port + len(server.serves) * len(EXCHANGES)
             here, there = one["address"], other["address"]
-            server.serves.append(Half(rail, there, one["host"], here, port))
-            found[one["host"]].drives.append(Half(rail, here, other["host"], there, port))
+            gpus = one.get("gpu"), other.get("gpu")
+            near, far = gpus if None not in gpus else (None, None)
+            server.serves.append(Half(rail, there, one["host"], here, port, far))
+            found[one["host"]].drives.append(Half(rail, here, other["host"], there, port, near))
     return found
 
 

@@ -100,7 +100,7 @@ def test_servers_wait_for_exchanges_of_the_asked_length(monkeypatch: pytest.Monk
         "time_limit_s": "30",
     }
     one = object.__new__(action.ActionModule)
-    assert one._pairs(given, {"ansible_play_batch": names})["limit_s"] == 120 + 4 * (60 + 30 + 10)
+    assert one._pairs(given, {"ansible_play_batch": names})["limit_s"] == 120 + 5 * (60 + 30 + 10)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
 
 DATA = Path(__file__).parent / "data/verbs"
 ENDPOINT = Endpoint("rail3", "mlx5_3", 1, 5, software=False, numa=0)
-BIND = "--bind_source_ip"
+PERFTEST = exchanges.Perftest("--bind_source_ip", "--bind_source_ip")
 SETTINGS = host_settings(read_contract({}))
 MPI = {"UCX_TLS": "rc,ud,sm,self", "UCX_NET_DEVICES": "mlx5_0:1,mlx5_3:1"}
 
@@ -36,7 +36,7 @@ def text(name: str) -> str:
 
 def programs(address: str, peer: str, **options: int) -> Programs:
     request = Request("run1", "node01", SETTINGS, options=Options(**options))
-    return Programs(request, Half("rail3", address, "node02", peer, 18527), ENDPOINT, BIND)
+    return Programs(request, Half("rail3", address, "node02", peer, 18527), ENDPOINT, PERFTEST)
 
 
 def client(name: str, cpus: str = "", **options: int) -> exchanges.Command:
@@ -85,7 +85,8 @@ def test_what_perftest_can_do_is_read_from_its_help(text: str, wanted: str) -> N
     def run(argv: Sequence[str], **_options: object) -> Result:
         return Result(tuple(argv), 0, text, "")
 
-    assert exchanges.bind_option(exchanges.PERFTEST, run) == wanted
+    found = exchanges.Perftest.of(Request("run1", "node01", SETTINGS), False, run)
+    assert found == exchanges.Perftest(wanted)
 
 
 def test_the_table_that_every_version_prints_is_read() -> None:

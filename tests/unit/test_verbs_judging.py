@@ -33,8 +33,8 @@ REQUEST = Request(
     "run",
     "node01",
     SETTINGS,
-    drives=(Half("rail3", "10.3.0.1", "node02", "10.3.0.2", 18515),),
-    options=Options(min_write_share=0.9375, max_latency_us=5),
+    drives=(Half("rail3", "10.3.0.1", "node02", "10.3.0.2", 18515, 3),),
+    options=Options(min_write_share=0.9375, max_latency_us=5, min_gpu_write_share=0.9),
 )
 
 
@@ -270,13 +270,14 @@ def test_statistics_are_read_from_ethtool() -> None:
 def test_the_table_has_the_slowest_first_and_marks_what_is_nominal() -> None:
     slow = {**pair(software=True, write_bw={"gbits_s": 0.19}), "rail": "rail0"}
     lost = {"host": "node02", "rail": "rail1", "peer": "node01", "exchanges": {}, "lost": True}
-    lines = table.lines([pair(), slow, lost], "TOS 106 (DSCP 26, ECT(0))")
+    fast = pair(gpu_write_bw={"gbits_s": 731.5})
+    lines = table.lines([fast, slow, lost], "TOS 106 (DSCP 26, ECT(0))")
     assert lines[0] == "verbs: 3 pairs of rails; contract: TOS 106 (DSCP 26, ECT(0))"
     assert lines[2].split()[:4] == ["rail1", "node02", "->", "node01"]
     assert lines[2].endswith("peer lost")
     assert "190 Mb/s" in lines[3]
     assert "781.2 Gb/s" in lines[4]
-    assert lines[4].endswith("400 packets, TOS 106")
+    assert lines[4].endswith("731.5 Gb/s  500 packets, TOS 106")
     assert "is nominal: Soft-RoCE" in lines[5]
     assert table.lines([pair()], "", 4)[0].startswith("verbs: 1 of 4 pairs")
     many = table.lines([pair()] * 100, "")

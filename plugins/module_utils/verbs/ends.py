@@ -19,7 +19,7 @@ from ..hardware import Machine
 from ..nic import health
 from . import endpoints, exchanges
 from .endpoints import Endpoint, NoEndpointError, cpus_near, endpoint
-from .exchanges import Half, Programs, Request
+from .exchanges import GPU, Half, Perftest, Programs, Request
 from .wire import FORGET, LISTEN_S, RESULT, STATE, Watch, watch
 
 DIRECTORY = Path("/run/baremetal-mpi-roce/verbs")
@@ -54,7 +54,7 @@ def start(
     if not found:
         return [], problems
     directory.mkdir(parents=True, mode=0o700)
-    plan = plan_of(request, found, run)
+    plan = plan_of(request, found, problems, machine, run)
     (directory / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
     (directory / "serve.py").write_bytes(program())
     ports = {
@@ -96,12 +96,26 @@ def endpoints_of(request: Request, machine: Machine) -> tuple[dict[str, Endpoint
     return found, problems
 
 
-def plan_of(request: Request, found: Mapping[str, Endpoint], run: Runner) -> dict[str, Any]:
-    """The plan of the serving program."""
-    bind, ucx = exchanges.bind_option(request.exchanges, run), request.mpi_environment()
+def plan_of(
+    request: Request,
+    found: Mapping[str, Endpoint],
+    problems: dict[str, str],
+    machine: Machine,
+    run: Runner,
+) -> dict[str, Any]:
+    """The plan of the serving program. Adds to `problems` why GPU memory cannot be served."""
+    gpus, ucx = bool(machine.gpus), request.mpi_environment()
+    perftest = Perftest.of(request, gpus, run)
+
+    def served(half: Half) -> list[tuple[int, str]]:
+        """With their places: the peer counts the ports of all."""
+        reason = request.without_gpu(half, gpus) or perftest.problem
+        if GPU in request.exchanges and half.gpu is not None and reason:
+            problems[f"{half.rail} {GPU}"] = reason
+        return [each for each in enumerate(request.exchanges) if each[1] != GPU or not reason]
 
     def server(half: Half, here: Endpoint, name: str, port: int) -> dict[str, Any]:
-        command = Programs(request, half, here, bind).server(name, port, ucx)
+        command = Programs(request, half, here, perftest).server(name, port, ucx)
         return {"exchange": name, "port": port, "argv": command.argv, "env": dict(command.env)}
 
     rails = []
@@ -113,8 +127,7 @@ def plan_of(request: Request, found: Mapping[str, Endpoint], run: Runner) -> dic
                 "peer": half.peer,
                 "watch": request.watch(half, here),
                 "servers": [
-                    server(half, here, name, half.port + place)
-                    for place, name in enumerate(request.exchanges)
+                    server(half, here, name, half.port + place) for place, name in served(half)
                 ],
             }
         )
@@ -198,7 +211,8 @@ def drive(
     watching: Watching = watch,
 ) -> list[dict[str, Any]]:
     """Every pair that this host drives, with what was measured and seen; problems are in it."""
-    bind = exchanges.bind_option(request.exchanges, run)
+    gpus = bool(machine.gpus)
+    perftest = Perftest.of(request, gpus, run)
     found = []
     for half in request.drives:
         one: dict[str, Any] = {
@@ -213,18 +227,27 @@ def drive(
             continue
         try:
             here = endpoint(machine, half.rail, half.address)
-            reason = request.unserved.get(half.peer, {}).get(half.rail)
-            if reason:
-                raise NoEndpointError(f"{half.peer} cannot serve it: {reason}")
+            unserved = request.unserved.get(half.peer, {})
+            if half.rail in unserved:
+                raise NoEndpointError(f"{half.peer} cannot serve it: {unserved[half.rail]}")
         except NoEndpointError as error:
             one["problem"] = str(error)
             continue
         one.update(device=here.device, software=here.software)
         one["line_rate_gbits_s"] = request.speeds_gbps.get(half.rail)
+        without_gpu = request.without_gpu(half, gpus)
+        if GPU in request.exchanges and without_gpu:
+            one["exchanges"][GPU] = {"skipped": without_gpu}
         seen = watching(request.watch(half, here))
-        pair = _Pair(Programs(request, half, here, bind), run, client)
+        there = unserved.get(f"{half.rail} {GPU}")
+        problem = f"{half.peer} cannot serve it: {there}" if there else ""
+        pair = _Pair(
+            Programs(request, half, here, perftest), perftest.problem or problem, run, client
+        )
         try:
             for place, exchange in enumerate(request.exchanges):
+                if exchange in one["exchanges"]:
+                    continue
                 result = pair.exchange(exchange, half.port + place)
                 one["exchanges"][exchange] = {**result, "wire": seen.take()}
                 if "problem" in result:
@@ -239,6 +262,8 @@ class _Pair:
     """One rail and its peer."""
 
     programs: Programs
+    gpu_problem: str
+    """Why one of both cannot measure GPU memory."""
     run: Runner
     client: Client
 
@@ -258,6 +283,8 @@ class _Pair:
         return {**found, "seconds": round(time.monotonic() - begin, 2), "growth": growth}
 
     def _figures(self, name: str, port: int, ucx: Mapping[str, str]) -> dict[str, Any]:
+        if name == GPU and self.gpu_problem:
+            return {"problem": self.gpu_problem}
         request = self.programs.request
         cpus = cpus_near(self.programs.endpoint.numa, request.sys)
         command = self.programs.client(name, port, ucx, cpus)

@@ -3,7 +3,8 @@
 
 `write_bw`, `write_lat` and `send_bw` are perftest's and prove the rail. perftest gets the
 contract's traffic class, so it proves what the NIC does with it. `ucx` is UCX's own benchmark with
-the node's environment file and nothing else: it proves what MPI will send.
+the node's environment file and nothing else: it proves what MPI will send. `gpu_write_bw` is
+perftest again, from the memory of the rail's GPU to that of the peer's.
 
 perftest's figures are read from the table that every version prints (Ubuntu 22.04 has 4.4; JSON is
 only there since 24.01), after its heading was compared.
@@ -26,7 +27,8 @@ from .endpoints import Endpoint
 PERFTEST = {"write_bw": "ib_write_bw", "write_lat": "ib_write_lat", "send_bw": "ib_send_bw"}
 UCX = "ucx"
 UCX_PERFTEST = "ucx_perftest"
-PROGRAMS = {**PERFTEST, UCX: UCX_PERFTEST}
+GPU = "gpu_write_bw"
+PROGRAMS = {**PERFTEST, UCX: UCX_PERFTEST, GPU: "ib_write_bw"}
 EXCHANGES = tuple(PROGRAMS)
 """What each pair does, in this order; every exchange has a port of its own."""
 PACKAGE = "perftest"
@@ -61,6 +63,11 @@ class Options:
     min_send_share: Optional[float] = None
     max_latency_us: Optional[float] = None
     """Of the median."""
+    min_gpu_write_share: Optional[float] = None
+    cuda_perftest: str = PROGRAMS[GPU]
+    """The program of a perftest that was built with CUDA, by name or path."""
+    cuda_dmabuf: bool = True
+    """Whether the NIC gets GPU memory by dma-buf; else nvidia_peermem gives it."""
 
     @property
     def ends_s(self) -> int:
@@ -81,6 +88,8 @@ class Half:
     peer_address: str
     port: int
     """TCP port of the first exchange, on the serving host."""
+    gpu: Optional[int] = None
+    """GPU of the rail here, where the model has one at both ends."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +115,12 @@ class Request:
     """By peer why it cannot serve a rail."""
     environment_file: Path = Path(mpi_environment.ENVIRONMENT_FILE)
     sys: Path = Path("/sys")
+
+    def without_gpu(self, half: Half, gpus: bool) -> str:
+        """Why GPU memory is not measured over a rail; empty where it is."""
+        if half.gpu is None:
+            return f"{half.rail} has no GPU at both ends in the model"
+        return "" if gpus else f"{self.host} has no GPU"
 
     def mpi_environment(self) -> dict[str, str]:
         """The MPI environment of this node, where UCX is measured."""
@@ -144,15 +159,12 @@ class Programs:
     request: Request
     half: Half
     endpoint: Endpoint
-    bind: str
-    """perftest's option that binds its TCP connection to an address; empty where it has none."""
+    perftest: Perftest
 
     def server(self, name: str, port: int, ucx: Mapping[str, str]) -> Command:
         """The waiting end. It serves one client and ends."""
-        guard = _bounded(self.request.limit_s)
-        if name == UCX:
-            return Command((*guard, UCX_PERFTEST, "-p", str(port)), self._ucx(ucx))
-        return Command((*guard, *self._perftest(name, port)))
+        own = (UCX_PERFTEST, "-p", str(port)) if name == UCX else self._perftest(name, port)
+        return Command((*_bounded(self.request.limit_s), *own), self._environment(name, ucx))
 
     def client(self, name: str, port: int, ucx: Mapping[str, str], cpus: str = "") -> Command:
         """The measuring end, on the CPUs of a list (`0-55`)."""
@@ -161,8 +173,10 @@ class Programs:
         if name == UCX:
             argv = (UCX_PERFTEST, peer, "-p", str(port), "-t", "tag_bw", "-f", "-v")
             amount = ("-s", str(options.message_bytes), "-n", str(options.messages), "-w", "10")
-            return Command((*guard, *argv, *amount), self._ucx(ucx))
-        return Command((*guard, *self._perftest(name, port), peer))
+            own: tuple[str, ...] = (*argv, *amount)
+        else:
+            own = (*self._perftest(name, port), peer)
+        return Command((*guard, *own), self._environment(name, ucx))
 
     def _perftest(self, name: str, port: int) -> tuple[str, ...]:
         """Both ends get the same: they have to agree on the amount."""
@@ -172,15 +186,24 @@ class Programs:
             length = ("-D", str(options.seconds)) if options.seconds else amount[:2]
             many = ("-q", str(options.queue_pairs), *length, "--report_gbits")
             amount = ("-s", str(options.message_bytes), *many)
+        program, bind = PROGRAMS[name], self.perftest.bind
+        if name == GPU:
+            program, bind = options.cuda_perftest, self.perftest.gpu_bind
+            # In this order: perftest refuses --use_cuda_dmabuf before --use_cuda.
+            amount += (f"--use_cuda={self.half.gpu}",)
+            amount += ("--use_cuda_dmabuf",) if options.cuda_dmabuf else ()
         return (
-            *(PERFTEST[name], "-d", here.device, "-i", str(here.port), "-x", str(here.gid_index)),
+            *(program, "-d", here.device, "-i", str(here.port), "-x", str(here.gid_index)),
             *(f"--tclass={self.request.settings.traffic_class}", "-p", str(port), "-F", *amount),
-            *((f"{self.bind}={self.half.address}",) if self.bind else ()),
+            *((f"{bind}={self.half.address}",) if bind else ()),
         )
 
-    def _ucx(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """The node's own environment, held to one rail."""
-        return {**environment, "UCX_NET_DEVICES": f"{self.endpoint.device}:{self.endpoint.port}"}
+    def _environment(self, name: str, ucx: Mapping[str, str]) -> dict[str, str]:
+        """Of UCX the node's own, held to one rail."""
+        if name == UCX:
+            return {**ucx, "UCX_NET_DEVICES": f"{self.endpoint.device}:{self.endpoint.port}"}
+        # GPU k is the k-th on the PCI bus, as for nvidia-smi; left alone, CUDA sorts by speed.
+        return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if name == GPU else {}
 
 
 def _bounded(limit_s: float) -> tuple[str, ...]:
@@ -189,7 +212,8 @@ def _bounded(limit_s: float) -> tuple[str, ...]:
 
 
 ERROR_LINE = re.compile(
-    r"\bERROR\b|Fatal|[Ff]ail|Unable|Couldn't|not found|ncompatib|not available"
+    r"\bERROR\b|Fatal|[Ff]ail|Unable|Couldn't|not found|ncompatib|not available|not support|"
+    r"nsupported|No such|\bcu[A-Z]\w+(\(.*\))? (error|returned)"
 )
 SHOWN = 3
 
@@ -283,14 +307,46 @@ def packages(programs: Iterable[str]) -> list[str]:
     ]
 
 
-def bind_option(names: Iterable[str], run: Runner) -> str:
-    """The option by which the installed perftest binds to an address: renamed once, missing once.
+@dataclass(frozen=True)
+class Perftest:
+    """What the perftest of this node can do, by its `--help`: all its programs share options."""
 
-    All of its programs share their options.
-    """
-    program = next((PERFTEST[name] for name in names if name in PERFTEST), None)
-    if program is None:
-        return ""
+    bind: str = ""
+    """The option that binds its TCP connection to an address; empty where it has none."""
+    gpu_bind: str = ""
+    """The same of the one that measures GPU memory."""
+    problem: str = ""
+    """Why that one cannot."""
+
+    @classmethod
+    def of(cls, request: Request, gpus: bool, run: Runner) -> Perftest:
+        """`gpus`: whether this node has any; without, nothing is asked of GPU memory."""
+        name = next((name for name in request.exchanges if name in PERFTEST), None)
+        bind = _bind(_help(PERFTEST[name], run)) if name else ""
+        if GPU not in request.exchanges or not gpus:
+            return cls(bind)
+        program, dmabuf = request.options.cuda_perftest, request.options.cuda_dmabuf
+        text = _help(program, run) if find_program(program) else ""
+        problem = ""
+        if not text:
+            problem = "not found"
+        elif "--use_cuda=" not in text:
+            problem = "was built without CUDA"
+        elif dmabuf and "--use_cuda_dmabuf" not in text:
+            problem = "was built without dma-buf (CUDA 11.7 or later has it)"
+        if problem:
+            problem = (
+                f"{program} {problem}: build perftest where CUDA's headers are, and set "
+                "rdma_verify_cuda_perftest to the path of its ib_write_bw"
+            )
+        return cls(bind, _bind(text), problem)
+
+
+def _help(program: str, run: Runner) -> str:
     answer = run([program, "--help"], check=False)
-    text = answer.stdout + answer.stderr
+    return answer.stdout + answer.stderr
+
+
+def _bind(text: str) -> str:
+    """Renamed once, missing once."""
     return next((name for name in ("--bind_source_ip", "--source_ip") if name in text), "")

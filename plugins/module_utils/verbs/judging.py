@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from ..core.checks import FAILED, NOT_APPLICABLE, OK, Check, compare, not_applic
 from ..core.text import bits_text
 from ..nic import health
 from . import endpoints
-from .exchanges import LATENCY, UCX, Request, error_lines
+from .exchanges import GPU, LATENCY, UCX, Request, error_lines
 from .wire import tos_text
 
 SOFTWARE = "is Soft-RoCE: its figures show that it works, not what a NIC does"
@@ -20,6 +21,8 @@ CLASS_SHARE = 0.5
 
 A guess, far from both: a NIC counts all of it there, or nothing.
 """
+
+NO_GPU_MEMORY = re.compile(r"DMA-BUF|cuMemGetHandleForAddressRange|allocate MR|create mr")
 
 
 def driven(request: Request, pairs: Sequence[Mapping[str, Any]]) -> list[Check]:
@@ -45,12 +48,10 @@ def _pair(request: Request, pair: Mapping[str, Any]) -> Iterator[Check]:
         result = pair["exchanges"].get(name)
         if result is None:
             yield Check(name, "measured", "not tried", FAILED, where, "the one before it failed")
+        elif "skipped" in result:
+            yield not_applicable(name, "measured", result["skipped"], subject=where)
         elif result.get("problem"):
-            half = next(one for one in request.drives if one.rail == pair["rail"])
-            reason = (
-                f"{result['problem']}: ping -I {half.rail} {half.peer_address} on {request.host}; "
-                "rdma link and dmesg on both hosts"
-            )
+            reason = _remedied(request, pair["rail"], name, result["problem"])
             yield Check(name, "measured", "not", FAILED, where, reason)
         else:
             yield figure(request, pair, name, result)
@@ -64,6 +65,22 @@ def _pair(request: Request, pair: Mapping[str, Any]) -> Iterator[Check]:
                     reason=f"the MTU of {pair['rail']} is too small on one of both: --tags rails",
                 )
             yield from sent(request, pair, name, result)
+
+
+def _remedied(request: Request, rail: str, name: str, problem: str) -> str:
+    """What went wrong with one exchange, and what to do."""
+    half = next(one for one in request.drives if one.rail == rail)
+    advice = (
+        f"ping -I {rail} {half.peer_address} on {request.host}; rdma link and dmesg on both hosts"
+    )
+    if name == GPU and NO_GPU_MEMORY.search(problem):
+        advice = (
+            "dma-buf needs NVIDIA's open kernel modules and kernel 5.12 or later; else "
+            "nvidia_gpu_gpudirect: peermem, --tags gpu"
+        )
+    elif name == GPU and re.search(r"CUDA|\bcu[A-Z]", problem):
+        advice = "nvidia-smi on both hosts; --tags gpu"
+    return problem if "set rdma_verify_cuda_perftest" in problem else f"{problem}: {advice}"
 
 
 def figure(
@@ -92,11 +109,17 @@ def figure(
             found += f" ({measured / rate:.1%} of {rate:g} Gb/s)"
         if name == UCX:
             return Check(name, "measured", found, OK, where)
-        share = options.min_write_share if name == "write_bw" else options.min_send_share
+        share = {
+            "write_bw": options.min_write_share,
+            "send_bw": options.min_send_share,
+            GPU: options.min_gpu_write_share,
+        }[name]
         if share and rate:
             wanted = f"at least {share * rate:g} Gb/s ({share:.2%} of {rate:g})"
             holds = measured >= share * rate
         why = "link speed and PCIe width of both ends, congestion on the way, a job on these nodes"
+        if name == GPU:
+            why = "if write_bw is ok: IOMMU and ACS (--tags rdma), GPU and NIC on one PCIe switch"
     if pair.get("software") or not wanted:
         reason = f"{pair['device']} {SOFTWARE}" if pair.get("software") else NO_EXPECTATION
         return Check(name, wanted or "measured", found, NOT_APPLICABLE, where, reason)

@@ -13,10 +13,13 @@ from .smoke import time_text
 
 SHOWN = 40
 """So many pairs stand in the table; the report has all of them."""
-HEADINGS = ("pair", "write_bw", "of line", "write_lat", "p99", "send_bw", "ucx", "on the wire")
+HEADINGS = (
+    *("pair", "write_bw", "of line", "write_lat", "p99", "send_bw", "ucx", "gpu_write_bw"),
+    "on the wire",
+)
 FIGURES = (
     *(("write_bw", "gbits_s"), ("write_lat", "median_us"), ("write_lat", "p99_us")),
-    *(("send_bw", "gbits_s"), ("ucx", "gbits_s")),
+    *(("send_bw", "gbits_s"), ("ucx", "gbits_s"), ("gpu_write_bw", "gbits_s")),
 )
 
 
