@@ -32,7 +32,7 @@ LOOK_S = 5
 """Seconds the shell on the launcher waits for the end before it prints the progress."""
 PATIENCE_S = 60
 """Beyond the time limits of the module, for what it does before and after its runs."""
-LIMITS = {"time_limit_s": 300, "bisect_runs": 24, "bisect_limit_s": 30}
+LIMITS = {"time_limit_s": 300, "gpu_limit_s": 120, "bisect_runs": 24, "bisect_limit_s": 30}
 """Defaults of the module."""
 
 # Done when Ansible's record of the job is no longer that of its start.
@@ -95,6 +95,7 @@ class ActionModule(ActionBase):
         patience = given["time_limit_s"] + PATIENCE_S
         # Twice its time limit: it may first have to wait for another test to end.
         limit = patience + given["time_limit_s"] + given["bisect_runs"] * given["bisect_limit_s"]
+        limit += 2 * given["gpu_limit_s"]  # with MPI, and with NCCL
         begin = time.monotonic()
         kept = self._task.async_val
         self._task.async_val = int(limit)

@@ -10,6 +10,8 @@ description:
   - Launches an mpi4py allreduce from the launcher, as the MPI user, over the hostfile.
   - Checks every result to the bit on every rank, where the ranks run, which transport UCX used, and
     that the bytes went over each rail and not over management. Measures every size.
+  - Where every node has GPUs and MPI was built with CUDA, does so from GPU memory as well and reads
+    from UCX whether it passed the host; then runs nccl-tests where they are.
   - On failure it runs again on fewer and fewer nodes until the node or the pair at fault is found.
   - A run ends after its time limit, and no process of it is left on any node. Changes nothing.
   - The action plugin of the same name shows progress and figures, and saves them on the controller.
@@ -54,6 +56,21 @@ options:
   min_busbw_gbytes_s:
     description: Least bus bandwidth (10^9 bytes per second) that the best size has to reach.
     type: float
+  nccl_tests:
+    description:
+      - C(all_reduce_perf) of nccl-tests, built with MPI, by name or path on every node; where no
+        node has it, the check C(nccl_allreduce) is not applicable.
+    type: str
+    default: all_reduce_perf
+  nccl_min_bytes: {type: int, default: 1073741824, description: "Its smallest buffer, in bytes."}
+  nccl_max_bytes: {type: int, default: 17179869184, description: "Its largest buffer, in bytes."}
+  min_nccl_share:
+    description: Share of a node's line rate that its average bus bandwidth has to reach.
+    type: float
+  gpu_limit_s:
+    description: Seconds after which a run on GPU memory has failed.
+    type: float
+    default: 120
   management_bytes:
     description: Bytes on a management interface that are not yet a finding.
     type: int
@@ -96,6 +113,7 @@ figures:
     What was measured, in 10^9 bytes per second and microseconds. The line rate is that of all rails
     of a node in one direction, nominal where C(virtual). The time of an iteration is that of its
     slowest rank. C(rails) has the least that a node sent over each rail, and the most beside RDMA.
+    C(gpu) and C(nccl) are there where the allreduce of GPU memory and nccl-tests ran.
   type: dict
   returned: always
 traffic: {type: list, elements: dict, returned: on success, description: Bytes by node and rail.}
@@ -110,6 +128,7 @@ seconds: {type: float, returned: always, description: Seconds it took in all.}
 import contextlib
 import os
 import uuid
+from dataclasses import fields
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -118,7 +137,7 @@ from ..module_utils.core import commands, files, machine
 from ..module_utils.core.locks import HeldError, alone
 from ..module_utils.core.part import PlanError
 from ..module_utils.mpi import environment
-from ..module_utils.mpi.allreduce import plan, session, traffic
+from ..module_utils.mpi.allreduce import gpu, plan, session, traffic
 
 PROGRESS_DIRECTORY = Path("/run/baremetal-mpi-roce")
 
@@ -161,6 +180,7 @@ def request_of(params: dict) -> session.Request:
         tolerances=traffic.Tolerances(
             params["management_bytes"], params["management_share"], params["min_busbw_gbytes_s"]
         ),
+        gpu=gpu.Wanted(**{field.name: params[field.name] for field in fields(gpu.Wanted)}),
         virtual=machine.container() is not None,
         **{name: params[name] for name in of_request},
     )
@@ -187,6 +207,11 @@ def main() -> None:
             "bisect_runs": {"type": "int", "default": 24},
             "bisect_limit_s": {"type": "float", "default": 30},
             "min_busbw_gbytes_s": {"type": "float"},
+            "nccl_tests": {"type": "str", "default": "all_reduce_perf"},
+            "nccl_min_bytes": {"type": "int", "default": 1073741824},
+            "nccl_max_bytes": {"type": "int", "default": 17179869184},
+            "min_nccl_share": {"type": "float"},
+            "gpu_limit_s": {"type": "float", "default": 120},
             "management_bytes": {"type": "int", "default": 1048576},
             "management_share": {"type": "float", "default": 0.02},
             "program_sha256": {"type": "str", "default": ""},

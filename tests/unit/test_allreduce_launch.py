@@ -166,7 +166,7 @@ def answered(program: str = "abc", orted: str = "yes", *more: str) -> str:
 def asked(answers: dict[str, object], transport: str = "tcp") -> tuple[dict[str, str], FakeSsh]:
     ssh = FakeSsh(answers)
     nodes = [Node(name, 2, ("rail0", "rail1", "rail3")) for name in answers]
-    problems, _nodes = hosts.preflight(ssh, "mpi", nodes, "/x/allreduce.py", "abc", transport)
+    problems, _nodes = hosts.preflight(ssh, "mpi", nodes, "/x/allreduce.py", "abc", transport, "")
     return problems, ssh
 
 
@@ -245,7 +245,7 @@ def test_the_sweep_counts_by_node() -> None:
 
 def ready_here(program: str, *rails: str) -> hosts.Answer:
     done = subprocess.run(
-        ["/bin/sh", "-c", hosts.READY, "sh", program, *rails],
+        ["/bin/sh", "-c", hosts.READY, "sh", program, "", *rails],
         capture_output=True,
         text=True,
         check=True,
@@ -272,7 +272,7 @@ def test_a_node_reports_what_is_behind_its_rdma_devices(tmp_path: Path) -> None:
         for slot, name in slots.items():
             (table / slot).write_text(name + "\n")
     script = hosts.READY.replace("/sys/class/infiniband", str(tmp_path))
-    argv = ["/bin/sh", "-c", script, "sh", "/absent"]
+    argv = ["/bin/sh", "-c", script, "sh", "/absent", ""]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     here = hosts.answer(done.stdout)
     assert here.devices == (("mlx5_0:1", "rail0"), ("mlx5_8:1", "storage0"))

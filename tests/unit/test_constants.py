@@ -25,7 +25,7 @@ QOS = re.compile(
 """Distinctive defaults anywhere, common numbers beside a name; or a key with its default."""
 VERSION = re.compile(
     r"(?<![\d.])[4-6]\d\d\.\d{2,3}(\.\d\d)?(?![\d.])"  # a driver
-    r"|(?i:driver|cuda|doca|dcgm|gdrcopy|nccl|toolkit|ofed)[\w\"'-]*\s*(?::|=|==|>=|~=|,)\s*"
+    r"|(?i:driver|cuda|doca|dcgm|gdrcopy|nccl|toolkit|ofed)(?!\w*_share)[\w\"'-]*\s*(?::|=|==|>=|~=|,)\s*"
     r"[\"']?v?(?:\d+\.\d+(?:\.\d+)?|[4-9]\d\d)(?![\w.])"
     r"|(?i:nvidia-[a-z-]+|nvlink5|cuda-drivers|cuda-toolkit|libnvidia-\w+)-\d{2,3}(-\d)?\b"
 )

@@ -36,7 +36,7 @@ def lines(result: Mapping[str, Any]) -> list[str]:
         rows.append((bytes_text(one["bytes"]), str(one["iterations"]), *times, *rates))
     shown = []
     if figures["by_size"]:
-        shown += [*columns(rows), against(figures), *rail_lines(figures)]
+        shown += [*columns(rows), against(figures), *rail_lines(figures), *gpu_lines(figures)]
     checks = result.get("checks", [])
     ok = sum(check["status"] == OK for check in checks)
     failed = [check["name"] for check in checks if check["status"] == FAILED]
@@ -83,6 +83,24 @@ def own_text(rail: Mapping[str, Any], nodes: int) -> str:
         return "none"
     of = "" if rail["own_nodes"] == nodes else f" ({rail['own_nodes']} of {nodes} nodes)"
     return bytes_text(rail["own_bytes"]) + of
+
+
+def gpu_lines(figures: Mapping[str, Any]) -> list[str]:
+    """What GPU memory reached, by MPI and by NCCL, beside the line rate."""
+    found = []
+    best = (figures.get("gpu") or {}).get("best")
+    if best:
+        found.append(("MPI best busbw", best["busbw_gbytes_s"], bytes_text(best["bytes"])))
+    nccl = (figures.get("nccl") or {}).get("busbw_gbytes_s")
+    if nccl:
+        sizes = [bytes_text(one["bytes"]) for one in figures["nccl"]["by_size"]]
+        found.append(("NCCL average busbw", nccl, f"{sizes[0]} to {sizes[-1]}"))
+    rate = figures["line_rate_gbytes_s"]
+    return [
+        f"GPU memory: {what} {rate_text(busbw)} ({sizes}); line rate {rate:g} GB/s a node"
+        + (f" ({100 * busbw / rate:.1f} %)" if rate else "")
+        for what, busbw, sizes in found
+    ]
 
 
 def against(figures: Mapping[str, Any]) -> str:

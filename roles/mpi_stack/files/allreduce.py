@@ -16,6 +16,7 @@ import functools
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import sys
@@ -206,12 +207,113 @@ def lanes(log):
     return found
 
 
+UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def length(text):
+    """`8246`, `256K`, `inf` of UCX's tables."""
+    if text == "inf":
+        return float("inf")
+    return int(text.rstrip("KMG")) * UNITS.get(text[-1], 1)
+
+
+def protocols(log, size):
+    """How UCX moves `size` bytes of GPU memory between nodes, from its tables (UCX_PROTO_INFO).
+
+    Each distinct way once, as operation, description and devices. A table's head has its endpoint
+    (`inter-node cfg#2`) and its operation, in one row or in two.
+    """
+    found = []
+    between, operation = False, ""
+    for line in log.splitlines():
+        cells = [cell.strip() for cell in line.split("|")[1:-1]]
+        span = re.fullmatch(r"(\d+[KMG]?)(?:\.\.(\d+[KMG]?|inf))?", cells[0]) if cells else None
+        if span is None:
+            if "cfg#" in "".join(cells):
+                between = "inter-node" in cells[0]
+            if len(cells) in (1, 2):
+                operation = cells[-1]
+        elif between and "cuda" in operation and len(cells) == 3:
+            row = [operation, *cells[1:]]
+            if length(span[1]) <= size <= length(span[2] or span[1]) and row not in found:
+                found.append(row)
+    return found
+
+
+class HostMemory:
+    """Buffers as they are."""
+
+    def put(self, array):
+        return array
+
+    def get(self, buffer):
+        return buffer
+
+
+class GpuMemory:
+    """Buffers on the GPU of this rank, by CUDA's driver alone: nothing has to be installed."""
+
+    def __init__(self, numpy, number):
+        import ctypes
+
+        self.numpy, self.ctypes = numpy, ctypes
+        # GPU k is the k-th on the PCI bus, as for nvidia-smi and the model.
+        os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+        self.cuda = ctypes.CDLL("libcuda.so.1")
+        device, context = ctypes.c_int(), ctypes.c_void_p()
+        self.call("cuInit", ctypes.c_uint(0))
+        self.call("cuDeviceGet", ctypes.byref(device), ctypes.c_int(number))
+        # The context that UCX and NCCL use as well.
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        self.call("cuCtxSetCurrent", context)
+
+    def call(self, name, *arguments):
+        code = getattr(self.cuda, name)(*arguments)
+        if code:
+            raise RuntimeError(f"{name} ended with CUDA error {code}")
+
+    def put(self, array):
+        address = self.ctypes.c_uint64()
+        size = self.ctypes.c_size_t(array.nbytes)
+        self.call("cuMemAlloc_v2", self.ctypes.byref(address), size)
+        buffer = GpuBuffer(self, address, array)
+        self.call("cuMemcpyHtoD_v2", address, self.ctypes.c_void_p(array.ctypes.data), size)
+        return buffer
+
+    def get(self, buffer):
+        array = self.numpy.empty(buffer.shape, buffer.dtype)
+        size = self.ctypes.c_size_t(array.nbytes)
+        target = self.ctypes.c_void_p(array.ctypes.data)
+        self.call("cuMemcpyDtoH_v2", target, buffer.address, size)
+        return array
+
+
+class GpuBuffer:
+    """What mpi4py takes for an array: version 3 of CUDA's array interface."""
+
+    def __init__(self, memory, address, like):
+        self.memory, self.address = memory, address
+        self.shape, self.dtype, self.nbytes = like.shape, like.dtype, like.nbytes
+        self.__cuda_array_interface__ = {
+            "shape": like.shape,
+            "typestr": like.dtype.str,
+            "data": (address.value, False),
+            "strides": None,
+            "version": 3,
+        }
+
+    def __del__(self):
+        self.memory.cuda.cuMemFree_v2(self.address)
+
+
 class UcxLog:
     """UCX writes its log to an unnamed file in memory: nothing to clean up, whatever happens."""
 
-    def __init__(self):
+    def __init__(self, tables=False):
         self.handle = os.memfd_create("ucx-log", 0)
         os.environ["UCX_LOG_LEVEL"] = "info"
+        if tables:
+            os.environ["UCX_PROTO_INFO"] = "y"
         os.environ["UCX_LOG_FILE"] = f"/proc/self/fd/{self.handle}"
 
     def text(self):
@@ -239,8 +341,12 @@ def host_name():
 
 
 def run(spec, report, ucx_log):
-    import mpi4py
     import numpy
+
+    memory = HostMemory()
+    if spec.get("gpu"):  # before MPI starts, which looks for a GPU in use
+        memory = GpuMemory(numpy, int(os.environ["OMPI_COMM_WORLD_LOCAL_RANK"]))
+    import mpi4py
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
@@ -287,16 +393,32 @@ def run(spec, report, ucx_log):
             "placement": placement,
             "bytes": int(mine.nbytes),
         }
+        sent = memory.put(mine)
         if placement == "in_place":
-            among.Allreduce(MPI.IN_PLACE, mine, operations[operation])
-            check(mine, wanted, **where)
+            among.Allreduce(MPI.IN_PLACE, sent, operations[operation])
+            check(memory.get(sent), wanted, **where)
         else:
             before = mine.copy()
-            result = numpy.full_like(mine, 77)
-            among.Allreduce(mine, result, operations[operation])
-            check(result, wanted, **where)
-            check(mine, before, **{**where, "placement": "send_buffer"})
+            result = memory.put(numpy.full_like(mine, 77))
+            among.Allreduce(sent, result, operations[operation])
+            check(memory.get(result), wanted, **where)
+            check(memory.get(sent), before, **{**where, "placement": "send_buffer"})
         return int(mine.nbytes)
+
+    def pass_on(count, among):
+        """Each rank's buffer to the next: from GPU memory UCX alone moves it, whereas MPI may copy
+        the buffers of an allreduce to the host by itself."""
+        size, place = among.Get_size(), among.Get_rank()
+
+        def buffer(of_rank):
+            by_phase = inputs_by_phase(numpy, "float32", "SUM", size, of_rank)
+            return spread(numpy, by_phase, "float32", count)
+
+        result = memory.put(numpy.zeros(count, "float32"))
+        source = (place - 1) % size
+        among.Sendrecv(memory.put(buffer(place)), (place + 1) % size, recvbuf=result, source=source)
+        where = {"type": "float32", "operation": "SENDRECV", "placement": "out_of_place"}
+        check(memory.get(result), buffer(source), bytes=4 * count, **where)
 
     # Connect first: the counters and times below are about moving data, not about meeting.
     exact("float32", "SUM", "out_of_place", 1)
@@ -324,20 +446,20 @@ def run(spec, report, ucx_log):
         mine = spread(
             numpy, inputs_by_phase(numpy, "float32", "SUM", ranks, rank), "float32", count
         )
-        result = numpy.empty_like(mine)
+        sent, result = memory.put(mine), memory.put(numpy.empty_like(mine))
         for _unused in range(spec["warmup"]):
-            world.Allreduce(mine, result, MPI.SUM)
+            world.Allreduce(sent, result, MPI.SUM)
         times = numpy.empty(iterations)
         world.Barrier()
         for number in range(iterations):
             begin = time.perf_counter()
-            world.Allreduce(mine, result, MPI.SUM)
+            world.Allreduce(sent, result, MPI.SUM)
             times[number] = time.perf_counter() - begin
         world.Barrier()  # or the checks of quick ranks slow the last iteration of the others
         volume += int(mine.nbytes) * (iterations + spec["warmup"])
         wanted = spread(numpy, expected_by_phase(numpy, "float32", "SUM", ranks), "float32", count)
         check(
-            result,
+            memory.get(result),
             wanted,
             type="float32",
             operation="SUM",
@@ -359,6 +481,9 @@ def run(spec, report, ucx_log):
     if before is not None:
         after = Counted()
         counted = after.since(before)
+    largest = max(spec["sizes"], default=4)
+    if spec.get("gpu"):
+        pass_on(largest // 4, alike)
     if spec["rail_bytes"]:
         world.Barrier()
         exact("float32", "SUM", "out_of_place", spec["rail_bytes"] // 4, alike)
@@ -369,6 +494,7 @@ def run(spec, report, ucx_log):
         "host": host,
         "devices": os.environ.get("UCX_NET_DEVICES", ""),
         "lanes": lanes(ucx_log.text()),
+        "protocols": protocols(ucx_log.text(), largest) if spec.get("gpu") else [],
         "counted": counted,
         "rails": rails,
         "wrong": wrong_here,
@@ -384,6 +510,7 @@ def summarise(everyone, volume, window_s, report):
     """Rank by rank to host by host and line by line, so that the report grows with the nodes."""
     hosts = {}
     texts = {}
+    ways = {}
     for rank, one in enumerate(everyone):
         nothing = {"ranks": [], "devices": [], "counters": {}, "rdma": {}}
         entry = hosts.setdefault(one["host"], nothing)
@@ -395,12 +522,16 @@ def summarise(everyone, volume, window_s, report):
             report.write("rails", name=one["host"], **one["rails"])
         for text in one["lanes"]:
             texts.setdefault(text, []).append(rank)
+        for row in one["protocols"]:
+            ways.setdefault(tuple(row), []).append(rank)
         for problem in one["wrong"]:
             report.write("wrong", **problem)
     for name, entry in hosts.items():
         report.write("host", name=name, **entry)
     for text, ranks in texts.items():
         report.write("lane", text=text, ranks=ranks)
+    for (operation, how, over), ranks in ways.items():
+        report.write("protocol", operation=operation, how=how, over=over, ranks=ranks)
     wrong_ranks = [rank for rank, one in enumerate(everyone) if one["wrong_count"]]
     report.write(
         "end",
@@ -422,7 +553,7 @@ def main():
     signal.alarm(int(arguments.spec["time_limit_s"]))
     report = Report()
     try:
-        run(arguments.spec, report, UcxLog())
+        run(arguments.spec, report, UcxLog(tables=bool(arguments.spec.get("gpu"))))
     except Exception as error:
         rank = os.environ.get("OMPI_COMM_WORLD_RANK", "?")
         text = str(error) or type(error).__name__

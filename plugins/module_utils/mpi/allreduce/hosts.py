@@ -28,8 +28,8 @@ MARK = "mpi-ready "
 """Starts every line of the script's answer; login files may print others."""
 
 READY = r"""
-program=$1
-shift
+program=$1 nccl=$2
+shift 2
 report() { echo "mpi-ready $*"; }
 sum() { if [ -r "$1" ]; then sha256sum < "$1" | cut -d' ' -f1; else echo missing; fi; }
 report program "$(sum "$program")"
@@ -41,6 +41,16 @@ for rail in "$@"; do
   state=$(cat "/sys/class/net/$rail/operstate" 2>/dev/null || echo missing)
   case $state in up | unknown) ;; *) report rail "$rail" "$state" ;; esac
 done
+gpus=0
+for device in /dev/nvidia[0-9]*; do if [ -e "$device" ]; then gpus=$((gpus + 1)); fi; done
+report gpus "$gpus"
+if [ "$gpus" -gt 0 ]; then
+  case ",${UCX_TLS:-}," in *,cuda_copy,*) report cuda UCX ;; esac
+  if ompi_info --parsable --all 2>/dev/null | grep -q mpi_built_with_cuda_support:value:true; then
+    report cuda Open MPI
+  fi
+  if command -v "$nccl" >/dev/null; then report nccl yes; fi
+fi
 if cd /sys/class/infiniband 2>/dev/null; then
   grep -sH . */ports/*/gid_attrs/ndevs/* |
     sed -n 's|^\([^/]*\)/ports/\([^/]*\)/[^:]*:\(.*\)$|mpi-ready device \1:\2 \3|p' | sort -u
@@ -98,6 +108,10 @@ class Answer:
     """State of each RDMA device and port: `ACTIVE`."""
     software: bool = False
     """Whether RDMA devices are made of software."""
+    gpus: int = 0
+    cuda: tuple[str, ...] = ()
+    """Which of `UCX` and `Open MPI` were built with CUDA."""
+    nccl_tests: bool = False
     whole: bool = False
 
 
@@ -146,14 +160,20 @@ def ask_all(
 
 
 def preflight(
-    run: Runner, user: str, nodes: Sequence[Node], program: str, sha256: str, transport: str
+    run: Runner,
+    user: str,
+    nodes: Sequence[Node],
+    program: str,
+    sha256: str,
+    transport: str,
+    nccl_tests: str,
 ) -> tuple[dict[str, str], tuple[Node, ...]]:
     """What keeps hosts from taking part in a run over `transport`; and the nodes with what those
     that can take part reported."""
     problems: dict[str, str] = {}
     commands = {}
     for node in nodes:
-        arguments = shlex.join([program, *node.rails])
+        arguments = shlex.join([program, nccl_tests, *node.rails])
         commands[node.host] = [f"sh -c {shlex.quote(READY)} sh {arguments}"]
     found = []
     versions: dict[str, str] = {}
@@ -171,7 +191,8 @@ def preflight(
         if problem:
             problems[node.host] = problem
         versions[node.host] = here.version
-        found.append(replace(node, devices=here.devices, software=here.software))
+        same = ("devices", "software", "gpus", "cuda", "nccl_tests")
+        found.append(replace(node, **{name: getattr(here, name) for name in same}))
     (usual, _count), *others = Counter(versions.values()).most_common() or [("", 0)]
     for host, version in versions.items() if others else ():
         if version != usual and host not in problems:
@@ -201,6 +222,9 @@ def answer(text: str) -> Answer:
         devices=tuple((rest[0], rest[1]) for rest in lines.get("device", []) if len(rest) == 2),
         ports={rest[0]: rest[1] for rest in lines.get("port", []) if len(rest) == 2},
         software="software" in lines,
+        gpus=int(one("gpus") or 0),
+        cuda=tuple(" ".join(rest) for rest in lines.get("cuda", [])),
+        nccl_tests="nccl" in lines,
         whole="end" in lines,
     )
 

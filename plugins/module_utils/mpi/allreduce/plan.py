@@ -36,6 +36,12 @@ class Node:
     """RDMA device and port with an interface behind it, from the node."""
     software: bool = False
     """Whether its RDMA devices are made of software, and so their speed is nominal."""
+    gpus: int = 0
+    """As many as its driver has, as the node says."""
+    cuda: tuple[str, ...] = ()
+    """Which of `UCX` and `Open MPI` were built with CUDA."""
+    nccl_tests: bool = False
+    """Whether it has nccl-tests' all_reduce_perf."""
 
     @property
     def line_rate_gbytes_s(self) -> float:
@@ -73,6 +79,10 @@ class Plan:
     """Buffer of the allreduce that each rail has to itself."""
     only: Optional[int] = None
     """Each rank gets this one of its rails, and nothing is done but the allreduce of each rail."""
+    gpu: bool = False
+    """Buffers are in the memory of each rank's GPU."""
+    program: tuple[str, ...] = ()
+    """Another program with its arguments."""
 
     def __post_init__(self) -> None:
         if not self.nodes:
@@ -155,6 +165,7 @@ def specification(plan: Plan, time_limit_s: float) -> str:
             "warmup": plan.warmup,
             "rail_bytes": 0 if plan.only is None and plan.rail_runs else plan.rail_bytes,
             "time_limit_s": max(1, round(time_limit_s)),
+            **({"gpu": True} if plan.gpu else {}),
         },
         separators=(",", ":"),
     )
@@ -174,6 +185,10 @@ def command(plan: Plan, hosts: str, run_id: str, time_limit_s: float) -> list[st
     for name, value in parameters:
         argv += ["--mca", name, value]
     argv += ["--hostfile", hosts, "-np", str(plan.ranks)]
+    if plan.program:
+        # NCCL finds cores near each GPU by itself, and its NICs in the node's own environment.
+        placed = ("--map-by", "slot", "--bind-to", "none", "-x", "CUDA_DEVICE_ORDER=PCI_BUS_ID")
+        return [*argv, *placed, *plan.program]
     argv += ["--rankfile", plan.rankfile] if plan.rankfile else ["--map-by", "slot"]
     argv += [RAIL_BIND] if plan.bind_rails else []
     argv += ["--only", str(plan.only)] if plan.only is not None else []

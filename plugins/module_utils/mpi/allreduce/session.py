@@ -16,7 +16,7 @@ from typing import Any, Optional
 from ...core.checks import FAILED, OK, Check, failures
 from ...core.commands import Runner
 from ...core.text import some
-from . import bisect, hosts, traffic, verdict
+from . import bisect, gpu, hosts, traffic, verdict
 from .launch import (
     GRACE_S,
     Outcome,
@@ -44,6 +44,7 @@ class Request:
     bisect_limit_s: float = 30.0
     tolerances: traffic.Tolerances = field(default_factory=traffic.Tolerances)
     virtual: bool = False
+    gpu: gpu.Wanted = field(default_factory=gpu.Wanted)
 
 
 Launcher = Callable[[Plan, Path, str, float, Progress], Outcome]
@@ -88,6 +89,7 @@ class Session:
         self.lines: list[str] = []
         self.culprit: Optional[bisect.Finding] = None
         self.outcome: Optional[Outcome] = None
+        self.on_gpus: dict[str, Any] = {}
 
     def run(self) -> dict[str, Any]:
         """The result, as the module returns it: `checks`, `figures`, `message` when it failed."""
@@ -117,12 +119,14 @@ class Session:
         checks.append(self.finished(outcome, done, total))
         unproved = self.prove_rails(plan, outcome) if outcome.complete else []
         ended = not failures([*checks, *unproved])
+        on_gpus = self.prove_gpus(plan, "" if ended else "the allreduce of host memory failed")
         swept = self.sweep(plan)
         if outcome.complete:
             judged = verdict.judge(plan, outcome.records, request.tolerances)
             # One reason for all rails, and not every rail without a report.
             checks += [one for one in judged if not unproved or one.name != unproved[0].name]
             checks += unproved
+        checks += on_gpus
         checks.append(verdict.no_orphans(swept))
         wrong = any(check.name == "exactness" for check in failures(checks))
         # All nodes were ready: what keeps one back now names it, and spares the search.
@@ -137,9 +141,8 @@ class Session:
         count = len(plan.nodes)
         self.progress(f"allreduce: asking {count} nodes whether they are ready")
         user, sha256 = self.request.user, self.request.program_sha256
-        problems, nodes = hosts.preflight(
-            self.run_program, user, plan.nodes, PROGRAM, sha256, plan.transport
-        )
+        asked = (PROGRAM, sha256, plan.transport, self.request.gpu.nccl_tests)
+        problems, nodes = hosts.preflight(self.run_program, user, plan.nodes, *asked)
         if problems:
             return plan, [
                 Check("ready", "ready", "not", FAILED, name, reason)
@@ -175,6 +178,17 @@ class Session:
             kinds = ("rails", "wrong")
             outcome.records += [one for one in found.records if one["kind"] in kinds]
         return []
+
+    def prove_gpus(self, plan: Plan, failed: str) -> list[Check]:
+        request = self.request
+
+        def start(part: Plan, name: str) -> Outcome:
+            self.progress(f"allreduce: {name}, GPU memory")
+            run_id = f"{request.run_id}-{name}"
+            return self.start(part, request.hostfile, run_id, request.gpu.gpu_limit_s, _ignore)
+
+        checks, self.on_gpus = gpu.prove(plan, request.gpu, start, failed)
+        return checks
 
     def sweep(self, plan: Plan) -> hosts.Swept:
         names = [node.host for node in plan.nodes]
@@ -257,6 +271,7 @@ class Session:
             "rails": traffic.by_rail(plan, records),
             "sent_bytes_per_node": traffic.least_sent(plan, records),
             "least_bytes_per_node": traffic.least_bytes_per_node(plan, records),
+            **self.on_gpus,
         }
 
     def message(self, plan: Plan, failed: Sequence[Check]) -> str:

@@ -1,0 +1,228 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""GPU memory: the allreduce once more on buffers of the GPUs, and NCCL's own by nccl-tests.
+
+`gpu_allreduce` is right to the bit; `gpu_zero_copy` is what UCX reports of the way between the
+GPUs of two nodes; `nccl_allreduce` has the figure that training jobs see. Each is not applicable
+where there is nothing to prove, and says why.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Optional
+
+from ...core.checks import FAILED, NOT_APPLICABLE, OK, Check, failures, not_applicable
+from ...core.text import bytes_text, some
+from . import verdict
+from .launch import Outcome, Records, error_lines, of_kind, of_nodes
+from .plan import Node, Plan
+from .verdict import Lane, is_transport
+
+ALLREDUCE, ZERO_COPY, NCCL = "gpu_allreduce", "gpu_zero_copy", "nccl_allreduce"
+STAGED = re.compile(r"copy-in|copy-out|cuda_copy|gdr_copy|\bfrag\b|\bshort\b")
+"""How UCX calls ways over the host's memory (`src/ucp/proto`, UCX 1.16 to 1.21)."""
+OVER = re.compile(r"\b(\w+)/(\S+)")
+SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the operator asked for, named as the module's options."""
+
+    nccl_tests: str = "all_reduce_perf"
+    """By name or path, on every node."""
+    nccl_min_bytes: int = 1 << 30
+    nccl_max_bytes: int = 1 << 34
+    min_nccl_share: Optional[float] = None
+    """Of a node's line rate, that the average bus bandwidth has to reach."""
+    gpu_limit_s: float = 120.0
+    """Seconds after which one of both runs is stopped."""
+
+
+Start = Callable[[Plan, str], Outcome]
+"""Runs a plan under a name of its own."""
+
+
+def prove(
+    plan: Plan, wanted: Wanted, start: Start, failed: str = ""
+) -> tuple[list[Check], dict[str, Any]]:
+    """The checks, and the figures of what was measured. `failed`: why nothing is tried."""
+    reason = without_gpus(plan) or failed
+    on_mpi = reason or without_cuda(plan)
+    checks, figures = _skipped(on_mpi, ALLREDUCE, ZERO_COPY), {}
+    if not on_mpi:
+        device = on_gpus(plan)
+        outcome = start(device, "gpu")
+        checks = judge_mpi(device, outcome, wanted.gpu_limit_s)
+        by_size = verdict.figures(outcome.records, plan.ranks)
+        figures["gpu"] = {"by_size": by_size, "best": verdict.best_busbw(by_size)}
+    lacking = [node for node in plan.nodes if not node.nccl_tests]
+    if not reason and len(lacking) == len(plan.nodes):
+        reason = f"{wanted.nccl_tests} not found"
+    if reason:
+        return [*checks, *_skipped(reason, NCCL)], figures
+    if lacking:
+        why = f"{wanted.nccl_tests} not found on {_names(lacking)}: install it as on the others"
+        return [*checks, Check(NCCL, "on every node", "not", FAILED, "", why)], figures
+    outcome = start(by_nccl(plan, wanted), "nccl")
+    figures["nccl"] = read_nccl(outcome.complaints)
+    return [*checks, judge_nccl(plan, outcome, figures["nccl"], wanted)], figures
+
+
+def _skipped(reason: str, *names: str) -> list[Check]:
+    return [not_applicable(name, "measured", reason) for name in names] if reason else []
+
+
+def _names(nodes: Sequence[Node]) -> str:
+    return some([node.name for node in nodes])
+
+
+def without_gpus(plan: Plan) -> str:
+    """Why there is no GPU memory to prove; empty where each rank has a GPU of its own."""
+    without = [node for node in plan.nodes if node.gpus < node.slots]
+    if without:
+        some_have = any(node.gpus for node in plan.nodes)
+        return f"fewer GPUs than ranks: {_names(without)}" if some_have else "no node has a GPU"
+    if plan.transport != "rc":
+        return f"the transport is {plan.transport}: GPU memory passes the host"
+    return "one node alone: nothing leaves it" if len(plan.nodes) < 2 else ""
+
+
+def without_cuda(plan: Plan) -> str:
+    """Why MPI cannot take GPU memory."""
+    for what in ("UCX", "Open MPI"):
+        lacking = [node for node in plan.nodes if what not in node.cuda]
+        if lacking:
+            has = "software.mpi.provider: hpcx has it"
+            return f"{what} was built without CUDA on {_names(lacking)}; {has}"
+    return ""
+
+
+def on_gpus(plan: Plan) -> Plan:
+    """The same allreduce on GPU memory, short: few sizes and combinations, to the largest."""
+    return replace(
+        plan,
+        gpu=True,
+        size_step=max(plan.size_step, 64),
+        combinations=min(plan.combinations or 4, 4),
+        iterations=min(plan.iterations, 20),
+        iterations_large=min(plan.iterations_large, 10),
+        rail_bytes=0,
+    )
+
+
+def by_nccl(plan: Plan, wanted: Wanted) -> Plan:
+    sizes = ("-b", str(wanted.nccl_min_bytes), "-e", str(wanted.nccl_max_bytes), "-f", "2")
+    return replace(plan, program=(wanted.nccl_tests, *sizes, "-g", "1"))
+
+
+def _broken(outcome: Outcome, limit_s: float) -> str:
+    """Why a run did not come to its end; empty where it did."""
+    if outcome.timed_out:
+        return f"stopped after {limit_s:g} s (mpi_smoke_gpu_limit_s)"
+    if outcome.rc == 0:
+        return ""
+    lines = "; ".join(error_lines(outcome.complaints, SHOWN)) or "it printed no error"
+    return f"mpirun ended with status {outcome.rc}: {lines}"
+
+
+def judge_mpi(plan: Plan, outcome: Outcome, limit_s: float) -> list[Check]:
+    why = _broken(outcome, limit_s) or ("" if outcome.complete else "the ranks did not report")
+    if why:
+        checks = [Check(ALLREDUCE, "all sizes", "not", FAILED, "", why)]
+        return [*checks, not_applicable(ZERO_COPY, "zero-copy", "see gpu_allreduce")]
+    exact = verdict.exactness(outcome.records)
+    wrong = failures(exact)
+    wanted = f"{len(exact)} types and operations to the bit"
+    if wrong:
+        why = "; ".join(check.line() for check in wrong[:SHOWN])
+        checks = [Check(ALLREDUCE, wanted, f"{len(wrong)} not", FAILED, "", why)]
+    else:
+        best = verdict.best_busbw(verdict.figures(outcome.records, plan.ranks))
+        rate = best["busbw_gbytes_s"] if best else 0
+        checks = [Check(ALLREDUCE, wanted, f"{wanted}, best busbw {rate:.3g} GB/s", OK)]
+    return [*checks, zero_copy(plan, outcome.records)]
+
+
+def zero_copy(plan: Plan, records: Records) -> Check:
+    """Between the GPUs of two nodes UCX has nothing but the NIC.
+
+    A way that UCX marks `(?)` is what it expects of the other end: it may accuse, and proves
+    nothing. Each node sends and receives, and the end that moves the data knows the way for sure.
+    """
+    by_rank = {rank: node for node, host in of_nodes(plan, records) for rank in host["ranks"]}
+    staged, proved = [], set()
+    ways: set[str] = set()
+    for row in of_kind(records, "protocol"):
+        text = f"{row['operation']}: {row['how']} over {row['over']}"
+        lanes = [Lane(*found) for found in OVER.findall(row["over"])]
+        direct = "zero-copy" in row["how"] and not STAGED.search(row["how"])
+        if not direct or not lanes or not all(is_transport(lane, "rc") for lane in lanes):
+            staged.append(f"ranks {row['ranks'][:8]}: {text}")
+        elif not row["how"].startswith("(?)"):
+            proved |= {by_rank[rank].name for rank in row["ranks"] if rank in by_rank}
+            ways.add(row["how"])
+    wanted = f"zero-copy over rc, {bytes_text(plan.sizes[-1])}"
+    if staged:
+        why = (
+            f"{'; '.join(staged[:SHOWN])}; the host's memory is in between: the NIC gets no GPU "
+            "memory by dma-buf or nvidia_peermem, see gpu_write_bw (--tags verbs) and --tags gpu"
+        )
+        return Check(ZERO_COPY, wanted, "by the host", FAILED, "", why)
+    silent = [node.name for node in plan.nodes if node.name not in proved]
+    if silent:
+        why = (
+            f"UCX reported no way from GPU to GPU on {some(silent)}: its protocols are off "
+            "(UCX_PROTO_ENABLE), it is older than 1.16, or pml is not ucx"
+        )
+        return Check(ZERO_COPY, wanted, "no report", FAILED, "", why)
+    return Check(ZERO_COPY, wanted, "; ".join(sorted(ways)), OK)
+
+
+def read_nccl(printed: str) -> dict[str, Any]:
+    """What all_reduce_perf printed. Bandwidths are in 10^9 bytes per second.
+
+    Columns are found by the heading: their number changed between versions.
+    """
+    heading: list[str] = []
+    found: dict[str, Any] = {"ranks": 0, "by_size": [], "wrong": None, "busbw_gbytes_s": None}
+    for line in printed.splitlines():
+        cells = line.split()
+        if re.match(r"#? *Rank +\d+ ", line):
+            found["ranks"] += 1
+        elif cells[:2] == ["#", "size"]:
+            heading = cells[1:]
+        elif heading and len(cells) == len(heading) and cells[0].isdigit():
+            busbw = [float(cell) for name, cell in zip(heading, cells) if name == "busbw"]
+            found["by_size"].append({"bytes": int(cells[0]), "busbw_gbytes_s": busbw})
+        last = re.match(r"# (Out of bounds values|Avg bus bandwidth) +: ([\d.]+)", line)
+        if last and last[1].startswith("Out"):
+            found["wrong"] = int(last[2])
+        elif last:
+            found["busbw_gbytes_s"] = float(last[2])
+    return found
+
+
+def judge_nccl(plan: Plan, outcome: Outcome, figures: Mapping[str, Any], wanted: Wanted) -> Check:
+    rate = min(node.line_rate_gbytes_s for node in plan.nodes)
+    share = wanted.min_nccl_share or 0
+    asked = f"at least {share * rate:g} GB/s ({share:.2%} of {rate:g})" if share and rate else ""
+    busbw, ranks = figures["busbw_gbytes_s"], figures["ranks"]
+    why = _broken(outcome, wanted.gpu_limit_s)
+    if not why and ranks != plan.ranks:
+        why = f"it counts {ranks} ranks of {plan.ranks}: build nccl-tests with MPI=1"
+    elif not why and figures["wrong"]:
+        why = f"{figures['wrong']} wrong values: a GPU, its memory or a link corrupts data"
+    elif not why and busbw is None:
+        why = "it printed no average bus bandwidth"
+    if why:
+        return Check(NCCL, asked or "measured", "not", FAILED, "", why)
+    found = f"{busbw:g} GB/s" + (f" ({busbw / rate:.1%} of {rate:g})" if rate else "")
+    if not asked:
+        return Check(NCCL, "measured", found, NOT_APPLICABLE, "", "no threshold set")
+    if busbw >= share * rate:
+        return Check(NCCL, asked, found, OK)
+    why = "average bus bandwidth: see gpu_write_bw of every rail (--tags verbs), NCCL_* of mpi.env"
+    return Check(NCCL, asked, found, FAILED, "", why)
