@@ -19,6 +19,9 @@ def test_every_slot_had_a_rank(smoke, nodes):
     assert smoke["measured"]["figures"]["ranks"] == slots
     assert smoke["measured"]["nodes"] == nodes.group("compute")
     assert {check["status"] for check in smoke["checks"]} <= {"ok", "not_applicable"}
+    proofs = ("gpu_allreduce", "gpu_zero_copy", "nccl_allreduce")
+    reasons = {check["name"]: check["reason"] for check in smoke["checks"]}
+    assert {name: reasons[name] for name in proofs} == dict.fromkeys(proofs, "no node has a GPU")
 
 
 def test_figures_add_up(smoke):
