@@ -78,7 +78,9 @@ options:
   max_latency_us: {type: float, description: Most microseconds for the median of C(ib_write_lat).}
   min_gpu_write_share: {type: float, description: Share of the line rate from GPU to GPU memory.}
   cuda_perftest:
-    description: C(ib_write_bw) of a perftest that was built with CUDA, by name or path.
+    description:
+      - C(ib_write_bw) of a perftest that was built with CUDA, by name or path.
+      - Where another than the default is named, GPU memory that it cannot measure fails.
     type: str
     default: ib_write_bw
   cuda_dmabuf:

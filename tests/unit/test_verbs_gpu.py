@@ -216,6 +216,24 @@ def test_a_perftest_that_cannot_is_a_finding_with_a_remedy(
     assert there.reason == f"node02 cannot serve it: {problems[f'rail3 {GPU}']}"
 
 
+def test_without_a_named_perftest_with_cuda_it_is_a_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    perftest(tmp_path, "  --bind_source_ip Source IP\n")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    here = drive(request("ib_write_bw"), Program())
+    assert (here.status, here.reason[:55]) == (
+        NOT_APPLICABLE,
+        "GPU memory is not proved: ib_write_bw was built without",
+    )
+    perftest(tmp_path)
+    there = drive(request("ib_write_bw"), Program(), WITH, "not found")
+    assert (there.status, there.reason) == (
+        NOT_APPLICABLE,
+        "GPU memory is not proved: node02 cannot serve it: not found",
+    )
+
+
 @pytest.mark.parametrize(
     ("printed", "words"),
     [

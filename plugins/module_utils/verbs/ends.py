@@ -235,15 +235,15 @@ def drive(
             continue
         one.update(device=here.device, software=here.software)
         one["line_rate_gbits_s"] = request.speeds_gbps.get(half.rail)
-        without_gpu = request.without_gpu(half, gpus)
-        if GPU in request.exchanges and without_gpu:
-            one["exchanges"][GPU] = {"skipped": without_gpu}
-        seen = watching(request.watch(half, here))
         there = unserved.get(f"{half.rail} {GPU}")
-        problem = f"{half.peer} cannot serve it: {there}" if there else ""
-        pair = _Pair(
-            Programs(request, half, here, perftest), perftest.problem or problem, run, client
-        )
+        problem = perftest.problem or (f"{half.peer} cannot serve it: {there}" if there else "")
+        skipped = request.without_gpu(half, gpus)
+        if problem and not (skipped or request.options.needs_cuda):
+            skipped = f"GPU memory is not proved: {problem}"
+        if GPU in request.exchanges and skipped:
+            one["exchanges"][GPU] = {"skipped": skipped}
+        seen = watching(request.watch(half, here))
+        pair = _Pair(Programs(request, half, here, perftest), problem, run, client)
         try:
             for place, exchange in enumerate(request.exchanges):
                 if exchange in one["exchanges"]:

@@ -70,6 +70,11 @@ class Options:
     """Whether the NIC gets GPU memory by dma-buf; else nvidia_peermem gives it."""
 
     @property
+    def needs_cuda(self) -> bool:
+        """Whether a perftest with CUDA was named: its absence fails then, instead of a note."""
+        return self.cuda_perftest != PROGRAMS[GPU]
+
+    @property
     def ends_s(self) -> int:
         """Seconds after which an exchange is ended and has failed: not while it measures."""
         return max(self.time_limit_s, self.seconds + MARGIN_S)
