@@ -18,11 +18,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BEFORE = "8fbd673"
-LIMITS = {"plugins": 45_000, "roles": 9_000, "tests": 50_000}
+LIMITS = {"plugins": 48_500, "roles": 9_300, "tests": 52_500}
+"""Nearly what there is: a feature that needs more raises them in its own change. The collection was
+cut to 44,400, 8,800 and 47,700 lines at c0fcc39; discover, preflight, HPC-X, Spectrum-X, health of
+links and proofs of GPU memory came after."""
 UTILS = ("plugins/module_utils", "plugins/plugin_utils")
 LIMIT_FILES = 220
-LIMIT_WORDS = 28_000
+LIMIT_WORDS = 29_500
 LIMIT_KB = 280
+"""Of a payload; Ansible's own part is 169 (ping)."""
+LIMITS_KB = {"cluster_preflight": 380, "nvidia_gpu": 335, "rdma_stack": 325, "roce_rails": 325}
+"""What shares parts with other layers: both package managers, hardware, rails."""
 PAYLOADS = """
 import json, sys
 from pathlib import Path
@@ -97,7 +103,7 @@ def measured(top: Path) -> dict[str, float]:
 def limit(name: str) -> float:
     subject, _, what = name.rpartition(" ")
     if what == "kB":
-        return LIMIT_KB
+        return LIMITS_KB.get(subject.removesuffix(" payload"), LIMIT_KB)
     if what == "words":
         return LIMIT_WORDS
     if name == "utils files":
