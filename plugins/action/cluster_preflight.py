@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 
 from ..module_utils.core.checks import FAILED, Check, as_dicts
-from ..module_utils.software.software_set import SoftwareSet
+from ..module_utils.software.software_set import HPCX, SoftwareSet
 from ..plugin_utils.model.key_files import KeyFileError, read_keys
 from ..plugin_utils.report import preflight
 
 MODULE = "baremetal.mpi_roce.cluster_preflight"
 REACH = "ssh HOST with user and key of the inventory, and its host key among the known ones"
+SHOWN = 400
+"""Characters of an error, from its end."""
 RUN = "ansible HOST -b -m ping: sudo without a password (or -K), Python 3.9 or later"
 
 
@@ -37,13 +40,14 @@ class ActionModule(ActionBase):
             found = self._execute_module(MODULE, module_args=given, task_vars=task_vars)
             if not found.get("failed"):
                 return list(found["checks"])
-            said = found.get("module_stderr") or found["msg"]
+            printed = [found.get(x, "") for x in ("module_stdout", "module_stderr")]
+            said = "\n".join(filter(None, map(str.strip, printed))) or found["msg"]
         except AnsibleConnectionFailure as error:
             said, name, why = str(error), "node_reached", REACH
         except AnsibleError as error:
             said = str(error)
-        last = said.strip().rpartition("\n")[2]
-        return as_dicts([Check(name, "an answer", last, FAILED, reason=why)])
+        said = " | ".join(said.strip().splitlines())[-SHOWN:]
+        return as_dicts([Check(name, "an answer", said, FAILED, reason=why)])
 
     def _report(self, read: str, task_vars: Any) -> dict[str, Any]:
         hostvars, hosts = task_vars["hostvars"], task_vars["ansible_play_hosts_all"]
@@ -57,9 +61,26 @@ class ActionModule(ActionBase):
             except KeyFileError as error:
                 why = str(error)
                 keys.append(Check("repository_key", "checked", "not usable", FAILED, layer, why))
+        keys += _mpi(software, Path(task_vars.get("inventory_dir") or "."))
         found = preflight.findings({**checks, "the controller": as_dicts(keys)})
         lines = preflight.lines(found, len(hosts))
         for line in lines:
             self._display.display(line)
         stops = any(each[0] for each in found)
         return {"checks": [], "failed": stops, **({"msg": lines[0]} if stops else {})}
+
+
+def _mpi(software: SoftwareSet, directory: Path) -> Iterator[Check]:
+    """What the layer mpi needs of the operator for HPC-X."""
+    mpi, where = software.mpi, "software.mpi.archives"
+    if mpi.provider != HPCX:
+        return
+    for archive in mpi.archives:
+        if not archive.sha256:
+            why = f"compare it with NVIDIA's, and write the output of sha256sum into {where}"
+            name = archive.url.rpartition("/")[2]
+            yield Check("mpi_archive", "a sha256", "none", FAILED, name, why)
+    wheel = f"mpi4py-{mpi.mpi4py}-*.whl"
+    if not any((directory / mpi.wheels).glob(wheel)):
+        why = f"download it into {directory / mpi.wheels}: docs/mpi.md"
+        yield Check("mpi_wheel", wheel, "not found", FAILED, reason=why)

@@ -47,7 +47,10 @@ def contracts(draw: st.DrawFn) -> dict[str, Any]:
     further = draw(st.integers(0, 5))
     priorities = draw(st.permutations(range(1, 8)))
     traffic_classes = draw(st.permutations(range(8)))
+    mode = draw(st.sampled_from(("roce", "spectrum_x")))
     dscps = draw(st.permutations(range(1, 64)))
+    if mode == "spectrum_x":
+        dscps = [24, *(each for each in dscps if each != 24)]
     shares = draw(st.lists(st.integers(1, 100 // (further + 2)), min_size=further + 1))
     low = draw(st.integers(1024, 1 << 29))
     high = draw(st.integers(low, 1 << 29))
@@ -107,14 +110,11 @@ def contracts(draw: st.DrawFn) -> dict[str, Any]:
     for entry in (value["roce"], value["cnp"], value["best_effort"], *value["classes"]):
         if not own_classes:
             del entry["traffic_class"]
-    value["fabric_mode"] = draw(st.sampled_from(("roce", "spectrum_x")))
-    if value["fabric_mode"] == "spectrum_x":
+    value["fabric_mode"] = mode
+    if mode == "spectrum_x":
         del value["ecn"], value["congestion_control"]
         if draw(st.booleans()):
             del value["roce"]["dscp"]
-            value["cnp"]["dscp"] = dscps[1] if dscps[1] != 24 else dscps[0]
-            for entry in value["classes"]:
-                entry["dscps"] = [each if each != 24 else dscps[0] for each in entry["dscps"]]
     for section in ("ecn", "pfc", "mtu", "cable_metres", "congestion_control"):
         if draw(st.booleans()) and section not in ("ecn", "pfc"):
             value.pop(section, None)

@@ -78,9 +78,9 @@ def mlxlink(sections, rc=0):
     return f"{json.dumps(answer, indent=3)}\n\n"
 
 
-def judge(grown, link=LINK, limits=LIMITS, *, quiet=True):
+def judge(grown, link=LINK, limits=LIMITS, *, quiet=True, before=COUNTED, seconds=2.0):
     now = {name: count + grown.get(name, 0) for name, count in COUNTED.items()}
-    looks = Look(COUNTED, 10.0), Look(now, 12.0)
+    looks = Look(before, 10.0), Look(now, 10.0 + seconds)
     return health.check("rail0", *looks, 800.0, link, limits, quiet=quiet)
 
 
@@ -88,7 +88,8 @@ def judge(grown, link=LINK, limits=LIMITS, *, quiet=True):
     ("grown", "status", "words"),
     [
         ({"rx_corrected_bits_phy": GOOD}, "ok", ""),
-        ({"rx_pcs_symbol_err_phy": 2}, "failed", "rx_pcs_symbol_err_phy 2, effective_ber 1.2e-12"),
+        ({"rx_pcs_symbol_err_phy": 2}, "failed", "in 2.0 s: rx_pcs_symbol_err_phy 2. Clean"),
+        ({"rx_symbol_err_phy": -386}, "failed", "its counters began anew between two looks"),
         ({"link_down_events_phy": 1}, "failed", "in 2.0 s: link_down_events_phy 1"),
         ({"rx_corrected_bits_phy": 960 * GOOD}, "failed", "raw_ber 0.0006"),
     ],
@@ -107,6 +108,7 @@ def test_what_grows_between_two_looks_is_judged_and_the_rest_is_shown(grown, sta
         (replace(LINK, celsius=70.0), "module is at 70 degrees"),
         (Link({"rx_dbm": "0,2,-10,0 [-8..6]"}), "receives 0,2,-10,0 [-8..6] dBm"),
         (Link({"tx_dbm": "2,8 [-6..6]"}), "sends 2,8 [-6..6] dBm"),
+        (Link({"rx_dbm": "0,-1.2e-05,-inf,0 [-8..6]"}), "receives 0,-1.2e-05,-inf,0"),
         (Link({"rx_dbm": "0,2,-9,0 [-8..6]"}), ""),
         (Link({"rx_dbm": "0,0,0,0 [0..0]", "tx_dbm": "N/A"}), ""),
         (Link(), ""),
@@ -126,6 +128,20 @@ def test_limits_may_be_raised_or_left_out():
     assert judge(bad, dark, dict.fromkeys(LIMITS)).status == "ok"
     hot = judge({}, dark, {**dict.fromkeys(LIMITS), "module_celsius": 55.0})
     assert hot.status == "failed" and hot.wanted["module_celsius"] == 55.0
+
+
+def test_a_ratio_is_judged_where_it_allows_an_error_in_that_time():
+    """One error at 800 Gb/s is 1e-15 of the bits of 1250 s."""
+    one, lenient = {"rx_pcs_symbol_err_phy": 1}, {**LIMITS, "new_errors": 5}
+    assert judge(one, limits=lenient, seconds=600).status == "ok"
+    assert judge(one, limits=lenient, seconds=1300).status == "ok"
+    three = judge({"rx_pcs_symbol_err_phy": 3}, limits=lenient, seconds=1300)
+    assert three.status == "failed" and "effective_ber 2.9e-15" in three.reason
+
+
+def test_without_a_first_look_nothing_is_judged():
+    check = judge({"link_down_events_phy": 1}, before={})
+    assert check.status == "not_applicable" and "could not be read at first" in check.reason
 
 
 def test_errors_while_links_come_up_are_no_finding_but_a_hot_module_is():
@@ -165,6 +181,13 @@ def test_figures_are_taken_as_the_tool_prints_them(tmp_path):
 def test_what_measures_nothing_is_not_judged(tmp_path, module):
     link = link_of(tmp_path, (0, mlxlink({**MEASURED, "Module Info": module}), ""))
     assert link.celsius is None and judge({}, link).status == "ok"
+
+
+def test_a_value_of_another_form_is_not_taken(tmp_path):
+    odd = {"Temperature [C]": 45, "Rx Power Current [dBm]": {"values": ["1.8", "1.9"]}}
+    link = link_of(tmp_path, (0, mlxlink({**MEASURED, "Module Info": odd}), ""))
+    assert not {"celsius", "rx_dbm"} & link.shown.keys()
+    assert judge({}, link).status == "ok"
 
 
 @pytest.mark.parametrize(

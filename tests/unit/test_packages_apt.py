@@ -755,4 +755,26 @@ def test_repositories_are_asked_as_apt_is_set_up(site):
     }
     assert {each.ca for each in found} == {"/etc/ssl/site.pem"}
     assert found[0].urls[1].endswith("/Release")
+    assert all(each.needed for each in found)
     assert site.root.snapshot() == before
+
+
+def test_what_apt_asks_in_a_way_of_its_own_need_not_answer_here(site):
+    (site.root.root / "etc/apt/sources.list.d/site.list").write_text(
+        "".join(
+            f"deb [trusted=yes] https://{name}.example/ubuntu noble main\n"
+            for name in ("own", "socks", "blind", "plain")
+        )
+    )
+    with site.root.config.open("a") as config:
+        config.write('Acquire::https::CaInfo::own.example "/etc/ssl/own.pem";\n')
+        config.write('Acquire::https::SSLCert::own.example "/etc/ssl/me.pem";\n')
+        config.write('Acquire::https::SSLKey::own.example "/etc/ssl/me.key";\n')
+        config.write('Acquire::https::Proxy::socks.example "socks5h://near:1080";\n')
+        config.write('Acquire::https::Verify-Peer::blind.example "false";\n')
+    found = site.root.manager(site.set()).locations()
+    by_name = {each.urls[0].split("/")[2].split(".")[0]: each for each in found}
+    own, socks, blind, plain = (by_name[name] for name in ("own", "socks", "blind", "plain"))
+    assert (own.ca, [*own.client]) == ("/etc/ssl/own.pem", ["/etc/ssl/me.pem", "/etc/ssl/me.key"])
+    assert (plain.ca, [*plain.client]) == ("", [])
+    assert [each.needed for each in (own, socks, blind, plain)] == [True, False, False, True]

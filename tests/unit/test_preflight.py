@@ -6,6 +6,7 @@ from __future__ import annotations
 import http.server
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -35,6 +36,7 @@ class Site:
 
     there: Mapping[str, int]
     asked: list[str] = field(default_factory=list)
+    logins: list[Optional[str]] = field(default_factory=list)
     waits: threading.Event = field(default_factory=threading.Event)
 
     @contextmanager
@@ -44,6 +46,7 @@ class Site:
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 site.asked.append(self.path)
+                site.logins.append(self.headers.get("Authorization"))
                 if self.path == "/late":
                     site.waits.wait(30)
                 self.send_response(site.there.get(self.path, 404))
@@ -90,6 +93,16 @@ def test_a_repository_answers_by_its_release_with_a_signature_or_without(tmp_pat
         ("ok", "an answer"),
         ("failed", "no such file"),
     ]
+
+
+def test_a_login_of_the_address_is_used_and_not_shown() -> None:
+    site = Site({"/ours": 200, "/theirs": 401})
+    with site.serving() as address:
+        urls = [f"http://ann:s%40cret@{address}/ours", f"http://ann:no@{address}/theirs"]
+        checks = [each for url in urls for each in answers.checks([Location([url])])]
+    assert [each.status for each in checks] == ["ok", "failed"], "refused credentials are no note"
+    assert site.logins[0] == f"Basic {b64encode(b'ann:s@cret').decode()}"
+    assert not any("ann" in str(as_dicts([each])) for each in checks)
 
 
 def test_a_repository_is_asked_through_the_proxy_of_the_package_manager() -> None:
@@ -245,6 +258,19 @@ def management(looked: Looked) -> None:
     looked.given["rails"][1]["interface"] = "mgmt0"
 
 
+def other_kernel(looked: Looked) -> None:
+    """rdma installs it, or has."""
+    looked.given["software"] = software_sets.software(kernel="6.8.0-90-generic").as_variable()
+    looked.packages.available_["linux-headers-6.8.0-90-generic"] = ["6.8.0-90.91"]
+    looked.packages.available_["linux-image-6.8.0-90-generic"] = ["6.8.0-90.91"]
+
+
+def hpcx_away(looked: Looked) -> None:
+    archive = {"distribution": "ubuntu24.04", "url": "file:///gone/hpcx.tbz", "sha256": "0" * 64}
+    mpi = {"provider": "hpcx", "archives": [{**archive, "prefix": "/opt/hpcx"}]}
+    looked.given["software"]["mpi"] = {**looked.given["software"]["mpi"], **mpi}
+
+
 def no_interface(looked: Looked) -> None:
     """It may come with DOCA's drivers, which are not installed yet."""
     looked.given["rails"][1]["interface"] = "rail9"
@@ -262,6 +288,8 @@ def no_interface(looked: Looked) -> None:
         (other_driver, {("layer_plan", "gpu", "failed")}),
         (ucx, {("packages_replaced", "rdma", "ok")}),
         (no_ipmi, {("remote_power", "", "ok")}),
+        (other_kernel, {("kernel_release", "gpu", "ok")}),
+        (hpcx_away, {("repository_answers", "file:///gone/hpcx.tbz", "failed")}),
         (job, {("node_busy", "", "ok")}),
         (out_of_step, {("time_sync", "", "ok")}),
     ],

@@ -84,6 +84,21 @@ def test_hosts_that_cannot_be_read_and_keys_are_findings_like_others(tmp_path: P
         assert "unreachable=0" in output
 
 
+def test_what_hpcx_needs_of_the_operator_is_asked_of_the_controller(tmp_path: Path) -> None:
+    archive = {"distribution": "redhat9", "url": "https://x/hpcx.tbz", "sha256": "", "prefix": "/o"}
+    mpi = {"provider": "hpcx", "archives": [archive], "mpi4py": "4.1.0", "wheels": "wheels"}
+    node = {"preflight_read": {"checks": []}, "cluster_software": {"mpi": mpi}}
+    status, output = play(tmp_path, {"node01": node})
+    assert status == 2, output
+    assert "STOPS  mpi_archive hpcx.tbz: the controller" in output
+    assert "STOPS  mpi_wheel: the controller" in output
+    archive["sha256"] = "0" * 64
+    (tmp_path / "wheels").mkdir()
+    (tmp_path / "wheels/mpi4py-4.1.0-cp39-cp39-manylinux_2_28_x86_64.whl").touch()
+    status, output = play(tmp_path, {"node01": node})
+    assert status == 0, output
+
+
 def test_notes_alone_stop_nothing(tmp_path: Path) -> None:
     status, output = play(tmp_path, {"node01": {"preflight_read": {"checks": [NOTE]}}})
     assert status == 0, output

@@ -136,7 +136,7 @@ def test_any_dscp_and_priority_agree_everywhere(dscp: int, priority: int) -> Non
     [
         ({"fabric_mode": "roce"}, 106),
         ({"fabric_mode": "spectrum_x"}, 96),
-        ({"fabric_mode": "spectrum_x", "roce": {"dscp": 26}}, 104),
+        ({"fabric_mode": "spectrum_x", "roce": {"dscp": 24}}, 96),
     ],
 )
 def test_each_mode_has_its_dscp_and_ecn(value: dict[str, Any], byte: int) -> None:

@@ -79,6 +79,10 @@ CASES: tuple[tuple[Any, ...], ...] = (
         "qos.not_in_spectrum_x ecn",
     ),
     (
+        {"fabric_mode": "spectrum_x", "roce": {"dscp": 26}},
+        "qos.spectrum_x_dscp roce.dscp 26",
+    ),
+    (
         {"fabric_mode": "spectrum_x", "congestion_control": {"reaction_point": False}},
         "qos.not_in_spectrum_x congestion_control",
     ),

@@ -90,8 +90,9 @@ def _of_planes(planes: int, rails: int) -> list[Profile]:
 def _not_spectrum_x(reading: Reading, _name: str, remedy: str) -> Reading:
     return _refused(
         reading,
-        "it is not set up for Spectrum-X, so nothing of this rail was set. Set its firmware with "
-        f"the tools that install DOCA SPC-X CC, or: {remedy}. Or write roce_qos.fabric_mode: roce",
+        "it is not set up for Spectrum-X, so no setting of this NIC was made. Set its firmware "
+        f"with the tools that install DOCA SPC-X CC, or: {remedy}. Or write roce_qos.fabric_mode: "
+        "roce",
     )
 
 
@@ -100,8 +101,8 @@ def _not_roce(reading: Reading, name: str, remedy: str) -> Reading:
         return Reading.kept_otherwise(f"its firmware has no {name}: it cannot do Spectrum-X")
     return _refused(
         reading,
-        "it is set up for Spectrum-X, so nothing of this rail was set. Write roce_qos.fabric_mode: "
-        f"{SPECTRUM_X}, or: {remedy}",
+        "it is set up for Spectrum-X, so no setting of this NIC was made. Write "
+        f"roce_qos.fabric_mode: {SPECTRUM_X}, or: {remedy}",
     )
 
 

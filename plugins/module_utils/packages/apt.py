@@ -456,11 +456,23 @@ def _released(stanza: str, names: frozenset[str]) -> str:
 
 
 def _location(base: str, words: Mapping[str, str]) -> Location:
+    """`words`: of apt-transport-http(1) and -https(1). What is asked in another way than here (a
+    proxy that is looked up or no HTTP proxy, no verification) is not needed to answer."""
     parts = urllib.parse.urlsplit(base)
-    kinds = ("https", "http") if parts.scheme == "https" else ("http",)
-    keys = [f"{kind}::proxy{of}" for of in (f"::{parts.hostname}", "") for kind in kinds]
-    proxy = next((words[key] for key in keys if key in words), "")
-    return Location([f"{base}InRelease", f"{base}Release"], proxy, words.get("https::cainfo", ""))
+
+    def word(name: str, *kinds: str) -> str:
+        keys = [f"{kind}::{name}{of}" for of in (f"::{parts.hostname}", "") for kind in kinds]
+        return next((words[key] for key in keys if key in words), "")
+
+    both = ("https", "http") if parts.scheme == "https" else ("http",)
+    proxy, client = word("proxy", *both), [word(each, "https") for each in ("sslcert", "sslkey")]
+    needed = not (
+        (word("proxy-auto-detect", *both) and not proxy)
+        or proxy.startswith("socks")
+        or "false" in (word("verify-peer", "https"), word("verify-host", "https"))
+    )
+    urls = [f"{base}InRelease", f"{base}Release"]
+    return Location(urls, proxy, word("cainfo", "https"), client if all(client) else (), needed)
 
 
 def shown_url(repository: Repository) -> str:

@@ -295,7 +295,9 @@ def location(conf: Any, bases: list[str]) -> dict[str, Any]:
         "proxy": (conf.proxy or "").replace("://", f"://{login}@" if login != ":" else "://", 1),
         "ca": conf.sslcacert or "",
         "client": [each for each in (conf.sslclientcert, conf.sslclientkey) if each],
-        "needed": not conf.skip_if_unavailable,
+        "needed": not conf.skip_if_unavailable
+        and bool(conf.sslverify)
+        and not (conf.proxy or "").startswith("socks"),
     }
 
 

@@ -10,11 +10,12 @@ import http.client
 import ssl
 import time
 import urllib.error
+from base64 import b64encode
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Thread
 from urllib.parse import unquote, urlsplit
-from urllib.request import BaseHandler, HTTPSHandler, ProxyHandler, build_opener
+from urllib.request import BaseHandler, HTTPSHandler, ProxyHandler, Request, build_opener
 
 from ..core.checks import FAILED, OK, Check
 from ..packages.package import Location
@@ -23,6 +24,7 @@ ANSWER_S, TOTAL_S = 10.0, 30.0
 """Seconds for one step (a name, a connection, an answer), and for all repositories."""
 KNOWN = ("http", "https", "file")  # others (cdrom, mirror) only the package manager knows
 ANSWERS, LOGIN = "an answer", "HTTP 401"
+BY_LOGIN = "it asks for a login, which only the package manager has (auth.conf)"
 REMEDY = (
     "check address, name servers, firewall and proxy (apt: Acquire::http::Proxy, dnf: proxy), and "
     "that the node trusts the certificate's authority; or remove the repository"
@@ -30,7 +32,7 @@ REMEDY = (
 
 
 def checks(locations: Sequence[Location]) -> list[Check]:
-    """A login is the package manager's (auth.conf), and stops nothing."""
+    """A login that is not in the address stops nothing."""
     problems: dict[str, str] = {}
 
     def ask(location: Location) -> None:
@@ -47,9 +49,11 @@ def checks(locations: Sequence[Location]) -> list[Check]:
     found = []
     for url, each in asked.items():
         problem = problems.get(url, f"none within {TOTAL_S:g} s")
-        status = FAILED if problem and each.needed and not problem.startswith(LOGIN) else OK
+        login = problem.startswith(LOGIN) and "@" not in url
+        status = FAILED if problem and each.needed and not login else OK
         words = (ANSWERS, problem or ANSWERS, status, without_login(url))
-        found.append(Check("repository_answers", *words, REMEDY if problem else ""))
+        remedy = BY_LOGIN if login else REMEDY
+        found.append(Check("repository_answers", *words, remedy if problem else ""))
     return found
 
 
@@ -71,7 +75,11 @@ def _ask(url: str, location: Location) -> str:
             none = location.proxy.upper() == "DIRECT"
             proxies = {} if none else dict.fromkeys(("http", "https"), location.proxy)
             handlers.append(ProxyHandler(proxies))
-        with build_opener(*handlers).open(without_login(url), timeout=ANSWER_S) as reply:
+        request, parts = Request(without_login(url)), urlsplit(url)
+        if parts.username:
+            login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            request.add_header("Authorization", f"Basic {b64encode(login.encode()).decode()}")
+        with build_opener(*handlers).open(request, timeout=ANSWER_S) as reply:
             reply.read(1)
     except urllib.error.HTTPError as error:
         return f"HTTP {error.code} {error.reason}"

@@ -22,7 +22,7 @@ from ..gpu.shared import Kernel
 from ..gpu.stack import Suitable, excuse
 from ..hardware import SurveyError
 from ..packages.engine import manager_of
-from ..packages.package import Manager, PackageSet, Wanted
+from ..packages.package import Location, Manager, PackageSet, Wanted
 from ..packages.planning import any_matches, satisfied, unwanted
 from ..rails.backends import AUTO, backend_of
 from ..rails.management import Management, login_address
@@ -31,7 +31,7 @@ from ..rails.survey import CLAIM, NAME, Request, Survey
 from ..rdma import THIS, Hardware, drivers
 from ..reboot import busy
 from ..software.catalog import gpu_packages, rdma_packages
-from ..software.distribution import distribution
+from ..software.distribution import Distribution, distribution
 from ..software.software_set import DOCA, NO_RDMA, SoftwareSet
 from . import answers
 
@@ -40,6 +40,8 @@ NO_KEYS = {"doca": b"", "cuda": b""}
 """With them a set is planned as before its first installation: nothing is fetched."""
 PLACES, FULL = ("/", "/usr", "/var", "/boot", "/opt", "/tmp"), 16 << 20
 """Less is a full file system: files of the layers, and a module on its way, have less."""
+ROUND = 64 << 20
+"""What hosts need is rounded up, so that nearly the same finding of many is one."""
 DOCA_SPACE = 1 << 30
 """MLNX_OFED 24.10-3.2.5.0 LTS, "Hardware and Software Requirements" (docs.nvidia.com/networking,
 read on 2026-11-25): 1 GB. DOCA-OFED is its successor."""
@@ -74,14 +76,16 @@ class Host:
 
     def packages(self) -> Iterator[Check]:
         system, software, sets = distribution(self.node.root), self.software, {}
+        release = self.release
         if self.given["rails"] and software.rdma.source != NO_RDMA:
+            # The layer rdma installs it, and the layer gpu waits for its boot.
             release = software.kernel or self.release
             sets[RDMA] = rdma_packages(software, system, NO_KEYS, release)
         if not excuse(self.given, software, self.node):
-            sets[GPU] = gpu_packages(software, system, self.release, NO_KEYS)
+            sets[GPU] = gpu_packages(software, system, release, NO_KEYS)
         repositories = [each for one in sets.values() for each in one.repositories]
         node = manager_of(system, PackageSet(repositories), "preflight")
-        answered = answers.checks(node.locations())
+        answered = answers.checks([*node.locations(), *self._hpcx(system)])
         yield from answered
         for layer, wanted in sets.items():
             manager = manager_of(system, wanted, layer)
@@ -93,16 +97,29 @@ class Host:
             replaced = [each for stage in wanted.stages for each in stage.replaced]
             gone = {*unwanted(wanted, there), *(x for x in there if any_matches(x, replaced))}
             if gone:
-                why = "the set's take their place: end what uses them"
+                why = "packages of the set may take their place: end what uses them"
                 yield Check("packages_replaced", [], sorted(gone), OK, layer, why)
             part: Part = drivers.SecureBoot(self.hardware, software.rdma.source)
             if layer == GPU:
                 kernel = Kernel(self.hardware.root, self.node.root)
+                if release != self.release:
+                    why = "the layer rdma installs it: reboot.yml before the layer gpu"
+                    yield Check("kernel_release", release, self.release, OK, layer, why)
+                    software = replace(software, kernel="")
                 part = Suitable(software, kernel, len(self.given["gpus"]), there)
             try:
                 part.plan(self.node)
             except PlanError as error:
                 yield from (_refusal(layer, why) for why in str(error).splitlines())
+
+    def _hpcx(self, system: Distribution) -> list[Location]:
+        """Where the layer mpi gets HPC-X from, on nodes with rails."""
+        major = system.release.split(".")[0]
+        names = [f"{system.name}{system.release}", f"{system.name}{major}", f"redhat{major}"]
+        found = (x for x in self.software.mpi.archives if x.distribution in names)
+        archive = next(found, None) if self.given["rails"] else None
+        away = archive is not None and not self.node.path(archive.prefix).is_dir()
+        return [Location([archive.url])] if archive is not None and away else []
 
     def rails(self) -> Iterator[Check]:
         """Rails that the layer would refuse: claimed by another file, or the way to this host."""
@@ -129,7 +146,8 @@ class Host:
             needs["/var"] += CUDA_ARCHIVES
         for name in (f"boot/initrd.img-{self.release}", f"boot/initramfs-{self.release}.img"):
             if self.coming and self.node.path(name).exists():  # a new one is written beside it
-                needs["/boot"] += self.node.path(name).stat().st_size
+                size = self.node.path(name).stat().st_size
+                needs["/boot"] += -(-size // ROUND) * ROUND
         systems: dict[int, list[str]] = {}
         for place in (each for each in PLACES if self.node.path(each).is_dir()):
             systems.setdefault(self.node.path(place).stat().st_dev, []).append(place)

@@ -77,7 +77,8 @@ def _check_spectrum_x(found: dict[str, list[SwitchKind]], findings: Findings) ->
                 (section, "system"),
                 f"{system} is not configured in roce_qos.fabric_mode {SPECTRUM_X}: switches of "
                 f"Spectrum-X are known here as {', '.join(IN_SPECTRUM_X)}",
-                "Leave it out: the fabric layer then leaves these switches alone",
+                "Leave it out, and write leaves.port and spines.port where ports have names of "
+                "that system: the layers fabric and links then leave these switches alone",
                 system,
             )
 

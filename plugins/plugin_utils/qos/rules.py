@@ -7,6 +7,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Optional, Union
 
+from ...module_utils.qos import SPECTRUM_X
 from ..schema.findings import Findings, Path, RefusedError, dotted
 from .contract import (
     CONTRACT,
@@ -154,6 +155,15 @@ def _ecn(contract: Contract, findings: Findings) -> None:
 
 def _spectrum_x(contract: Contract, findings: Findings) -> None:
     """What is written and would have no effect. Written as the defaults are, it harms nothing."""
+    if contract.roce.dscp != ROCE_DSCP[SPECTRUM_X]:
+        findings.add(
+            "qos.spectrum_x_dscp",
+            (*_PATH, "roce", "dscp"),
+            f"{contract.roce.dscp}: NVIDIA's tools set up NICs and switches of Spectrum-X for DSCP "
+            f"{ROCE_DSCP[SPECTRUM_X]}",
+            f"Leave it out, or write {ROCE_DSCP[SPECTRUM_X]}",
+            contract.roce.dscp,
+        )
     usual = CONTRACT.check({}, Findings())
     for name in ("ecn", "congestion_control"):
         if vars(getattr(contract, name)) != usual[name]:

@@ -10,8 +10,8 @@ from typing import Any
 from ...module_utils.core.checks import FAILED
 from ...module_utils.core.text import counted, some
 
-Findings = dict[tuple[bool, str, str, str, tuple[str, ...]], tuple[list[str], list[str]]]
-"""Whether it stops a run, name, wanted, reason and hosts, to where it is and what was found."""
+Findings = dict[tuple[bool, str, str, str, tuple[tuple[str, str], ...]], list[str]]
+"""Whether it stops a run, name, wanted, reason, and what was found by host, to where it is."""
 
 
 def findings(checks: Mapping[str, Iterable[Mapping[str, Any]]]) -> Findings:
@@ -25,10 +25,8 @@ def findings(checks: Mapping[str, Iterable[Mapping[str, Any]]]) -> Findings:
                 seen.setdefault(key, {})[host] = str(check["found"])
     merged: Findings = {}
     for (stops, name, wanted, why, subject), of_hosts in seen.items():
-        same = (stops, name, wanted, why, tuple(of_hosts))
-        places, values = merged.setdefault(same, ([], []))
-        places.append(subject)
-        values.extend(x for x in of_hosts.values() if x not in values)
+        same = (stops, name, wanted, why, tuple(of_hosts.items()))
+        merged.setdefault(same, []).append(subject)
     return dict(sorted(merged.items(), key=lambda each: not each[0][0]))
 
 
@@ -36,10 +34,11 @@ def lines(findings: Findings, hosts: int) -> list[str]:
     stopping = sum(stops for stops, *_rest in findings)
     what = f"preflight: {counted(hosts, 'host')}, {stopping or 'nothing'} of what was found stops"
     shown = [f"{what} the first run"]
-    for (stops, name, wanted, why, of), (places, values) in findings.items():
+    for (stops, name, wanted, why, of_hosts), places in findings.items():
+        of, values = dict(of_hosts), dict.fromkeys(value for _host, value in of_hosts)
         where = f"{name} {some(places)}" if any(places) else name
         shown.append(f"  {'STOPS' if stops else 'note'}  {where}: {ranges(of)}")
-        shown += [f"    found {some(values, 3)}; wanted {wanted}", f"    {why}"]
+        shown += [f"    found {some([*values], 3)}; wanted {wanted}", f"    {why}"]
     return shown
 
 
