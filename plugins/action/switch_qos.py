@@ -46,6 +46,10 @@ MODULE = "baremetal.mpi_roce.switch_qos"
 STATE = "switch_qos_state"
 """Where the role registers what `plan` and `apply` return."""
 FABRIC = "ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric"
+SYSTEMS: dict[str, System] = {
+    name: import_module(f"{FABRIC}.{name}").SYSTEM for name in ("sonic", "nvue", "eos")
+}
+"""Imported before Ansible forks for each switch, which would import them each time."""
 CONFIRM_S = 300
 PAUSE_S = 3
 PROBE_S = 30
@@ -159,7 +163,7 @@ class ActionModule(SteppedAction):
     def _session(
         self, variables: _Variables, intent: SwitchIntent, *, apply: bool
     ) -> session.Outcome:
-        system: System = import_module(f"{FABRIC}.{intent.system}").SYSTEM
+        system = SYSTEMS[intent.system]
         arguments = self._task.args
         return session.run(
             system,

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyavd
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import (
     Asic,
@@ -15,9 +17,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics im
     WantedError,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM, render
+from hypothesis import example, given
 
 from tests.unit.eos_intents import OTHER, TOMAHAWK5, leaf, spine
 from tests.unit.findings import brief
+from tests.unit.qos_contracts import contracts
 
 GOLDEN = Path(__file__).parent / "golden" / "fabric" / "eos"
 
@@ -29,14 +33,16 @@ def test_the_configuration_is_the_golden_one(name: str, intent: Any) -> None:
     assert SYSTEM.wanted(intent).text == (GOLDEN / f"{name}.cfg").read_text()
 
 
+ROWS = {
+    (800, 50): Headroom(500000, 20000, 480000),
+    (800, 100): Headroom(600000, 20000, 560000),
+}
+
+
 def test_headroom_is_set_only_where_the_inventory_says_it() -> None:
-    rows = {
-        (800, 50): Headroom(500000, 20000, 480000),
-        (800, 100): Headroom(600000, 20000, 560000),
-    }
-    one, two = leaf(asic=replace(TOMAHAWK5, values=rows)).ports
+    one, two = leaf(asic=replace(TOMAHAWK5, values=ROWS)).ports
     intent = replace(
-        leaf(asic=replace(TOMAHAWK5, values=rows)), ports=(one, replace(two, cable_metres=100))
+        leaf(asic=replace(TOMAHAWK5, values=ROWS)), ports=(one, replace(two, cable_metres=100))
     )
     text = SYSTEM.wanted(intent).text
     profile = "platform trident mmu queue profile BAREMETAL_MPI_ROCE"
@@ -81,11 +87,20 @@ def test_every_reason_is_told_at_once() -> None:
     ]
 
 
-def test_pyavd_refuses_a_wrong_value() -> None:
-    data = render.structured(leaf().fabric, "tx-queue")
-    data["qos_profiles"][0]["tx_queues"][1]["random_detect"]["ecn"]["threshold"]["units"] = "cells"
-    (listed,) = refused(lambda: render.render(data))
-    assert listed.startswith("eos.refused_by_pyavd 'qos_profiles.0.tx_queues")
+@given(contracts())
+@example({})
+@example({"pfc": {"watchdog": {"enabled": False}}})
+def test_the_schema_of_pyavd_takes_each_contract_that_eos_can_keep(value: dict[str, Any]) -> None:
+    """As it is: a run renders it without asking the schema."""
+    for intent in (leaf(value), spine(value), leaf(value, asic=replace(TOMAHAWK5, values=ROWS))):
+        with contextlib.suppress(WantedError):
+            SYSTEM.wanted(intent)
+            data = render.structured(
+                intent.fabric, intent.asic.eos_queue, 480000 if intent.asic.values else None
+            )
+            checked = pyavd.validate_structured_config(data)
+            assert not checked.validation_result.violations
+            assert checked.validated_data == data
 
 
 def test_without_pyavd_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ original = importlib.import_module
 
 
 def import_module(name: str, package: Optional[str] = None) -> ModuleType:
-    """The action imports the package of a system when a switch has it, by this function."""
+    """The action imports the packages of systems by this function."""
     if name != NAME:
         return original(name, package)
     spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name("sonic.py"))
