@@ -14,6 +14,7 @@ import shutil
 import ssl
 import urllib.error
 import urllib.request
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, Optional
 
@@ -75,7 +76,7 @@ def failed_links(done: Run) -> dict[str, list[str]]:
     return {host: subjects for host, subjects in found.items() if subjects}
 
 
-class VirtualSwitch:
+class VirtualSwitch(ABC):
     """What is the same for all systems."""
 
     def __init__(self, nodes: Nodes, name: str) -> None:
@@ -100,29 +101,29 @@ class VirtualSwitch:
         """What was ever done to it."""
         return self.shell(f"cat {LOG}").splitlines()
 
+    @abstractmethod
     def state(self) -> Any:
         """What is in force and what is saved."""
-        raise NotImplementedError
 
+    @abstractmethod
     def keeps_the_contract(self) -> None:
         """That both states have DSCP 26 and 48, PFC on 3 and the MTU, in the system's own words."""
-        raise NotImplementedError
 
+    @abstractmethod
     def operate(self) -> None:
         """What an operator has besides, some of it alike to what is ours."""
-        raise NotImplementedError
 
+    @abstractmethod
     def operators(self) -> Any:
         """The same, as it is now."""
-        raise NotImplementedError
 
+    @abstractmethod
     def waits(self) -> bool:
         """Whether a change is in force that it undoes by itself unless it is confirmed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def drift(self) -> None:
         """PFC on one more priority of one port or switch, and another MTU on a port."""
-        raise NotImplementedError
 
 
 class Sonic(VirtualSwitch):

@@ -31,8 +31,8 @@ class ActionModule(ActionBase):
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         read = self._task.args.get("read")
-        told = self._report(read, task_vars) if read else {"checks": self._look(task_vars)}
-        return {**result, "changed": False, "layer": "preflight", **told}
+        own = self._report(read, task_vars) if read else {"checks": self._look(task_vars)}
+        return {**result, "changed": False, "layer": "preflight", **own}
 
     def _look(self, task_vars: Any) -> list[dict[str, Any]]:
         given, name, why = {**self._task.args, "clock": time.time()}, "node_read", RUN
@@ -41,13 +41,13 @@ class ActionModule(ActionBase):
             if not found.get("failed"):
                 return list(found["checks"])
             printed = [found.get(x, "") for x in ("module_stdout", "module_stderr")]
-            said = "\n".join(filter(None, map(str.strip, printed))) or found["msg"]
+            text = "\n".join(filter(None, map(str.strip, printed))) or found["msg"]
         except AnsibleConnectionFailure as error:
-            said, name, why = str(error), "node_reached", REACH
+            text, name, why = str(error), "node_reached", REACH
         except AnsibleError as error:
-            said = str(error)
-        said = " | ".join(said.strip().splitlines())[-SHOWN:]
-        return as_dicts([Check(name, "an answer", said, FAILED, reason=why)])
+            text = str(error)
+        text = " | ".join(text.strip().splitlines())[-SHOWN:]
+        return as_dicts([Check(name, "an answer", text, FAILED, reason=why)])
 
     def _report(self, read: str, task_vars: Any) -> dict[str, Any]:
         hostvars, hosts = task_vars["hostvars"], task_vars["ansible_play_hosts_all"]

@@ -4,20 +4,17 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import load
 
+from tests.unit.action_plays import ROOT, run_play
 from tests.unit.read_machines import Facts, recorded
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
 PLAY = """\
 - hosts: all:!leaf:!spine:!launcher:!storage
   gather_facts: false
@@ -34,23 +31,7 @@ def result(number: int) -> dict[str, Facts]:
 
 
 def play(tmp_path: Path, inventory: Path, *options: str) -> tuple[int, str]:
-    (tmp_path / "play.yml").write_text(PLAY, encoding="utf-8")
-    (tmp_path / "ansible.cfg").write_text("[defaults]\n", encoding="utf-8")
-    program = Path(sys.executable).with_name("ansible-playbook")
-    done = subprocess.run(
-        [str(program), "-i", str(inventory), *options, str(tmp_path / "play.yml")],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg"),
-            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
-            "ANSIBLE_NOCOLOR": "1",
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stdout + done.stderr
+    return run_play(tmp_path, PLAY, inventory, *options)
 
 
 def test_a_draft_is_written_once_and_never_in_check_mode(tmp_path: Path) -> None:

@@ -4,19 +4,16 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.unit import software_sets
+from tests.unit.action_plays import run_play
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
 PLAY = """\
 - hosts: away*
   gather_facts: false
@@ -43,23 +40,7 @@ NOTE = {
 def play(tmp_path: Path, hosts: dict[str, dict[str, Any]], *options: str) -> tuple[int, str]:
     inventory = {"all": {"hosts": hosts, "vars": {"ansible_timeout": 5}}}
     (tmp_path / "hosts.yml").write_text(json.dumps(inventory), encoding="utf-8")
-    (tmp_path / "play.yml").write_text(PLAY, encoding="utf-8")
-    (tmp_path / "ansible.cfg").write_text("[defaults]\n", encoding="utf-8")
-    program = Path(sys.executable).with_name("ansible-playbook")
-    done = subprocess.run(
-        [str(program), "-i", str(tmp_path / "hosts.yml"), *options, str(tmp_path / "play.yml")],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg"),
-            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
-            "ANSIBLE_NOCOLOR": "1",
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stdout + done.stderr
+    return run_play(tmp_path, PLAY, tmp_path / "hosts.yml", *options)
 
 
 def test_hosts_that_cannot_be_read_and_keys_are_findings_like_others(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ Scalars raise Wrong; sections, lists and tables check what they hold.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Optional
 
@@ -26,7 +27,7 @@ class Wrong(Exception):
         self.remedy = remedy
 
 
-class Kind:
+class Kind(ABC):
     """A scalar. `reads_text` kinds take the scalar as written, whatever YAML made of it."""
 
     reads_text = False
@@ -47,9 +48,9 @@ class Kind:
             findings.add(wrong.code, path, wrong.problem, wrong.remedy, shown)
             return None
 
+    @abstractmethod
     def describe(self) -> str:
         """The kind in Markdown, for the docs."""
-        raise NotImplementedError
 
     def wanted_text(self) -> str:
         """The kind as plain text, for a message."""

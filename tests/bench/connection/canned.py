@@ -12,6 +12,7 @@ import os
 import re
 from typing import Any
 
+from ansible.errors import AnsibleError
 from ansible.plugins.connection import ConnectionBase
 
 DOCUMENTATION = r"""
@@ -69,10 +70,10 @@ class Connection(ConnectionBase):
         return 0, json.dumps(answer(module)).encode(), b""
 
     def put_file(self, in_path: str, out_path: str) -> None:
-        raise NotImplementedError("with pipelining no file is copied")
+        raise AnsibleError("with pipelining no file is copied")
 
     def fetch_file(self, in_path: str, out_path: str) -> None:
-        raise NotImplementedError("no file is fetched")
+        raise AnsibleError("no file is fetched: no layer does")
 
     def close(self) -> None:
         self._connected = False
