@@ -34,16 +34,46 @@ RETURN = r"""
 layer: {type: str, returned: always, description: Tag of the layer.}
 names: {type: int, returned: success, description: Number of names in the managed block.}
 removed: {type: list, elements: str, returned: success, description: Lines that were removed.}
+ansible_facts:
+  description: >-
+    Of Ansible's own facts C(distribution), C(distribution_version), C(distribution_major_version),
+    C(os_family) and C(pkg_mgr), so that later layers of the run need no C(setup) for them.
+  type: dict
+  returned: on Debian, Ubuntu, RHEL and Rocky
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 """
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.common.sys_info import get_distribution, get_distribution_version
 
 from ..module_utils.core.engine import Layer, Settled, carry_out, settle
 from ..module_utils.core.part import Node
 from ..module_utils.names import Names
 
 LAYER = Layer("names", command_s=60.0, simulates=False)
+DISTRIBUTIONS = {
+    "Debian": ("Debian", "Debian", "apt"),
+    "Ubuntu": ("Ubuntu", "Debian", "apt"),
+    "Redhat": ("RedHat", "RedHat", "dnf"),
+    "Rocky": ("Rocky", "RedHat", "dnf"),
+}
+"""Those that os_baseline supports, by their name in the library of modules: the facts distribution,
+os_family and pkg_mgr."""
+
+
+def distribution_facts() -> dict[str, str]:
+    """Facts as `setup` has them; empty for another distribution, which `setup` then reads."""
+    found = DISTRIBUTIONS.get(get_distribution())
+    if found is None:
+        return {}
+    version = get_distribution_version()
+    return {
+        "ansible_distribution": found[0],
+        "ansible_distribution_version": version,
+        "ansible_distribution_major_version": version.split(".")[0],
+        "ansible_os_family": found[1],
+        "ansible_pkg_mgr": found[2],
+    }
 
 
 def main() -> None:
@@ -63,6 +93,7 @@ def main() -> None:
         returned = {
             "names": sum(len(each) - 1 for each in table),
             "removed": names.removed,
+            "ansible_facts": distribution_facts(),
             # Ansible would send the whole table back as part of the arguments.
             "invocation": {"module_args": {**module.params, "table": f"{len(table)} lines"}},
         }
