@@ -18,6 +18,7 @@ from .core import resolve
 from .core.checks import compare
 from .core.files import replace_block
 from .core.part import Node, Plan, PlanError, Step, StepError, Verdict
+from .core.text import some
 
 HOSTS = "/etc/hosts"
 HOSTNAME = "/etc/hostname"
@@ -48,6 +49,20 @@ def addresses(text: str) -> dict[str, set[str]]:
         for name in names:
             found.setdefault(name.lower(), set()).add(address)
     return found
+
+
+def wrong_names(text: str, wanted: Mapping[str, str]) -> list[str]:
+    """Names with another address, several, or none: with their lines in a hosts file."""
+    lines: dict[str, list[str]] = {}
+    for number, raw in enumerate(text.splitlines(), start=1):
+        for name in parse(raw)[1]:
+            lines.setdefault(name.lower(), []).append(f"line {number}: {raw.strip()!r}")
+    found = addresses(text)
+    return [
+        f"{name} is {address}, found {some(lines.get(name.lower(), ['no line']))}"
+        for name, address in wanted.items()
+        if found.get(name.lower()) != {address}
+    ]
 
 
 def plan(
@@ -142,18 +157,18 @@ class Names:
     def verify(self, node: Node) -> Verdict:
         """The running name, the table, and what this host's own names resolve to."""
 
-        def check(name: str, wanted: Any, found: Any) -> Any:
-            return compare(name, wanted, found, check_mode=node.check_mode)
+        def check(name: str, wanted: Any, found: Any, reason: str = "") -> Any:
+            return compare(name, wanted, found, check_mode=node.check_mode, reason=reason)
 
-        now = addresses(node.read(HOSTS) or "")
         wanted = {each: address for address, *names in self.table for each in names}
-        right = sum(now.get(each.lower()) == {address} for each, address in wanted.items())
+        wrong = wrong_names(node.read(HOSTS) or "", wanted)
+        shown = some(wrong, resolve.SHOWN)
         found = {each: resolve.system_lookup(each) for each in self.own}
         localhost = "127.0.0.1" in resolve.system_lookup(LOCALHOST)
         return Verdict(
             [
                 check("host_name", self.name, os.uname().nodename),
-                check("names_in_table", len(wanted), right),
+                check("names_in_table", len(wanted), len(wanted) - len(wrong), shown),
                 *resolve.name_checks(self.own, found, check_mode=node.check_mode),
                 check("localhost_resolves", True, localhost),
             ]

@@ -441,7 +441,7 @@ def test_orphans() -> None:
     assert (killed.status, killed.reason) == ("ok", "3 killed: node02 3")
     assert verdict.no_orphans(Swept({}, {"node02": 1}, {})).status == "failed"
     unknown = verdict.no_orphans(Swept({}, {}, {"node03": "no route to host"}))
-    assert unknown.status == "failed"
+    assert (unknown.status, unknown.found) == ("failed", "unknown on 1 node")
     assert "node03: could not be asked (no route to host)" in unknown.reason
 
 

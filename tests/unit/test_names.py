@@ -237,6 +237,30 @@ def test_the_host_gets_its_name_and_keeps_it(node: Node, monkeypatch: pytest.Mon
     assert status["host_name"] == "failed", "this machine has another one"
 
 
+@pytest.mark.parametrize(
+    ("edit", "reason"),
+    [
+        (
+            ("10.10.0.12 node02\n", "10.10.0.99 node02\n"),
+            "node02 is 10.10.0.12, found line 10: '10.10.0.99 node02'",
+        ),
+        (("10.20.1.12 node02-rail1\n", ""), "node02-rail1 is 10.20.1.12, found no line"),
+        (
+            (END, f"10.9.0.1 launcher\n{END}"),
+            "launcher is 10.10.0.5, found line 13: '10.10.0.5 launcher', "
+            "line 14: '10.9.0.1 launcher'",
+        ),
+    ],
+)
+def test_a_wrong_line_of_the_block_is_named(node: Node, edit: tuple[str, str], reason: str) -> None:
+    text = plan(DEBIAN, TABLE, "node01")[0]
+    assert edit[0] in text
+    node.path("/etc/hosts").write_text(text.replace(*edit))
+    names = Names("node01", TABLE, {})
+    (check,) = [each for each in names.verify(node).checks if each.name == "names_in_table"]
+    assert (check.wanted, check.found, check.reason) == (7, 6, reason)
+
+
 def test_what_the_kernel_refuses_is_an_error(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_name: str) -> None:
         raise PermissionError(1, "Operation not permitted")

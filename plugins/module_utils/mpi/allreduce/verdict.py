@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from ...core.checks import FAILED, NOT_APPLICABLE, OK, Check, compare
-from ...core.text import some
+from ...core.text import counted, some
 from .hosts import Swept
 from .launch import Records, node_of, of_kind, of_nodes, of_the_end
 from .plan import Node, Plan
@@ -217,7 +217,7 @@ def no_orphans(swept: Swept) -> Check:
     wrong = [f"{host}: {count} left" for host, count in swept.left.items()]
     wrong += [f"{host}: could not be asked ({why})" for host, why in swept.unknown.items()]
     if wrong:
-        left = sum(swept.left.values())
+        left = sum(swept.left.values()) or f"unknown on {counted(len(swept.unknown), 'node')}"
         return Check("no_orphans", 0, left, FAILED, "", some(wrong, SHOWN))
     hosts = some([f"{host} {count}" for host, count in swept.killed.items()])
     return Check("no_orphans", 0, 0, OK, "", f"{killed} killed: {hosts}" if killed else "")
