@@ -232,6 +232,20 @@ def test_what_runs_otherwise_is_found_and_repaired_when_idle(node, flags, option
     assert statuses(node.settle(filesystem())) == {OK}
 
 
+@pytest.mark.parametrize("unit", [MOUNT, AUTO, r"mnt-a\x2db.mount"])
+def test_lines_of_a_drop_in_that_change_how_it_is_mounted_are_found(node, unit):
+    name = "checkpoints" if unit in (MOUNT, AUTO) else "a-b"
+    node.settle(filesystem(name))
+    path = f"{UNITS}/{unit}.d/override.conf"
+    node.write(path, "[Unit]\nAfter=my.service\n[Mount]\n# Options=hard\n")
+    assert statuses(node.settle(filesystem(name))) == {OK}
+    node.write(path, "[Unit]\nAfter=my.service\n[Mount]\n# Options=hard\nOptions=soft\n")
+    for check_mode in (True, False):
+        outcome = node.settle(filesystem(name), check_mode=check_mode)
+        check = found(outcome, "storage_drop_in")[f"/mnt/{name}"]
+        assert (check.status, check.found) == (FAILED, [f"/{path}: Options=soft"])
+
+
 def test_a_disk_that_the_kernel_made_read_only_is_not_mounted_again(node):
     node.settle(served(), host="storage01", groups=["storage"])
     table = node.read("proc/self/mountinfo")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import posixpath
 import pwd
+import shlex
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,14 +30,15 @@ from . import units
 from .file_system import NFS
 from .units import AUTOMOUNT, ENABLED, MOUNT, OF_CLIENT, OF_DEVICE, WantedMount
 
-UNIT, AUTO, MOUNTED, OPTIONS, LEFT, ABSENT = (
+UNIT, AUTO, MOUNTED, OPTIONS, LEFT, ABSENT, DROP_IN = (
     "storage_unit", "storage_automount", "storage_mount",
-    "storage_options", "storage_leftover", "storage_absent",
+    "storage_options", "storage_leftover", "storage_absent", "storage_drop_in",
 )  # fmt: skip
 NOTHING = "not mounted"
 FSTAB = "etc/fstab"
 SHOWN = 8
 _JOURNAL_LINES = 3
+_MOUNTING = ("[Mount]", "[Automount]")
 
 
 @dataclass
@@ -204,6 +206,7 @@ class Mounts:
         checks = []
         for each in self.wanted:
             checks.append(_at_boot(node, each))
+            checks += drop_ins(node, each.point, each.texts())
             checks += _running(node, each, mounts, why.get(each.point, ""))
         absent = self._absent()
         checks += [_gone(node, point, mounts) for point in absent]
@@ -330,6 +333,21 @@ def _at_boot(node: Node, each: WantedMount) -> Check:
     if node.container:  # where it is enabled, and starts nothing
         wanted, found = wanted.split(", ")[0], found.split(", ")[0]
     return compare(name, wanted, found, subject=each.point, check_mode=node.check_mode)
+
+
+def drop_ins(node: Node, point: str, names: Collection[str]) -> list[Check]:
+    """Lines of other files by which systemd mounts otherwise than these units of ours have it."""
+    key, found = "DropInPaths", []
+    text = node.look(["systemctl", "show", "-p", key, "--", *names]).stdout
+    # systemd quotes names with a backslash.
+    for path in dict.fromkeys(shlex.split(text.replace(f"{key}=", " "))):
+        section = ""
+        for line in map(str.strip, (node.read(path) or "").split("\n")):
+            section = line if line.startswith("[") else section
+            if section in _MOUNTING and "=" in line and not line.startswith(("#", ";")):
+                found.append(f"{path}: {line}")
+    reason = f"remove them, systemctl daemon-reload, and umount {point} when it is not in use"
+    return [Check(DROP_IN, [], found, FAILED, point, reason)] if found else []
 
 
 def _leftovers(node: Node, known: Collection[str]) -> list[Check]:
