@@ -73,6 +73,7 @@ class FakeHost:
         self.links = {}
         self.routes = []
         self.rules = []
+        self.neighbours = []
         self.loaded = {}
         self.service = RUNNING
         self.max_mtu = {}
@@ -142,6 +143,8 @@ class FakeHost:
     def run(self, argv, *, check=True, stdin=None):
         self.commands.append(tuple(argv))
         words = list(argv)
+        if words[:3] == ["ip", "-j", "neigh"]:
+            return self._answer(argv, json.dumps(self.neighbours))
         if words[:3] == ["ip", "-N", "-j"]:
             return self._answer(argv, json.dumps(self._addresses()))
         if words[:4] == ["ip", "-4", "-N", "-j"]:
@@ -203,6 +206,9 @@ class FakeHost:
             addresses = self.links[words[4]]["addresses"]
             if words[2] in addresses:
                 addresses.remove(words[2])
+        elif words[:2] == ["neigh", "del"]:
+            gone = (words[2], words[4])
+            self.neighbours = [x for x in self.neighbours if (x["dst"], x["dev"]) != gone]
         elif words[:2] == ["rule", "del"]:
             gone = (int(words[3]), words[5], words[7])
             self.rules = [

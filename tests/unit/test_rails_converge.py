@@ -59,7 +59,7 @@ def test_the_second_run_changes_nothing_and_asks_little(settled):
     assert outcome.diff == []
     assert settled.changing_commands() == []
     asked = [command for command in settled.commands if command[0] != "ping"]
-    assert len(asked) == 5, asked
+    assert len(asked) == 6, asked
 
 
 def test_check_mode_shows_all_and_changes_nothing(host):
@@ -107,11 +107,15 @@ def test_drift_is_shown_repaired_and_touches_no_other_rail(settled, drift, check
         lambda host: host.rules.append({"priority": 5, "src": "10.100.1.11", "table": "77"}),
         lambda host: host.routes.append({"dst": "default", "dev": "rail1", "metric": 50}),
         lambda host: host.routes.append({"dst": "1.0.0.0/8", "dev": "rail1", "table": "1010"}),
+        lambda host: host.neighbours.append({"dst": "10.100.1.12", "dev": "rail1", "lladdr": "2"}),
     ],
 )
 def test_what_is_too_much_goes_without_setting_the_rail_up_anew(settled, drift):
     settled.routes.append({"dst": "default", "dev": "mgmt0", "gateway": "10.10.0.1"})
+    settled.neighbours.append({"dst": "10.10.0.1", "dev": "mgmt0", "lladdr": "02:01"})
     drift(settled)
+    shown = settled.converge(RAILS, check_mode=True)
+    assert {each.subject for each in shown.checks if each.status == "pending"} == {"rail1"}
     outcome = settled.converge(RAILS)
     assert outcome.changed
     assert outcome.reconfigured == []

@@ -206,7 +206,7 @@ class Rails:
         return any(link is not None and link.up and not link.carrier for link in links)
 
     def _remove_foreign(self) -> bool:
-        """Addresses, rules and default routes that do not belong on a rail."""
+        """Addresses, rules, default routes and static neighbours, which a rail must not have."""
         commands: list[tuple[str, ...]] = []
         for rail in self.survey.live:
             name = rail.interface
@@ -219,6 +219,8 @@ class Rails:
                     place = ("dev", name, "table", str(route.table))
                     commands.append(("ip", "route", "del", route.destination, *via, *place))
             commands += [_del(rule) for rule in self.survey.rules(rail) if rule != rail.rule]
+            for each in self.survey.neighbours.get(name, ()):
+                commands.append(("ip", "neigh", "del", each.split()[0], "dev", name))
         self._try(commands)
         return bool(commands)
 

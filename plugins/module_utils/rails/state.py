@@ -119,6 +119,16 @@ def parse_routes(answer: list[dict[str, Any]]) -> dict[str, tuple[Route, ...]]:
     return {device: tuple(sorted(found, key=str)) for device, found in routes.items()}
 
 
+def read_neighbours(run: Runner) -> dict[str, list[str]]:
+    """Static neighbour entries by interface, as `ip neigh` takes them: what ARP cannot correct."""
+    answer = json.loads(run(("ip", "-j", "neigh", "show", "nud", "permanent")).stdout or "[]")
+    found: dict[str, list[str]] = {}
+    for entry in answer:
+        text = f"{entry['dst']} lladdr {entry.get('lladdr', 'none')}"
+        found.setdefault(entry["dev"], []).append(text)
+    return found
+
+
 def _destination(text: str) -> str:
     """`ip` leaves the prefix length of a single address out."""
     if text == "default" or "/" in text:

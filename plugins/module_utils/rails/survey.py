@@ -38,8 +38,9 @@ ADDRESS = "rail_address"
 ROUTE = "rail_route"
 RULE = "rail_rule"
 ARP = "rail_arp"
+NEIGHBOUR = "rail_neighbour"
 PATH = "rail_path"
-RUNNING = (NAME, LINK, MTU, ADDRESS, ROUTE, RULE, ARP)
+RUNNING = (NAME, LINK, MTU, ADDRESS, ROUTE, RULE, ARP, NEIGHBOUR)
 """What the running kernel has of a rail; the files have diffs of their own."""
 NO_CARRIER = "no carrier"
 
@@ -96,6 +97,7 @@ class Survey:
         self.owners = self.backend.owners(names)
         self.on_disk = self.backend.read()
         self.arp = {name: state.read_arp(name, self.node.root) for name in self.by_name}
+        self.neighbours = state.read_neighbours(self.node.run)
 
     # What may be done with each rail
 
@@ -239,6 +241,8 @@ class Survey:
         if rail.rule or rules:
             wanted = [str(rail.rule)] if rail.rule else []
             checks.append(same(RULE, wanted, sorted(map(str, rules))))
+        if name in self.neighbours:
+            checks.append(same(NEIGHBOUR, [], self.neighbours[name]))
         arp = same(ARP, dict(self.request.arp), self.arp[name])
         if arp.status != OK and self.arp_locked(name):
             arp = inapplicable(ARP, arp.wanted, IN_CONTAINER, subject=name)
