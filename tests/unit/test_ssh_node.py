@@ -17,7 +17,7 @@ import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result, run
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import account as accounts
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import trust
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import keys, trust
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import publishing
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import AuthorityStore
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import Journal, Member
@@ -29,14 +29,14 @@ pytestmark = pytest.mark.slow
 MAIN = "Include /etc/ssh/sshd_config.d/*.conf\nUsePAM yes\n"
 UID, GID = os.getuid(), os.getgid()
 NAMES = {
-    "own": trust.OWN,
+    "own": keys.OWN,
     "user_key": trust.USER_KEY,
     "user_certificate": trust.CERTIFICATES["user"],
     "host_certificate": trust.CERTIFICATES["host"],
     "user_authorities": trust.USER_AUTHORITIES,
     "principals": trust.PRINCIPALS,
-    "revoked": trust.REVOKED,
-    "known_hosts": trust.KNOWN_HOSTS,
+    "revoked": keys.REVOKED,
+    "known_hosts": keys.KNOWN_HOSTS,
     "host_key": trust.HOST_KEY,
     "sshd_config": trust.SSHD_CONFIG,
     "sshd_drop_in": trust.SSHD_DROP_IN,

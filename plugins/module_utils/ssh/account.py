@@ -5,14 +5,18 @@ from __future__ import annotations
 
 import grp
 import pwd
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
-from ..core.checks import compare
+from ..core.checks import Check, compare
 from ..core.part import Node, Plan, PlanError, Step, Verdict
+from .keys import DAY, standing
 
+SHADOW = "/etc/shadow"
+VALID = "not expired"
 NO_LOGIN = ("nologin", "false")
 
 
@@ -89,20 +93,66 @@ class UserPart:
         runs = "one that runs commands"
         shell = found.pw_shell if Path(found.pw_shell).name in NO_LOGIN else runs
         remedy = f"usermod --shell /bin/bash {self.user}"
-        return Verdict(
-            [
-                compare("account", uid, found.pw_uid, subject=subject, check_mode=mode),
-                compare("login_shell", runs, shell, subject=subject, reason=remedy),
-            ]
-        )
+        checks = [
+            compare("account", uid, found.pw_uid, subject=subject, check_mode=mode),
+            compare("login_shell", runs, shell, subject=subject, reason=remedy),
+        ]
+        lines = (node.read(SHADOW) or "").splitlines()
+        for line in (line for line in lines if line.startswith(f"{subject}:")):
+            why, remedy = barred(line, int(time.time() // DAY))
+            now = why or VALID
+            checks.append(compare("account_expiry", VALID, now, subject=subject, reason=remedy))
+        return Verdict([*checks, *home_checks(found, mode)])
+
+
+def barred(line: str, today: int) -> tuple[str, str]:
+    """Why sshd admits nobody by this line of /etc/shadow, and the remedy; empty where it does.
+
+    As pam_unix judges it, of a login by key as well: shadow(5).
+    """
+    user, *fields = [*line.split(":"), *[""] * 8]
+    numbers = [int(each) if each.isdigit() else None for each in fields]
+    changed, longest, expires = numbers[1], numbers[3], numbers[6]
+    if expires is not None and today >= expires:
+        return f"expired on {_date(expires)}", f"chage -E -1 {user}"
+    if changed == 0 or (changed and longest is not None and today > changed + longest):
+        due = _date(changed + (longest or 0)) if changed else "the next login"
+        return f"a new password was due on {due}", f"chage -M -1 -d {_date(today)} {user}"
+    return "", ""
+
+
+def _date(day: int) -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime(day * DAY))
+
+
+def is_local(account: pwd.struct_passwd) -> bool:
+    """Whether the account is of this node itself; the home of another may be on a dead server."""
+    lines = Path("/etc/passwd").read_text(encoding="utf-8", errors="replace").splitlines()
+    return any(line.startswith(f"{account.pw_name}:") for line in lines)
 
 
 def home_missing(account: pwd.struct_passwd) -> bool:
     """Whether an account of this node itself has no home, where there is a place for it."""
-    lines = Path("/etc/passwd").read_text(encoding="utf-8", errors="replace").splitlines()
-    local = any(line.startswith(f"{account.pw_name}:") for line in lines)
     home = Path(account.pw_dir)
-    if not local or not home.parent.is_dir():
+    if not is_local(account) or not home.parent.is_dir():
         return False
     # One owned by root was left by a helper that was killed.
     return not home.exists() or home.stat().st_uid == 0 != account.pw_uid
+
+
+def home_checks(account: pwd.struct_passwd, check_mode: bool) -> list[Check]:
+    """Another user who can write to it decides what the MPI user's shell and ssh do."""
+    home, subject = Path(account.pw_dir), account.pw_dir
+    wanted = f"owner {account.pw_uid}, writable by no other"
+    if not is_local(account):
+        return []
+    found = standing(home)
+    if home_missing(account):
+        return [compare("home", wanted, found, subject=subject, check_mode=check_mode)]
+    if found is None:
+        return []
+    status = home.stat()
+    others = 0o002 if status.st_gid == account.pw_gid else 0o022
+    private = status.st_uid == account.pw_uid and not status.st_mode & others
+    remedy = f"chown {account.pw_name} {home}; chmod go-w {home}"
+    return [compare("home", wanted, wanted if private else found, subject=subject, reason=remedy)]

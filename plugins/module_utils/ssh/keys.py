@@ -12,11 +12,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Optional
 
-from ..core.checks import compare
+from ..core.checks import Check, compare
 from ..core.files import FilePlan, diff, diffs, make_directories, plan_file
 from ..core.part import Node, Plan, Step, Verdict
 
 DAY = 86400
+# Keys and lists of the collection. Not in a home directory, which nodes may share.
+OWN = "/etc/baremetal-mpi-roce/ssh"
+REVOKED = f"{OWN}/revoked.krl"
+KNOWN_HOSTS = f"{OWN}/known_hosts"
 USER, HOST = "user", "host"
 KINDS = (USER, HOST)
 KEY_TYPE = "ssh-ed25519"
@@ -77,8 +81,7 @@ def sweep(directory: Path) -> None:
 class KeyPair:
     """An ed25519 key pair, made where there is none that works without a passphrase.
 
-    Owner and mode of a host key stay as the distribution made them (a group of its own on
-    Enterprise Linux); sshd itself refuses one that others can read.
+    A host key keeps its group, which may read it (a group of its own on Enterprise Linux).
     """
 
     def __init__(
@@ -93,10 +96,12 @@ class KeyPair:
 
     def _wanted(self) -> tuple[int, int, int]:
         """Mode, owner and group of the private half."""
+        uid, gid = self.owner()
         if self.kind == HOST and self.path.exists():
             status = self.path.stat()
-            return status.st_mode & 0o7777, status.st_uid, status.st_gid
-        return (PRIVATE, *self.owner())
+            allowed = 0o700 if status.st_gid == gid else 0o740
+            return status.st_mode & allowed, uid, status.st_gid
+        return PRIVATE, uid, gid
 
     def _read(self, node: Node) -> str:
         """The text the public file has to hold. ssh-keygen tries the private key."""
@@ -156,14 +161,15 @@ class KeyPair:
                 file.replace(folder / file.name)
 
     def verify(self, node: Node) -> Verdict:
-        self._read(node)
+        public = self._public_file(self._read(node))
         mode, uid, gid = self._wanted()
-        found = standing(self.path) if self.public else "no usable key"
-        check = compare(
-            f"{self.kind}_key",
-            f"mode {mode:04o} owner {uid}:{gid}",
-            found,
-            subject=str(self.path),
-            check_mode=node.check_mode,
-        )
-        return Verdict([check])
+
+        def check(path: Path, mode: int, uid: int, gid: int, wrong: str) -> Check:
+            wanted, found = f"mode {mode:04o} owner {uid}:{gid}", wrong or standing(path)
+            name, pending = f"{self.kind}_key", node.check_mode
+            return compare(name, wanted, found, subject=str(path), check_mode=pending)
+
+        private = check(self.path, mode, uid, gid, "" if self.public else "no usable key")
+        wrong = "" if public.before == public.after else "not of this key"
+        half = check(public.path, public.mode, public.uid, public.gid, wrong)
+        return Verdict([private, half] if self.public else [private])

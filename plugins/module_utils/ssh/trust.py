@@ -26,16 +26,24 @@ from ..core.locks import alone
 from ..core.part import Node, Part, Plan, Step, StepError, Verdict
 from . import account as accounts
 from . import sshd
-from .keys import DAY, HOST, USER, KeyPair, digest, key_of, standing, sweep
+from .keys import (
+    DAY,
+    HOST,
+    KNOWN_HOSTS,
+    OWN,
+    REVOKED,
+    USER,
+    KeyPair,
+    digest,
+    key_of,
+    standing,
+    sweep,
+)
 
-# Keys and lists of the collection. Not in a home directory, which nodes may share.
-OWN = "/etc/baremetal-mpi-roce/ssh"
 USER_KEY = f"{OWN}/id_ed25519"
 CERTIFICATES = {USER: f"{OWN}/id_ed25519-cert.pub", HOST: f"{OWN}/ssh_host_ed25519_key-cert.pub"}
 USER_AUTHORITIES = f"{OWN}/user_ca.pub"
 PRINCIPALS = f"{OWN}/authorized_principals"
-REVOKED = f"{OWN}/revoked.krl"
-KNOWN_HOSTS = f"{OWN}/known_hosts"
 HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"
 DROP_IN = "10-baremetal-mpi-roce.conf"
 """Before what distributions and installers put there (50-...): the first value found holds."""
