@@ -10,7 +10,9 @@ short_description: Proves that the MPI user gets from this host to others over S
 extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
   - Logs in to every target as the MPI user, without a terminal and without questions, as V(mpirun)
-    does, several at a time, and names each pair that fails and why. Changes nothing.
+    does, several at a time, and names each pair that fails and why, or where another host answers.
+    Changes nothing.
+  - Reads from C(ssh -G), as the MPI user, whether ssh checks host keys by the cluster's authority.
 options:
   targets:
     description: The hosts to reach.
@@ -20,6 +22,9 @@ options:
     suboptions:
       host: {type: str, required: true, description: Its name in the inventory.}
       target: {type: str, required: true, description: The name or address to reach it by.}
+      rail:
+        description: Interface by which to reach it with a packet as large as its MTU, and no login.
+        type: str
   here: {type: str, required: true, description: This host's name in the checks.}
   user: {type: str, default: mpi, description: The MPI user.}
   lost:
@@ -47,6 +52,7 @@ EXAMPLES = r"""
     targets:
       - {host: node01, target: node01}
       - {host: node02, target: node02-rail0}
+      - {host: node02, target: node02-rail3, rail: rail3}
 """
 
 RETURN = r"""
@@ -61,14 +67,30 @@ import subprocess
 import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check, as_dicts, end
+from ..module_utils.core.checks import (
+    FAILED,
+    NOT_APPLICABLE,
+    OK,
+    PENDING,
+    Check,
+    as_dicts,
+    compare,
+    end,
+)
+from ..module_utils.core.commands import CommandError, run
 from ..module_utils.ssh import account
+from ..module_utils.ssh.keys import KNOWN_HOSTS, REVOKED
 
 LAYER = "ssh"
+HEADERS = 28
+"""Bytes of IPv4 and ICMP headers in a packet."""
+PACKET_S = 3
+"""Seconds until a packet returns, sent anew each second."""
 GRACE_S = 20.0
 """Seconds for a login beyond those for the connection: authentication, a shell's start."""
 
@@ -76,12 +98,11 @@ GRACE_S = 20.0
 def argv(target: str, timeout_s: int) -> list[str]:
     """As mpirun starts its daemons. The node's settings check host keys: that is the proof."""
     options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={timeout_s}"]
-    return ["ssh", "-n", *options, "--", target, "true"]
+    return ["ssh", "-n", *options, "--", target, "uname", "-n"]
 
 
-def attempt(host: str, target: str, user: pwd.struct_passwd, timeout_s: int) -> dict[str, Any]:
-    """One login as the MPI user, by one of the host's names. `why` is empty when it worked."""
-    began, why = time.monotonic(), ""
+def ask(words: Sequence[str], user: pwd.struct_passwd, timeout_s: float) -> tuple[str, str]:
+    """What a program printed as the MPI user, and why it failed."""
     names = {"HOME": user.pw_dir, "USER": user.pw_name, "LOGNAME": user.pw_name}
     # A process without root is the MPI user already.
     identity: dict[str, Any] = {}
@@ -89,7 +110,7 @@ def attempt(host: str, target: str, user: pwd.struct_passwd, timeout_s: int) -> 
         identity = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
     try:
         done = subprocess.run(
-            argv(target, timeout_s),
+            words,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -100,18 +121,66 @@ def attempt(host: str, target: str, user: pwd.struct_passwd, timeout_s: int) -> 
             check=False,
             **identity,
         )
-        if done.returncode:
-            why = reason(done.stderr, done.returncode)
     except subprocess.TimeoutExpired:
-        why = "ssh: timed out after the connection"
+        return "", "ssh: timed out after the connection"
     except FileNotFoundError:
-        why = "ssh: not installed here"
-    return {
-        "host": host,
-        "target": target,
-        "why": why,
-        "seconds": round(time.monotonic() - began, 3),
+        return "", "ssh: not installed here"
+    return done.stdout, reason(done.stderr, done.returncode) if done.returncode else ""
+
+
+def attempt(
+    each: Mapping[str, Any], user: pwd.struct_passwd, timeout_s: int, root: Path = Path("/")
+) -> dict[str, Any]:
+    """One login as the MPI user by one of the host's names, or a packet by one of its rails.
+
+    `why` is empty when it worked.
+    """
+    began, target = time.monotonic(), each["target"]
+    if each.get("rail"):
+        why = unreached(each["rail"], target, timeout_s, root)
+    else:
+        answer, why = ask(argv(target, timeout_s), user, timeout_s)
+        # The last line: a shell's start may print others.
+        name = (answer.split() or ["nothing"])[-1]
+        if not why and name != each["host"]:
+            why = f"{name} answered"
+    return {**each, "why": why, "seconds": round(time.monotonic() - began, 3)}
+
+
+def unreached(rail: str, target: str, timeout_s: int, root: Path) -> str:
+    """Why no full packet returns by this rail; empty where one does."""
+    try:
+        mtu = int((root / "sys/class/net" / rail / "mtu").read_text(encoding="ascii"))
+        words = ["ping", "-n", "-q", "-M", "do", "-s", str(mtu - HEADERS), "-I", rail]
+        done = run([*words, "-c", "1", "-w", str(min(timeout_s, PACKET_S)), target], check=False)
+    except (OSError, CommandError) as error:
+        return str(error)
+    lines = (done.stderr or done.stdout).strip().splitlines()
+    return "" if done.rc == 0 else f"{' '.join(done.argv)}: {(lines or ['no answer'])[-1]}"
+
+
+def client(target: str, user: pwd.struct_passwd, timeout_s: float, check_mode: bool) -> list[Check]:
+    """ssh's settings on this host for a login to a node: a file may set one before ours does."""
+    answer, why = ask(["ssh", "-G", "--", target], user, timeout_s)
+    lines = (line.partition(" ") for line in answer.splitlines())
+    settings = {keyword: value for keyword, _blank, value in lines}
+    reason = why or (
+        f"{user.pw_dir}/.ssh/config or a file that /etc/ssh/ssh_config includes earlier sets it:"
+        " remove it there (ssh -Gv has the order)"
+    )
+    strict = settings.get("stricthostkeychecking", "").replace("true", "yes")
+    files = settings.get("globalknownhostsfile", "")
+    files = KNOWN_HOSTS if KNOWN_HOSTS in files.split() else files
+    found = {
+        "stricthostkeychecking": ("yes", strict),
+        "globalknownhostsfile": (KNOWN_HOSTS, files),
+        "revokedhostkeys": (REVOKED, settings.get("revokedhostkeys", "")),
+        "user": (user.pw_name, settings.get("user", "")),
     }
+    return [
+        compare("ssh_client", *pair, subject=keyword, check_mode=check_mode, reason=reason)
+        for keyword, pair in found.items()
+    ]
 
 
 def reason(stderr: str, status: int) -> str:
@@ -139,7 +208,13 @@ def checks(
     for each in attempts:
         host, why = each["host"], each["why"]
         status = PENDING if check_mode else FAILED
-        text = f"run --tags ssh on {host}, or try it as the MPI user with ssh -v" if why else ""
+        rail = each.get("rail", "")
+        text = (
+            f"run --tags names,ssh on {here} and {host}, which look at names, keys, account and"
+            " sshd; then ssh -v as the MPI user here, and journalctl -t sshd there"
+        )
+        if rail:
+            text = f"run --tags rails,links on {here} and {host}: neighbour entries, cable, MTU"
         if not why:
             status = OK
         elif host in lost:
@@ -147,8 +222,8 @@ def checks(
         elif host in incomplete:
             status = NOT_APPLICABLE
             text = f"the role was never applied there (run --tags ssh on it); {why}"
-        pair = f"{here} -> {each['target']}"
-        found.append(Check("ssh_login", "reached", why or "reached", status, pair, text))
+        name, pair = "rail_peer" if rail else "ssh_login", f"{here} -> {each['target']}"
+        found.append(Check(name, "reached", why or "reached", status, pair, text if why else ""))
     return found
 
 
@@ -162,6 +237,7 @@ def main() -> None:
                 "options": {
                     "host": {"type": "str", "required": True},
                     "target": {"type": "str", "required": True},
+                    "rail": {"type": "str"},
                 },
             },
             "here": {"type": "str", "required": True},
@@ -178,8 +254,8 @@ def main() -> None:
     user = account.find(arguments["user"])
     if user is None and module.check_mode:
         why = "SSH trust is not configured here yet"
-        pairs = [f"{here} -> {each['target']}" for each in targets]
-        pending = [Check("ssh_login", "reached", None, PENDING, pair, why) for pair in pairs]
+        without = [{**each, "why": why} for each in targets]
+        pending = checks(without, [], [], here=here, check_mode=True)
         module.exit_json(changed=False, layer=LAYER, attempts=[], checks=as_dicts(pending))
     if user is None:
         module.fail_json(
@@ -188,12 +264,7 @@ def main() -> None:
             checks=[],
         )
     with ThreadPoolExecutor(max_workers=arguments["parallel"]) as pool:
-        attempts = list(
-            pool.map(
-                lambda each: attempt(each["host"], each["target"], user, arguments["timeout"]),
-                targets,
-            )
-        )
+        attempts = list(pool.map(lambda each: attempt(each, user, arguments["timeout"]), targets))
     found = checks(
         attempts,
         arguments["lost"],
@@ -201,6 +272,8 @@ def main() -> None:
         here=here,
         check_mode=module.check_mode,
     )
+    for each in targets[:1]:
+        found += client(each["target"], user, arguments["timeout"], module.check_mode)
     end(module, LAYER, found, f"{len(attempts)} logins were tried from {here}.", attempts=attempts)
 
 

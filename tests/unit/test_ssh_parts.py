@@ -96,6 +96,65 @@ def test_a_home_that_a_killed_run_left_out_is_made(
     assert made == [["mkhomedir_helper", "mpi", "0027"], ["chown", "2000:2000", "/x"]]
 
 
+@pytest.mark.parametrize(
+    ("fields", "why", "remedy"),
+    [
+        ("*:19000:0:99999:7:::", "", ""),
+        ("*:19000:0:60:7::20001:", "a new password was due on 2022-03-09", "chage -M -1 -d"),
+        ("*:19000:0:99999:7::1:", "expired on 1970-01-02", "chage -E -1 mpi"),
+        ("*:0:::::20000:", "expired on 2024-10-04", "chage -E -1 mpi"),
+        ("*:0::::::", "a new password was due on the next login", "chage -M -1 -d"),
+        ("!", "", ""),
+    ],
+)
+def test_an_account_that_expired_is_found_on_its_node(
+    fields: str,
+    why: str,
+    remedy: str,
+    system: SimpleNamespace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By key as well, sshd admits none: another node sees a closed connection and no reason."""
+    monkeypatch.setattr(account.time, "time", lambda: 20000.5 * keys.DAY)
+    system.users["mpi"] = (2000, "/bin/bash")
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/shadow").write_text(f"root:*:0:::::1:\nmpi2:*:0\nmpi:{fields}\n")
+    *_others, check = mpi().verify(node_at(tmp_path)).checks
+    assert (check.name, check.status) == ("account_expiry", "failed" if why else "ok")
+    assert check.found == (why or "not expired")
+    assert check.reason.startswith(remedy)
+
+
+@pytest.mark.parametrize(
+    ("mode", "uid", "status"),
+    [(0o750, UID, "ok"), (0o770, UID, "ok"), (0o777, UID, "failed"), (0o750, UID + 1, "failed")],
+)
+def test_a_home_of_another_or_open_to_others_is_found(
+    mode: int, uid: int, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = pwd.struct_passwd(("mpi", "x", uid, GID, "", str(tmp_path / "home"), "/bin/sh"))
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home").chmod(mode)
+    monkeypatch.setattr(account, "find", lambda user: there)
+    monkeypatch.setattr(account, "is_local", lambda found: True)
+    monkeypatch.setattr(account, "home_missing", lambda found: False)
+    *_others, check = account.UserPart("mpi", uid, "/bin/sh").verify(node_at(tmp_path)).checks
+    assert (check.name, check.status) == ("home", status)
+    remedy = f"chown mpi {tmp_path}/home; chmod go-w {tmp_path}/home"
+    assert check.reason == (remedy if status == "failed" else "")
+
+
+def test_a_home_of_root_is_given_to_the_user_by_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = pwd.struct_passwd(("mpi", "x", UID, GID, "", str(tmp_path), "/bin/sh"))
+    monkeypatch.setattr(account, "is_local", lambda found: True)
+    monkeypatch.setattr(account, "home_missing", lambda found: True)
+    (check,) = account.home_checks(there, check_mode=True)
+    assert (check.name, check.status, check.subject) == ("home", "pending", str(tmp_path))
+
+
 def local(name: str, home: Path) -> pwd.struct_passwd:
     return pwd.struct_passwd((name, "x", 0, 0, "", str(home), "/bin/sh"))
 
@@ -122,9 +181,15 @@ def settled(pair: keys.KeyPair) -> bool:
     """Whether it changed; afterwards it must not."""
     node = node_at(pair.path.parent)
     outcome = settle([pair], node)
-    assert [check.status for check in outcome.checks] == ["ok"], outcome
+    assert {check.status for check in outcome.checks} == {"ok"}, outcome
     assert not pair.plan(node).steps
     return outcome.changed
+
+
+def wrong(pair: keys.KeyPair) -> list[str]:
+    """Files that the read-back finds."""
+    found = pair.verify(node_at(pair.path.parent)).checks
+    return [Path(check.subject).name for check in found if check.status != "ok"]
 
 
 def test_a_missing_pair_is_made_whole(tmp_path: Path) -> None:
@@ -160,8 +225,18 @@ def test_a_lost_public_half_comes_back_from_the_private(
     else:
         keys.public_path(tmp_path / "id").write_text(text)
     pair = pair_at(tmp_path / "id")
+    assert wrong(pair) == ["id.pub"]
     assert settled(pair)
     assert pair.public == key
+
+
+@root
+@pytest.mark.parametrize("name", ["id", "id.pub"])
+def test_a_half_of_another_owner_is_found(name: str, tmp_path: Path) -> None:
+    keypair(tmp_path / "id")
+    os.chown(tmp_path / name, 4711, 4711)
+    assert wrong(pair_at(tmp_path / "id")) == [name]
+    assert settled(pair_at(tmp_path / "id"))
 
 
 @pytest.mark.parametrize("name", ["id", "id.pub"])
@@ -171,6 +246,7 @@ def test_a_wrong_mode_is_repaired_and_the_key_kept(name: str, tmp_path: Path) ->
     pair = pair_at(tmp_path / "id")
     (step,) = pair.plan(node_at(tmp_path)).steps
     assert [Path(diff["after_header"]).name for diff in step.diffs()] == [name]
+    assert wrong(pair) == [name]
     assert settled(pair)
     assert pair.public == key
 
@@ -184,7 +260,13 @@ def test_a_host_key_stays_as_the_distribution_made_it(tmp_path: Path) -> None:
     path.chmod(0o640)
     pair = pair_at(path, 0, 0, "host")
     assert not settled(pair)
-    assert (pair.public, stat.S_IMODE(path.stat().st_mode)) == (key, 0o640)
+    for mode, owner, left in ((0o644, 0, 0o640), (0o640, 4711, 0o640)):
+        os.chown(path, owner, 4711)
+        path.chmod(mode)
+        assert wrong(pair) == ["id"]
+        assert settled(pair)
+        assert (pair.public, stat.S_IMODE(path.stat().st_mode)) == (key, left)
+        assert (path.stat().st_uid, path.stat().st_gid) == (0, 4711)
 
 
 def test_a_pair_half_made_leaves_nothing(tmp_path: Path) -> None:
@@ -346,4 +428,76 @@ def program(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
 def test_a_login_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(tmp_path, monkeypatch, "exec sleep infinity")
     monkeypatch.setattr(probe, "GRACE_S", 0.1)
-    assert "timed out" in probe.attempt("n", "n", USER, 0)["why"]
+    assert "timed out" in probe.attempt(tried("n"), USER, 0)["why"]
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("echo Welcome; echo $1", ""),
+        ("echo node03", "node03 answered"),
+        ("exit 0", "nothing answered"),
+    ],
+)
+def test_who_answered_is_compared(
+    script: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Host alias, or a name that leads elsewhere, is a host of the cluster as well."""
+    program(tmp_path, monkeypatch, script)
+    assert probe.attempt(tried("node02"), USER, 0)["why"] == why
+
+
+OURS = f"""user mpi
+stricthostkeychecking true
+globalknownhostsfile {keys.KNOWN_HOSTS} /etc/ssh/ssh_known_hosts
+revokedhostkeys {keys.REVOKED}
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "keyword"),
+    [
+        ("user root", "user"),
+        ("stricthostkeychecking false", "stricthostkeychecking"),
+        ("stricthostkeychecking accept-new", "stricthostkeychecking"),
+        ("globalknownhostsfile /etc/ssh/ssh_known_hosts", "globalknownhostsfile"),
+        ("revokedhostkeys none", "revokedhostkeys"),
+    ],
+)
+def test_ssh_s_own_settings_are_read_as_the_user(
+    line: str, keyword: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, asked = OURS, []
+    monkeypatch.setattr(probe, "ask", lambda words, user, limit: asked.append(words) or (text, ""))
+    well = probe.client("node02", USER, 5, check_mode=False)
+    assert {(each.name, each.status) for each in well} == {("ssh_client", "ok")}
+    assert asked == [["ssh", "-G", "--", "node02"]]
+    old = next(each for each in OURS.splitlines() if each.startswith(f"{keyword} "))
+    text = OURS.replace(old, line)
+    for check_mode, status in ((False, "failed"), (True, "pending")):
+        found = probe.client("node02", USER, 5, check_mode=check_mode)
+        (check,) = [each for each in found if each.status != "ok"]
+        assert (check.subject, check.status) == (keyword, status)
+        assert check.found == line.partition(" ")[2]
+
+
+def test_a_rail_is_tried_with_a_full_packet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sys/class/net/rail3").mkdir(parents=True)
+    (tmp_path / "sys/class/net/rail3/mtu").write_text("9000\n")
+    runner = Recorded({"ping": (0, "")})
+    monkeypatch.setattr(probe, "run", runner)
+    each = {"host": "node02", "target": "node02-rail3", "rail": "rail3"}
+    found = probe.attempt(each, USER, 10, tmp_path)
+    assert found["why"] == ""
+    command = "ping -n -q -M do -s 8972 -I rail3 -c 1 -w 3 node02-rail3"
+    assert runner.asked == [command]
+    runner.answers = {"ping": (1, "1 packets transmitted, 0 received")}
+    found = probe.attempt(each, USER, 10, tmp_path)
+    (check,) = probe.checks([found], [], [], here="node01", check_mode=False)
+    assert (check.name, check.status) == ("rail_peer", "failed")
+    assert check.subject == "node01 -> node02-rail3"
+    assert check.found == f"{command}: 1 packets transmitted, 0 received"
+    (skipped,) = probe.checks([found], ["node02"], [], here="node01", check_mode=False)
+    assert skipped.status == "not_applicable"

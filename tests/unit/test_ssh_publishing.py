@@ -174,5 +174,26 @@ def test_each_compute_node_reaches_the_next_by_both_paths() -> None:
     assert probes["node01"] == [
         {"host": "node02", "target": "node02"},
         {"host": "node02", "target": "node02-rail0"},
+        {"host": "node02", "target": "node02-rail0", "rail": "rail0"},
+        {"host": "node02", "target": "node02-rail1", "rail": "rail1"},
     ]
-    assert [each["host"] for each in probes["node02"]] == ["node01", "node01"]
+    assert {each["host"] for each in probes["node02"]} == {"node01"}
+
+
+def test_each_rail_is_tried_once_towards_the_next_node_that_has_it() -> None:
+    """As many packets as there are rails, whatever nodes have them."""
+    entries = [
+        entry(f"node{number:02d}", "compute", number, rails)
+        for number, rails in enumerate((2, 1, 3, 2))
+    ]
+    tried = [
+        f"{here} {probe['rail']} {probe['host']}"
+        for here, probes in publishing.probes_of(entries).items()
+        for probe in probes
+        if "rail" in probe
+    ]
+    assert tried == [
+        *("node00 rail0 node01", "node00 rail1 node02", "node01 rail0 node02"),
+        *("node02 rail0 node03", "node02 rail1 node03"),
+        *("node03 rail0 node00", "node03 rail1 node00"),
+    ]

@@ -162,7 +162,8 @@ def probes_of(entries: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, 
     """Which hosts each node has to reach to prove the trust.
 
     The launcher reaches every compute node. Each compute node reaches the next one in the order of
-    the model, by its name and by the name of its first rail: a ring, so the work is linear.
+    the model, by its name and by the name of its first rail: a ring, so the work is linear. By each
+    of its rails it also sends a packet to the next one that has this rail.
     """
     compute = [entry for entry in entries if entry["role"] == COMPUTE]
     by_name = [{"host": str(each["name"]), "target": str(each["name"])} for each in compute]
@@ -172,6 +173,15 @@ def probes_of(entries: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, 
         host = str(neighbour["name"])
         targets = [host, *(rail_name(host, str(rail["interface"])) for rail in neighbour["rails"])]
         probes[str(entry["name"])] = [{"host": host, "target": name} for name in targets[:2]]
+    rings: dict[str, list[str]] = {}
+    for entry in compute:
+        for rail in entry["rails"]:
+            rings.setdefault(str(rail["interface"]), []).append(str(entry["name"]))
+    for rail, ring in rings.items():
+        for here, host in zip(ring, [*ring[1:], ring[0]]):
+            if here != host:
+                probe = {"host": host, "target": rail_name(host, rail), "rail": rail}
+                probes[here].append(probe)
     return probes
 
 
