@@ -91,6 +91,7 @@ HEADERS = 28
 """Bytes of IPv4 and ICMP headers in a packet."""
 PACKET_S = 3
 """Seconds until a packet returns, sent anew each second."""
+ANSWERED = " answered"
 GRACE_S = 20.0
 """Seconds for a login beyond those for the connection: authentication, a shell's start."""
 
@@ -143,7 +144,7 @@ def attempt(
         # The last line: a shell's start may print others.
         name = (answer.split() or ["nothing"])[-1]
         if not why and name != each["host"]:
-            why = f"{name} answered"
+            why = f"{name}{ANSWERED}"
     return {**each, "why": why, "seconds": round(time.monotonic() - began, 3)}
 
 
@@ -217,6 +218,11 @@ def checks(
             text = f"run --tags rails,links on {here} and {host}: neighbour entries, cable, MTU"
         if not why:
             status = OK
+        elif why.endswith(ANSWERED):  # true whatever the other host has
+            text = (
+                f"look for Host, HostName or ProxyCommand in ssh's files on {here} (ssh -G"
+                f" {each['target']}), or run --tags names on both"
+            )
         elif host in lost:
             status, text = NOT_APPLICABLE, f"{host} dropped out of this run earlier ({why})"
         elif host in incomplete:
@@ -274,7 +280,8 @@ def main() -> None:
     )
     for each in targets[:1]:
         found += client(each["target"], user, arguments["timeout"], module.check_mode)
-    end(module, LAYER, found, f"{len(attempts)} logins were tried from {here}.", attempts=attempts)
+    tried = f"{len(attempts)} ways to other hosts were tried from {here}."
+    end(module, LAYER, found, tried, attempts=attempts)
 
 
 if __name__ == "__main__":

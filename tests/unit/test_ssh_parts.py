@@ -444,7 +444,10 @@ def test_who_answered_is_compared(
 ) -> None:
     """A Host alias, or a name that leads elsewhere, is a host of the cluster as well."""
     program(tmp_path, monkeypatch, script)
-    assert probe.attempt(tried("node02"), USER, 0)["why"] == why
+    found = probe.attempt(tried("node02"), USER, 0)
+    assert found["why"] == why
+    (check,) = probe.checks([found], ["node02"], [], here="node01", check_mode=False)
+    assert check.status == ("failed" if why else "ok")
 
 
 OURS = f"""user mpi
