@@ -58,6 +58,15 @@ def test_a_blank_one_is_formatted_once_and_mounted(host: ServerHost, kind: str) 
     assert made(host) == 1 and disk.read_bytes() == before
 
 
+def test_a_drop_in_of_its_unit_is_found(host: ServerHost) -> None:
+    host.disk()
+    host.settle(BLANK)
+    host.drop_ins = "/run/systemd/system/srv-checkpoints.mount.d/x.conf"
+    host.write(host.drop_ins.lstrip("/"), "[Mount]\nOptions=noatime\n")
+    check = found(host.settle(BLANK, check_mode=True), "storage_drop_in")["/srv/checkpoints"]
+    assert (check.status, check.found) == ("failed", [f"{host.drop_ins}: Options=noatime"])
+
+
 def test_check_mode_shows_what_the_run_does(host: ServerHost) -> None:
     disk = host.disk()
     checked = host.settle(BLANK, check_mode=True)
