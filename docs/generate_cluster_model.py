@@ -63,8 +63,10 @@ TAIL = """
 
 Besides unknown keys, wrong types and values out of range:
 
-- an empty cluster;
-- duplicate names, addresses or PCI addresses; a host named like a group;
+- an empty cluster; a second model in the same inventory, such as a copy beside the first;
+- duplicate names, addresses or PCI addresses; a host named like a group, a rail (`node01-rail0`)
+  or `localhost`;
+- networks of loopback, link-local, multicast or reserved addresses;
 - a management address outside its subnet; rails that overlap the management subnet;
 - a pool or subnet with too few addresses;
 - a rail without a leaf; more nodes than leaf ports; more uplinks than spine ports;
@@ -74,10 +76,14 @@ Besides unknown keys, wrong types and values out of range:
 - drained nodes and overrides of unknown nodes;
 - an invalid [QoS contract](qos-contract.md), or one that the rails' MTU does not allow;
 - an invalid or incompatible [software set](software-set.md);
-- a file system with an invalid source, over a system directory or another file system, with
-  options that have a key, for missing groups, served by a host that `source` does not name, or
-  exported to others than the cluster's hosts;
+- a file system with an invalid source, from an address that its server cannot have (a gateway,
+  another host's, a network without a link of the server), over a system directory or another file
+  system, with options that have a key, for missing groups, served by a host that `source` does not
+  name, or exported to others than the cluster's hosts;
 - variables for a missing group, or with a name that the model itself sets.
+
+Warnings: a pool of public addresses; all nodes drained; files in `host_vars` and `group_vars` for
+unknown hosts and groups (by the first play of `site.yml`).
 
 ## Ports of leaves and spines
 

@@ -83,6 +83,8 @@ class InventoryModule(BaseInventoryPlugin):
         super().parse(inventory, loader, path, cache)
         try:
             cluster = cluster_model.load(path)
+            for doubt in cluster.doubts:
+                Display().warning(f"{path}: {doubt.text()}")
             self._fill(cluster_model.seal(cluster_model.inventory_of(cluster)))
         except cluster_model.ModelError as error:
             # Raised to Ansible, it would be followed by what `auto`, `yaml` and `ini` think of a

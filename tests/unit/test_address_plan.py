@@ -70,6 +70,8 @@ def test_no_address_is_given_twice_and_none_is_a_gateway(case: tuple[AddressPlan
     gateways = {plan.gateway(*place) for place in every(plan, nodes)}
     assert len(set(hosts)) == len(hosts)
     assert not gateways & set(hosts)
+    assert [plan.holder(host, nodes) for host in hosts] == every(plan, nodes)
+    assert all(isinstance(plan.holder(gateway, nodes), str) for gateway in gateways)
 
 
 @quick

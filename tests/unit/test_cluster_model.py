@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -13,15 +14,21 @@ import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     Cluster,
     Inventory,
+    ModelError,
     compile_model,
     inventory_of,
     load,
     read,
 )
-from hypothesis import given, settings
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.directory import build
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.names import lines
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import Findings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.unit.findings import brief
 from tests.unit.programs import program
+from tests.unit.small_model import compiled, edited
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).parent / "golden" / "cluster_b300.json"
@@ -327,6 +334,41 @@ def test_no_address_of_a_cluster_is_there_twice(shape: dict[str, Any]) -> None:
     gateways = {rail.gateway for node in cluster.nodes for rail in node.rails}
     assert len(set(addresses)) == len(addresses)
     assert not gateways & set(addresses)
+
+
+@pytest.mark.parametrize(
+    ("edits", "doubts"),
+    [
+        ("name: small", []),
+        ("addresses.pool: 100.64.0.0/16", []),
+        ("addresses.pool: 11.0.0.0/16", ["7 model.public_pool addresses.pool '11.0.0.0/16'"]),
+        ("nodes.drained: [node01, node02]", ["4 model.all_drained nodes.drained 2"]),
+    ],
+)
+def test_doubts_are_told_and_refuse_nothing(edits: str, doubts: list[str]) -> None:
+    assert brief(compile_model(read("cluster.yml", edited(edits))).doubts) == doubts
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from(["node{}", "{}", "a-{}", "n{:05d}", "a" * 57 + "{}", "rail0-{}"]),
+    st.sampled_from(["rail{rail}", "r_{rail}", "r.{rail}", ".{rail}", "r{rail}-", "{rail}"]),
+    st.sampled_from(["login", "localhost", "1", "a-1-rail0", "n00001-0", "n-1", "rail0"]),
+    st.sampled_from(["", "example.net", ".".join(["b" * 60] * 4)]),
+)
+@example("a" * 57 + "{}", "{rail}", "login", ".".join(["b" * 60] * 4))
+def test_names_of_a_model_are_refused_by_no_layer(
+    node: str, interface: str, launcher: str, domain: str
+) -> None:
+    text = edited(
+        f"nodes.name: '{node}'; rails.interface: '{interface}'; launcher.name: '{launcher}'"
+    )
+    findings = Findings()
+    with contextlib.suppress(ModelError):
+        inventory = compiled(f"{text}domain: '{domain}'\n")
+        hosts = {host.name: inventory.merged(host) for host in inventory.hosts}
+        lines(build(hosts).entries, domain, findings)
+    assert findings.found == []
 
 
 def test_the_page_of_keys_is_not_stale() -> None:

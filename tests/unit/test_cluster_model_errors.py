@@ -51,6 +51,11 @@ addresses.prefix: 30 -> 7 model.subnet_without_addresses addresses.pool (2, 1)
 addresses.pool: 10.1.0.0/26 -> 7 model.pool_without_subnets addresses.pool (2, 0)
 addresses.plan: point_to_point; addresses.pool: 10.1.0.0/30 -> 7 model.pool_without_links addresses.pool (4, 2)
 addresses.plan: point_to_piont -> 7 model.not_a_choice addresses.plan 'point_to_piont'
+addresses.pool: 127.0.0.0/16 -> 7 model.network_without_hosts addresses.pool '127.0.0.0/16'
+addresses.pool: 239.1.0.0/16 -> 7 model.network_without_hosts addresses.pool '239.1.0.0/16'
+addresses.pool: 250.0.0.0/16 -> 7 model.network_without_hosts addresses.pool '250.0.0.0/16'
+addresses.pool: 168.0.0.0/7 -> 7 model.network_without_hosts addresses.pool '168.0.0.0/7'
+management.subnet: 169.254.3.0/24 -> 3 model.network_without_hosts management.subnet '169.254.3.0/24'
 nodes.management_first: 10.0.1.11 -> 4 model.outside_management nodes.management_first ('10.0.1.11', 2)
 nodes.count: 60; nodes.management_first: 10.0.0.200 -> 4 model.outside_management nodes.management_first ('10.0.0.255', 5)
 launcher.management: 10.0.0.255 -> 9 model.outside_management launcher.management ('10.0.0.255', 1)
@@ -61,6 +66,11 @@ launcher.name: node02 -> 9 model.name_taken launcher.name 'node02'
 nodes.count; nodes.list: [{name: a}, {name: a}] -> 4 model.name_taken nodes.list[1] 'a'
 launcher.name: launcher -> 9 model.name_reserved launcher.name 'launcher'
 launcher.name: slots -> 9 model.name_reserved launcher.name 'slots'
+launcher.name: localhost -> 9 model.name_reserved launcher.name 'localhost'
+launcher.name: node02-rail1 -> 9 model.name_of_rail launcher.name 'node02-rail1'
+nodes.count; nodes.list: [{name: a}, {name: a-rail0}] -> 4 model.name_of_rail nodes.list[1] 'a-rail0'
+nodes.name: "{}" -> 4 model.host_name nodes.name '1'
+rails.interface: "rail_{rail}" -> 6 model.rail_name rails.interface 'node01-rail_0'
 launcher.name: Launcher_1 -> 9 model.wrong_form launcher.name 'Launcher_1'
 nodes.name: "node_{}" -> 4 model.host_name nodes.name 'node_1'
 nodes.name: node -> 4 model.pattern nodes.name 'node'
@@ -76,6 +86,7 @@ leaves.count: 3 -> 8 model.leaves_no_whole_sets leaves.count (3, 2)
 leaves.rail_to_leaf: [0] -> 8 model.rail_to_leaf leaves.rail_to_leaf (1, 2)
 leaves.rail_to_leaf: [0, 2] -> 8 model.rail_to_leaf leaves.rail_to_leaf (2, 2)
 leaves.ports: 1 -> 8 model.more_nodes_than_ports leaves.count (2, 1)
+nodes.count: 65; storage: [{name: s1, management: 10.0.0.99, links: [{leaf: leaf01, port: Ethernet63, interface: e0}]}] -> 8 model.more_nodes_than_ports leaves.count (65, 64)
 leaves.nodes_per_set: 65 -> 8 model.leaf_ports leaves.nodes_per_set (65, 64)
 leaves.name: [tor-a] -> 8 model.names_of_switches leaves.name 1
 leaves.name: [tor-a, tor-a] -> 8 model.name_taken leaves.name[1] 'tor-a'

@@ -172,6 +172,7 @@ BAD: tuple[tuple[Any, ...], ...] = (
         for source in (
             *("storage01", "storage01:srv", "/srv", "nfs://storage01/srv", ":/srv"),
             *("ops@storage01:/srv", "fd00::21:/srv", "stor_age:/srv", "storage01:/my data"),
+            *("10.0.0.300:/srv", "10.0.0:/srv", "\uff110.0.0.1:/srv"),
         )
     ),
     *(
@@ -179,6 +180,7 @@ BAD: tuple[tuple[Any, ...], ...] = (
         for source in (
             *("10.0.0.31:/scratch", "10.0.0.31@ib0:/scratch", "10.0.0.31@o2ib:scratch"),
             *("10.0.0.31@o2ib:/scratch-of-all", "mgs1@o2ib:/scratch"),
+            *("10.0.0.300@o2ib:/scratch", "\uff110.0.0.1@o2ib:/scratch"),
         )
     ),
     # sections of types
@@ -384,6 +386,59 @@ def test_groups_and_hosts_are_those_of_the_model() -> None:
     assert refused_model(model(changed(NFS, hosts=["rack_r02"]))) == [
         "13 storage.unknown_group filesystems[0].hosts[0] 'rack_r02'"
     ]
+
+
+LINKED = "10.0.0.21, links: [{leaf: leaf01, port: Ethernet63, interface: e0}]}]"
+PLANS = {
+    "linked": MODEL.replace("10.0.0.21}]", LINKED),
+    "unlinked": MODEL,
+    "of two": MODEL.replace("10.0.0.21}]", LINKED).replace("subnet_per_rail", "point_to_point"),
+}
+ADDRESSES = """
+linked storage01: 10.1.0.250 10.1.0.4 10.0.0.21 10.0.0.77
+linked storage01 not: 10.1.0.0 10.1.0.1 10.1.0.255 10.1.0.2 10.1.1.250 10.1.9.9 192.168.5.5
+linked storage01 not: 10.0.0.0 10.0.0.255 10.0.0.11 127.0.0.1 239.0.0.1 0.0.0.0
+linked node02: 10.1.0.3 10.1.1.3 10.0.0.12
+linked node02 not: 10.1.0.2 10.1.1.250 192.168.5.5
+linked nas: 10.1.0.250 10.1.0.2 10.1.9.1 192.168.5.5
+linked nas not: 10.1.0.0 10.1.1.1 10.1.1.255 169.254.0.1
+unlinked storage01: 10.0.0.21
+unlinked storage01 not: 10.1.0.250
+of two storage01: 10.1.0.21 10.0.0.21
+of two storage01 not: 10.1.0.0 10.1.0.1 10.1.0.6
+of two node02: 10.1.0.5 10.1.0.7
+"""
+"""Plan and server (`nas` is none of the model), and addresses that it has or has `not`."""
+
+
+@pytest.mark.parametrize("case", ADDRESSES.strip().splitlines())
+def test_a_source_has_an_address_of_its_server(case: str) -> None:
+    of, _colon, addresses = case.partition(": ")
+    plan, server = of.removesuffix(" not").rsplit(" ", 1)
+    for address in addresses.split():
+        entry = changed(
+            NFS,
+            source=f"{address}:/srv/x",
+            **{} if server == "nas" else {"serve": {"host": server}},
+        )
+        text = PLANS[plan] + f"  - {json.dumps(entry)}\n"
+        if not of.endswith("not"):
+            compiled(text)
+            continue
+        assert refused_model(text) == [
+            f"13 storage.source_address filesystems[0].source {address!r}"
+        ]
+
+
+def test_every_nid_is_looked_at_and_rdma_needs_a_link() -> None:
+    assert refused_model(
+        model(changed(LUSTRE, source="10.9.0.1@o2ib,10.1.1.1@o2ib1:/scratch"))
+    ) == ["13 storage.source_address filesystems[0].source '10.1.1.1'"]
+    rdma = changed(SERVED, nfs={"transport": "rdma"}, hosts=["compute"])
+    assert refused_model(model(rdma)) == [
+        "13 storage.served_without_link filesystems[0].nfs.transport 'storage01'"
+    ]
+    compiled(PLANS["linked"] + f"  - {json.dumps(rdma)}\n")
 
 
 def test_the_inventories_have_checkpoints_that_all_their_hosts_agree_on() -> None:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
-from ...module_utils.core.text import counted
+from ...module_utils.core.text import counted, some
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,24 @@ class Network:
     def overlaps(self, other: Network) -> bool:
         return self.first <= other.last and other.first <= self.last
 
+    @property
+    def no_hosts(self) -> str:
+        """The range without hosts that it lies in, in whole or in part; empty where in none."""
+        found = (f"{what} ({net})" for net, what in _NO_HOSTS.items() if net.overlaps(self))
+        return next(found, "")
+
     def __str__(self) -> str:
         return f"{text(self.first)}/{self.prefix}"
+
+
+_NO_HOSTS = {
+    Network(0, 8): "unspecified",
+    Network(127 << 24, 8): "loopback",
+    Network((169 << 8 | 254) << 16, 16): "link-local",
+    Network(224 << 24, 4): "multicast",
+    Network(240 << 24, 4): "reserved",
+}
+"""Ranges in which hosts have no address for others (RFC 6890, section 2.2.2; RFC 5771)."""
 
 
 def text(address: int) -> str:
@@ -74,6 +91,20 @@ class SubnetPerRail:
 
     def gateway(self, node: int, lane: int) -> int:
         return self.network(node, lane).first + 1
+
+    def holder(self, address: int, nodes: int) -> Union[str, tuple[int, int]]:
+        """Of an address of the pool: what it is, or the node and lane that have it; else empty."""
+        number, place = divmod(address - self.pool.first, 1 << (32 - self.prefix))
+        leaf_set, lane = divmod(number, self.lanes)
+        if leaf_set * self.nodes_per_set >= nodes:
+            return ""
+        network = self.network(leaf_set * self.nodes_per_set, lane)
+        what = {0: "network address", 1: "gateway", network.size - 1: "broadcast address"}
+        if place in what:
+            return f"the {what[place]} of {network}"
+        of_set = place - self.first_host
+        fits = 0 <= of_set < self.nodes_per_set
+        return (leaf_set * self.nodes_per_set + of_set, lane) if fits else ""
 
     def require_room(self, nodes: int) -> None:
         """Raise Exhausted unless every rail of `nodes` nodes gets an address."""
@@ -116,6 +147,14 @@ class PointToPoint:
     def gateway(self, node: int, lane: int) -> int:
         return self.network(node, lane).first
 
+    def holder(self, address: int, nodes: int) -> Union[str, tuple[int, int]]:
+        """As that of SubnetPerRail."""
+        number, odd = divmod(address - self.pool.first, 2)
+        if number >= nodes * self.lanes:
+            return ""
+        node, lane = divmod(number, self.lanes)
+        return (node, lane) if odd else f"the leaf's address of {self.network(node, lane)}"
+
     def require_room(self, nodes: int) -> None:
         """Raise Exhausted unless every rail of `nodes` nodes gets a link."""
         wanted, there = nodes * self.lanes, self.pool.size // 2
@@ -129,3 +168,45 @@ class PointToPoint:
 
 
 AddressPlan = Union[SubnetPerRail, PointToPoint]
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Which host has which address, for addresses that an operator wrote."""
+
+    management: Network
+    plan: AddressPlan
+    nodes: Mapping[int, str]
+    """By place in the plan."""
+    hosts: Mapping[str, int]
+    """Nodes, launcher and storage hosts: their management address."""
+    links: Mapping[str, Sequence[Network]]
+    """Storage hosts: the networks of the leaves that they have cables to."""
+
+    def problem(self, address: int, server: str) -> str:
+        """Why no host has the address, or, where that is a host, why `server` has not."""
+        here = Network(address, 32)
+        what, owner = (
+            here.no_hosts,
+            next((n for n, own in self.hosts.items() if own == address), ""),
+        )
+        if address in (self.management.first, self.management.last):
+            what = f"an end of the management network {self.management}"
+        if self.plan.pool.overlaps(here):
+            holder = self.plan.holder(address, max(self.nodes) + 1)
+            if isinstance(holder, str):
+                what = holder
+            else:
+                owner = self.nodes.get(holder[0], "")
+        if what:
+            return f"is {what}: no server has it"
+        if server not in self.hosts or owner == server:
+            return ""
+        if owner:
+            return f"is an address of {owner}, and not of {server}"
+        links = self.links.get(server, ())
+        if any(map(here.overlaps, (self.management, *links))):
+            return ""  # a further address, which the model does not know
+        rails = "those of its rails" if server in self.nodes.values() else "no link to a leaf"
+        more = f"one in {some(links)}" if links else rails
+        return f"is no address of {server}, which has {text(self.hosts[server])} and {more}"

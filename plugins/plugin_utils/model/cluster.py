@@ -15,6 +15,7 @@ from typing import Any, Optional
 from ...module_utils.software.software_set import SoftwareSet
 from ...module_utils.storage.file_system import FileSystem
 from ..qos import Contract, host_settings
+from ..schema.findings import Finding
 
 
 @dataclass
@@ -125,6 +126,8 @@ class Cluster:
     asics: dict[str, dict[str, Any]]
     """By chip, as the model has it."""
     group_vars: dict[str, dict[str, Any]]
+    doubts: tuple[Finding, ...] = ()
+    """What can be and is hardly meant."""
 
 
 def rack_group(rack: str) -> str:

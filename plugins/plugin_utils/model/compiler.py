@@ -12,7 +12,7 @@ from ..qos.rules import check_rail
 from ..qos.rules import finish as read_contract
 from ..schema.findings import Findings
 from . import rules
-from .addresses import AddressPlan, text
+from .addresses import Addresses, AddressPlan, Network, text
 from .cluster import Cluster, Gpu, Host, Management, Node, PortGroup, Rail, Switch
 from .layout import Lane, Topology, interface_name, lay_out, plan_addresses
 from .nodes import NodeSpec, specify
@@ -50,10 +50,10 @@ def compile_model(source: Source) -> Cluster:
     software = read_software(model[SOFTWARE], findings, (SOFTWARE,))
     site = None
     if specs and topology is not None and plan is not None:
-        others = (model["launcher"]["name"], *(host["name"] for host in model["storage"]))
-        site = Site(tuple(rules.groups_of(specs)), [*(spec.name for spec in specs), *others])
+        places = specs[-1].index + 1
+        addresses = _addresses(model, specs, topology, plan, names["leaves"])
+        site = Site(tuple(rules.groups_of(specs)), addresses.hosts, addresses)
         if len(kinds["leaves"]) == len(names["leaves"]):
-            places = specs[-1].index + 1
             rules.check_storage_links(
                 model, topology, places, names["leaves"], kinds["leaves"], findings
             )
@@ -119,7 +119,35 @@ def compile_model(source: Source) -> Cluster:
         spines=spines,
         asics=model["asics"],
         group_vars=model["vars"],
+        doubts=rules.doubts(model, specs, Findings(source.line)),
     )
+
+
+def _addresses(
+    model: dict[str, Any],
+    specs: list[NodeSpec],
+    topology: Topology,
+    plan: AddressPlan,
+    leaves: list[str],
+) -> Addresses:
+    """The addresses of all hosts, as far as the model has them."""
+
+    def networks(leaf: str) -> list[Network]:
+        if leaf not in leaves or model["addresses"]["plan"] == POINT_TO_POINT:
+            return [Network(0, 0)]  # any: the plan has none for links of storage
+        leaf_set, of_set = divmod(leaves.index(leaf), topology.leaves_per_set)
+        first, lanes = leaf_set * topology.nodes_per_set, topology.lanes
+        return [plan.network(first, at) for at, lane in enumerate(lanes) if lane.leaf == of_set]
+
+    hosts = {spec.name: spec.management or 0 for spec in specs}
+    hosts.update({each["name"]: each["management"] for each in model["storage"]})
+    hosts[model["launcher"]["name"]] = model["launcher"]["management"]
+    links = {
+        host["name"]: [each for link in host["links"] for each in networks(link["leaf"])]
+        for host in model["storage"]
+    }
+    nodes = {spec.index: spec.name for spec in specs}
+    return Addresses(model["management"]["subnet"], plan, nodes, hosts, links)
 
 
 def _gpus(gpus: dict[str, Any], pci: Optional[list[str]]) -> list[Gpu]:

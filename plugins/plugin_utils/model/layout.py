@@ -170,6 +170,12 @@ def interface_name(rails: dict[str, Any], rail: int, plane: int) -> str:
     return str(pattern.format(rail=rail, plane=plane))
 
 
+def interface_names(rails: dict[str, Any]) -> list[str]:
+    """Of every lane of a node, in order."""
+    lanes = (divmod(lane, rails["planes"]) for lane in range(rails["count"] * rails["planes"]))
+    return [interface_name(rails, *lane) for lane in lanes]
+
+
 def plan_addresses(
     model: dict[str, Any], specs: list[NodeSpec], topology: Optional[Topology], findings: Findings
 ) -> Optional[AddressPlan]:

@@ -127,6 +127,6 @@ def _require_basics(specs: list[NodeSpec], findings: Findings) -> None:
         findings.add(
             "model.no_slots",
             ("nodes", "slots"),
-            "nodes without GPUs have no MPI slots",
-            "Write the slots of a node, or describe gpus",
+            "nodes without GPUs (gpus.count is 0) have no MPI slots",
+            "Write the slots of a node, or how many GPUs it has",
         )

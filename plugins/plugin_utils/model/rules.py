@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from ipaddress import IPv4Network
 from typing import Any
 
 from ...module_utils.core.text import counted, nearest, some
-from ..schema.findings import Findings, Path
+from ...module_utils.mpi.hostfile import is_host_name, rail_name
+from ..schema.findings import Finding, Findings, Path
 from .addresses import Network, text
 from .cluster import rack_group
-from .layout import Topology, interface_name
+from .layout import Topology, interface_names
 from .nodes import NodeSpec
-from .schema import HOST_NAME, INTERFACE
+from .schema import HOST_NAME, INTERFACE, PRIVATE
 from .switches import SwitchKind
 
 GROUPS = ("all", "compute", "launcher", "storage", "leaf", "spine", "ungrouped")
@@ -21,6 +23,8 @@ GROUPS = ("all", "compute", "launcher", "storage", "leaf", "spine", "ungrouped")
 _HOSTFILE_WORDS = frozenset(
     ["boards", "cores", "count", "cpu", "port", "rank", "slot", "slots", "sockets", "username"]
 )
+_LOOPBACK = frozenset(["localhost", "localhost4", "localhost6", "ip6-localhost", "ip6-loopback"])
+"""Names in every machine's /etc/hosts."""
 
 
 def groups_of(specs: list[NodeSpec]) -> list[str]:
@@ -40,13 +44,9 @@ def switch_names(model: dict[str, Any], findings: Findings) -> dict[str, list[st
             continue
         names[kind] = switch["name"]
         if len(names[kind]) != switch["count"]:
-            findings.add(
-                "model.names_of_switches",
-                (kind, "name"),
-                f"{counted(len(names[kind]), 'name')} for {switch['count']} {kind}",
-                "Write as many names as there are switches",
-                len(names[kind]),
-            )
+            number, remedy = len(names[kind]), "Write as many names as there are switches"
+            problem = f"{counted(number, 'name')} for {switch['count']} {kind}"
+            findings.add("model.names_of_switches", (kind, "name"), problem, remedy, number)
     return names
 
 
@@ -61,7 +61,7 @@ def check_names(
 ) -> None:
     """Each name is a host name, is there once, and is not that of a group."""
     where: dict[str, Path] = {}
-    groups = set(groups_of(specs))
+    reserved = _LOOPBACK.union(groups_of(specs))
     reported: set[tuple[str, Path, Path]] = set()
 
     def report(code: str, name: str, path: Path, problem: str, remedy: str, other: Path) -> None:
@@ -77,11 +77,13 @@ def check_names(
             report("model.name_taken", name, path, problem, "Rename one of them", first)
             return
         where[name] = path
-        if not re.fullmatch(HOST_NAME.form, name):
-            problem = f"{name!r} is not {HOST_NAME.wanted}"
-            report("model.host_name", name, path, problem, "Change the pattern", path)
-        elif name in groups or (name in _HOSTFILE_WORDS and path[0] in ("nodes", "launcher")):
-            problem = f"{name!r} is also a group of Ansible or a keyword of Open MPI's hostfile"
+        number = name.isdigit() and path[0] not in switches
+        if number or not re.fullmatch(HOST_NAME.form, name):
+            problem = f"{name!r} is {'a mere number, ' if number else ''}not {HOST_NAME.wanted}"
+            report("model.host_name", name, path, problem, "Change the name or pattern", path)
+        elif name in reserved or (name in _HOSTFILE_WORDS and path[0] in ("nodes", "launcher")):
+            problem = f"{name!r} is also a group of Ansible, a keyword of Open MPI's hostfile, or "
+            problem += "what every machine calls itself"
             remedy = f"Name the host {name}01, for example"
             report("model.name_reserved", name, path, problem, remedy, path)
 
@@ -93,6 +95,19 @@ def check_names(
             take(name, (kind, "name", index) if listed else (kind, "name"))
     for path, host in _hosts_beside(model):
         take(host["name"], (*path, "name"))
+    nodes = dict.fromkeys(spec.name for spec in specs)
+    longest = max(filter(is_host_name, nodes), key=len, default="node")
+    interfaces = interface_names(model["rails"])
+    for name in (rail_name(longest, interface) for interface in interfaces):
+        if not is_host_name(name):
+            problem = f"a rail of {longest} would be {name!r} in /etc/hosts, which is no host name"
+            remedy = "Use letters, digits and inner hyphens, at most 63 with the name of the node"
+            report("model.rail_name", name, ("rails", "interface"), problem, remedy, ())
+    ends = tuple(f"-{interface}" for interface in interfaces)
+    for name in (name for name in where if name.endswith(ends)):
+        for node in nodes.keys() & {name[: -len(end)] for end in ends if name.endswith(end)}:
+            problem = f"{name!r} is also the name of a rail of {node}, in /etc/hosts"
+            report("model.name_of_rail", name, where[name], problem, "Rename the host", ())
 
 
 def check_management(
@@ -150,26 +165,20 @@ def check_devices(model: dict[str, Any], specs: list[NodeSpec], findings: Findin
 
     def count(values: Any, wanted: int, what: str, path: Path) -> None:
         if values is not None and len(values) != wanted:
-            findings.add(
-                "model.values_for_devices",
-                path,
-                f"{counted(len(values), 'value')} for {counted(wanted, what)}",
-                f"Write {counted(wanted, 'value')}",
-                len(values),
-            )
+            write = f"Write {counted(wanted, 'value')}" if wanted else "Leave it out"
+            key = {"rail": "rails.count", "plane": "rails.planes", "GPU": "gpus.count"}[what]
+            problem = f"{counted(len(values), 'value')} for {counted(wanted, what)}"
+            remedy = f"{write}, or correct {key}"
+            findings.add("model.values_for_devices", path, problem, remedy, len(values))
 
     count(rails["gpu"], rails["count"], "rail", ("rails", "gpu"))
     count(rails["numa"], rails["count"], "rail", ("rails", "numa"))
     count(gpus["numa"], gpus["count"], "GPU", ("gpus", "numa"))
     for index, gpu in enumerate(rails["gpu"] or []):
         if gpu is not None and gpu >= gpus["count"]:
-            findings.add(
-                "model.no_gpu",
-                ("rails", "gpu", index),
-                f"GPU {gpu} not found: a node has {gpus['count']}",
-                "Count GPUs from 0, or write null",
-                gpu,
-            )
+            problem = f"GPU {gpu} not found: a node has {gpus['count']}"
+            remedy = "Count GPUs from 0, or write null"
+            findings.add("model.no_gpu", ("rails", "gpu", index), problem, remedy, gpu)
     _check_interfaces(model, findings)
     seen: set[tuple[int, int]] = set()
     for spec in specs:
@@ -193,24 +202,15 @@ def _check_devices_once(devices: list[tuple[Path, str]], findings: Findings) -> 
     first: dict[str, Path] = {}
     for path, pci in devices:
         if pci in first:
-            findings.add(
-                "model.device_twice",
-                path,
-                f"the PCI address {pci} is also that of {findings.place(first[pci])}",
-                "Give each device its own",
-                pci,
-            )
+            problem = f"the PCI address {pci} is also that of {findings.place(first[pci])}"
+            findings.add("model.device_twice", path, problem, "Give each device its own", pci)
         first.setdefault(pci, path)
 
 
 def _check_interfaces(model: dict[str, Any], findings: Findings) -> None:
     """Rails have interfaces of their own; that of SSH would get the rail's address."""
     rails, management = model["rails"], model["management"]["interface"]
-    names = [
-        interface_name(rails, rail, plane)
-        for rail in range(rails["count"])
-        for plane in range(rails["planes"])
-    ]
+    names = interface_names(rails)
     wrong = [
         name
         for name in names
@@ -225,13 +225,9 @@ def _check_interfaces(model: dict[str, Any], findings: Findings) -> None:
             (wrong or names)[0],
         )
     if management in names:
-        findings.add(
-            "model.management_on_rail",
-            ("management", "interface"),
-            f"{management!r} is also the interface of a rail",
-            "Name another one, or change rails.interface",
-            management,
-        )
+        problem = f"{management!r} is also the interface of a rail"
+        path, remedy = ("management", "interface"), "Name another one, or change rails.interface"
+        findings.add("model.management_on_rail", path, problem, remedy, management)
 
 
 def check_group_vars(model: dict[str, Any], specs: list[NodeSpec], findings: Findings) -> None:
@@ -242,6 +238,24 @@ def check_group_vars(model: dict[str, Any], specs: list[NodeSpec], findings: Fin
             findings.add(
                 "model.unknown_group", ("vars", group), problem, nearest(group, known), group
             )
+
+
+def doubts(model: dict[str, Any], specs: list[NodeSpec], findings: Findings) -> tuple[Finding, ...]:
+    """What a cluster can have, and hardly is meant to."""
+    pool, path = str(model["addresses"]["pool"]), ("addresses", "pool")
+    if IPv4Network(pool).is_global:
+        problem = (
+            f"{pool} has public addresses: hosts on the Internet that have them are not reached"
+        )
+        remedy = f"Choose one in {PRIVATE}, unless they are yours"
+        findings.add("model.public_pool", path, problem, remedy, pool)
+    if all(spec.drained for spec in specs):
+        problem = (
+            "every node is drained: the layers hostfile and smoke refuse a cluster without ranks"
+        )
+        remedy, path = "Keep one in service for them", ("nodes", "drained")
+        findings.add("model.all_drained", path, problem, remedy, len(specs))
+    return tuple(findings.found)
 
 
 # Cables of storage hosts: each into a port of a leaf that is there and free
@@ -262,13 +276,9 @@ def check_storage_links(
         for number, link in enumerate(host["links"]):
             path: Path = ("storage", index, "links", number)
             if link["interface"] in interfaces[:number]:
-                findings.add(
-                    "model.cable_twice",
-                    (*path, "interface"),
-                    f"{link['interface']!r} of {host['name']} is there twice",
-                    "Give each cable its own",
-                    link["interface"],
-                )
+                twice, remedy = link["interface"], "Give each cable its own"
+                problem = f"{twice!r} of {host['name']} is there twice"
+                findings.add("model.cable_twice", (*path, "interface"), problem, remedy, twice)
             if link["leaf"] not in leaves:
                 problem = f"leaf {link['leaf']!r} not found"
                 remedy = nearest(link["leaf"], leaves)

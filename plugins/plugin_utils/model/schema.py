@@ -90,6 +90,9 @@ class _Address(Kind):
         return "IPv4 address"
 
 
+PRIVATE = "10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16"
+
+
 @dataclass(frozen=True)
 class _Subnet(Kind):
     reads_text = True
@@ -102,7 +105,11 @@ class _Subnet(Kind):
         except ValueError as error:
             problem = f"{shown(value)} is not an IPv4 network ({error})"
             raise Wrong("model.network", problem, "Write one such as 10.0.0.0/24") from error
-        return Network(int(network.network_address), network.prefixlen)
+        found = Network(int(network.network_address), network.prefixlen)
+        if found.no_hosts:
+            problem = f"{found} is, or overlaps, {found.no_hosts}, where no host has an address"
+            raise Wrong("model.network_without_hosts", problem, f"Choose one in {PRIVATE}")
+        return found
 
     def describe(self) -> str:
         return "IPv4 network `10.0.0.0/24`"
@@ -481,7 +488,7 @@ MODEL = Section(
         ),
         Key(
             "domain",
-            Text(rf"{_LABEL}(\.{_LABEL})*", "a DNS domain", "example.net", empty=True),
+            Text(rf"{_LABEL}(\.{_LABEL})*", "a DNS domain", "example.net", 189, empty=True),
             "DNS domain of the hosts.",
             default="",
         ),

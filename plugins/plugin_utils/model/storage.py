@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 from itertools import combinations
 from typing import Any, Optional
 
@@ -23,14 +24,17 @@ from ...module_utils.storage.file_system import (
     of_variable,
 )
 from ..schema.findings import Findings, Path, dotted
+from .addresses import Addresses
 from .storage_keys import PLAIN_PATH
 
 _WITHOUT_MOUNTS = ("all", "leaf", "spine", "ungrouped")
 """Groups that hold switches, or no hosts."""
 _WITHOUT_RAILS = ("launcher",)
 
-_HOST = r"(?!-)[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*"
-_NID = r"\d{1,3}(\.\d{1,3}){3}@(tcp|o2ib)\d{0,3}"
+_OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+_ADDRESS = rf"(?<![\w.-]){_OCTET}(\.{_OCTET}){{3}}(?![\w.-])"
+_HOST = rf"({_ADDRESS}|(?![0-9.]+:|-)[A-Za-z0-9-]{{1,63}}(\.[A-Za-z0-9-]{{1,63}})*)"
+_NID = rf"{_ADDRESS}@(tcp|o2ib)[0-9]{{0,3}}"
 """The kernel shows addresses, whatever name a source has."""
 _SOURCES = {
     NFS: (
@@ -86,6 +90,7 @@ class Site:
     groups: tuple[str, ...]
     hosts: Collection[str]
     """Nodes, launcher and storage hosts, by name."""
+    addresses: Optional[Addresses] = None
 
 
 def read_filesystems(
@@ -143,6 +148,23 @@ def _check_one(entry: Value, findings: Findings, at: Path, site: Optional[Site])
             findings.add("storage.option_never", path, problem, "Leave it out", name)
     if entry["serve"] is not None:
         _check_served(entry, findings, at, site)
+    if site is not None and site.addresses is not None:
+        _check_addresses(entry, findings, at, site.addresses)
+
+
+def _check_addresses(entry: Value, findings: Findings, at: Path, addresses: Addresses) -> None:
+    host = (entry["serve"] or {}).get("host", "")
+    for written in re.finditer(_ADDRESS, entry["source"].rpartition(":/")[0]):
+        problem = addresses.problem(int(IPv4Address(written[0])), host)
+        if problem:
+            problem = f"{written[0]} {problem}"
+            remedy = f"Write an address or a name of {host or 'the server'}"
+            findings.add("storage.source_address", (*at, "source"), problem, remedy, written[0])
+    linked = host in addresses.nodes.values() or addresses.links.get(host)
+    if host in addresses.hosts and not linked and _way(entry)[2] == RDMA:
+        problem = f"rdma goes over links to leaves, and {host} has none"
+        remedy, path = "Describe its cables under storage.links, or write tcp", (*at, "nfs")
+        findings.add("storage.served_without_link", (*path, "transport"), problem, remedy, host)
 
 
 def _system_directory(path: str) -> Optional[str]:

@@ -90,7 +90,8 @@ SERVE_KEYS = Section(
         Key(
             "host",
             Text(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "a host of the model", "storage01", 63),
-            "The host. `source` begins with its name or one of its addresses.",
+            "The host. `source` begins with a name of it, or with one of its addresses: in the "
+            "management network, or in the subnet of a leaf that it has a link to.",
             required=True,
         ),
         Key(
