@@ -19,6 +19,8 @@ notes:
     true in C(ansible.cfg), section C(inventory), all the same. A file that is not YAML, or names
     another plugin, never gets as far as this one, and Ansible goes on with an empty inventory; then
     M(baremetal.mpi_roce.cluster_directory) stops the run.
+  - An inventory has one model. A second file with this C(plugin) is refused; Ansible passes over
+    names that end in C(.bak) or C(~).
   - What differs on one node goes under C(nodes.overrides) of the model. Variables of roles may be
     set in C(host_vars) beside the model, as with any inventory.
 options:
@@ -43,6 +45,7 @@ launcher: {name: launcher01, management: 10.0.0.10}
 """
 
 import gc
+import os
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +85,7 @@ class InventoryModule(BaseInventoryPlugin):
     def parse(self, inventory: Any, loader: Any, path: str, cache: bool = True) -> None:
         super().parse(inventory, loader, path, cache)
         try:
+            self._refuse_second(path)
             cluster = cluster_model.load(path)
             for doubt in cluster.doubts:
                 Display().warning(f"{path}: {doubt.text()}")
@@ -99,6 +103,17 @@ class InventoryModule(BaseInventoryPlugin):
         # The inventory lives as long as the process: keep the garbage collector from walking it
         # again and again, which also keeps its pages shared with the workers that are forked off.
         gc.freeze()
+
+    def _refuse_second(self, path: str) -> None:
+        """Ansible would merge it with the first: the hosts of both, the values of the last."""
+        for host in self.inventory.hosts.values():
+            first = str(host.vars.get("inventory_file"))
+            of_model = "cluster_management" in host.vars
+            if of_model and os.path.realpath(first) != os.path.realpath(path):
+                problem = f"{first} is a cluster model of the same inventory"
+                remedy = "Keep one of them: a copy goes elsewhere, or gets a name ending in .bak"
+                finding = cluster_model.Finding("model.second", (), problem, remedy)
+                raise cluster_model.ModelError(path, [finding])
 
     def _fill(self, compiled: cluster_model.Inventory) -> None:
         inventory = self.inventory

@@ -98,25 +98,56 @@ def test_variables_of_the_site_may_be_templates_and_are_overridden_beside_the_mo
 
 
 @pytest.mark.parametrize(
-    ("text", "last"),
-    [
-        ("plugin: baremetal.mpi_roce.cluster\nname: [\n", "Correct the syntax there."),
-        ("plugin: baremetal.mpi_roce.cluster\nname: UP\n", "Write one such as b300."),
-        ("# later\n---\n", "the file is empty. Describe a cluster in it."),
-    ],
+    "name", ["cluster-old.yml", "rooms/cluster.yml", "cluster.yml~", "cluster.yml.bak"]
 )
-def test_a_refused_model_is_told_once_and_nothing_follows(
-    tmp_path: Path, text: str, last: str
-) -> None:
-    (tmp_path / "cluster.yml").write_text(text, encoding="utf-8")
-    done = subprocess.run(
-        [str(Path(sys.executable).with_name("ansible-inventory")), "-i", str(tmp_path), "--graph"],
+def test_a_second_model_is_refused_and_both_are_named(tmp_path: Path, name: str) -> None:
+    for path in (tmp_path / name, tmp_path / "cluster.yml"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text((ROOT / "inventories/b300/cluster.yml").read_text(encoding="utf-8"))
+    done = inventory(tmp_path)
+    if name.endswith(("~", ".bak")):  # Ansible passes over these
+        assert done.returncode == 0
+    else:
+        assert done.returncode == 4
+        assert {f"{tmp_path}/cluster.yml", f"{tmp_path}/{name}"} <= set(
+            re.findall(r"[^\s:]+", done.stderr)
+        )
+
+
+def test_a_doubt_is_a_warning(tmp_path: Path) -> None:
+    text = (ROOT / "inventories/virtual-mixed/cluster.yml").read_text(encoding="utf-8")
+    (tmp_path / "cluster.yml").write_text(text.replace("10.141.", "11.141."), encoding="utf-8")
+    done = inventory(tmp_path)
+    assert done.returncode == 0
+    assert "addresses.pool: 11.141.0.0/16 has public addresses" in " ".join(done.stderr.split())
+
+
+def inventory(path: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(Path(sys.executable).with_name("ansible-inventory")), "-i", str(path), "--graph"],
         cwd=ROOT,
         env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "last"),
+    [
+        ("plugin: baremetal.mpi_roce.cluster\nname: [\n", "Correct the syntax there."),
+        ("plugin: baremetal.mpi_roce.cluster\nname: UP\n", "Write one such as b300."),
+        ("# later\n---\n", "the file is empty. Describe a cluster in it."),
+        ("- rails\n", "Write keys below it."),
+        ("plugn: baremetal.mpi_roce.cluster\nname: UP\n", "Add it: baremetal.mpi_roce.cluster."),
+    ],
+)
+def test_a_refused_model_is_told_once_and_nothing_follows(
+    tmp_path: Path, text: str, last: str
+) -> None:
+    (tmp_path / "cluster.yml").write_text(text, encoding="utf-8")
+    done = inventory(tmp_path)
     assert done.returncode == 4
     assert done.stdout == ""
     assert done.stderr.startswith(f"[ERROR]: {tmp_path}/cluster.yml: this cluster model has ")

@@ -5,14 +5,18 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.baremetal.mpi_roce.plugins.inventory.cluster import InventoryModule
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     ModelError,
     compile_model,
+    is_model,
     load,
     read,
 )
@@ -20,6 +24,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests import waiting
 from tests.unit.findings import brief
 from tests.unit.small_model import MODEL as BASE
 from tests.unit.small_model import edited, refused
@@ -28,6 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CASES = """
 leaves.ports; leaves.prots: 64 -> 8 model.unknown_key leaves.prots | 8 model.missing_key leaves.ports
 launcher; luncher: {name: launcher01, management: 10.0.0.10} -> 1 model.missing_key launcher | 9 model.unknown_key luncher
+plugin -> 1 model.missing_key plugin
 qqq: 1 -> 10 model.unknown_key qqq
 rails -> 1 model.missing_key rails
 rails: ~ -> 6 model.not_a_mapping rails
@@ -126,12 +132,20 @@ plugin: baremetal.mpi_roce.clusters -> 1 model.not_a_choice plugin 'baremetal.mp
 nodes.cuont: 2; nodes.count; nodes.management_first: 10.0.0 -> 4 model.unknown_key nodes.cuont | 4 model.address nodes.management_first '10.0.0'
 """  # noqa: E501
 """Edits of the model (small_model.edited), and what is found: line, code, place, value."""
+BOMB = "".join(
+    f"  {name}: &{name} [{', '.join([f'*{of}'] * 99)}]\n" for of, name in ("ab", "bc", "cd")
+)
 TEXTS = (
     ("hello", "1 model.not_a_mapping 'hello'"),
     ("# nothing\n", "model.empty"),
     (f"{BASE}name: large\n", "10 model.key_twice name 'name'"),
     (f"{BASE}[1]: 2\n", "10 model.not_yaml"),
     (f"\t{BASE}", "1 model.not_yaml"),
+    (f"- {BASE}".replace("\n", "\n  "), "1 model.not_a_mapping list"),
+    (f"{BASE}vars: {'[' * 5000}", "10 model.not_yaml"),
+    (f"{BASE}vars: {'[' * 60}{']' * 60}", "10 model.not_yaml"),
+    (f"{BASE}vars: {{all: &a {{x: *a}}}}\n", "10 model.aliases vars.all"),
+    (f"{BASE}vars:\n  a: &a {[1] * 99}\n{BOMB}", "14 model.aliases vars.d"),
 )
 
 
@@ -252,11 +266,81 @@ def unreadable(path: Path) -> list[str]:
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "cluster.yml"):
+    # As a FIFO, the device has no end that is waited for.
+    for path in (tmp_path, tmp_path / "cluster.yml", Path("/dev/null")):
         assert unreadable(path) == ["model.cannot_be_read"]
 
 
 def test_a_file_that_is_not_text(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yml"
-    path.write_bytes(b"name: \xff\xfe")
-    assert unreadable(path) == ["model.cannot_be_read"]
+    for content in (b"name: \xff\xfe", BASE.encode("utf-16"), BASE.encode("utf-16-le")):
+        path.write_bytes(content)
+        assert unreadable(path) == ["model.cannot_be_read"]
+
+
+def test_a_second_model_in_one_inventory_is_refused() -> None:
+    plugin = InventoryModule()
+    host = SimpleNamespace(vars={"cluster_management": {}, "inventory_file": "site/cluster.yml"})
+    plugin.inventory = SimpleNamespace(hosts={"node01": host})
+    plugin._refuse_second(f"{Path.cwd()}/site/cluster.yml")  # the same file
+    with pytest.raises(ModelError) as refusal:
+        plugin._refuse_second("site/old.yml")
+    assert brief(refusal.value.findings) == ["model.second"]
+
+
+WITHOUT = BASE.replace("plugin: baremetal.mpi_roce.cluster\n", "")
+MEANT = (
+    ("cluster.yml", BASE, True),
+    ("site.yaml", BASE, True),
+    ("site.yml", "\ufeff" + BASE, True),
+    ("site.yml", WITHOUT, True),
+    ("site.yml", BASE.encode("utf-16"), True),
+    ("site.yml", "{'plugin': 'baremetal.mpi_roce.cluster'}", True),
+    ("site.yml", "- plugin: baremetal.mpi_roce.cluster\n", True),
+    ("site.yml", "plugn: baremetal.mpi_roce.cluster\n", True),
+    ("site.yml", "plugin: baremetal.mpi-roce.clusters\n", True),
+    ("cluster.yml", "- rails\n", True),
+    ("cluster.yml", "management: {subnet: 10.0.0.0/24}\n", True),
+    ("cluster.yml", "plugin: amazon.aws.aws_ec2\nregions: [a]\n", False),
+    ("cluster.yml", "all:\n  hosts: {a: {}}\n", False),
+    ("site.yml", "# plugin: baremetal.mpi_roce.cluster\nall: {}\n", False),
+    ("site.yml", "", False),
+)
+
+
+@pytest.mark.parametrize(("name", "content", "meant"), MEANT)
+def test_what_is_meant_to_be_a_model_is_read_as_one(
+    tmp_path: Path, name: str, content: Any, meant: bool
+) -> None:
+    (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    assert is_model(tmp_path / name) is meant
+
+
+def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
+    (tmp_path / "cluster.yml").write_text("\ufeff" + BASE, encoding="utf-8")
+    assert load(str(tmp_path / "cluster.yml")).name == "small"
+
+
+@pytest.mark.parametrize(
+    ("head", "key", "many", "seconds", "wanted"),
+    [
+        ("", "key", 200_000, 1, "10 model.unknown_key key0"),
+        ("roce_qos:\n", "  key", 20_000, 4, "11 model.unknown_key roce_qos.key0"),
+    ],
+)
+def test_very_many_unknown_keys_are_told_at_once(
+    head: str, key: str, many: int, seconds: float, wanted: str
+) -> None:
+    text = BASE + head + "".join(f"{key}{number}: 1\n" for number in range(many))
+    began = time.process_time()
+    assert refused(text)[0] == wanted
+    assert time.process_time() - began < waiting.deadline(seconds)
+
+
+def test_hints_say_which_key_is_meant_and_which_character_is_not() -> None:
+    text = edited("nodes.count: \uff14; roce_qos: {cpn: {}}")
+    with pytest.raises(ModelError) as refusal:
+        compile_model(read("cluster.yml", text))
+    lines = str(refusal.value).splitlines()
+    assert "'\uff14' (U+FF14) is not an ASCII character" in lines[1]
+    assert "Did you mean 'cnp'?" in lines[2]

@@ -11,7 +11,8 @@ from typing import Any
 def nearest(word: str, known: Iterable[str]) -> str:
     """`Did you mean 'rails'? Known here: ...`, for a misspelt name."""
     names = list(known)
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
+    close.sort(key=lambda name: sorted(name) != sorted(word))  # cpn is cnp with letters swapped
     hint = f"Did you mean {close[0]!r}? " if close else ""
     return f"{hint}Known here: {some(names)}"
 

@@ -3,13 +3,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any, Optional
 
 import yaml  # type: ignore[import-untyped]
 
 from ..schema.findings import Finding, Findings, Path, listed
 
+_TOP_KEY = re.compile(r"^\w+\s*:", re.M)
+_MOST_KEYS = 1000
+"""Keys at the top that are read: unknown or double ones are among them, and found in time."""
+_DEEPEST = 50
+"""Levels below which nothing is read; Ansible's own code ends at some 200."""
 YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -29,6 +36,8 @@ class Source:
         self.name = name
         self.data = data
         self._root = root
+        self._below: dict[int, dict[Any, tuple[int, Any]]] = {}
+        """Line and value of each key, of mappings that were asked for, by their nodes' ids."""
 
     def line(self, path: Path) -> Optional[int]:
         """The 1-based line of the value at `path`, or of the nearest thing around it."""
@@ -51,11 +60,11 @@ class Source:
         line = node.start_mark.line + 1
         for part in path:
             if isinstance(node, yaml.MappingNode):
-                for key, value in node.value:
-                    if key.value == str(part):
-                        line, node = key.start_mark.line + 1, value
-                        break
-                else:
+                if id(node) not in self._below:
+                    keys = ((key.value, key.start_mark.line + 1, to) for key, to in node.value)
+                    self._below[id(node)] = {name: (at, to) for name, at, to in keys}
+                line, node = self._below[id(node)].get(str(part), (line, None))
+                if node is None:
                     return None, line
             elif isinstance(node, yaml.SequenceNode) and part in range(len(node.value)):
                 node = node.value[part]
@@ -68,18 +77,21 @@ class Source:
 def read(name: str, text: str) -> Source:
     """Parse `text`. Raises ModelError when it is not YAML or writes a key twice."""
     findings = Findings()
-    loader = YamlLoader(text)
+    beyond = next(islice(_TOP_KEY.finditer(text), _MOST_KEYS, None), None)
+    loader = YamlLoader(text[: beyond.start()] if beyond else text)
     try:
         root = loader.get_single_node()
         data = None if root is None else loader.construct_document(root)
         if data is None:
             findings.add("model.empty", (), "the file is empty", "Describe a cluster in it")
             raise ModelError(name, findings.found)
-        _find_repeated(root, (), findings)
-    except (yaml.YAMLError, ValueError) as error:
+        _find_repeated(root, (), findings, {})
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else None
         problem = "not YAML: " + (getattr(error, "problem", None) or str(error))
+        if isinstance(error, RecursionError) or "nesting depth" in problem:
+            problem = f"nested too deeply, more than {_DEEPEST} levels"
         finding = Finding("model.not_yaml", (), problem, "Correct the syntax there", line)
         raise ModelError(name, [finding]) from error
     finally:
@@ -89,8 +101,23 @@ def read(name: str, text: str) -> Source:
     return Source(name, data, root)
 
 
-def _find_repeated(node: Any, path: Path, findings: Findings) -> None:
-    """Keys written twice, of which YAML would silently take the last."""
+_MOST = 10_000_000
+"""Values in a model, aliases written out: a hundred for each of 100,000 nodes."""
+
+
+def _find_repeated(node: Any, path: Path, findings: Findings, sizes: dict[int, int]) -> int:
+    """Keys written twice, of which YAML would silently take the last, and aliases without end.
+
+    Returns how many values the node has with its aliases written out; `sizes` has those known.
+    """
+    if isinstance(node, yaml.ScalarNode):
+        return 1
+    if id(node) in sizes:
+        return sizes[id(node)]
+    if len(path) > _DEEPEST:
+        raise yaml.MarkedYAMLError(None, None, "nesting depth", node.start_mark)
+    sizes[id(node)] = _MOST  # what an alias in it to itself has
+    size = 1
     if isinstance(node, yaml.MappingNode):
         first: dict[str, int] = {}
         for key, value in node.value:
@@ -101,7 +128,15 @@ def _find_repeated(node: Any, path: Path, findings: Findings) -> None:
                     Finding("model.key_twice", place, problem, "Keep one of them", line, key.value)
                 )
             first.setdefault(key.value, line)
-            _find_repeated(value, place, findings)
-    elif isinstance(node, yaml.SequenceNode):
+            size += _find_repeated(value, place, findings, sizes)
+    else:
         for index, value in enumerate(node.value):
-            _find_repeated(value, (*path, index), findings)
+            size += _find_repeated(value, (*path, index), findings, sizes)
+    if size > _MOST:
+        at = node.start_mark.line + 1
+        problem = "aliases (*name) repeat themselves: written out, it has no end or is far too long"
+        remedy = "Write what it has to be"
+        findings.found.append(Finding("model.aliases", path, problem, remedy, at))
+        size = 1
+    sizes[id(node)] = size
+    return size

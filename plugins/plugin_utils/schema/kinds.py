@@ -45,7 +45,7 @@ class Kind(ABC):
             return self.convert(value)
         except Wrong as wrong:
             shown = value if wrong.value is None else wrong.value
-            findings.add(wrong.code, path, wrong.problem, wrong.remedy, shown)
+            findings.add(wrong.code, path, wrong.problem, wrong.remedy + _foreign(shown), shown)
             return None
 
     @abstractmethod
@@ -55,6 +55,12 @@ class Kind(ABC):
     def wanted_text(self) -> str:
         """The kind as plain text, for a message."""
         return self.describe().replace("`", "")
+
+
+def _foreign(value: Any) -> str:
+    """A hint at what looks right and is another character, such as a full-width digit."""
+    other = next((char for char in str(value) if not char.isascii()), "")
+    return f". {other!r} (U+{ord(other):04X}) is not an ASCII character" if other else ""
 
 
 def shown(value: Any) -> str:
