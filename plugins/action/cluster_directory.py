@@ -12,7 +12,7 @@ from ansible.errors import AnsibleError
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
 
-from ..module_utils.core.text import counted
+from ..module_utils.core.text import counted, nearest
 from ..module_utils.software.software_set import SoftwareSet
 from ..plugin_utils import model as cluster_model
 from ..plugin_utils.model import digest, directory, names
@@ -22,6 +22,7 @@ from ..plugin_utils.schema.findings import Findings, listed
 
 NO_MODELS = {"group_vars", "host_vars", "keys"}
 ROLES = Path(__file__).parents[2] / "roles"
+_OF_VARIABLES = (".yml", ".yaml", ".json")
 _TEMPLATE = re.compile(r"\{[{%#]")
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -62,7 +63,7 @@ class ActionModule(ActionBase):
             )
             return result
         doubts = _doubts(next(iter(hosts.values()))["cluster_software"])
-        for line in doubts:
+        for line in (*doubts, *_unread(sources, task_vars["groups"])):
             self._display.warning(line)
         result.update(
             changed=False,
@@ -117,6 +118,33 @@ def _doubts(variable: dict[str, Any]) -> list[str]:
     """What is doubtful or unknown of the software set, a line each."""
     software = SoftwareSet.of(variable)
     return [rule.line(software) for rule in judge(software) if rule.status != REFUSED]
+
+
+def _unread(sources: list[Path], groups: Mapping[str, list[str]]) -> Iterator[str]:
+    """Files of variables that no host or group gets: Ansible ignores them without a word."""
+    hosts = dict.fromkeys([*groups["all"], "localhost"])
+    known: dict[str, Mapping[str, Any]] = {"host_vars": hosts, "group_vars": groups}
+    found = [
+        (path, path.stem if path.suffix in _OF_VARIABLES else path.name, of_kind)
+        for folder in dict.fromkeys(
+            source if source.is_dir() else source.parent for source in sources if source.exists()
+        )
+        for kind, of_kind in known.items()
+        for path in sorted((folder / kind).glob("*"))
+        if path.name[0] != "." and (path.is_dir() or path.suffix in ("", *_OF_VARIABLES))
+    ]
+    found = [each for each in found if each[0].name not in each[2] and each[1] not in each[2]]
+    absent = set(_absent(sources)) if found else set()
+    for path, name, others in found:
+        if name not in absent:
+            problem = f"{name!r} is not in the inventory, and nothing reads the file"
+            yield f"{path}: {problem}. {nearest(name, others)}"
+
+
+def _absent(sources: list[Path]) -> Iterator[str]:
+    for path in _models([source for source in sources if source.exists()]):
+        nodes = cluster_model.read(str(path), path.read_text(encoding="utf-8")).data["nodes"]
+        yield from nodes.get("absent") or ()
 
 
 # Variables of the collection's roles, by the roles' meta/argument_specs.yml. Ansible checks them in

@@ -200,6 +200,26 @@ def test_every_variable_of_the_model_is_watched() -> None:
     assert names - {"ansible_host", DIGEST} == {*NAMES} - {"cluster_rail_networks"}
 
 
+def test_files_of_variables_that_nothing_reads_are_told(tmp_path: Path) -> None:
+    text = B300.read_text(encoding="utf-8").replace("drained: []", "absent: [node04]")
+    (tmp_path / "cluster.yml").write_text(text, encoding="utf-8")
+    for name in ("node01.yml", "nod02.yml", "node03/a.yml", "node04.yml", "leaf9", ".keep", "b.md"):
+        path = tmp_path / "host_vars" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars/computer.yml").touch()
+    (tmp_path / "group_vars/leaf.yml").touch()
+    groups = {"all": ["node01", "node02", "node03"], "compute": [], "leaf": []}
+    found = list(action._unread([tmp_path, tmp_path / "cluster.yml"], groups))
+    assert [line.partition(": ")[0].removeprefix(f"{tmp_path}/") for line in found] == [
+        "host_vars/leaf9",
+        "host_vars/nod02.yml",
+        "group_vars/computer.yml",
+    ]
+    assert "Did you mean 'node02'?" in found[1]
+
+
 # Through Ansible itself ---------------------------------------------------------------------
 
 PLAY = """\
