@@ -256,6 +256,21 @@ ROWS: tuple[tuple[str, Messages, str], ...] = (
         "`sonic-cfggen -d --print-data` was not answered",
     ),
     (
+        "a lossless class whose queue SONiC's watchdog would not watch",
+        wanted(SONIC, {"roce": {"traffic_class": 4}}),
+        "sonic.lossless_class leaf01 (3, 4)",
+    ),
+    (
+        "an MTU above SONiC's largest",
+        wanted(SONIC, {"mtu": {"fabric": 10240}}),
+        "sonic.mtu leaf01 10222",
+    ),
+    (
+        "an MTU above NVUE's largest",
+        wanted(NVUE, {"mtu": {"fabric": 10240}}),
+        "nvue.mtu leaf01 10222",
+    ),
+    (
         "a watchdog action that NVUE does not have",
         wanted(NVUE, {"pfc": {"watchdog": {"action": "forward"}}}),
         "nvue.watchdog_action leaf01 'forward'",

@@ -359,6 +359,8 @@ def test_one_apply_is_enough_whatever_was_there(
 ) -> None:
     """Any drift, any contract: merged once, the difference is empty, and others' words stand."""
     contract.setdefault("pfc", {}).setdefault("watchdog", {})["action"] = "drop"
+    contract.setdefault("mtu", {})["fabric_layer"] = "frame"
+    contract["mtu"]["fabric"] = min(contract["mtu"].get("fabric", 9216), 9234)
     one = intent(contract, ports=2)
     places = [*(path for path, _value in ends(SYSTEM.wanted(one))), *_EXTRA]
     before = merged({}, OPERATORS)

@@ -89,6 +89,7 @@ def test_another_contract_is_rendered_in_full() -> None:
 @given(contracts())
 def test_every_contract_is_whole(contract: dict[str, Any]) -> None:
     contract.setdefault("pfc", {}).setdefault("watchdog", {})["action"] = "drop"
+    contract.pop("mtu", None)
     qos = profiles(contract)
     assert sorted(qos["mapping"]["dscp"], key=int) == [str(dscp) for dscp in range(64)]
     assert sorted(qos["egress-queue-mapping"]["switch-priority"]) == list("01234567")

@@ -15,6 +15,7 @@ from typing import Any, Optional, Protocol, Union
 from ...module_utils.core.text import counted, some
 from ..qos import Contract, fabric_intent
 from ..qos.compiled import FabricIntent, PfcWatchdog
+from ..schema.findings import Findings
 from .asics import Asic, asic_named
 
 SYSTEMS = ("sonic", "nvue", "eos")
@@ -183,6 +184,34 @@ def check_ports(intent: SwitchIntent, there: Collection[str], bundles: Mapping[s
                 f"{intent.name}: {port.name} is a member of {bundles[port.name]}: a rail is one "
                 "link, and the contract counts on its headroom and its cable. Take it out, or "
                 "correct the model"
+            )
+
+
+def check_mtu(intent: SwitchIntent, most: int, found: Findings) -> None:
+    """`most`: the largest IP packet that a port of this system can be set to."""
+    mtu = intent.fabric.mtu_ip
+    if mtu > most:
+        found.add(
+            f"{intent.system}.mtu",
+            (intent.name,),
+            f"roce_qos.mtu.fabric: IP packets of {mtu} bytes are above the {most} of a port of "
+            f"{intent.system}",
+            f"Write fabric: {most}, fabric_layer: ip, or less",
+            mtu,
+        )
+
+
+def check_lossless_class(intent: SwitchIntent, why: str, found: Findings) -> None:
+    """Of a system that has one number where the contract has two."""
+    for queue in intent.fabric.queues:
+        if queue.lossless and queue.traffic_class != queue.priority:
+            found.add(
+                f"{intent.system}.lossless_class",
+                (intent.name,),
+                f"class {queue.name}: {why}, and the contract has priority {queue.priority} and "
+                f"traffic class {queue.traffic_class}",
+                "Leave traffic_class out",
+                (queue.priority, queue.traffic_class),
             )
 
 

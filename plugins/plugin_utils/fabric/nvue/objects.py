@@ -19,7 +19,15 @@ from ...qos.compiled import FabricIntent
 from ...qos.contract import DSCPS, PRIORITIES
 from ...schema.findings import Findings
 from ..asics import WantedError, rounded
-from ..system import Change, Difference, Impact, SwitchIntent, check_ports, named_ports
+from ..system import (
+    Change,
+    Difference,
+    Impact,
+    SwitchIntent,
+    check_mtu,
+    check_ports,
+    named_ports,
+)
 from .reading import ACTION, PROFILE, Present
 from .tree import (
     Path,
@@ -37,6 +45,8 @@ from .tree import (
 )
 
 LOSSLESS_POOL, LOSSY_POOL = "roce-lossless", "default-lossy"
+LARGEST_MTU = 9216
+"""NVUE Reference, `nv set interface <interface-id> link mtu`: from 552 to 9216."""
 MODE = "lossless"
 TRUST_DSCP = "l3"
 
@@ -169,6 +179,7 @@ def _port(fabric: FabricIntent) -> Tree:
 def _check(intent: SwitchIntent) -> None:
     fabric, name = intent.fabric, intent.name
     findings = Findings()
+    check_mtu(intent, LARGEST_MTU, findings)
     if fabric.watchdog.enabled and fabric.watchdog.action != ACTION:
         findings.add(
             "nvue.watchdog_action",

@@ -14,9 +14,9 @@ from typing import Optional
 
 from ...qos.compiled import LOSSY_PRIORITY_GROUP, FabricIntent
 from ...qos.contract import PRIORITIES
-from ...schema.findings import Finding
+from ...schema.findings import Findings
 from ..asics import WantedError, headroom
-from ..system import OWNED, PortIntent, SwitchIntent
+from ..system import OWNED, PortIntent, SwitchIntent, check_lossless_class, check_mtu
 
 Row = dict[str, str]
 Fields = dict[str, Optional[str]]
@@ -147,6 +147,8 @@ DYNAMIC_TH = "0"
 From the column `threshold` of pg_profile_lookup.ini of SN5600 and IXR7220-H5 (Tomahawk 5); where a
 switch has a default of its own (DEFAULT_LOSSLESS_BUFFER_PARAMETER) that one is taken."""
 
+LARGEST_MTU = 9216
+"""Of PORT mtu, an IP MTU (sonic-buildimage, sonic-port.yang)."""
 MOST_POLL_MS = 1000
 """Limit of PFC_WD|GLOBAL."""
 
@@ -170,7 +172,12 @@ class Wanted:
 
 def wanted(intent: SwitchIntent) -> Wanted:
     fabric, watchdog = intent.fabric, intent.fabric.watchdog
-    findings: list[Finding] = []
+    found = Findings()
+    check_mtu(intent, LARGEST_MTU, found)
+    if watchdog.enabled:
+        why = "SONiC's PFC watchdog takes the number of a priority for that of its queue"
+        check_lossless_class(intent, why, found)
+    findings = found.found
     profiles: dict[tuple[int, int], str] = {}
     rows: Table = {}
     for link in dict.fromkeys((port.speed_gbps, port.cable_metres) for port in intent.ports):
