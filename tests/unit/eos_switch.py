@@ -184,6 +184,7 @@ class FakeEos:
         self.ports = [f"Ethernet{number}/1" for number in range(1, ports + 1)]
         self.calls: list[list[str]] = []
         self.faults: set[str] = set()
+        self.queue = "tx-queue"
         self.lies: dict[str, Any] = {}
         """What is answered to a command instead."""
 
@@ -252,6 +253,8 @@ class FakeEos:
             return show(self.running)
         if command == "show startup-config":
             return show(self.startup)
+        if command == "show running-config all | include tx-queue":
+            return "".join(f"   {self.queue} {number}\n" for number in range(8))
         if command == "show version":
             return {"modelName": "simulation", "version": "4.33.1F"}
         if command == "show interfaces status":

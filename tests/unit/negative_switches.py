@@ -148,7 +148,7 @@ def _eos(fabric: Fabric) -> EosPresent:
         }
         for port in intent.ports
     )
-    return EosPresent("simulation 4.33.1F", text, text, interfaces, neighbours)
+    return EosPresent("simulation 4.33.1F", text, text, interfaces, neighbours, queue="tx-queue")
 
 
 _PRESENT: dict[str, Callable[[Fabric], Any]] = {"sonic": _sonic, "nvue": _nvue, "eos": _eos}

@@ -298,6 +298,14 @@ def test_what_says_the_same_is_no_difference(lines: list[str]) -> None:
     assert not drifted(*lines)
 
 
+def test_the_word_that_the_switch_shows_for_a_queue_comes_before_the_model_s() -> None:
+    intent = leaf()
+    assert intent.asic.eos_queue == "tx-queue"
+    found = replace(present(empty()), queue="uc-tx-queue")
+    lines = SYSTEM.difference(intent, SYSTEM.wanted(intent), found).steps
+    assert "uc-tx-queue 3" in lines and "tx-queue 3" not in lines
+
+
 def test_a_banner_is_no_configuration() -> None:
     tree = converged({}, empty())
     text = show(tree).replace(

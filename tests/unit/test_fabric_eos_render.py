@@ -12,7 +12,6 @@ from typing import Any
 import pyavd
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import (
-    Asic,
     Headroom,
     WantedError,
 )
@@ -80,10 +79,11 @@ def test_what_eos_cannot_keep_is_refused_with_its_reason(contract: Any, listed: 
 
 
 def test_every_reason_is_told_at_once() -> None:
-    intent = replace(leaf({"mtu": {"fabric": 9300}}, asic=Asic("own")))
+    watchdog = {"watchdog": {"action": "forward"}}
+    intent = leaf({"mtu": {"fabric": 9300}, "pfc": watchdog})
     assert refused(lambda: SYSTEM.wanted(intent)) == [
-        "eos.queue_names leaf01 'own'",
         "eos.mtu leaf01 9282",
+        "eos.watchdog_action leaf01 'forward'",
     ]
 
 

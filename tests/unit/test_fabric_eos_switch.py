@@ -82,6 +82,12 @@ def test_an_answer_of_another_shape_aborts_the_session(
     assert fake.timer is None
 
 
+@pytest.mark.parametrize("word", ["tx-queue", "uc-tx-queue", ""])
+def test_how_a_switch_calls_its_queues_is_asked_from_it(fake: FakeEos, word: str) -> None:
+    fake.queue = word
+    assert switch(fake).read().queue == word
+
+
 def test_rollback_brings_the_former_state_and_may_be_asked_twice(fake: FakeEos) -> None:
     before = copy.deepcopy(fake.running)
     one = switch(fake)

@@ -281,9 +281,9 @@ ROWS: tuple[tuple[str, Messages, str], ...] = (
         "the switch has no port swp2",
     ),
     (
-        "a chip whose queues EOS calls nobody knows how",
-        wanted(EOS),
-        "eos.queue_names leaf01 'spectrum4'",
+        "a switch that does not show how EOS calls its queues",
+        refused(lambda: planned("eos", lambda p: replace(p, queue=""))),
+        "Write asics: {tomahawk5: {eos_queue: tx-queue or uc-tx-queue}}",
     ),
     (
         "a CNP queue below a shared one, which EOS serves in turn",

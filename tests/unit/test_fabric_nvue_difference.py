@@ -195,13 +195,34 @@ def test_a_release_with_the_new_words_is_spoken_to_in_them() -> None:
     marked = difference.steps["qos"]["congestion-control"]["default-global"]["traffic-class"]
     assert marked["3"]["ecn"] == "enabled" and marked["0"]["ecn"] == "disabled"
     watchdog = difference.steps["interface"]["swp1"]["qos"]["pfc-watchdog"]
-    assert watchdog == {"state": "enabled"}
+    assert watchdog == {"state": "enable"}, "published configurations have it beside the new words"
     assert "nv set qos roce state enabled\n" in difference.after
     done = converged(release="5.16.1", new=True)
     drifted = listed(done, "qos", "roce", "state", "disabled")
     assert values(plan(drifted, release="5.16.1", new=True)) == [
         ("qos roce state", "disabled", "enabled")
     ]
+
+
+def test_each_key_is_spelt_as_the_switch_shows_that_key() -> None:
+    found = present({}, release="5.16.1", new=True)
+    shown = {
+        name: {**port, "qos": {"pfc-watchdog": {"state": "disabled"}}}
+        for name, port in found.ports.items()
+    }
+    found = dataclasses.replace(
+        found, ports=shown, filled_qos={**found.filled_qos, "roce": {"enable": "off"}}
+    )
+    steps = SYSTEM.difference(intent(), SYSTEM.wanted(intent()), found).steps
+    assert steps["interface"]["swp1"]["qos"]["pfc-watchdog"] == {"state": "enabled"}
+    assert steps["qos"]["roce"]["enable"] == "on"
+
+
+def test_a_cable_length_that_a_switch_does_not_show_beside_roce_is_not_sent() -> None:
+    on = listed(listed({}, "qos", "roce", "enable", "on"), "qos", "roce", "mode", "lossless")
+    assert "cable-length" in plan({}).steps["qos"]["roce"]
+    steps = plan(on).steps["qos"]
+    assert "roce" not in steps and steps["pfc"]["default-global"]["cable-length"] == 100
 
 
 def test_a_port_of_a_bond_is_refused() -> None:

@@ -208,6 +208,15 @@ def test_a_refusal_on_the_way_leaves_nothing(fake: FakeNvue, refused: str) -> No
     assert fake.config == OPERATORS and list(fake.states) == ["1"]
 
 
+def test_a_release_without_a_cable_length_beside_roce_gets_the_rest(fake: FakeNvue) -> None:
+    fake.refuses = {"PATCH /nvue_v1/": 400}
+    switch, _change = applied(fake)
+    (body,) = bodies(fake, "/nvue_v1/")
+    assert "cable-length" not in body["qos"]["roce"] and body["qos"]["roce"]["mode"] == "lossless"
+    assert body["qos"]["pfc"]["default-global"]["cable-length"] == 100
+    assert not planned(switch)
+
+
 def test_an_apply_whose_answer_is_lost_is_looked_for(fake: FakeNvue) -> None:
     fake.silent = ["PATCH /nvue_v1/revision/2"]
     applied(fake)

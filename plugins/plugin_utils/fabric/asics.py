@@ -80,7 +80,7 @@ class Asic:
     values: Mapping[tuple[int, int], Headroom] = field(default_factory=dict, hash=False)
     """By speed and cable length, from the inventory. They come before the formula."""
     eos_queue: str = ""
-    """One of EOS_QUEUES; empty where it is not known. The inventory comes first."""
+    """One of EOS_QUEUES, from the inventory: for a switch that does not show it itself."""
 
     def has_port(self, speed_gbps: int) -> bool:
         """Whether a port can have this speed, as far as that is known."""
@@ -124,7 +124,7 @@ ASICS = {
         Asic("spectrum3", lanes=256, lane_gbps=50),
         Asic("tomahawk3", lanes=256, lane_gbps=50),
         Asic("tomahawk4", lanes=512, lane_gbps=50),
-        Asic("tomahawk5", lanes=512, lane_gbps=100, eos_queue="tx-queue"),
+        Asic("tomahawk5", lanes=512, lane_gbps=100),
     )
 }
 """Chips by name. Those without a formula are known by their ports alone."""
@@ -143,7 +143,7 @@ def asic_named(name: str, asics: Mapping[str, Mapping[str, Any]]) -> Optional[As
             )
             for row in entry.get("headroom", ())
         },
-        eos_queue=entry.get("eos_queue") or chip.eos_queue,
+        eos_queue=entry.get("eos_queue") or "",
     )
 
 

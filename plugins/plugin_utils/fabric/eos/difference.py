@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from ....module_utils.core.text import some
+from ..asics import EOS_QUEUES
 from ..system import (
     OWNED,
     Change,
@@ -24,7 +25,7 @@ from ..system import (
     named_ports,
 )
 from .reading import Present
-from .render import Wanted
+from .render import Wanted, with_queue
 from .settings import (
     CHANNEL_GROUP,
     DSCP,
@@ -247,6 +248,15 @@ def difference(intent: SwitchIntent, wanted: Wanted, present: Present) -> Differ
             f"{intent.name}: {some(paused, SHOWN)} pauses the whole link (`flowcontrol`), "
             "every class of it: `no flowcontrol receive`, `no flowcontrol send`."
         )
+    word = present.queue or intent.asic.eos_queue
+    if not word:
+        chip = intent.asic.name or "<chip>"
+        raise SwitchError(
+            f"{intent.name}: `show running-config all | include tx-queue` does not show how this "
+            f"switch calls its queues. Write asics: {{{chip}: {{eos_queue: "
+            f"{' or '.join(EOS_QUEUES)}}}}}, as `qos map traffic-class 0 to ?` has it on the switch"
+        )
+    wanted = with_queue(intent, word)
     items = shown = compare(wanted, found)
     changes = tuple(_changes(items))
     if not items and not present.unconfirmed:

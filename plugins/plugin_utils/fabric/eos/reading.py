@@ -61,6 +61,8 @@ class Present:
     """`lldpNeighbors` of `show lldp neighbors`; None where LLDP is off."""
     unconfirmed: bool = False
     """Its own change is in force and waits to be confirmed: it is not saved yet."""
+    queue: str = ""
+    """One of EOS_QUEUES, as its configuration with all defaults has it; empty: not shown."""
 
 
 def sessions(detail: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -14,7 +14,7 @@ from typing import Any, Optional
 from ...qos.compiled import FabricIntent, Queue
 from ...schema.findings import Finding, Findings, Path
 from ..asics import EOS_QUEUES, WantedError, headroom
-from ..system import OWNED, SwitchIntent
+from ..system import OWNED, SwitchIntent, check_lossless_class, check_mtu
 from .settings import INTERFACE, Settings, read_settings
 
 try:
@@ -53,7 +53,12 @@ def wanted(intent: SwitchIntent) -> Wanted:
     findings = _findings(intent)
     if findings:
         raise WantedError(findings.found)
-    top, interface = _rendered(intent.fabric, intent.asic.eos_queue, _headroom_bytes(intent))
+    return with_queue(intent, intent.asic.eos_queue or EOS_QUEUES[0])
+
+
+def with_queue(intent: SwitchIntent, word: str) -> Wanted:
+    """`word`: how the switch calls its queues."""
+    top, interface = _rendered(intent.fabric, word, _headroom_bytes(intent))
     blocks = [interface.replace(_ANY_PORT, port.name) for port in intent.ports]
     text = top.replace(interface, "!\n".join(blocks))
     return Wanted(text, read_settings(text), tuple(port.name for port in intent.ports))
@@ -62,26 +67,9 @@ def wanted(intent: SwitchIntent) -> Wanted:
 def _findings(intent: SwitchIntent) -> Findings:
     fabric, place = intent.fabric, (intent.name,)
     found = Findings()
+    check_lossless_class(intent, "EOS knows a lossless class by one number", found)
     _check_queues(fabric, place, found)
-    if not intent.asic.eos_queue:
-        chip = intent.asic.name or "a chip without a name (leaves.asic, spines.asic)"
-        found.add(
-            "eos.queue_names",
-            place,
-            f"how EOS calls the queues of {chip} is not known",
-            f"Write asics.<chip>.eos_queue: {' or '.join(EOS_QUEUES)}, as `show running-config` of "
-            "such a switch has it",
-            intent.asic.name,
-        )
-    if fabric.mtu_ip > LARGEST_MTU:
-        found.add(
-            "eos.mtu",
-            place,
-            f"roce_qos.mtu.fabric: IP packets of {fabric.mtu_ip} bytes are above EOS's "
-            f"{LARGEST_MTU}",
-            f"Write fabric: {LARGEST_MTU}, fabric_layer: ip, or less",
-            fabric.mtu_ip,
-        )
+    check_mtu(intent, LARGEST_MTU, found)
     _check_watchdog(fabric, place, found)
     return found
 
@@ -89,15 +77,6 @@ def _findings(intent: SwitchIntent) -> Findings:
 def _check_queues(fabric: FabricIntent, place: Path, found: Findings) -> None:
     shared = [queue.traffic_class for queue in fabric.queues if not queue.strict]
     for queue in fabric.queues:
-        if queue.lossless and queue.traffic_class != queue.priority:
-            found.add(
-                "eos.lossless_class",
-                place,
-                f"class {queue.name}: EOS knows a lossless class by one number, and the contract "
-                f"has priority {queue.priority} and traffic class {queue.traffic_class}",
-                "Leave traffic_class out",
-                (queue.priority, queue.traffic_class),
-            )
         if queue.strict and shared and queue.traffic_class < max(shared):
             found.add(
                 "eos.strict_below_shared",

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
+from ..asics import EOS_QUEUES
 from ..https import Https, Lost, Service
 from ..system import Applied, Difference, Login, Saved, SwitchError
 from .reading import SESSION_PREFIX, Present, abandoned_sessions, session_with_timer, sessions
@@ -91,6 +92,7 @@ class Eapi:
 SESSIONS = "show configuration sessions detail"
 STATUS, NEIGHBOURS = "show interfaces status", "show lldp neighbors"
 RUNNING = "show running-config"
+QUEUES = "show running-config all | include tx-queue"
 SAVE = "copy running-config startup-config"
 
 RETRY_S = 3
@@ -127,6 +129,7 @@ class EosSwitch:
                 )
             (running,) = eapi.texts([RUNNING])
             startup = _saved(eapi)
+            queue = _queue(eapi)
             neighbours = _neighbours(eapi)
         return Present(
             version=f"{version.get('modelName', '')} {version.get('version', '')}".strip(),
@@ -134,6 +137,7 @@ class EosSwitch:
             startup=startup,
             interfaces=interfaces.get("interfaceStatuses") or {},
             neighbours=neighbours,
+            queue=queue,
             unconfirmed=bool(waiting) and waiting == self._session,
         )
 
@@ -274,6 +278,15 @@ def _saved(eapi: Eapi) -> str:
     except CommandError:
         return ""
     return startup
+
+
+def _queue(eapi: Eapi) -> str:
+    """How the platform calls a unicast queue: EOS lists the queues of each port with defaults."""
+    try:
+        (shown,) = eapi.texts([QUEUES])
+    except CommandError:
+        return ""
+    return next((word for word in EOS_QUEUES if word in shown.split()), "")
 
 
 def _neighbours(eapi: Eapi) -> Optional[tuple[dict[str, Any], ...]]:

@@ -36,11 +36,13 @@ from .tree import (
     at,
     ends,
     expanded,
+    is_on,
     is_switch,
     natural,
     number,
     objects_at,
     same,
+    uniform,
     words,
 )
 
@@ -278,8 +280,14 @@ def difference(intent: SwitchIntent, wanted: Tree, present: Present) -> Differen
     }
     check_ports(intent, present.ports, bonds)
     running: Tree = {"qos": present.running_qos, "interface": present.ports}
+    roce = objects_at(uniform(present.filled_qos), "roce")
+    if is_on(roce.get("enable")) and "cable-length" not in roce:
+        # RoCE that is on would show it: not every release has it beside that of the PFC profile.
+        wanted = {**wanted, "qos": {**wanted["qos"], "roce": dict(wanted["qos"]["roce"])}}
+        del wanted["qos"]["roce"]["cable-length"]
     values, found = _differing(intent, wanted, present.explicit, running)
-    spelling = Spelling(present.filled_qos, present.release)
+    shown = [*present.explicit.get("interface", {}).values(), *present.ports.values()]
+    spelling = Spelling(present.filled_qos, shown, present.release)
     unsaved = not values and present.startup is not None
     if unsaved:
         values, found = _differing(intent, wanted, present.startup or {}, {})

@@ -118,7 +118,7 @@ class NvueSwitch:
         applied = NvueApplied(self, revision, earlier)
         self.own = revision
         try:
-            self._ask("PATCH", "", {"rev": revision}, difference.steps)
+            self._fill(revision, difference.steps)
         except BaseException:
             self._discard(revision)
             raise
@@ -151,6 +151,17 @@ class NvueSwitch:
         except SwitchError as error:
             raise SwitchError(f"{problem}. Part of it may be in force: {error}") from None
         raise SwitchError(f"{problem}. Revision {earlier}, the former one, was applied again.")
+
+    def _fill(self, revision: str, steps: Tree) -> None:
+        try:
+            self._ask("PATCH", "", {"rev": revision}, steps)
+        except Refused as error:
+            # Whether a release has it shows only where RoCE is on.
+            roce = {**objects_at(steps, "qos", "roce")}
+            if error.status not in (400, 422) or roce.pop("cable-length", None) is None:
+                raise
+            less = {**steps, "qos": {**steps["qos"], "roce": roce}}
+            self._ask("PATCH", "", {"rev": revision}, less)
 
     def _discard(self, revision: str) -> None:
         self.own = ""

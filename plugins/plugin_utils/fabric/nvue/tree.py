@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Optional, Union
 
 Tree = dict[str, Any]
@@ -162,25 +162,30 @@ def uniform(qos: Any) -> Tree:
 
 
 class Spelling:
-    """How one switch spells it, as its own answer shows."""
+    """How one switch spells it, key by key, as its own answers show."""
 
-    def __init__(self, filled_qos: Any, release: tuple[int, ...]) -> None:
+    def __init__(
+        self, filled_qos: Any, interfaces: Iterable[Any], release: tuple[int, ...]
+    ) -> None:
         roce, new = objects_at(filled_qos, "roce"), release >= HAS_STATE
         self._has_state = "state" in roce or ("enable" not in roce and new)
-        # Of ECN, which every release has on for traffic class 0 from the factory.
-        shown = {str(value) for _path, value in ends(objects_at(filled_qos, "congestion-control"))}
-        if shown & {"enable", "disable"}:
-            new = False
-        self._on, self._off = "enable", "disable"
-        if new or shown & {"enabled", "disabled"}:
-            self._on, self._off = "enabled", "disabled"
+        # Every release has ECN on for traffic class 0 from the factory.
+        ecn = ends(objects_at(filled_qos, "congestion-control"))
+        self._renamed = {
+            "ecn": _renamed((value for path, value in ecn if path[-1] == "ecn"), new),
+            # Configurations in public have it as before, beside `roce state enabled`.
+            "state": _renamed(
+                (at(one, "qos", "pfc-watchdog", "state") for one in interfaces), False
+            ),
+        }
 
     def of(self, path: Path, value: Any) -> tuple[Path, Any]:
         """Where and how this switch takes a wanted value."""
         if path == ("qos", "roce", "enable") and self._has_state:
             return ("qos", "roce", "state"), "enabled" if is_on(value) else "disabled"
-        if path[-1] in ("ecn", "state") and value is not None:
-            return path, self._on if is_on(value) else self._off
+        if path[-1] in self._renamed and value is not None:
+            word = "enable" if is_on(value) else "disable"
+            return path, f"{word}d" if self._renamed[path[-1]] else word
         return path, value
 
     def tree(self, values: dict[Path, Any]) -> Tree:
@@ -189,3 +194,12 @@ class Spelling:
         for path, value in values.items():
             put(result, *self.of(path, value))
         return result
+
+
+_NEW_WORDS = {"enable": False, "disable": False, "enabled": True, "disabled": True}
+
+
+def _renamed(values: Iterable[Any], otherwise: bool) -> bool:
+    """Whether a switch says `enabled` and not `enable`, by the first that it says of these."""
+    shown = (_NEW_WORDS[value] for value in map(str, values) if value in _NEW_WORDS)
+    return next(shown, otherwise)

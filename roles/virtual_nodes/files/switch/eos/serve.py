@@ -32,6 +32,7 @@ IN_TEXT = (
     "show running-config",
     "show startup-config",
     "show session-config diffs",
+    "show running-config all | include tx-queue",
 )
 PRIVILEGED = ("configure", "copy")
 
@@ -207,6 +208,8 @@ class Arista:
             return self._shows.text_of(self._sessions.running, name)
         if command == "show startup-config":
             return self._shows.text_of(self._sessions.startup, name)
+        if command == IN_TEXT[-1]:
+            return "".join(f"   tx-queue {queue}\n" for queue in range(8))
         if session is None:
             raise Failed("Not in a configuration session")
         return self._sessions.difference(session)

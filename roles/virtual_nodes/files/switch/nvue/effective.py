@@ -261,7 +261,6 @@ def _wanted_state(config: Tree, name: str) -> Tree:
 
 def port_qos(name: str, config: Tree, whole: Tree, hardware: Hardware) -> Tree:
     """What is in force on one port, thresholds as the chip keeps them. `whole`: branch `qos`."""
-    release = vendor.version(hardware)
     own = config.get("interface", {}).get(name, {}).get("qos", {})
     profile = own.get("congestion-control", {}).get("profile", vendor.PROFILE)
     marking = copy.deepcopy(whole["congestion-control"].get(profile, {}))
@@ -270,7 +269,8 @@ def port_qos(name: str, config: Tree, whole: Tree, hardware: Hardware) -> Tree:
         for threshold in ("min-threshold", "max-threshold"):
             queue[threshold] = vendor.in_steps(queue[threshold], hardware.asic)
     watched = "pfc-watchdog" in own and is_able(own["pfc-watchdog"].get("state", "enable"))
-    result["pfc-watchdog"] = {"state": able(release, watched)}
+    # Every release says it so: 5.15 renamed other keys.
+    result["pfc-watchdog"] = {"state": "enable" if watched else "disable"}
     return result
 
 

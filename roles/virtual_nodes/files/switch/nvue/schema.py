@@ -131,7 +131,7 @@ def root(release: tuple[int, ...]) -> Keys:
         "lldp": {"state": ENABLED, "dot1": free},
         "qos": {
             **{feature: {"profile": text} for feature in bindings},
-            "pfc-watchdog": {"state": able},
+            "pfc-watchdog": {"state": words("enable", "disable")},
         },
         REST: free,
     }
