@@ -6,6 +6,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import (
+    Headroom,
+    asic_named,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import (
+    headroom as headroom_of,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     Cluster,
     compile_model,
@@ -137,6 +144,16 @@ def test_hosts_have_system_and_chip_and_the_group_what_is_said_of_chips() -> Non
             "eos_queue": "uc-tx-queue",
         }
     }
+
+
+@pytest.mark.parametrize("size", [9, 2])
+def test_headroom_alone_is_enough_of_a_chip_also_where_ports_share_it(size: int) -> None:
+    row = f"speed_gbps: 400, cable_metres: 50, size_bytes: {size}, xon_bytes: 2, xoff_bytes: 7"
+    more = f"asics: {{mine: {{headroom: [{{{row}}}]}}}}\n"
+    inventory = inventory_of(small("system: eos, asic: mine", more=more))
+    asics = inventory.group_variables["all"]["cluster_asics"]
+    chip = asic_named("mine", asics)
+    assert chip is not None and headroom_of(chip, 400, 50, 9216) == Headroom(size, 2, 7)
 
 
 @pytest.mark.parametrize(

@@ -146,12 +146,33 @@ def _placed(
     for table, rows in wanted.objects.items():
         if table == "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP" and not has_pfc_to_pg:
             continue
-        further = own if table == "BUFFER_PROFILE" else {}
+        if table == "BUFFER_PROFILE":
+            rows = {
+                name: {**row, **own, "size": _size(name, row, present.config)}
+                for name, row in rows.items()
+            }
         names[table] = {
-            base: _place(table, base, {**content, **further}, config[table])
-            for base, content in rows.items()
+            base: _place(table, base, content, config[table]) for base, content in rows.items()
         }
     return names
+
+
+def _size(name: str, row: Row, config: Config) -> str:
+    """Of a profile. Where ports share headroom, it lies in the pool, and a profile is as large as
+    XON alone (sonic-swss, buffer_headroom_mellanox.lua; pg_profile_lookup.ini of such SKUs)."""
+    pool = config.get("BUFFER_POOL", {}).get(POOL, {})
+    defaults = config.get("DEFAULT_LOSSLESS_BUFFER_PARAMETER", {}).values()
+    shares = [pool.get("xoff"), *(each.get("over_subscribe_ratio") for each in defaults)]
+    if any(share not in (None, "", "0") for share in shares):
+        return row["xon"]
+    if int(row["size"]) < int(row["xon"]) + int(row["xoff"]):
+        raise SwitchError(
+            f"{name}: a size of {row['size']} bytes has no room for its {row['xoff']} after XOFF, "
+            f"and BUFFER_POOL|{POOL} has no xoff: ports of this switch do not share headroom. In "
+            "the model write size_bytes of a switch that does not (asics), or load the buffers of "
+            "the platform with shared headroom"
+        )
+    return row["size"]
 
 
 def _place(table: str, base: str, content: Row, rows: Table) -> str:
