@@ -167,7 +167,9 @@ class ActionModule(SteppedAction):
         arguments = self._task.args
         return session.run(
             system,
-            system.connect(AnsibleShell(self) if system.name == "sonic" else variables.login()),
+            system.connect(
+                AnsibleShell(self, intent.name) if system.name == "sonic" else variables.login()
+            ),
             intent,
             apply=apply,
             confirm_s=int(arguments.get("confirm_s", CONFIRM_S)),
@@ -219,8 +221,9 @@ class _Variables:
 class AnsibleShell:
     """A root shell over Ansible's connection to the host of this task."""
 
-    def __init__(self, action: ActionModule) -> None:
+    def __init__(self, action: ActionModule, name: str = "") -> None:
         self._action = action
+        self._name = name
 
     def run(self, command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
         # Input always, so that Ansible asks for no terminal: with one, output is altered and a
@@ -269,6 +272,10 @@ class AnsibleShell:
         # A connection that cannot be closed is gone already.
         with contextlib.suppress(AnsibleError, OSError):
             self._action._connection.reset()
+
+    def say(self, line: str) -> None:
+        with contextlib.suppress(Exception):  # go on even if nothing can be printed
+            display.display(f"{self._name or self._address()}: {line}")
 
     def _address(self) -> str:
         return str(self._action._connection.get_option("host") or "switch")
@@ -363,6 +370,8 @@ def _cost(intent: SwitchIntent, difference: Difference) -> list[str]:
         return []
     impact = difference.impact
     head = f"{intent.name} ({intent.system}): {counted(len(difference.changes), 'value')} to change"
+    if difference.expected_s:
+        head += f", which takes about {-(-difference.expected_s // 60)} min"
     if impact.level == "none":
         return [f"{head}; no link goes down and nothing is lost"]
     lines = [head]

@@ -298,6 +298,7 @@ class FakeShell:
     def __init__(self, root: Path, config: Config) -> None:
         self.root = root
         self.log: list[str] = []
+        self.said: list[str] = []
         self.reconnects = 0
         self.cut_at = ""
         """The connection is lost at the command that holds this, which still runs to its end."""
@@ -358,14 +359,18 @@ class FakeShell:
     def reconnect(self) -> None:
         self.reconnects += 1
 
+    def say(self, line: str) -> None:
+        self.said.append(line)
+
     def run(self, command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
         self.log.append(command)
         if "config apply-patch" in command and stdin:
             state = patched(self.state, json.loads(stdin))
             (self.root / "next.json").write_text(json.dumps(state))
-        if command.startswith("pfcwd interval"):
+        interval = re.search("pfcwd interval ([0-9]+)", command)
+        if interval:
             state = self.state
-            row = {"POLL_INTERVAL": command.split()[2]}
+            row = {"POLL_INTERVAL": interval[1]}
             state.setdefault("PFC_WD", {})["GLOBAL"] = row
             (self.root / "interval.json").write_text(json.dumps(state))
         completed = self._sh(command, stdin)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from typing import Any
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import (
     Asic,
+    Headroom,
     WantedError,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM, tables
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.difference import (
     PollInterval,
 )
@@ -23,7 +25,16 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system i
     SwitchError,
 )
 
-from tests.unit.sonic_switch import Config, after, dangling, intents, new_switch, present, small
+from tests.unit.sonic_switch import (
+    Config,
+    after,
+    dangling,
+    intents,
+    new_switch,
+    present,
+    small,
+    stepped,
+)
 
 NAME = "BAREMETAL_MPI_ROCE"
 PROFILE = f"{NAME}_800G_50M"
@@ -140,10 +151,12 @@ class TestWanted:
 
 
 class TestDifference:
-    def test_a_new_switch_takes_the_interval_and_one_patch(self) -> None:
-        first, second = plan(new_switch(2)).steps
-        assert first == PollInterval("100")
-        assert json.dumps(second.operations).count('"op": "remove"') == 4
+    def test_a_new_switch_takes_objects_the_interval_and_a_patch_for_each_port(self) -> None:
+        objects, interval, *ports = plan(new_switch(2)).steps
+        assert {op["path"].split("/")[1] for op in objects.operations} <= {*tables.OBJECTS}
+        assert interval == PollInterval("100")
+        assert [patch.port for patch in ports] == ["Ethernet0", "Ethernet8"]
+        assert json.dumps([p.operations for p in ports]).count('"op": "remove"') == 4
 
     @pytest.mark.parametrize(
         ("place", "value", "level"),
@@ -244,15 +257,15 @@ class TestDifference:
             "the PFC watchdog of every port polls at another interval",
         )
 
-    def test_an_object_that_cannot_be_changed_gets_a_second_name_in_two_patches(
+    def test_an_object_that_cannot_be_changed_gets_a_second_name_and_goes_last(
         self, done: Config
     ) -> None:
         drifted = changed(done, f"BUFFER_PROFILE|{PROFILE} xon", "1")
-        bind, clear = plan(drifted).steps
-        assert {op["path"].split("/")[1] for op in bind.operations} == {
-            "BUFFER_PROFILE",
-            "BUFFER_PG",
-        }
+        add, *bind, clear = plan(drifted).steps
+        assert [op["path"] for op in add.operations] == [f"/BUFFER_PROFILE/{PROFILE}.2"]
+        assert [op["path"].split("/")[1] for each in bind for op in each.operations] == [
+            *("BUFFER_PG", "BUFFER_PG")
+        ]
         assert clear.operations == [{"op": "remove", "path": f"/BUFFER_PROFILE/{PROFILE}"}]
         final = converged(drifted)
         assert final["BUFFER_PG"]["Ethernet0|3"] == {"profile": f"{PROFILE}.2"}
@@ -341,6 +354,31 @@ class TestDifference:
         assert converged(config)["BUFFER_PROFILE"][PROFILE]["dynamic_th"] == "-2"
 
 
+def test_without_a_watchdog_a_lossless_class_may_have_another_queue() -> None:
+    intent = small({"roce": {"traffic_class": 4}, "pfc": {"watchdog": {"enabled": False}}})
+    assert "Ethernet0|4" in converged(new_switch(2), intent)["QUEUE"]
+
+
+@pytest.mark.parametrize("how", ["pool", "ratio"])
+def test_where_ports_share_headroom_a_profile_is_as_large_as_xon(how: str) -> None:
+    config = new_switch(2)
+    if how == "pool":
+        config["BUFFER_POOL"]["ingress_lossless_pool"]["xoff"] = "4194304"
+    else:
+        config["DEFAULT_LOSSLESS_BUFFER_PARAMETER"] = {"AZURE": {"over_subscribe_ratio": "2"}}
+    profile = converged(config)["BUFFER_PROFILE"][PROFILE]
+    assert (profile["size"], profile["xon"], profile["xoff"]) == ("38912", "38912", "393216")
+
+
+def test_headroom_of_the_model_that_ports_share_needs_a_switch_where_they_do() -> None:
+    chip = Asic("mine", values={(800, 50): Headroom(size_bytes=9, xon_bytes=9, xoff_bytes=7)})
+    intent = replace(small(), asic=chip)
+    with pytest.raises(SwitchError, match=r"no room for its 7 after XOFF, and BUFFER_POOL"):
+        plan(new_switch(2), intent)
+    shared = changed(new_switch(2), "BUFFER_POOL|ingress_lossless_pool xoff", "4194304")
+    assert converged(shared, intent)["BUFFER_PROFILE"][PROFILE]["size"] == "9"
+
+
 def test_the_queue_of_roce_data_may_not_be_served_from_a_lossy_pool() -> None:
     drifted = changed(new_switch(2), "BUFFER_QUEUE|Ethernet8|3-4 profile", "egress_lossy_profile")
     words = r"^leaf01: BUFFER_QUEUE\|Ethernet8\|3-4 serves queue 3, .* from egress_lossy"
@@ -421,12 +459,26 @@ class TestReport:
         assert not SYSTEM.report(small(), present(off)).lldp
 
 
-def test_a_whole_switch_is_planned_in_few_steps() -> None:
-    """However many ports it has: a patch takes minutes."""
+def test_a_watchdog_never_detects_faster_than_it_polls(done: Config) -> None:
+    """The first change of the interval is right for ports that are not changed yet."""
+    slow = small({"pfc": {"watchdog": {"detection_ms": 800, "restoration_ms": 900}}})
+    for start, intent in ((done, slow), (converged(done, slow), small())):
+        for state in stepped(start, plan(start, intent).steps):
+            poll = int(state["PFC_WD"]["GLOBAL"]["POLL_INTERVAL"])
+            rows = [row for row in state["PFC_WD"].values() if "detection_time" in row]
+            assert all(int(row["detection_time"]) >= poll for row in rows)
+
+
+def test_a_whole_switch_is_planned_port_by_port() -> None:
+    """Upstream's sorter takes hours for 64 ports in one patch, and 12 s for one."""
     intent = intents(nodes=48)["leaf01"]
-    assert len(intent.ports) == 64
     whole = plan(new_switch(), intent)
-    assert len(whole.steps) == len(plan(new_switch()).steps)
+    of_ports = [step for step in whole.steps if step.port]
+    assert [step.port for step in of_ports] == [port.name for port in intent.ports]
+    for step in of_ports:
+        told = json.dumps([op for op in step.operations if "AZURE" not in op["path"]])
+        assert {*re.findall(r"Ethernet[0-9]+", told)} == {step.port}
+    assert whole.expected_s == 2 * 35 + 1 + 64 * 12
 
 
 GOLDEN = Path(__file__).parent / "golden" / "fabric" / "sonic"

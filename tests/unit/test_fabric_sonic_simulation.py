@@ -115,6 +115,22 @@ def test_from_the_factory_over_any_contract_and_back(
     assert {table: switch.config[table].get(UNUSED) for table in unused} == unused
 
 
+def test_a_link_is_moved_to_another_port_in_one_run_and_back(leaf: Switch, capsys: Said) -> None:
+    """Both in one patch were a move of a PFC_WD row, which is refused; so it is in a rollback."""
+    apply(leaf, plan(leaf, capsys), capsys)
+    before, here = leaf.config, intent()
+    moved = replace(here, ports=(here.ports[0], replace(here.ports[1], name=UNUSED)))
+    difference = SYSTEM.difference(moved, SYSTEM.wanted(moved), read(leaf, capsys))
+    for number, step in enumerate(difference.steps):
+        assert leaf.run("checkpoint", str(number)) == 0
+        apply(leaf, replace(difference, steps=[step]), capsys)
+    assert "Ethernet8" not in leaf.config["PFC_WD"] and UNUSED in leaf.config["PFC_WD"]
+    assert leaf.run("rollback", "0") == 2, "all at once it is refused"
+    for number in reversed(range(len(difference.steps))):
+        assert leaf.run("rollback", str(number)) == 0, capsys.readouterr().err
+    assert leaf.config == before
+
+
 def test_the_ports_that_bounce_are_those_of_the_plan(leaf: Switch, capsys: Said) -> None:
     for path in ("/QUEUE/Ethernet8|3/wred_profile", "/PORT_QOS_MAP/Ethernet8/pfc_enable"):
         apply(leaf, plan(leaf, capsys), capsys)

@@ -3,10 +3,16 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import (
+    switch as driver,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
     Completed,
     last_lines,
@@ -21,9 +27,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system i
     SwitchError,
 )
 
+from tests.unit import virtual_switch_parts
 from tests.unit.sonic_switch import Config, FakeShell, after, new_switch, present, small
 
 CONFIRM_S = 300
+sorting_s: Any = virtual_switch_parts.sonic_updater.sorting_s
+"""What upstream's sorter takes from one state to another, as the simulated switch charges it."""
 
 
 def plan(config: Config) -> Difference:
@@ -95,7 +104,7 @@ class TestApply:
         applied = apply(switch, shell)
         assert shell.state == wanted
         assert shell.saved == before
-        assert len(shell.checkpoints) == 1
+        assert len(shell.checkpoints) == len(plan(before).steps) == 4
         (unit,) = shell.units
         assert unit.endswith("-confirm")
         applied.confirm()
@@ -187,7 +196,7 @@ class TestFailures:
         assert (shell.units, shell.checkpoints) == ([], [])
         assert list((shell.root / "tmp").iterdir()) == []
 
-    def test_the_second_patch_is_refused(self, switch: SonicSwitch, shell: FakeShell) -> None:
+    def test_the_last_patch_is_refused(self, switch: SonicSwitch, shell: FakeShell) -> None:
         """In part is not at all."""
         difference = rebinding(shell)
         before = shell.state
@@ -195,7 +204,7 @@ class TestFailures:
 
         def run(command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
             if '"op": "remove"' in stdin:
-                shell.fail("dry-run", "Failed to apply patch due to: it is still bound")
+                shell.fail("apply-patch", "Failed to apply patch due to: it is still bound")
             return ran(command, stdin, timeout_s)
 
         shell.run = run  # type: ignore[method-assign]
@@ -206,8 +215,30 @@ class TestFailures:
         assert shell.state == before
         assert (shell.units, shell.checkpoints) == ([], [])
 
-    def test_the_connection_is_lost_for_good(self, switch: SonicSwitch, shell: FakeShell) -> None:
+    def test_a_connection_that_comes_back_undoes_what_its_loss_left(
+        self, switch: SonicSwitch, shell: FakeShell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Not only its timer, which ends much later."""
+        monkeypatch.setattr(driver, "RETRY_S", 0)
+        ran, before, lost = shell.run, shell.state, []
+
+        def run(command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
+            answer = ran(command, stdin, timeout_s)
+            if 0 < len(lost) < 3 or ("-001 > /dev/null" in command and not lost):
+                lost.append(command)
+                raise SwitchError("the connection was lost")
+            return answer
+
+        shell.run = run  # type: ignore[method-assign]
+        with pytest.raises(SwitchError, match=r"connection was lost. The switch was rolled back"):
+            apply(switch, shell)
+        assert (shell.state, shell.units, shell.checkpoints) == (before, [], [])
+
+    def test_the_connection_is_lost_for_good(
+        self, switch: SonicSwitch, shell: FakeShell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """What was begun ends on the switch, and its own timer undoes it."""
+        monkeypatch.setattr(driver, "LOST_S", 0)
         before = shell.state
         ran, lost = shell.run, []
 
@@ -255,8 +286,10 @@ class TestFailures:
         shell.fail("rollback", "Failed to rollback config: error")
         with pytest.raises(SwitchError) as caught:
             applied.rollback()
-        (name,) = shell.checkpoints
-        assert f"Run `config rollback {name}` on the switch" in str(caught.value)
+        assert len(shell.checkpoints) == 4
+        assert "Run `config rollback` on the switch for each of its checkpoints" in str(
+            caught.value
+        )
 
 
 class TestLeftovers:
@@ -305,16 +338,81 @@ def test_the_patch_is_on_no_command_line(switch: SonicSwitch, shell: FakeShell) 
     assert all("umask 077" in line for line in shell.log if "apply-patch" in line)
 
 
-def test_time_enough_for_every_port(switch: SonicSwitch, shell: FakeShell) -> None:
-    """The guard does not strike while patches are still being applied."""
-    apply(switch, shell)
-    limits = [
-        int(word) for line in shell.log if "mktemp" in line for word in _after(line, "timeout")
-    ]
-    guard = next(line for line in shell.log if "-applying" in line and "on-active" in line)
-    armed_s = int(guard.split("--on-active=")[1].split("s")[0])
-    assert sum(limits) + CONFIRM_S <= armed_s < switch.undone_within_s
-    assert min(limits) >= 160
+@pytest.mark.slow
+class TestManyPorts:
+    """One patch for all of them, or one rollback, would take upstream's sorter hours."""
+
+    @pytest.fixture
+    def shell(self, tmp_path: Path) -> FakeShell:
+        return FakeShell(tmp_path, new_switch(24))
+
+    @pytest.fixture
+    def difference(self, shell: FakeShell) -> Difference:
+        intent = small(ports=4)
+        names = [replace(intent.ports[0], name=f"Ethernet{8 * place}") for place in range(24)]
+        intent = replace(intent, ports=tuple(names))
+        return SYSTEM.difference(intent, SYSTEM.wanted(intent), present(shell.state))
+
+    def test_there_and_back_port_by_port(
+        self, switch: SonicSwitch, shell: FakeShell, difference: Difference
+    ) -> None:
+        before = shell.state
+        applied = switch.apply(difference, CONFIRM_S)
+        taken = [shell.root / f"checkpoints/{name}.json" for name in shell.checkpoints]
+        states = [*(json.loads(path.read_text()) for path in taken), shell.state]
+        steps = [sorting_s(*pair) for pair in zip(states, states[1:])]
+        assert max(steps) < 36 and sum(steps) < difference.expected_s < 7 * 60
+        assert sorting_s(states[0], states[-1]) > 3600 * 3
+        applied.rollback()
+        assert shell.state == before and (shell.units, shell.checkpoints) == ([], [])
+        went = [line for line in shell.programs() if line.startswith("config rollback")]
+        assert [line.rpartition("-")[2] for line in went] == [f"{n:03}" for n in range(25, -1, -1)]
+
+    def test_each_batch_has_a_timer_of_its_own_and_is_said(
+        self, switch: SonicSwitch, shell: FakeShell, difference: Difference
+    ) -> None:
+        """It never strikes while its batch is applied, and the next is armed before it goes."""
+        switch.apply(difference, CONFIRM_S)
+        assert shell.said == [
+            "batch 1 of 3: objects and 7 ports (Ethernet0 to Ethernet48), about 120 s, "
+            "1405 s at most",
+            "batch 2 of 3: 10 ports (Ethernet56 to Ethernet128), about 120 s, 1500 s at most",
+            "batch 3 of 3: 7 ports (Ethernet136 to Ethernet184), about 84 s, 1050 s at most",
+        ]
+        armed, longest = 0, 0
+        for line in shell.log:
+            if "-applying" in line and "on-active" in line:
+                armed = int(line.split("--on-active=")[1].split("s")[0])
+                assert "systemctl stop" in line or not longest
+                longest = max(longest, armed)
+            elif "apply-patch" in line and "-d" not in line.split():
+                armed -= int(_after(line, "timeout")[0])
+                assert armed >= CONFIRM_S
+        assert longest == 1500 + CONFIRM_S
+
+    def test_a_controller_that_is_lost_costs_one_batch(
+        self,
+        switch: SonicSwitch,
+        shell: FakeShell,
+        difference: Difference,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        ran, before = shell.run, shell.state
+
+        def run(command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
+            if "-014" in command:
+                raise SystemExit  # as good as killed
+            return ran(command, stdin, timeout_s)
+
+        shell.run = run  # type: ignore[method-assign]
+        monkeypatch.setattr(SonicApplied, "undo_soon", lambda _applied: None)
+        with pytest.raises(SystemExit):
+            switch.apply(difference, CONFIRM_S)
+        (unit,) = shell.units
+        assert unit.endswith("-applying-next") and len(shell.checkpoints) == 14
+        assert switch.undone_within_s < 3600
+        shell.fire(unit)
+        assert shell.state == before and shell.checkpoints == []
 
 
 def _after(line: str, word: str) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit.virtual_switch_memory import UNUSED, Switch, daemons, leaf, show
+from tests.unit.virtual_switch_parts import sonic_updater as updater
 
 __all__ = ["leaf"]
 
@@ -210,6 +211,41 @@ def test_wrong_words_are_refused(leaf: Switch, words: str) -> None:
     with pytest.raises(SystemExit) as ended:
         leaf.run(*words.split())
     assert ended.value.code == 2
+
+
+def test_sorting_takes_as_long_as_upstream_s_sorter_was_seen_to_take(leaf: Switch) -> None:
+    """1, 2, 3 and 6 ports with their objects, 64 ports' objects alone, one of 64 ports alone."""
+
+    def state(ports: int, changed: int, objects: str) -> dict[str, Any]:
+        names = [f"Ethernet{place}" for place in range(ports)]
+        rows = {name: {"pfc_enable": "3" if place < changed else ""} for place, name in
+                enumerate(names)}  # fmt: skip
+        table = {"PORT": {name: {} for name in names}, "PORT_QOS_MAP": rows}
+        return {**table, "SCHEDULER": {"mine": {"type": objects}}}
+
+    for ports, changed, objects, seen in (
+        *((1, 1, "new", 20), (2, 2, "new", 48), (3, 3, "new", 126), (6, 6, "new", 737)),
+        *((64, 0, "new", 35), (64, 1, "", 10.5)),
+    ):
+        took = updater.sorting_s(state(ports, 0, ""), state(ports, changed, objects))
+        assert 0.75 * seen < took < 1.25 * seen, (ports, took)
+
+
+@pytest.mark.parametrize("options", [("-d",), ()])
+def test_what_takes_longer_to_sort_than_it_may_is_ended_with_nothing_changed(
+    leaf: Switch, options: tuple[str, ...]
+) -> None:
+    before, both = leaf.config, [replace(f"/PORT/Ethernet{port}/mtu", "1500") for port in (0, 8)]
+    leaf.sonic.limit_s = 40
+    with pytest.raises(SystemExit) as ended:
+        leaf.patch(*both, options=options)
+    assert ended.value.code == 124 and leaf.config == before
+    leaf.run("checkpoint", "before")
+    for one in both:
+        assert leaf.patch(one) == 0
+    with pytest.raises(SystemExit):
+        leaf.run("rollback", "before")
+    assert [event.rpartition("=")[2] for event in leaf.events("patch")] == ["10", "10"]
 
 
 # The traditional buffer model, of chips that are not Spectrum.

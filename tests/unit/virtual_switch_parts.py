@@ -22,6 +22,7 @@ nvue_revisions: Any = importlib.import_module("nvue.revisions")
 nvue_schema: Any = importlib.import_module("nvue.schema")
 nvue_vendor: Any = importlib.import_module("nvue.vendor")
 nvue_effective: Any = importlib.import_module("nvue.effective")
+sonic_updater: Any = importlib.import_module("sonic.updater")
 eos_config: Any = importlib.import_module("eos.config")
 eos_grammar: Any = importlib.import_module("eos.grammar")
 

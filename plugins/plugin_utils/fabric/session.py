@@ -32,8 +32,8 @@ LINKS_S = 60
 DARK_SHARE = 0.1
 """A guess: a change is undone when more than this share of the links that it took down stay down.
 Fewer are a node that reboots meanwhile: no reason to take all of them down again."""
-PATIENCE_S = 900
-"""Longest wait for a switch that may take hours to undo a change by itself."""
+PATIENCE_S = 3600
+"""Longest wait for a switch that may take longer to undo a change by itself."""
 CONFIRM_S = (10, 86400)
 """Limits of the timer. Without one a switch would keep an unproved change at once."""
 VALUES_SHOWN = 3
@@ -155,7 +155,7 @@ class _Session:
             )
             raise
         # Applying itself takes as long as it takes: the switch counts from its end.
-        self.deadline = self.clock.now() + self.confirm_s + MARGIN_S
+        self.deadline = self._undone_by(began) + MARGIN_S
         try:
             kept = self._prove(first)
             try:
@@ -175,12 +175,12 @@ class _Session:
         return Outcome(first.difference, kept.difference, kept.report, changed=True)
 
     def _undone_by(self, began: float) -> float:
-        """When a switch that was left alone while it applied has undone the change."""
+        """When a switch that was left alone has undone the change."""
         return max(began + self.switch.undone_within_s, self.clock.now() + self.confirm_s)
 
     def _prove(self, first: Seen) -> Seen:
         """The switch with the whole change and its links up; SwitchError where it is not so."""
-        timer_ends = self.deadline - MARGIN_S
+        timer_ends = self.clock.now() + self.confirm_s
         bounced = _up(first.report) & set(first.difference.impact.ports_down)
         links_until = self.clock.now() + min(LINKS_S, self.confirm_s / 2)
         while True:

@@ -230,6 +230,8 @@ class Difference:
     after: str
     steps: Any
     """What the system's `Switch` applies: patches, an object, lines."""
+    expected_s: int = 0
+    """How long applying it takes; 0 where no figures are known."""
 
     def __bool__(self) -> bool:
         return bool(self.changes)

@@ -48,6 +48,9 @@ class Shell(Protocol):
     def reconnect(self) -> None:
         """The next command opens a new connection."""
 
+    def say(self, line: str) -> None:
+        """To the operator, while minutes pass."""
+
 
 MOST_CHARACTERS = 600
 _NOISE = re.compile(r"^(usage:|try .* for help|\s*$)", re.IGNORECASE)

@@ -19,6 +19,7 @@ import time
 from dataclasses import replace
 from shlex import quote
 
+from ....module_utils.core.text import counted
 from ..system import Applied, Difference, Saved, SwitchError
 from .difference import Patch, PollInterval, Save, Step
 from .reading import (
@@ -37,15 +38,24 @@ from .reading import (
 
 READ_S = 120
 COMMAND_S = 180
-LEAST_APPLY_S, PER_PORT_S, PER_OPERATION_S = 120, 20, 1
-"""`config apply-patch` checks all of CONFIG_DB before each of its moves, waits a second after it,
-and takes ports down one by one: so long it may take, and so long the undoing waits for it."""
+LEAST_PATCH_S, SLOWER = 120, 5
+"""A guess: a switch may take so many times what is expected for a patch, or for undoing it."""
+CALL_S = 30
+"""What a command may take besides."""
+BATCH_S = 120
+"""Expected for the patches of a batch. Each batch has a timer of its own: a switch that loses its
+controller waits for one batch, not for all, before it undoes them."""
+GUARDS = ("applying", "applying-next")
+"""Timers of batches, in turn: the next is armed before the former is stopped."""
+LOST_S, RETRY_S = 120, 3
+"""So long a switch that was lost while it was changed is asked again, to undo it."""
 UNSAVED_S = 30
 """Until a change that could not be saved is rolled back."""
 
 TOO_LATE, NOT_SAVED, GONE = 75, 76, 77
 """Exit statuses: the timer has rolled back; `config save` failed; there is no checkpoint."""
 
+PART = "it may be applied in part"
 LIST_CHECKPOINTS = "config list-checkpoints"
 UNDO_INTERVAL = "sonic-db-cli CONFIG_DB DEL 'PFC_WD|GLOBAL'"
 """`config rollback` may not remove that row where the rest of the table stays."""
@@ -93,7 +103,8 @@ class SonicSwitch:
                 raise SwitchError(
                     f"{unit}: the rollback of an earlier run failed. See `journalctl -u {unit}`, "
                     "repair the switch with `config rollback` (checkpoints: `config "
-                    f"list-checkpoints`) and run `systemctl reset-failed {unit}`"
+                    "list-checkpoints`, the highest number first) and run `systemctl "
+                    f"reset-failed {unit}`"
                 )
             raise SwitchError(
                 f"{unit} ({_owner(line)}): another run is changing this switch, or was cut off, "
@@ -109,24 +120,35 @@ class SonicSwitch:
             self.done(f"{saving()} || exit {NOT_SAVED}", state, "config save -y")
             return Saved()
         steps: list[Step] = difference.steps
-        operations = sum(len(step.operations) for step in steps if isinstance(step, Patch))
-        limit_s = (
-            LEAST_APPLY_S
-            + PER_PORT_S * len(difference.impact.ports_down)
-            + PER_OPERATION_S * operations
-        )
-        undo = UNDO_INTERVAL if any(isinstance(s, PollInterval) for s in steps) else ""
         if isinstance(steps[0], Patch):
-            self._try(steps[0], limit_s, "nothing was changed")
+            self._try(steps[0])
+        began = time.monotonic()
         self._name = f"{OURS}{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(3)}"
-        applied = SonicApplied(self, self._name, undo, limit_s)
-        armed_s = len(steps) * 2 * limit_s + confirm_s
-        self.undone_within_s = armed_s + 2 * limit_s
-        self._arm_guard(applied.arm("applying", armed_s))
-        keep = f"{applied.arm('confirm', confirm_s)} && {applied.disarm('applying')}"
+        applied = SonicApplied(self, self._name, steps)
+        batches = _batches(steps)
+
+        def guarding(number: int) -> str:
+            armed_s = _most_s(batches[number]) + confirm_s
+            self.undone_within_s = int(time.monotonic() - began) + armed_s + applied.undoing_s
+            return applied.arm(GUARDS[number % 2], armed_s)
+
+        self._arm_guard(applied, guarding(0))
+        place = 0
         try:
-            for number, step in enumerate(steps):
-                self._step(step, limit_s, number > 0, keep if number == len(steps) - 1 else "")
+            for number, batch in enumerate(batches):
+                guard = GUARDS[number % 2]
+                if number:
+                    former = applied.disarm(GUARDS[number % 2 - 1])
+                    self.done(f"{guarding(number)} && {former}", PART, "systemd-run")
+                self._shell.say(_shown(number, batches))
+                for step in batch:
+                    before = f"{applied.is_active(guard)} || exit {TOO_LATE}; "
+                    if place:
+                        before += f"config checkpoint {applied.checkpoint(place)} > /dev/null && "
+                    place += 1
+                    last = place == len(steps)
+                    keep = f"{applied.arm('confirm', confirm_s)} && {applied.disarm(guard)}"
+                    self._step(step, before, f" && {keep}" if last else "")
         except SwitchError as error:
             raise SwitchError(f"{error}. {applied.undone()}") from None
         except BaseException:
@@ -134,24 +156,27 @@ class SonicSwitch:
             with contextlib.suppress(SwitchError):
                 applied.undo_soon()
             raise
+        self.undone_within_s = int(time.monotonic() - began) + confirm_s + applied.undoing_s
         return applied
 
-    def _arm_guard(self, armed: str) -> None:
+    def _arm_guard(self, applied: SonicApplied, armed: str) -> None:
         """A checkpoint, and the timer that goes back to it. No other run is at work then."""
-        state = "nothing was changed"
-        self.done(f"config checkpoint {self._name}", state)
+        state, first = "nothing was changed", applied.checkpoint(0)
+        self.done(f"config checkpoint {first}", state)
         try:
             self.done(armed, state, "systemd-run")
             self._refuse_others(self._units())
             listed = self.done(LIST_CHECKPOINTS, state).stdout
-            for name in re.findall(rf'"({OURS}[^"]+)"', listed):
-                if name != self._name:  # of a run that was cut off
-                    self.done(f"config delete-checkpoint {quote(name)}", state)
+            # Of a run that was cut off.
+            left = [name for name in re.findall(rf'"({OURS}[^"]+)"', listed) if name != first]
+            if left:
+                names = " ".join(map(quote, left))
+                command = f"for c in {names}; do config delete-checkpoint $c || exit; done"
+                self.done(command, state, "", "", COMMAND_S + CALL_S * len(left))
         except BaseException:
             with contextlib.suppress(SwitchError):
                 self._shell.run(
-                    f"systemctl stop {self._name}-applying.timer; "
-                    f"config delete-checkpoint {self._name}",
+                    f"{applied.disarm(GUARDS[0])}; config delete-checkpoint {first}",
                     timeout_s=COMMAND_S,
                 )
             raise
@@ -159,27 +184,44 @@ class SonicSwitch:
     def _units(self) -> tuple[str, ...]:
         return tuple(self.done(LIST_UNITS, "nothing was changed").stdout.splitlines())
 
-    def _step(self, step: Step, limit_s: int, try_first: bool, keep: str) -> None:
-        """`keep` runs on the switch right after, even if the connection is lost meanwhile."""
-        then = f" && {keep}" if keep else ""
+    def _step(self, step: Step, before: str, then: str) -> None:
+        """`then` runs on the switch right after, even if the connection is lost meanwhile."""
         if isinstance(step, PollInterval):
             command = f"pfcwd interval {quote(step.milliseconds)}"
-            self.done(f"{command}{then}", "the watchdog cannot be set", command)
+            self.done(f"{before}{command}{then}", "the watchdog cannot be set", command)
             return
-        if try_first:
-            self._try(step, limit_s, "what comes before it was applied")
+        limit_s = _limit_s(step)
         self.done(
-            f'{_TO_FILE}timeout {limit_s} config apply-patch "$f"{then}',
-            "it may be applied in part",
+            f'{_TO_FILE}{before}timeout {limit_s} config apply-patch "$f"{then}',
+            PART,
             "config apply-patch",
             json.dumps(step.operations),
-            limit_s + 30,
+            limit_s + CALL_S,
         )
 
-    def _try(self, step: Patch, limit_s: int, state: str) -> None:
-        command = f'{_TO_FILE}timeout {limit_s} config apply-patch -d "$f"'
-        text = json.dumps(step.operations)
-        self.done(command, state, "config apply-patch -d", text, limit_s + 30)
+    def _try(self, step: Patch) -> None:
+        limit_s = _limit_s(step)
+        self.done(
+            f'{_TO_FILE}timeout {limit_s} config apply-patch -d "$f"',
+            "nothing was changed",
+            "config apply-patch -d",
+            json.dumps(step.operations),
+            limit_s + CALL_S,
+        )
+
+    def wait_for_answer(self) -> None:
+        """A change can cut its network for a while; its own timer is much slower."""
+        given_up = time.monotonic() + LOST_S
+        while True:
+            try:
+                self._shell.run(":")
+            except SwitchError:
+                if time.monotonic() >= given_up:
+                    return
+            else:
+                return
+            time.sleep(RETRY_S)
+            self._shell.reconnect()
 
     def run(self, command: str, timeout_s: int = COMMAND_S) -> Completed:
         return self._shell.run(command, timeout_s=timeout_s)
@@ -209,22 +251,68 @@ def failed(command: str, answer: Completed, state: str) -> SwitchError:
     )
 
 
+def _limit_s(step: Step) -> int:
+    return max(LEAST_PATCH_S, SLOWER * step.expected_s)
+
+
+def _most_s(batch: list[Step]) -> int:
+    return sum(_limit_s(step) + CALL_S for step in batch)
+
+
+def _batches(steps: list[Step]) -> list[list[Step]]:
+    found: list[list[Step]] = [[]]
+    for step in steps:
+        if found[-1] and sum(each.expected_s for each in [*found[-1], step]) > BATCH_S:
+            found.append([])
+        found[-1].append(step)
+    return found
+
+
+def _shown(number: int, batches: list[list[Step]]) -> str:
+    batch = batches[number]
+    ports = [step.port for step in batch if step.port]
+    what = ["objects"] if len(ports) < len(batch) else []
+    what += [f"{counted(len(ports), 'port')} ({ports[0]} to {ports[-1]})"] if ports else []
+    return (
+        f"batch {number + 1} of {len(batches)}: {' and '.join(what)}, about "
+        f"{sum(step.expected_s for step in batch)} s, {_most_s(batch)} s at most"
+    )
+
+
 class SonicApplied:
     """In force, not saved, and undone by the switch unless confirmed."""
 
-    def __init__(self, switch: SonicSwitch, name: str, undo: str, limit_s: int) -> None:
-        """`undo`: what has to be done besides the rollback to checkpoint `name`."""
-        self._switch = switch
-        self._name, self._limit_s = name, limit_s
-        # What it prints is the patch, with what others changed meanwhile.
-        rollback = f"config rollback {name} > /dev/null"
-        self._undo = f"{undo}; {rollback}" if undo else rollback
+    def __init__(self, switch: SonicSwitch, name: str, steps: list[Step]) -> None:
+        self._switch, self._name = switch, name
+        self.undoing_s = SLOWER * sum(step.expected_s for step in steps)
+        self._limit_s = max(map(_limit_s, steps))
+        # From checkpoint to checkpoint, the last one first: to go back to the first at once would
+        # be one sort of everything. What is undone has no checkpoint any more, so that this can be
+        # interrupted and begun anew. What `config rollback` prints is the patch, with what others
+        # changed meanwhile.
+        first = self.checkpoint(0)
+        interval = "".join(
+            f"[ $c != {self.checkpoint(place)} ] || {UNDO_INTERVAL}; "
+            for place, step in enumerate(steps)
+            if isinstance(step, PollInterval)
+        )
+        self._undo = (
+            f"names=$({LIST_CHECKPOINTS}) || exit; "
+            f'case "$names" in *\'"{first}"\'*) ;; *) exit {GONE} ;; esac; '
+            f'for c in $(echo "$names" | grep -o "{name}-[0-9]*" | sort -r); do {interval}'
+            f"timeout {self._limit_s} config rollback $c > /dev/null || exit; "
+            f"[ $c = {first} ] || config delete-checkpoint $c || exit; done"
+        )
         self._saved = False
         """It may be saved, or is."""
 
+    def checkpoint(self, place: int) -> str:
+        """Taken before the step of that place."""
+        return f"{self._name}-{place:03}"
+
     def arm(self, kind: str, seconds: int) -> str:
         """Roll back in so many seconds."""
-        body = f"{self._undo} && config delete-checkpoint {self._name}"
+        body = f"{self._undo} && config delete-checkpoint {self.checkpoint(0)}"
         return (
             f"systemd-run --quiet --on-active={seconds}s --timer-property=AccuracySec=1s "
             f"--unit={self._name}-{kind} --description={quote(self._switch.owner)} "
@@ -234,11 +322,14 @@ class SonicApplied:
     def disarm(self, kind: str) -> str:
         return f"systemctl stop {self._name}-{kind}.timer"
 
+    def is_active(self, kind: str) -> str:
+        return f"systemctl is-active --quiet {self._name}-{kind}.timer"
+
     def confirm(self) -> None:
         unit = f"{self._name}-confirm"
         self._saved = True
         answer = self._switch.run(
-            f"systemctl is-active --quiet {unit}.timer || exit {TOO_LATE}; "
+            f"{self.is_active('confirm')} || exit {TOO_LATE}; "
             f"{self.disarm('confirm')}; "
             f"systemctl is-active --quiet {unit}.service && exit {TOO_LATE}; "
             f"{saving()} || {{ {self.arm('unsaved', UNSAVED_S)}; exit {NOT_SAVED}; }}"
@@ -252,22 +343,28 @@ class SonicApplied:
         if answer.rc:
             state = "what was applied is not saved, and the switch undoes it within a minute"
             raise failed("config save -y", answer, state)
-        # It is kept: a checkpoint that is left over the next run removes.
+        # It is kept: checkpoints that are left over the next run removes.
         with contextlib.suppress(SwitchError):
-            self._switch.run(f"config delete-checkpoint {self._name}")
+            self._switch.run(
+                f"for c in $({LIST_CHECKPOINTS} | grep -o '{self._name}-[0-9]*'); do "
+                "config delete-checkpoint $c; done",
+                COMMAND_S + self.undoing_s,
+            )
 
     def rollback(self) -> None:
         self.went_back()
 
     def went_back(self) -> bool:
         """False where there was nothing to go back to, or no more."""
-        answer = self._switch.run(self.going_back(), timeout_s=2 * self._limit_s + COMMAND_S)
+        limit_s = self._limit_s + self.undoing_s + COMMAND_S
+        answer = self._switch.run(self.going_back(), timeout_s=limit_s)
         if answer.rc not in (0, GONE):
             state = (
-                f"run `config rollback {self._name}` on the switch; what is saved is as it was, so "
-                "a reboot undoes it as well"
+                "run `config rollback` on the switch for each of its checkpoints (`config "
+                "list-checkpoints`), the highest number first; what is saved is as it was, so a "
+                "reboot undoes it as well"
             )
-            raise failed(f"config rollback {self._name}", answer, state)
+            raise failed(f"config rollback {self._name}-...", answer, state)
         return answer.rc == 0
 
     def undo_soon(self) -> None:
@@ -285,20 +382,18 @@ class SonicApplied:
         stops = "".join(
             f"systemctl stop {self._name}-{kind}.timer 2> /dev/null; "
             f"while systemctl is-active --quiet {self._name}-{kind}.service; do sleep 1; done; "
-            for kind in ("applying", "confirm", "unsaved")
+            for kind in (*GUARDS, "confirm", "unsaved")
         )
         save = f" && {{ {saving()}; }}" if self._saved else ""
         return (
             "n=0; while pgrep -f '[c]onfig apply-patch' > /dev/null && "
             f"[ $n -lt {self._limit_s} ]; do sleep 1; n=$((n + 1)); done; {stops}"
-            f"names=$({LIST_CHECKPOINTS}) || exit; "
-            f'case "$names" in *\'"{self._name}"\'*) ;; *) exit {GONE} ;; esac; '
-            f"timeout {self._limit_s} /bin/sh -c {quote(self._undo)}{save} && "
-            f"config delete-checkpoint {self._name}"
+            f"{self._undo}{save} && config delete-checkpoint {self.checkpoint(0)}"
         )
 
     def undone(self) -> str:
         """Undo, and return the result as a sentence."""
+        self._switch.wait_for_answer()
         try:
             went_back = self.went_back()
         except SwitchError as error:
@@ -308,7 +403,7 @@ class SonicApplied:
             )
         if went_back:
             return "The switch was rolled back"
-        return f"Checkpoint {self._name} not found; it cannot be restored"
+        return f"Checkpoint {self.checkpoint(0)} not found; it cannot be restored"
 
 
 def saving() -> str:

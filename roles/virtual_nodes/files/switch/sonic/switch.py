@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -51,6 +52,8 @@ class Sonic:
     log: Log
     management: Link
     root: Path = Path("/")
+    limit_s: float = math.inf
+    """Of `timeout`, for which no time passes here."""
 
     @property
     def daemons(self) -> Daemons:
@@ -132,4 +135,11 @@ def here(refusal: str = "Root privileges are required for this operation") -> So
         faults,
         Log(Path("/var/log/virtual-switch.log")),
         Link(),
+        limit_s=_limit_s(),
     )
+
+
+def _limit_s() -> float:
+    """Of `timeout N config ...`."""
+    words = Path(f"/proc/{os.getppid()}/cmdline").read_text(encoding="utf-8").split("\0")
+    return float(words[1]) if Path(words[0]).name == "timeout" else math.inf
