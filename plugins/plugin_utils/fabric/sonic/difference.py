@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Optional, Union
+from typing import Any, Optional, TypeVar, Union
 
 from ....module_utils.core.text import counted
 from ..system import Change, Difference, Impact, SwitchError, SwitchIntent
 from . import tables
 from .reading import SAVED_FILE, Present
-from .tables import Config, Row, Table, Wanted, natural, port_of
+from .tables import Config, Row, Wanted, natural, port_of
 from .target import target
 
 # Patches (RFC 6902) from one state of CONFIG_DB to another, as `config apply-patch` takes them.
@@ -20,6 +20,7 @@ from .target import target
 # last row is removed whole, since an empty one is refused.
 
 Operation = dict[str, Any]
+Value = TypeVar("Value")
 
 
 def patch(before: Config, after: Config) -> list[Operation]:
@@ -196,15 +197,16 @@ def _lost_by_a_restart(
 
 def _steps(before: Config, bound: Config, final: Config) -> list[Step]:
     """Objects, then port after port, then what nothing refers to any more."""
-    interval, present = (each.get("PFC_WD", {}).get(tables.GLOBAL) for each in (bound, before))
     state = {**before, **{table: bound.get(table, {}) for table in tables.OBJECTS}}
-    if interval and present and _poll(interval) < _poll(present):
-        # Before the rows of ports, which may not detect faster; a longer one comes after them.
-        state = _with(state, "PFC_WD", {tables.GLOBAL: interval})
     steps: list[Step] = [Patch(patch(before, state))]
-    if interval and not present:
-        steps.append(PollInterval(interval["POLL_INTERVAL"]))
-        state = _with(state, "PFC_WD", {tables.GLOBAL: interval})
+    wanted, there = (each.get("PFC_WD", {}).get(tables.GLOBAL) for each in (bound, before))
+    # No port may detect faster than it polls: a longer interval comes after the rows of ports.
+    if wanted and (not there or _poll(wanted) < _poll(there)):
+        polled = {**state, "PFC_WD": {**state["PFC_WD"], tables.GLOBAL: wanted}}
+        steps.append(
+            Patch(patch(state, polled)) if there else PollInterval(wanted["POLL_INTERVAL"])
+        )
+        state = polled
     for port in _ports_of_changes(before, bound):
         after = _with_port(state, bound, port)
         steps.append(Patch(patch(state, after), port))
@@ -215,10 +217,6 @@ def _steps(before: Config, bound: Config, final: Config) -> list[Step]:
 
 def _poll(row: Row) -> int:
     return tables.number(row.get("POLL_INTERVAL"))
-
-
-def _with(config: Config, table: str, rows: Table) -> Config:
-    return {**config, table: {**config.get(table, {}), **rows}}
 
 
 def _ports_of_changes(before: Config, after: Config) -> list[str]:
@@ -240,19 +238,18 @@ def _with_port(config: Config, final: Config, port: str) -> Config:
     for table in tables.ROWS:
         old, new = config.get(table, {}), final.get(table, {})
         if table == LENGTHS:  # its rows are lists of ports
-            rows = {
-                name: {
-                    **{key: metres for key, metres in old.get(name, {}).items() if key != port},
-                    **{key: metres for key, metres in new.get(name, {}).items() if key == port},
-                }
-                for name in {**old, **new}
+            lists = {
+                name: _mixed(old.get(name, {}), new.get(name, {}), port) for name in {**old, **new}
             }
-            result[table] = {name: row for name, row in rows.items() if row or not old.get(name, 1)}
+            result[table] = {name: row for name, row in lists.items() if row}
         else:
-            others = {key: row for key, row in old.items() if port_of(key) != port}
-            own = {key: row for key, row in new.items() if port_of(key) == port}
-            result[table] = {**others, **own}
+            result[table] = _mixed(old, new, port)
     return result
+
+
+def _mixed(others: dict[str, Value], own: dict[str, Value], port: str) -> dict[str, Value]:
+    found = {key: value for key, value in others.items() if port_of(key) != port}
+    return {**found, **{key: value for key, value in own.items() if port_of(key) == port}}
 
 
 def _changes(before: Config, after: Config) -> Iterator[Change]:
