@@ -32,6 +32,7 @@ VERSION = re.compile(
 ALLOWED = {
     QOS: {
         "plugins/plugin_utils/qos/contract.py",
+        "plugins/plugin_utils/fabric/system.py",  # the largest MTU of each system
         f"{SIMULATORS}/nvue/vendor.py",  # what Cumulus Linux does by itself
         f"{SIMULATORS}/sonic/yang.py",  # the largest MTU of SONiC's models
     },

@@ -187,9 +187,16 @@ def check_ports(intent: SwitchIntent, there: Collection[str], bundles: Mapping[s
             )
 
 
-def check_mtu(intent: SwitchIntent, most: int, found: Findings) -> None:
-    """`most`: the largest IP packet that a port of this system can be set to."""
-    mtu = intent.fabric.mtu_ip
+LARGEST_MTU = {
+    "sonic": 9216,  # PORT mtu: sonic-buildimage, sonic-port.yang
+    "nvue": 9216,  # NVUE Reference: nv set interface <interface-id> link mtu
+    "eos": 9214,  # of the 7060X class
+}
+"""Of an IP packet: none of them counts Ethernet header and checksum."""
+
+
+def check_mtu(intent: SwitchIntent, found: Findings) -> None:
+    mtu, most = intent.fabric.mtu_ip, LARGEST_MTU[intent.system]
     if mtu > most:
         found.add(
             f"{intent.system}.mtu",

@@ -24,8 +24,6 @@ except ImportError as error:
 else:
     PYAVD_MISSING = None
 
-LARGEST_MTU = 9214
-"""Of an IP packet, on the 7060X class: EOS counts neither Ethernet header nor checksum."""
 CONTROL_CLASS = 7
 """Its traffic class and queue belong together on every platform: there is no line for it."""
 TIMER_STEP_MS = 10
@@ -69,7 +67,7 @@ def _findings(intent: SwitchIntent) -> Findings:
     found = Findings()
     check_lossless_class(intent, "EOS knows a lossless class by one number", found)
     _check_queues(fabric, place, found)
-    check_mtu(intent, LARGEST_MTU, found)
+    check_mtu(intent, found)
     _check_watchdog(fabric, place, found)
     return found
 

@@ -47,8 +47,6 @@ from .tree import (
 )
 
 LOSSLESS_POOL, LOSSY_POOL = "roce-lossless", "default-lossy"
-LARGEST_MTU = 9216
-"""NVUE Reference, `nv set interface <interface-id> link mtu`: from 552 to 9216."""
 MODE = "lossless"
 TRUST_DSCP = "l3"
 
@@ -181,7 +179,7 @@ def _port(fabric: FabricIntent) -> Tree:
 def _check(intent: SwitchIntent) -> None:
     fabric, name = intent.fabric, intent.name
     findings = Findings()
-    check_mtu(intent, LARGEST_MTU, findings)
+    check_mtu(intent, findings)
     if fabric.watchdog.enabled and fabric.watchdog.action != ACTION:
         findings.add(
             "nvue.watchdog_action",

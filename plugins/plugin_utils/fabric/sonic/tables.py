@@ -147,8 +147,6 @@ DYNAMIC_TH = "0"
 From the column `threshold` of pg_profile_lookup.ini of SN5600 and IXR7220-H5 (Tomahawk 5); where a
 switch has a default of its own (DEFAULT_LOSSLESS_BUFFER_PARAMETER) that one is taken."""
 
-LARGEST_MTU = 9216
-"""Of PORT mtu, an IP MTU (sonic-buildimage, sonic-port.yang)."""
 MOST_POLL_MS = 1000
 """Limit of PFC_WD|GLOBAL."""
 
@@ -173,7 +171,7 @@ class Wanted:
 def wanted(intent: SwitchIntent) -> Wanted:
     fabric, watchdog = intent.fabric, intent.fabric.watchdog
     found = Findings()
-    check_mtu(intent, LARGEST_MTU, found)
+    check_mtu(intent, found)
     if watchdog.enabled:
         why = "SONiC's PFC watchdog takes the number of a priority for that of its queue"
         check_lossless_class(intent, why, found)
