@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.unit.virtual_switch import PROGRAMS
 from tests.unit.virtual_switch_memory import UNUSED, Switch, daemons, leaf, show
 from tests.unit.virtual_switch_parts import sonic_updater as updater
 
@@ -229,6 +232,14 @@ def test_sorting_takes_as_long_as_upstream_s_sorter_was_seen_to_take(leaf: Switc
     ):
         took = updater.sorting_s(state(ports, 0, ""), state(ports, changed, objects))
         assert 0.75 * seen < took < 1.25 * seen, (ports, took)
+
+
+@pytest.mark.parametrize(("words", "limit"), [(["timeout", "7"], "7.0"), ([], "inf")])
+def test_the_limit_is_that_of_the_timeout_it_runs_under(words: list[str], limit: str) -> None:
+    program = "from sonic import switch; print(switch._limit_s())"
+    run = [*words, sys.executable, "-c", program]
+    found = subprocess.run(run, cwd=PROGRAMS, check=True, capture_output=True, text=True)
+    assert found.stdout.strip() == limit
 
 
 @pytest.mark.parametrize("options", [("-d",), ()])

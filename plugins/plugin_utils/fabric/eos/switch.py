@@ -129,7 +129,7 @@ class EosSwitch:
                 )
             (running,) = eapi.texts([RUNNING])
             startup = _saved(eapi)
-            queue = _queue(eapi)
+            queue = _word(running) or _queue(eapi)
             neighbours = _neighbours(eapi)
         return Present(
             version=f"{version.get('modelName', '')} {version.get('version', '')}".strip(),
@@ -283,9 +283,13 @@ def _saved(eapi: Eapi) -> str:
 def _queue(eapi: Eapi) -> str:
     """How the platform calls a unicast queue: EOS lists the queues of each port with defaults."""
     try:
-        (shown,) = eapi.texts([QUEUES])
+        (shown,) = eapi.texts([QUEUES], timeout_s=SESSION_TIMEOUT_S)
     except CommandError:
         return ""
+    return _word(shown)
+
+
+def _word(shown: str) -> str:
     return next((word for word in EOS_QUEUES if word in shown.split()), "")
 
 

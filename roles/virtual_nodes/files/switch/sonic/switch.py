@@ -142,4 +142,5 @@ def here(refusal: str = "Root privileges are required for this operation") -> So
 def _limit_s() -> float:
     """Of `timeout N config ...`."""
     words = Path(f"/proc/{os.getppid()}/cmdline").read_text(encoding="utf-8").split("\0")
-    return float(words[1]) if Path(words[0]).name == "timeout" else math.inf
+    limited = Path(words[0]).name == "timeout" and words[1].isdigit()
+    return float(words[1]) if limited else math.inf
