@@ -243,6 +243,19 @@ def test_a_switch_that_may_take_hours_is_not_waited_for_that_long(fault: Fault) 
     assert f"undoes the change by itself within {left:.0f} s" in outcome.error
 
 
+def test_a_switch_that_undoes_port_by_port_is_waited_for_until_it_has() -> None:
+    """Its timer ends after 300 s, and undoing takes it 20 minutes more."""
+
+    def begun(switch: FakeSwitch) -> None:
+        switch.undo_at = switch.time.now_s + 1200
+        raise SwitchError("the connection was lost")
+
+    switch = fake(read=[None, wrong], rollback=[begun])
+    switch.undone_within_s = 1500
+    outcome = run(switch)
+    assert outcome.restored is True and switch.state == FORMER
+
+
 @pytest.mark.parametrize(
     ("wanted", "allowed", "refusal"),
     [
