@@ -2,7 +2,8 @@
 # What ./demo and ./test need on this machine: checked every time, and installed when missing.
 # To be sourced from the root of the checkout. Nothing here reads standard input.
 #
-#   bootstrap_python controller|test   .venv/ with requirements/NAME.txt
+#   bootstrap_python controller|test   .venv/ with requirements/NAME.txt; ANSIBLE_CORE=2.20 takes the
+#                                      newest ansible-core of that series instead of the pinned one
 #   bootstrap_apt FILE...              the Debian packages listed in requirements/FILE
 #   require_root                       root, or sudo without a password
 
@@ -99,9 +100,14 @@ PY
   return 1
 }
 
+pip_install() {
+  "$VENV/bin/python" -m pip install --quiet --quiet --disable-pip-version-check --no-input "$@" </dev/null >&2 ||
+    missing "Python packages: $*" "see pip's lines above; pip's own settings say which index it asks"
+}
+
 bootstrap_python() {
   local set=$1 python want stamp="$VENV/.requirements-$1"
-  want=$(cat requirements/*.txt | sha256sum)
+  want=$({ cat requirements/*.txt; echo "${ANSIBLE_CORE-}"; } | sha256sum)
   if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$want" ] && "$VENV/bin/python" -c '' 2>/dev/null; then
     return 0
   fi
@@ -111,10 +117,9 @@ bootstrap_python() {
     say "Making $VENV with $python ($("$python" -V 2>&1))"
     "$python" -m venv --clear "$VENV"
   fi
-  say "Installing into $VENV/: requirements/$set.txt"
-  "$VENV/bin/python" -m pip install --quiet --quiet --disable-pip-version-check --no-input \
-    -r "requirements/$set.txt" </dev/null >&2 ||
-    missing "Python packages of requirements/$set.txt" "see pip's lines above; pip's own settings say which index it asks"
+  say "Installing into $VENV/: requirements/$set.txt${ANSIBLE_CORE:+, then ansible-core $ANSIBLE_CORE}"
+  pip_install -r "requirements/$set.txt"
+  [ -z "${ANSIBLE_CORE-}" ] || pip_install "ansible-core==$ANSIBLE_CORE.*" # pip refuses both at once
   printf '%s\n' "$want" >"$stamp"
 }
 

@@ -126,15 +126,29 @@ def test_a_python_that_cannot_do_is_told_with_the_way_out(machine, problem):
     assert "PYTHON=/path/to/python3 ./demo" in done.stderr
 
 
+def has_venv(machine: Machine) -> None:
+    """One that records what it is called with."""
+    (machine.root / ".venv/bin").mkdir(parents=True)
+    python = machine.root / ".venv/bin/python"
+    python.write_text(f'#!/bin/sh\necho "$@" >> {machine.root}/log\n')
+    python.chmod(0o755)
+
+
 def test_the_second_time_pip_is_not_asked(machine):
     """The stamp holds the requirements' digest: a changed file asks pip again."""
-    venv = machine.root / ".venv/bin"
-    venv.mkdir(parents=True)
-    (venv / "python").write_text(f'#!/bin/sh\necho "$@" >> {machine.root}/log\n')
-    (venv / "python").chmod(0o755)
+    has_venv(machine)
     for _round in range(2):
         assert machine.run("bootstrap_python controller").returncode == 0
     assert machine.log().count("-m pip install") == 1
     (machine.root / "requirements/controller.txt").write_text("ansible-core==2.20.0\n")
     assert machine.run("bootstrap_python controller").returncode == 0
     assert machine.log().count("-m pip install") == 2
+
+
+def test_another_ansible_core_replaces_the_pinned_one_as_long_as_it_is_asked_for(machine):
+    has_venv(machine)
+    for core in ("", "2.20", "2.20", ""):
+        assert machine.run(f"ANSIBLE_CORE={core} bootstrap_python controller").returncode == 0
+    installed = [line.split()[-1] for line in machine.log().splitlines() if "pip install" in line]
+    pinned = "requirements/controller.txt"
+    assert installed == [pinned, pinned, "ansible-core==2.20.*", pinned]
