@@ -7,7 +7,7 @@ DOCUMENTATION = r"""
 name: summary
 type: aggregate
 short_description: Shows what every layer verified at the end of a run, and saves it as JSON
-version_added: "0.1.0"
+version_added: "1.0.0"
 author:
   - Baremetal MPI RoCE founders (@baremetal)
 description:

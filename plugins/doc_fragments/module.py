@@ -6,7 +6,7 @@ from __future__ import annotations
 
 class ModuleDocFragment:
     DOCUMENTATION = r"""
-version_added: "0.1.0"
+version_added: "1.0.0"
 author: [Baremetal MPI RoCE founders (@baremetal)]
 attributes:
   check_mode:
@@ -18,7 +18,7 @@ attributes:
 """
 
     READS = r"""
-version_added: "0.1.0"
+version_added: "1.0.0"
 author: [Baremetal MPI RoCE founders (@baremetal)]
 attributes:
   check_mode:

@@ -4,7 +4,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: cluster
 short_description: Hosts, groups and variables from a cluster model
-version_added: "0.1.0"
+version_added: "1.0.0"
 author: Baremetal MPI RoCE founders (@baremetal)
 description:
   - Compiles a cluster model, one YAML file that describes nodes, rails, addresses, leaves, spines,

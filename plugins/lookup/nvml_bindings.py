@@ -4,7 +4,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: nvml_bindings
 short_description: The Python bindings of NVML that the controller has
-version_added: "0.1.0"
+version_added: "1.0.0"
 author: Baremetal MPI RoCE founders (@baremetal)
 description:
   - Reads C(pynvml.py) of the package nvidia-ml-py, which the controller has installed, and packs it

@@ -4,7 +4,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: repository_keys
 short_description: Public keys of the package repositories of a software set
-version_added: "0.1.0"
+version_added: "1.0.0"
 author: Baremetal MPI RoCE founders (@baremetal)
 description:
   - Reads the keys that a layer needs of the set's repositories, files on the controller, and

@@ -5,7 +5,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: cluster_discover
 short_description: Drafts a cluster model from machines, or shows what differs from the model
-version_added: "0.1.0"
+version_added: "1.0.0"
 author: [Baremetal MPI RoCE founders (@baremetal)]
 attributes:
   check_mode:
