@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The collection as people get it: built, installed elsewhere, and its site playbook read from there.
+# The collection as people get it: built, installed elsewhere, and its site playbook read from there;
+# and what ansible-builder makes of it for an execution environment, as far as that needs no registry.
 set -euo pipefail
 cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/.."
 top=$PWD
@@ -12,7 +13,10 @@ archive=$(echo "$work"/baremetal-mpi_roce-*.tar.gz)
 
 echo "== what is in it"
 tar -tzf "$archive" | sed 's#/.*#/#' | sort | uniq -c
-if tar -tzf "$archive" | grep -E '^(build|collections|molecule|reports|tools)/|^\.(ci|config|git|venv)/'; then
+part='changelogs/changelog\.yaml|changelogs/config\.yaml|docs/.*\.md|requirements/controller\.txt'
+part+='|(inventories|meta|playbooks|plugins|roles|tests/sanity)/.*'
+part+='|[A-Z]*(\.md|\.json)?|ansible\.cfg|site\.yml|(bindep|requirements)\.txt'
+if tar -tzf "$archive" | grep -v '/$' | grep -vxE "$part"; then
   echo "The archive holds the files above, which belong to a checkout: build_ignore in galaxy.yml."
   exit 1
 fi
@@ -28,3 +32,20 @@ for inventory in "$top"/inventories/*/cluster.yml; do
   ansible-playbook baremetal.mpi_roce.site --syntax-check -i "$inventory"
   ansible-playbook baremetal.mpi_roce.site --list-tasks -i "$inventory" | tail -n 3
 done
+
+echo "== in an execution environment"
+# The commands that follow are those of the Containerfile for its content, in its context.
+context=$work/context
+rm -rf -- "$context"
+ansible-builder create --file "$top/execution-environment.yml" --context "$context" --output-filename Containerfile
+cd "$context/_build"
+export ANSIBLE_COLLECTIONS_PATH=$context/content # with that of before it would have nothing to do
+ansible-galaxy collection install --offline --requirements-file requirements.yml
+ansible-builder introspect "$context/content" --user-pip requirements.txt \
+  --write-pip "$context/pip.txt" --write-bindep "$context/bindep.txt"
+for list in pip bindep; do
+  grep -q "from collection baremetal.mpi_roce" "$context/$list.txt" ||
+    { echo "The collection brings nothing to $list.txt: requirements.txt, bindep.txt"; exit 1; }
+done
+# All of it is in this venv at the versions that are tested: an index is not asked.
+pip install --quiet --no-index --dry-run --requirement "$context/pip.txt"

@@ -1,0 +1,101 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What is released fits together: versions that stand in several files, and groups of modules.
+
+What the built collection has and whether it installs: tools/package.sh.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.unit.action_plays import ROOT, run_play
+
+
+def text(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def load(path: str):
+    return yaml.safe_load(text(path))
+
+
+GROUPS = load("meta/runtime.yml")["action_groups"]
+PINNED = set(re.findall(r"^[\w-]+==\S+$", text("requirements/test.txt"), re.M)) | set(
+    re.findall(r"^[\w-]+==\S+$", text("requirements/controller.txt"), re.M)
+)
+
+
+def documented(path: str, name: str) -> dict:
+    """The YAML of a constant, whether of a module or of the class of a fragment."""
+    (found,) = (
+        node.value.value
+        for node in ast.walk(ast.parse(text(path)))
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == name
+    )
+    return yaml.safe_load(found)
+
+
+def options(module: str) -> set[str]:
+    page = documented(f"plugins/modules/{module}.py", "DOCUMENTATION")
+    found = set(page.get("options", {}))
+    for fragment in page.get("extends_documentation_fragment", []):
+        _namespace, _collection, file, *name = fragment.split(".")
+        constant = name[0].upper() if name else "DOCUMENTATION"
+        found |= set(documented(f"plugins/doc_fragments/{file}.py", constant).get("options", {}))
+    return found
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_options_beside_a_group_are_those_that_all_of_its_modules_take(group):
+    """A default for an option that one of them lacks fails its tasks."""
+    beside = re.search(rf"^  {group}: # (.*)$", text("meta/runtime.yml"), re.M)
+    assert beside and beside[1].split(", ") == sorted(
+        set.intersection(*(options(module) for module in GROUPS[group]))
+    )
+
+
+@pytest.mark.slow
+def test_module_defaults_of_a_group_reach_its_modules(tmp_path):
+    play = """
+- hosts: localhost
+  connection: local
+  gather_facts: false
+  vars: {ansible_python_interpreter: "{{ ansible_playbook_python }}"}
+  module_defaults:
+    group/baremetal.mpi_roce.drivers: {rails: 7}
+  tasks:
+    - baremetal.mpi_roce.rdma_stack:
+"""
+    status, said = run_play(tmp_path, play, Path("localhost,"))
+    assert status == 2 and re.search(r"'?rails'? is of type", said), said
+
+
+def test_each_supported_ansible_core_is_tested_and_has_its_sanity_ignores():
+    matrix = load(".github/workflows/test.yml")["jobs"]["fast"]["strategy"]["matrix"]["include"]
+    tested = [one["ansible"] for one in matrix]
+    ignored = [path.stem.removeprefix("ignore-") for path in ROOT.glob("tests/sanity/ignore-*.txt")]
+    assert sorted(ignored) == tested
+    assert load("meta/runtime.yml")["requires_ansible"] == f">={tested[0]}.0"
+    assert f"ansible-core {tested[0]} to {tested[-1]}" in text("docs/packages.md")
+
+
+def test_the_execution_environment_has_this_collection_and_the_tested_versions():
+    version = load("galaxy.yml")["version"]
+    needs = load("execution-environment.yml")["dependencies"]
+    (collection,) = needs["galaxy"]["collections"]
+    assert collection["name"].endswith(f"-{version}.tar.gz")
+    assert {needs[each]["package_pip"] for each in ("ansible_core", "ansible_runner")} <= PINNED
+    assert version in load("changelogs/changelog.yaml")["releases"]
+
+
+def test_actions_of_the_workflow_are_pinned_and_it_may_only_read():
+    workflow = text(".github/workflows/test.yml")
+    uses = re.findall(r"uses: (\S+)", workflow)
+    assert uses and all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", each) for each in uses)
+    assert yaml.safe_load(workflow)["permissions"] == {"contents": "read"}
+    assert "secrets." not in workflow
