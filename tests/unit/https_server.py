@@ -26,6 +26,11 @@ def _name(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
+SIGNS = x509.KeyUsage(*[False] * 5, True, *[False] * 3)
+"""key_cert_sign alone. Python 3.13 accepts no authority without, and no certificate without the
+identifiers of its keys."""
+
+
 class Authority:
     """Signs certificates of switches; `ca_file` is what `switch_qos_ca_file` names."""
 
@@ -37,6 +42,7 @@ class Authority:
         self._certificate = (
             self._builder("Switches of a test", "Switches of a test", self._key)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(SIGNS, critical=True)
             .sign(self._key, hashes.SHA256())
         )
         self.ca_file.write_bytes(self._certificate.public_bytes(serialization.Encoding.PEM))
@@ -53,6 +59,10 @@ class Authority:
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - datetime.timedelta(days=3))
             .not_valid_after(now + datetime.timedelta(days=days))
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), False
+            )
         )
 
     def issue(self, address: str = LOOPBACK, days: int = 1) -> tuple[Path, Path]:
