@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from ansible_collections.baremetal.mpi_roce.plugins.modules import cluster_hosts
 
 
