@@ -522,7 +522,7 @@ class Cluster:
         return Result(tuple(argv), 0, "".join(f"mpi-ready {line}\n" for line in lines), "")
 
     def start(
-        self, plan: Plan, hostfile: Path, run_id: str, limit_s: float, progress: Any
+        self, plan: Plan, hostfile: Path, run_id: str, limit_s: float, progress: Any, **more: Any
     ) -> Outcome:
         self.runs.append((run_id, limit_s))
         if plan.program:

@@ -91,6 +91,23 @@ def test_a_launcher_that_ignores_the_request_to_end_is_killed(
     assert alive(mark) == []
 
 
+def test_a_quiet_run_goes_on_until_a_node_is_lost(tmp_path: Path) -> None:
+    """It is asked in each silence, and not while records come."""
+    answers = [False, False, True]
+    script = f"echo '{RECORD % 'size'}'\nsleep 300\n"
+    asked: list[bool] = []
+
+    def lost() -> bool:
+        asked.append(answers[len(asked)])
+        return asked[-1]
+
+    argv = mpirun(tmp_path, script, "q")
+    outcome = launch.launch(argv, deadline(200), lost=lost, quiet_s=0.2)
+    assert asked == answers
+    assert outcome.timed_out and outcome.seconds < deadline(100)
+    assert [one["kind"] for one in outcome.records] == ["size"]
+
+
 def test_what_runs_outside_is_stopped(tmp_path: Path) -> None:
     stopped: list[str] = []
     argv = mpirun(tmp_path, "sleep 300\n", "c")

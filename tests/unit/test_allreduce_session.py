@@ -48,7 +48,14 @@ class Cluster:
         return Result(tuple(argv), 0, lines.format(self.sha256), "")
 
     def start(
-        self, plan: Plan, hostfile: Path, run_id: str, limit_s: float, progress: Any
+        self,
+        plan: Plan,
+        hostfile: Path,
+        run_id: str,
+        limit_s: float,
+        progress: Any,
+        *,
+        lost: Callable[[], bool] = lambda: False,
     ) -> Outcome:
         names = [node.name for node in plan.nodes]
         assert [line.split()[0] for line in hostfile.read_text().splitlines()] == names
@@ -56,6 +63,9 @@ class Cluster:
         self.now += 1
         how = self.fails(set(names))
         if how == "hang":
+            if lost():
+                self.now += 12
+                return Outcome(-15, True, 12.0, [], "")
             self.now += limit_s
             return Outcome(-15, True, limit_s, [], "")
         if how == "crash":
@@ -163,7 +173,10 @@ def test_a_node_that_is_not_ready_any_more_spares_the_search(
         return "hang"
 
     cluster.fails = fails
-    result, _shown = play(cluster, tmp_path)
+    result, shown = play(cluster, tmp_path)
+    assert any(line.startswith("allreduce: node05 no longer answers") for line in shown)
+    assert cluster.now < 60, "the run was given its whole time"
+    assert "stopped after 12 s: node05 no longer answers" in result["message"]
     assert by_name(result)["ready"]["subject"] == "node05"
     assert "ready node05: " in result["message"]
     assert by_name(result)["no_orphans"]["status"] == "failed"

@@ -36,7 +36,8 @@ report program "$(sum "$program")"
 profile=/etc/profile.d/baremetal-mpi-roce.sh
 if [ -r "$profile" ]; then . "$profile"; fi
 if command -v orted >/dev/null; then report orted yes; else report orted no; fi
-report version "$(mpirun --version 2>/dev/null | sed -n '1s/.* //p')"
+version=$(mpirun --version 2>/dev/null | sed -n '1s/.* //p')
+report version "$version${OPAL_PREFIX:+ in $OPAL_PREFIX}"
 for rail in "$@"; do
   state=$(cat "/sys/class/net/$rail/operstate" 2>/dev/null || echo missing)
   case $state in up | unknown) ;; *) report rail "$rail" "$state" ;; esac
@@ -99,7 +100,7 @@ class Answer:
     """Its checksum, or `missing`."""
     orted: bool = False
     version: str = ""
-    """Of mpirun: `4.1.9a1`."""
+    """Of mpirun, and where HPC-X is: `4.1.9a1 in /opt/.../ompi`."""
     down: tuple[str, ...] = ()
     """Rails that cannot carry anything, with their state: `rail1 is down`."""
     devices: tuple[tuple[str, str], ...] = ()
@@ -203,6 +204,15 @@ def preflight(
     return problems, tuple(found)
 
 
+def lost(run: Runner, user: str, nodes: Sequence[Node]) -> dict[str, str]:
+    """Hosts that do not answer, and again do not, with the reason."""
+    found = {node.host: "" for node in nodes}
+    for _unused in range(2):
+        answers = ask_all(run, user, dict.fromkeys(found, ("true",)))
+        found = {host: reason for host, (result, reason) in answers.items() if result is None}
+    return found
+
+
 def answer(text: str) -> Answer:
     """The script's own lines; others are a login file's."""
     lines: dict[str, list[list[str]]] = {}
@@ -217,7 +227,7 @@ def answer(text: str) -> Answer:
     return Answer(
         program=one("program"),
         orted=one("orted") == "yes",
-        version=one("version"),
+        version=" ".join(next(iter(lines.get("version", [])), [])),
         down=tuple(" is ".join(rest) for rest in lines.get("rail", [])),
         devices=tuple((rest[0], rest[1]) for rest in lines.get("device", []) if len(rest) == 2),
         ports={rest[0]: rest[1] for rest in lines.get("port", []) if len(rest) == 2},

@@ -26,6 +26,8 @@ KEPT_BYTES = 1 << 20
 """Of the launcher's error messages: a thousand ranks may print the same."""
 GRACE_S = 5.0
 """Time for the launcher to end its ranks after the request to stop."""
+QUIET_S = 10.0
+"""Without a record for so long, nodes are asked whether they are there."""
 MARK = "allreduce-record "
 """As the program has it."""
 
@@ -75,10 +77,13 @@ def launch(
     *,
     stop: Callable[[], object] = lambda: None,
     progress: Progress = lambda _record: None,
+    lost: Callable[[], bool] = lambda: False,
+    quiet_s: float = QUIET_S,
 ) -> Outcome:
     """Run `argv` for at most `limit_s`; hand each record on as it comes.
 
-    `stop` ends what runs outside this process's own children (the systemd unit).
+    `stop` ends what runs outside this process's own children (the systemd unit). `lost` is asked
+    whenever no record came for `quiet_s`: a run that has lost a node would wait for its limit.
     """
     begin = time.monotonic()
     process = subprocess.Popen(
@@ -102,7 +107,13 @@ def launch(
     until = begin + limit_s
     try:
         while True:
-            line = lines.get(timeout=max(0.01, until - time.monotonic()))
+            left = max(0.01, until - time.monotonic())
+            try:
+                line = lines.get(timeout=min(left, quiet_s))
+            except queue.Empty:
+                if time.monotonic() < until and not lost():
+                    continue
+                raise
             if line is None:
                 break
             found = record(line)

@@ -7,11 +7,11 @@ import contextlib
 import shlex
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, Protocol
 
 from ...core.checks import FAILED, OK, Check, failures
 from ...core.commands import Runner
@@ -47,15 +47,33 @@ class Request:
     gpu: gpu.Wanted = field(default_factory=gpu.Wanted)
 
 
-Launcher = Callable[[Plan, Path, str, float, Progress], Outcome]
-"""Runs a plan over a hostfile under a run id for at most so many seconds."""
+class Launcher(Protocol):
+    """Runs a plan over a hostfile under a run id for at most so many seconds; asks `lost` while
+    nothing comes."""
+
+    def __call__(
+        self,
+        plan: Plan,
+        hostfile: Path,
+        run_id: str,
+        limit_s: float,
+        progress: Progress,
+        *,
+        lost: Callable[[], bool] = ...,
+    ) -> Outcome: ...
 
 
 def mpirun(user: str, run: Runner) -> Launcher:
     """The launcher of production: mpirun as `user`, under systemd's guard."""
 
     def start(
-        plan: Plan, hostfile: Path, run_id: str, limit_s: float, progress: Progress
+        plan: Plan,
+        hostfile: Path,
+        run_id: str,
+        limit_s: float,
+        progress: Progress,
+        *,
+        lost: Callable[[], bool] = lambda: False,
     ) -> Outcome:
         unit = f"baremetal-mpi-smoke-{run_id}"
         # This process ends first, then the ranks, then systemd: so a hang is reported as one, and
@@ -63,7 +81,7 @@ def mpirun(user: str, run: Runner) -> Launcher:
         argv = login_shell(user, command(plan, str(hostfile), run_id, limit_s + GRACE_S))
         end = partial(run, ["systemctl", "stop", "--no-block", unit], check=False)
         guarded = bounded(argv, unit, limit_s + 2 * GRACE_S)
-        return launch(guarded, limit_s, stop=end, progress=progress)
+        return launch(guarded, limit_s, stop=end, progress=progress, lost=lost)
 
     return start
 
@@ -114,9 +132,17 @@ class Session:
 
         self.progress(f"allreduce: starting {plan.ranks} ranks on {len(plan.nodes)} nodes")
         limit = max(5.0, self.left())
-        outcome = self.start(plan, request.hostfile, request.run_id, limit, on_record)
+        lost: dict[str, str] = {}
+
+        def look() -> bool:
+            lost.update(hosts.lost(self.run_program, request.user, plan.nodes))
+            if lost:
+                self.progress(f"allreduce: {some(list(lost))} no longer answers")
+            return bool(lost)
+
+        outcome = self.start(plan, request.hostfile, request.run_id, limit, on_record, lost=look)
         self.outcome = outcome
-        checks.append(self.finished(outcome, done, total))
+        checks.append(self.finished(outcome, done, total, lost))
         unproved = self.prove_rails(plan, outcome) if outcome.complete else []
         ended = not failures([*checks, *unproved])
         on_gpus = self.prove_gpus(plan, "" if ended else "the allreduce of host memory failed")
@@ -130,7 +156,10 @@ class Session:
         checks.append(verdict.no_orphans(swept))
         wrong = any(check.name == "exactness" for check in failures(checks))
         # All nodes were ready: what keeps one back now names it, and spares the search.
-        unready = [] if ended else failures(self.ready(plan)[1])
+        if lost:
+            unready = _not_ready({host: f"lost in the run: {why}" for host, why in lost.items()})
+        else:
+            unready = [] if ended else failures(self.ready(plan)[1])
         checks += unready
         if (not outcome.complete or wrong) and not unready and request.bisect_runs > 0:
             self.search(plan)
@@ -144,18 +173,19 @@ class Session:
         asked = (PROGRAM, sha256, plan.transport, self.request.gpu.nccl_tests)
         problems, nodes = hosts.preflight(self.run_program, user, plan.nodes, *asked)
         if problems:
-            return plan, [
-                Check("ready", "ready", "not", FAILED, name, reason)
-                for name, reason in problems.items()
-            ]
+            return plan, _not_ready(problems)
         return replace(plan, nodes=nodes), [Check("ready", count, count, OK)]
 
-    def finished(self, outcome: Outcome, done: int, total: int) -> Check:
+    def finished(
+        self, outcome: Outcome, done: int, total: int, lost: Collection[str] = ()
+    ) -> Check:
         """Whether the run came to its end by itself, and measured every size."""
         if outcome.complete and outcome.rc == 0 and done == total:
             return Check("finished", "all sizes", "all sizes", OK)
         self.lines = error_lines(outcome.complaints)
-        if outcome.timed_out:
+        if lost:
+            why = f"stopped after {outcome.seconds:.0f} s: {some(list(lost))} no longer answers"
+        elif outcome.timed_out:
             why = f"stopped after {self.request.time_limit_s:g} s (mpi_smoke_time_limit_s)"
         elif outcome.rc == 0:
             why = "mpirun ended as if all were done; sizes are missing from what it reported"
@@ -287,6 +317,10 @@ class Session:
             shown.append("  from mpirun:")
             shown += [f"    {line}" for line in self.lines]
         return "\n".join(shown)
+
+
+def _not_ready(problems: Mapping[str, str]) -> list[Check]:
+    return [Check("ready", "ready", "not", FAILED, name, why) for name, why in problems.items()]
 
 
 def _read(path: Path) -> str:
