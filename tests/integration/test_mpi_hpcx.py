@@ -17,6 +17,24 @@ pytestmark = pytest.mark.nodes
 
 MPI, SMOKE = "playbooks/mpi.yml", ("site.yml", "--tags", "smoke")
 MPI4PY = "4.1.1"
+FULL, KILLED = "node02", "node03"
+MOUNT = """
+mkdir -p /opt/baremetal-mpi-roce &&
+mount -t tmpfs -o size=$(($(stat -c %s {archive}) + 1000000)) full /opt/baremetal-mpi-roce
+"""
+"""Room for the archive, and not for what is in it."""
+HALF_DONE = """
+mkdir -p {part} && cp {archive} {part}/archive &&
+tar -xf {archive} -C {part} --strip-components=1 && rm -r {part}/ucx &&
+truncate -s 100 {part}/ompi/lib/libmpi.so.40
+"""
+"""What a kill leaves in the middle of unpacking: one file cut short, others missing."""
+WHOLE = """
+cd $(mktemp -d) && tar -xf {archive} --strip-components=1 && rm -r ompi/etc &&
+find . -type f -exec sha256sum {{}} + >/tmp/sums &&
+cd /opt/baremetal-mpi-roce/{name}-* && sha256sum --check --quiet /tmp/sums
+"""
+"""Every file is the archive's."""
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +48,9 @@ def with_hpcx(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         mpi = {"provider": "hpcx", "archives": archives, "mpi4py": MPI4PY}
         model.setdefault("software", {})["mpi"] = mpi
 
+    part = f"/opt/baremetal-mpi-roce/{hpcx.NAME}-{archive['sha256'][:12]}.part"
+    nodes.on(FULL).check_output(MOUNT.format(archive=hpcx.PLACE))
+    nodes.on(KILLED).check_output(HALF_DONE.format(part=part, archive=hpcx.PLACE))
     changed = nodes.changed(folder, change)
     wheels = [sys.executable, "-m", "pip", "download", f"mpi4py=={MPI4PY}", "--no-deps"]
     wheels += ["--only-binary=:all:", f"--dest={changed.inventory / 'wheels'}"]
@@ -41,8 +62,14 @@ def with_hpcx(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def test_hpcx_is_installed_and_a_second_run_changes_nothing(with_hpcx: Nodes) -> None:
     shown = with_hpcx.play(MPI, "--check", "--diff")
     assert shown.total("changed") > 0
+    run = with_hpcx.play(MPI, expect=2)
+    assert run.hosts_with("failed") == {FULL}
+    assert "No space left on device" in run.output, run.output
+    assert with_hpcx.on(FULL).run("ls /opt/baremetal-mpi-roce | grep -v part").stdout == ""
+    with_hpcx.on(FULL).check_output("umount /opt/baremetal-mpi-roce")
     run = with_hpcx.play(MPI)
-    assert run.failed("mpi") == []
+    assert run.failed("mpi") == [] and run.hosts_with("changed") == {FULL}
+    with_hpcx.on(KILLED).check_output(WHOLE.format(archive=hpcx.PLACE, name=hpcx.NAME))
     assert with_hpcx.play(MPI).total("changed") == 0
 
 
