@@ -61,7 +61,9 @@ from ansible import context
 from ansible.plugins.action import ActionBase
 from ansible.plugins.callback import CallbackBase
 
+from ..module_utils.core.checks import STRICT
 from ..module_utils.core.files import write_atomically
+from ..plugin_utils.report import summary as report
 from ..plugin_utils.report.summary import ROLES, RunSummary
 
 
@@ -109,6 +111,10 @@ def _shown(source):
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(source)
 
 
+def _first_line(fields):
+    return str(fields.get("msg") or "").strip().partition("\n")[0]
+
+
 class CallbackModule(CallbackBase):
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "aggregate"
@@ -117,7 +123,8 @@ class CallbackModule(CallbackBase):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self._summary = RunSummary()
+        self._summary = report.current = RunSummary()
+        self._verified = ""  # layer of the play, if it is one of playbooks/verify.yml
         self._count = None
         self._began = time.monotonic()
         self._started = datetime.now(timezone.utc)
@@ -133,10 +140,17 @@ class CallbackModule(CallbackBase):
         # Ansible forks for each task and host. A child's garbage collector would go through all
         # that there is, and copy it: 4 % of the time with 100 nodes (--bench controller).
         gc.freeze()
-        if self._summary.roles:
-            return
         manager = play.get_variable_manager()
         inventory = manager._inventory
+        strict = STRICT in str(play.environment)
+        chosen = {*play.tags, "all", "tagged"}
+        asked = chosen & set(play.only_tags) and not chosen & set(play.skip_tags)
+        hosts = [host.name for host in inventory.get_hosts(play.hosts)] if strict and asked else []
+        self._verified = play.tags[0] if hosts else ""
+        if hosts:
+            self._summary.expected[self._verified] = dict.fromkeys(hosts, report.NOT_LOOKED_AT)
+        if self._summary.roles:
+            return
         hosts = inventory.get_hosts(ignore_limits=True, ignore_restrictions=True)
         for host in hosts:
             groups = {group.name for group in host.get_groups()}
@@ -149,19 +163,40 @@ class CallbackModule(CallbackBase):
 
     def v2_runner_on_ok(self, result):
         self._take(result)
+        self.v2_runner_on_skipped(result)
+        if self._verified and result._result.get("changed"):
+            host, task = result._host.get_name(), result._task.get_name()
+            self._summary.would_change(self._verified, host, task)
+
+    def v2_runner_on_skipped(self, result):
+        hosts = self._summary.expected.get(self._verified, {})
+        host = result._host.get_name()
+        if hosts.get(host) == report.NOT_LOOKED_AT:
+            hosts[host] = ""
 
     def v2_runner_on_failed(self, result, ignore_errors=False):
         self._take(result)
-        if not ignore_errors:
-            self._summary.failed[result._host.get_name()] = result._task.get_name()
+        if ignore_errors or "verdict" in result._result:
+            return
+        host, task, fields = result._host.get_name(), result._task.get_name(), result._result
+        self._summary.failed[host] = task
+        if self._verified:
+            self._summary.expected[self._verified][host] = f"{task}: {_first_line(fields)}"
+            if result._task.diff and fields.get("diff"):  # Ansible shows those of successes alone
+                self._display.display(self._get_diff(fields["diff"]))
 
     def v2_runner_on_unreachable(self, result):
-        self._summary.unreachable[result._host.get_name()] = result._task.get_name()
+        host, why = result._host.get_name(), _first_line(result._result)
+        self._summary.unreachable[host] = why
+        if self._verified:
+            self._summary.expected[self._verified][host] = why
 
     def v2_playbook_on_stats(self, stats):
         summary = self._summary
-        # A rescued failure is none; a host that came back is not unreachable.
-        summary.failed = {h: t for h, t in summary.failed.items() if stats.failures.get(h)}
+        # A rescued failure is none, except where it is verified; a host that came back is not
+        # unreachable.
+        if not summary.expected:
+            summary.failed = {h: t for h, t in summary.failed.items() if stats.failures.get(h)}
         summary.unreachable = {h: t for h, t in summary.unreachable.items() if stats.dark.get(h)}
         summary.changed = Counter({h: n for h, n in stats.changed.items() if n})
         if self._count:

@@ -128,7 +128,7 @@ def verifiers(plays: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 def imported(play: Mapping[str, Any]) -> list[str]:
     """The roles that a play runs, as the playbooks of the collection write it."""
-    tasks = play.get("tasks") or []
+    tasks = [each for task in play.get("tasks") or [] for each in task.get("block") or [task]]
     return [str(task[IMPORT]["name"]) for task in tasks if IMPORT in task]
 
 

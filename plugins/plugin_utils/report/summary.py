@@ -11,7 +11,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, REBOOT, STATUSES
+from ...module_utils.core.checks import (
+    FAILED,
+    NOT_APPLICABLE,
+    OK,
+    PENDING,
+    REBOOT,
+    STATUSES,
+    Check,
+    as_dicts,
+)
 from ...module_utils.core.text import columns, some
 from ..reboot import table
 
@@ -32,6 +41,9 @@ BOOKKEEPING = frozenset(
     ]
 )
 """Keys of a result that are no measurement."""
+NOT_LOOKED_AT = "the run ended before"
+MEASURING = ("links", "verbs", "smoke")
+"""Layers that set nothing: what they find is repaired by others."""
 NAMES_SHOWN = 12
 """Host names in one line; the rest are counted."""
 
@@ -72,6 +84,7 @@ class RunSummary:
     failed: dict[str, str] = field(default_factory=dict)
     """Host, and the task that failed on it."""
     unreachable: dict[str, str] = field(default_factory=dict)
+    """Host, and why."""
     changed: Counter[str] = field(default_factory=Counter)
     executions: Counter[str] = field(default_factory=Counter)
     """Modules executed on each host, over its connection."""
@@ -82,6 +95,9 @@ class RunSummary:
     reboot_outcomes: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     inventories: tuple[str, ...] = ()
     """As they were given on the command line."""
+    expected: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Of playbooks/verify.yml: every layer of the run, its hosts, and of each why it was not
+    verified, empty if it was."""
 
     def add_result(self, host: str, result: Mapping[str, Any]) -> None:
         """Take in a module's result if it has a layer."""
@@ -100,6 +116,35 @@ class RunSummary:
             hosts = self.simulated.setdefault(str(line), [])
             if host not in hosts:
                 hosts.append(host)
+
+    def would_change(self, layer: str, host: str, task: str) -> None:
+        """Take in a task that would change a host which is only verified."""
+        why = f"see what with --check --diff --tags {layer} --limit {host}"
+        found = Check("unchanged", True, False, FAILED, task, why)
+        entry = self.layers.setdefault(layer, {}).setdefault(host, LayerOnHost())
+        entry.add(as_dicts([found]))
+
+    def unverified(self) -> dict[str, dict[str, list[str]]]:
+        """By layer of playbooks/verify.yml and reason, the hosts that it did not verify."""
+        found: dict[str, dict[str, list[str]]] = {}
+        for layer, hosts in self.expected.items():
+            failed = {host for _layer, host, _check in self._checks(FAILED, layer)}
+            for host, why in hosts.items():
+                if why and host not in failed:  # or its checks have what failed
+                    why = self.unreachable.get(host, why)
+                    found.setdefault(layer, {}).setdefault(why, []).append(host)
+        return found
+
+    def wrong(self) -> dict[str, list[str]]:
+        """By layer of playbooks/verify.yml, the hosts that are not as wanted or not verified."""
+        unverified = self.unverified()
+        found = {}
+        for layer in self.expected:
+            missing = {host for hosts in unverified.get(layer, {}).values() for host in hosts}
+            failed = {host for _layer, host, _check in self._checks(FAILED, layer)}
+            if missing or failed:
+                found[layer] = sorted(missing | failed)
+        return found
 
     def counts(self, layer: str) -> Counter[str]:
         """How many checks of a layer, over all hosts, have each status."""
@@ -139,26 +184,30 @@ class RunSummary:
     @property
     def any(self) -> bool:
         """Whether there is anything to show: a layer has checks, or a host failed."""
-        return bool(self.layers or self.failed or self.unreachable or self.reboot_plan)
+        shown = self.layers or self.expected or self.failed or self.unreachable
+        return bool(shown or self.reboot_plan)
 
     def lines(self, seconds: float, limit: int) -> list[str]:
         """The summary as text, without the line with the report's path."""
         of = f" on {self.cluster}" if self.cluster else ""
         lines = [f"{self.playbook}{of}: {seconds:.1f} s"]
-        if self.layers:
+        if self.layers or self.expected:
             lines += self._table()
         for count, reason, names in self.reasons():
             what = ", ".join(f"{name} {many}" for name, many in sorted(names.items()))
             if not reason.startswith("not applicable"):
                 reason = f"not applicable, {reason}"
             lines.append(f"{count} {reason}: {what}")
+        for layer, by_reason in self.unverified().items():
+            for why, hosts in by_reason.items():
+                lines.append(f"not verified: {layer} on {_listed(hosts)}: {why}")
         if self.failed:
             lines.append(f"failed: {_listed(f'{h} ({t})' for h, t in self.failed.items())}")
         if self.unreachable:
             lines.append(f"unreachable: {_listed(self.unreachable)}")
         for line, hosts in self.simulated.items():
             lines.append(f"SIMULATED: {line}: {_listed(hosts)}")
-        lines += self._reboot_lines()
+        lines += self._repairs() + self._reboot_lines()
         busiest = self.busiest()
         if busiest:
             host, count = busiest
@@ -182,6 +231,7 @@ class RunSummary:
             "changed": dict(self.changed),
             "failed": self.failed,
             "unreachable": self.unreachable,
+            **({"unverified": self.unverified()} if self.expected else {}),
             "reboots": self.reboots(),
             **({"rebooted": self.rebooted()} if self.reboot_plan is not None else {}),
             "simulated": self.simulated,
@@ -205,6 +255,20 @@ class RunSummary:
             },
         }
 
+    def _command(self, playbook: str) -> str:
+        given = [word for each in self.inventories for word in ("-i", shlex.quote(each))]
+        return " ".join(["ansible-playbook", playbook, *given])
+
+    def _repairs(self) -> list[str]:
+        """The commands that repair what playbooks/verify.yml found, in the order of the layers."""
+        site = self._command("site.yml")
+        return [
+            f"repair: {site} --tags {layer} --limit {','.join(hosts)}"
+            for layer, found in self.wrong().items()
+            if layer not in MEASURING
+            and (hosts := [host for host in found if host not in self.unreachable])
+        ]
+
     def _reboot_lines(self) -> list[str]:
         """After playbooks/reboot.yml its table; after other runs the hosts that need a reboot."""
         if self.reboot_plan is not None:
@@ -219,18 +283,15 @@ class RunSummary:
         ]
         if len(waiting) > NAMES_SHOWN:
             lines.append(f"reboot needed: {len(waiting) - NAMES_SHOWN} more, see the report")
-        words = ["ansible-playbook", "playbooks/reboot.yml"]
-        for inventory in self.inventories:
-            words += ["-i", shlex.quote(inventory)]
         lines.append(
-            f"reboot them with: {' '.join(words)} (--check shows the plan, and every host that an "
-            "earlier run left waiting)"
+            f"reboot them with: {self._command('playbooks/reboot.yml')} (--check shows the plan, "
+            "and every host that an earlier run left waiting)"
         )
         return lines
 
-    def _checks(self, status: str) -> Iterable[tuple[str, str, Mapping[str, Any]]]:
+    def _checks(self, status: str, of: str = "") -> Iterable[tuple[str, str, Mapping[str, Any]]]:
         for layer, hosts in self.layers.items():
-            for host, entry in hosts.items():
+            for host, entry in hosts.items() if layer == (of or layer) else ():
                 for check in entry.checks:
                     if check["status"] == status:
                         yield layer, host, check
@@ -238,7 +299,9 @@ class RunSummary:
     def _verified_hosts(self, layer: str) -> str:
         """`4 compute, 1 launcher`; `3 of 4 compute` when some were not reached or not asked."""
         total = Counter(self.roles.values())
-        here = Counter(self.roles.get(host, "other") for host in self.layers[layer])
+        verified = {host for host, why in self.expected.get(layer, {}).items() if not why}
+        verified.update(self.layers.get(layer, {}))
+        here = Counter(self.roles.get(host, "other") for host in verified)
         order = [role for role in (*ROLES, "other") if here[role]]
         return ", ".join(
             f"{here[role]} {role}"
@@ -249,11 +312,15 @@ class RunSummary:
 
     def _table(self) -> list[str]:
         rows = [["layer", "hosts", *HEADINGS.values()]]
-        for layer in self.layers:
+        for layer in dict.fromkeys([*self.expected, *self.layers]):
             counts = self.counts(layer)
             cells = [str(counts[status]) if counts[status] else "-" for status in HEADINGS]
-            rows.append([layer, self._verified_hosts(layer), *cells])
+            rows.append([layer, self._verified_hosts(layer) or "not verified", *cells])
         return columns(rows, left=(0, 1))
+
+
+current: Optional[RunSummary] = None
+"""Of this run of ansible-playbook: Ansible's workers, which run actions, are forked from it."""
 
 
 def measurement(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,135 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Verify looks at every layer of every host that answers, and fails for all that is wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.unit.action_plays import ROOT, run_play
+
+pytestmark = pytest.mark.slow
+
+INVENTORY = """\
+[compute]
+node01 ansible_connection=local
+node02 ansible_connection=local
+node03 ansible_host=127.0.0.1 ansible_port=1 ansible_ssh_common_args="-o ControlPath=none"
+
+[launcher]
+login01 ansible_connection=local
+
+[leaf]
+leaf01 ansible_host=192.0.2.1
+
+[compute:vars]
+cluster_role=compute
+
+[launcher:vars]
+cluster_role=launcher
+ansible_become=true
+ansible_become_user=ops
+ansible_become_exe=/no/sudo
+
+[leaf:vars]
+cluster_role=leaf
+
+[all:vars]
+ansible_python_interpreter=/usr/bin/python3
+cluster_name=tiny
+"""
+
+# One fails on all hosts, one would change a host, one has lost its hosts, one holds.
+LAYERS: dict[str, tuple[str, str]] = {
+    "names": ("compute", "ansible.builtin.fail: {msg: line 3 is wrong}"),
+    "os": (
+        "compute",
+        "ansible.builtin.copy: {content: new, dest: '{{ playbook_dir }}/{{ inventory_hostname }}'}",
+    ),
+    "hostfile": ("node03", "ansible.builtin.command: 'true'"),
+    "fabric": ("leaf", "ansible.builtin.assert: {that: true}"),
+}
+
+
+def plays(frame: str = "playbooks/verify.yml") -> list[dict[str, Any]]:
+    """The first, middle and last play of the collection's own, with other tasks for the layers."""
+    own = yaml.safe_load((ROOT / frame).read_text(encoding="utf-8"))
+    reach, verdict = own[1], own[-1]
+    reach["become"] = False
+    made = [reach]
+    by_tag = {play["tags"][0]: play for play in own if "tags" in play}
+    for tag, (hosts, task) in LAYERS.items():
+        (block,) = by_tag[tag]["tasks"]
+        tasks = [{**block, "block": [{"name": f"Task of {tag}", **yaml.safe_load(task)}]}]
+        made.append({**by_tag[tag], "hosts": hosts, "become": False, "tasks": tasks})
+    return [*made, verdict]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "hosts.ini").write_text(INVENTORY, encoding="utf-8")
+    (tmp_path / "node01").write_text("new", encoding="utf-8")
+    (tmp_path / "node02").write_text("old", encoding="utf-8")
+    monkeypatch.setenv("ANSIBLE_CALLBACKS_ENABLED", "baremetal.mpi_roce.summary")
+    monkeypatch.setenv("BAREMETAL_MPI_ROCE_REPORTS", str(tmp_path / "reports"))
+    return tmp_path
+
+
+def run(folder: Path, *options: str) -> tuple[int, str, dict[str, Any]]:
+    rc, text = run_play(folder, yaml.safe_dump(plays()), folder / "hosts.ini", *options)
+    saved = re.search(r"^report: (.+)$", text, re.MULTILINE)
+    return rc, text, json.loads((folder / saved[1]).read_text(encoding="utf-8")) if saved else {}
+
+
+def test_all_layers_are_looked_at_and_all_that_is_wrong_fails(folder: Path) -> None:
+    rc, text, report = run(folder, "--diff")
+    assert rc == 4  # of Ansible, when a host is unreachable
+    rows = {line.split()[0]: line for line in text.partition("SUMMARY")[2].splitlines() if line}
+    assert list(rows)[2:7] == ["layer", "names", "os", "hostfile", "fabric"]
+    assert "not verified" in rows["names"] and "not verified" in rows["hostfile"]
+    assert "2 of 3 compute" in rows["os"] and "1 leaf" in rows["fabric"]
+    lines = text.splitlines()
+    assert "not verified: names on node01, node02: Task of names: line 3 is wrong" in lines
+    (lost,) = [line for line in lines if line.startswith("not verified: hostfile on node03: ")]
+    assert "no SSH connection within" in lost and "refused" in lost
+    assert "-old\n" in text and "+new\n" in text
+    inventory = "hosts.ini"
+    assert [line for line in lines if line.startswith("repair: ")] == [
+        f"repair: ansible-playbook site.yml -i {inventory} --tags names --limit node01,node02",
+        f"repair: ansible-playbook site.yml -i {inventory} --tags os --limit node02",
+    ]
+    (check,) = report["layers"]["os"]["hosts"]["node02"]["checks"]
+    assert [check["name"], check["subject"], check["status"]] == [
+        "unchanged",
+        "Task of os",
+        "failed",
+    ]
+    assert (folder / "node02").read_text(encoding="utf-8") == "old"
+    assert set(report["failed"]) == {"node01", "node02"}
+    assert set(report["unreachable"]) == {"node03", "login01"}
+    assert "no command runs as root: " in report["unreachable"]["login01"]
+    assert "/no/sudo: not found; check sudo on it" in report["unreachable"]["login01"]
+    assert (
+        "failed or not verified, see the summary: names: node01, node02, node03; "
+        "os: node02, node03; hostfile: node03"
+    ) in text
+
+
+def test_tags_and_limit_leave_out_what_was_not_asked_for(folder: Path) -> None:
+    rc, text, report = run(folder, "--tags=os,fabric", "--limit=node01,leaf01")
+    assert rc == 0, text
+    assert report["unverified"] == {} and set(report["layers"]) == set()
+    assert "not verified: " not in text and "repair: " not in text
+
+
+def test_without_the_callback_there_is_no_verdict(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ANSIBLE_CALLBACKS_ENABLED")
+    rc, text, _report = run(folder, "--limit=node01", "--tags=os")
+    assert rc == 2 and "add it to callbacks_enabled" in text
