@@ -16,7 +16,7 @@ import urllib.error
 import urllib.request
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, ClassVar, Optional
 
 from tests import waiting
 from tests.instances import describe
@@ -121,12 +121,26 @@ class VirtualSwitch(ABC):
     def waits(self) -> bool:
         """Whether a change is in force that it undoes by itself unless it is confirmed."""
 
+    FAULTS: ClassVar[tuple[tuple[str, str, Any], ...]]
+    """Each with the check that finds it, and what `put` takes."""
+
     @abstractmethod
+    def put(self, change: Any) -> None:
+        """Change what is in force by hand."""
+
     def drift(self) -> None:
-        """PFC on one more priority of one port or switch, and another MTU on a port."""
+        for _name, _check, change in self.FAULTS:
+            self.put(change)
 
 
 class Sonic(VirtualSwitch):
+    FAULTS = (
+        ("PFC on another priority of a port", "port_pfc", "PORT_QOS_MAP|Ethernet0 pfc_enable 3,4"),
+        ("MTU of a port", "port_mtu", "PORT|Ethernet8 mtu 1500"),
+        ("DSCP 26 in another class", "port_dscp_map", f"DSCP_TO_TC_MAP|{NAME} 26 0"),
+        ("ECN marks too early", "port_ecn", f"WRED_PROFILE|{NAME} green_min_threshold 1000"),
+    )
+
     def database(self) -> dict[str, Any]:
         return dict(json.loads(self.shell("sonic-cfggen -d --print-data")))
 
@@ -167,11 +181,9 @@ class Sonic(VirtualSwitch):
             self.shell("systemctl list-timers --no-legend 'baremetal-mpi-roce-*-confirm.timer'")
         )
 
-    def drift(self) -> None:
-        self.shell(
-            "sonic-db-cli CONFIG_DB HSET 'PORT_QOS_MAP|Ethernet0' pfc_enable 3,4 && "
-            "sonic-db-cli CONFIG_DB HSET 'PORT|Ethernet8' mtu 1500"
-        )
+    def put(self, change: str) -> None:
+        key, *words = change.split()
+        self.shell(f"sonic-db-cli CONFIG_DB HSET '{key}' {' '.join(words)}")
 
 
 class OverHttps(VirtualSwitch):
@@ -207,6 +219,19 @@ class OverHttps(VirtualSwitch):
 
 class Nvue(OverHttps):
     port = 8765
+    FAULTS = (
+        (
+            "PFC on another priority",
+            "port_pfc",
+            {"qos": {"pfc": {"default-global": {"switch-priority": {"4": {}}}}}},
+        ),
+        ("MTU of a port", "port_mtu", {"interface": {"swp2": {"link": {"mtu": 1500}}}}),
+        (
+            "DSCP 26 in another class",
+            "port_dscp_map",
+            {"qos": {"mapping": {"default-global": {"dscp": {"26": {"switch-priority": 0}}}}}},
+        ),
+    )
 
     def revision(self, name: str) -> Any:
         return self.ask("GET", f"/nvue_v1/?rev={name}&filled=false")
@@ -245,16 +270,26 @@ class Nvue(OverHttps):
         found = self.revision("applied")
         return found["system"], found["interface"]["swp1"]["ip"], found["qos"]["mapping"]["theirs"]
 
-    def drift(self) -> None:
-        self._set(
-            {
-                "interface": {"swp2": {"link": {"mtu": 1500}}},
-                "qos": {"pfc": {"default-global": {"switch-priority": {"4": {}}}}},
-            }
-        )
+    def put(self, change: dict[str, Any]) -> None:
+        self._set(change)
 
 
 class Eos(OverHttps):
+    FAULTS = (
+        (
+            "PFC on another priority",
+            "port_pfc",
+            (f"qos profile {NAME}", "priority-flow-control priority 4 no-drop"),
+        ),
+        ("MTU of a port", "port_mtu", ("interface Ethernet2/1", "mtu 1500")),
+        (
+            "a port without its profile",
+            "port_lossless",
+            ("interface Ethernet2/1", "no service-profile"),
+        ),
+        ("DSCP 26 in another class", "port_dscp_map", ("qos map dscp 26 to traffic-class 0",)),
+    )
+
     def run(self, *commands: str) -> list[str]:
         answer = self.ask(
             "POST",
@@ -302,12 +337,8 @@ class Eos(OverHttps):
         lines = [line.strip() for line in self.run("show running-config")[0].splitlines()]
         return [line for line in lines if "theirs" in line.lower() or "vlan" in line]
 
-    def drift(self) -> None:
-        self.run(
-            *("configure", "interface Ethernet2/1", "mtu 1500", "no service-profile", "exit"),
-            *("qos profile BAREMETAL_MPI_ROCE", "priority-flow-control priority 4 no-drop"),
-            "end",
-        )
+    def put(self, change: tuple[str, ...]) -> None:
+        self.run("configure", *change, "end")
 
 
 SYSTEMS = {"sonic": Sonic, "nvue": Nvue, "eos": Eos}

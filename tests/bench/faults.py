@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Twenty faults at once on nodes of both families: one verify finds them all and nothing else, the
+commands that it prints repair them, and the next verify is clean. With the time of each step.
+
+The nodes are those of tests/nodes.py; they are made, and removed again, when they are not there.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "collections"), str(ROOT)]
+
+from tests import faults  # noqa: E402
+from tests.nodes import INVENTORY, Nodes  # noqa: E402
+
+CHOSEN = 20
+VERIFY = ("playbooks/verify.yml", "--skip-tags=smoke")
+
+
+def timed(name: str, work: Callable[[], object]) -> None:
+    began = time.monotonic()
+    work()
+    print(f"faults_{name}: {time.monotonic() - began:.1f} s", flush=True)
+
+
+def main() -> int:
+    nodes = Nodes(INVENTORY)
+    # One of each layer in turn, so that every layer and host has some.
+    layers = {fault.layer: [] for fault in faults.NODE_FAULTS}
+    for fault in faults.NODE_FAULTS:
+        layers[fault.layer].append(fault)
+    turns = range(max(map(len, layers.values())))
+    mixed = [each[turn] for turn in turns for each in layers.values() if turn < len(each)]
+    made = mixed[:CHOSEN]
+    there = nodes.ssh_config.exists()
+    try:
+        nodes.state(present=True)
+        timed("site", lambda: nodes.play("site.yml", "--skip-tags=smoke"))
+        timed("made", lambda: faults.inject(nodes, made))
+        seen = nodes.play(*VERIFY, expect=2)
+        print(f"faults_verify: {seen.seconds:.1f} s", flush=True)
+        missed, surplus = faults.missed(seen, made), faults.surplus(seen, made)
+        print(f"faults_found: {len(made) - len(missed)} of {len(made)}")
+        print(f"faults_surplus: {len(surplus)} checks (limit 0)")
+        faults.undo(nodes, made)
+        for words in faults.repairs(seen):
+            timed(f"repair_{words[2]}", lambda words=words: nodes.play(*words))
+        after = nodes.play(*VERIFY, expect=None)
+        print(f"faults_verify_after: {after.seconds:.1f} s, exit status {after.rc} (limit 0)")
+        for each in [*missed, *surplus]:
+            print(each, file=sys.stderr)
+        return int(bool(missed or surplus or after.rc))
+    finally:
+        if not there:
+            nodes.state(present=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

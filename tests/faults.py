@@ -1,0 +1,300 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Faults made by hand on virtual nodes, the check of playbooks/verify.yml that finds each, and what
+repairs it. docs/faults.md is made from these tables (docs/generate_faults.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.nodes import Nodes, Run
+
+FIRST, SECOND, THIRD, FOURTH, LAUNCHER = "node01", "node02", "node03", "node04", "launcher01"
+"""Hosts of inventories/virtual-mixed: node01, which serves files, and node02 are Ubuntu-like, the
+others RHEL-like. A layer is broken on some of them, and has nothing to find on the others."""
+
+ELSEWHERE = {
+    *("ssh_login", "rail_peer", "rail_path", "ucx_device"),
+    *("names_resolve", "localhost_resolves"),
+}
+"""Checks that fail besides, or also elsewhere, as they need what others set."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`by_hand` is done as root on `host`; `layer` then fails its `check` there. A run of the layer
+    repairs it; where the operator has to do something first, that is `undo`."""
+
+    name: str
+    layer: str
+    check: str
+    host: str
+    by_hand: str
+    undo: str = ""
+    subject: str = ""
+
+
+ETC = "/etc/baremetal-mpi-roce"
+PROGRAMS = "/usr/local/libexec/baremetal-mpi-roce"
+UNITS = "/etc/systemd/system"
+MCA = "/etc/openmpi-x86_64/openmpi-mca-params.conf"
+REMOVE = (
+    "if command -v rpm; then rpm -e --nodeps {el}; else dpkg --remove --force-depends {deb}; fi"
+)
+SSH_CLIENT = "/etc/ssh/ssh_config.d/00-site.conf"
+
+NODE_FAULTS = [
+    Fault(
+        "a line of /etc/hosts has another address",
+        *("names", "names_in_table", SECOND),
+        r"sed -i 's/^10[0-9.]* \(node04\)$/10.9.9.9 \1/' /etc/hosts",
+    ),
+    Fault(
+        "the managed block of /etc/hosts is gone",
+        *("names", "names_in_table", THIRD),
+        "sed -i '/# BEGIN baremetal/,/# END baremetal/d' /etc/hosts",
+    ),
+    Fault("another host name", "names", "host_name", SECOND, "hostname other"),
+    Fault("another name in /etc/hostname", "names", "file", THIRD, "echo other >/etc/hostname"),
+    Fault(
+        "a package was removed",
+        *("os", "unchanged", FIRST),
+        REMOVE.format(el="numactl", deb="numactl"),
+    ),
+    Fault(
+        "a kernel parameter set by hand",
+        *("os", "sysctl", FOURTH),
+        "echo 4096 >/proc/sys/net/core/somaxconn",
+    ),
+    Fault(
+        "a later file overrides a kernel parameter",
+        *("os", "sysctl_at_boot", FIRST),
+        "echo net.core.somaxconn = 128 >/etc/sysctl.d/99-site.conf",
+        undo="rm /etc/sysctl.d/99-site.conf",
+    ),
+    Fault(
+        "the file of kernel parameters is gone",
+        *("os", "file", FOURTH),
+        "rm /etc/sysctl.d/90-baremetal-mpi-roce.conf",
+    ),
+    Fault(
+        "limits of sessions were edited",
+        *("os", "file", FIRST),
+        "echo '* hard memlock 64' >>/etc/security/limits.d/90-baremetal-mpi-roce.conf",
+    ),
+    Fault("MTU of a rail", "rails", "rail_mtu", FOURTH, "ip link set rail1 mtu 1500"),
+    Fault(
+        "a second address on a rail",
+        *("rails", "rail_address", SECOND),
+        "ip address add 10.9.9.9/24 dev rail0",
+    ),
+    Fault("a rail is down", "rails", "rail_link", FOURTH, "ip link set rail2 down"),
+    Fault(
+        "a rail has no address", "rails", "rail_address", SECOND, "ip -4 address flush dev rail2"
+    ),
+    Fault("a routing rule is gone", "rails", "rail_rule", SECOND, "ip rule del pref 10010"),
+    Fault("routes of a rail are gone", "rails", "rail_route", FOURTH, "ip route flush table 1030"),
+    Fault(
+        "ARP settings of a rail",
+        *("rails", "rail_arp", SECOND),
+        "echo 0 >/proc/sys/net/ipv4/conf/rail3/arp_ignore",
+    ),
+    Fault(
+        "a static neighbour entry on a rail",
+        *("rails", "rail_neighbour", FOURTH),
+        "ip neigh replace 10.141.0.11 lladdr 02:00:00:00:00:01 dev rail0 nud permanent",
+    ),
+    Fault(
+        "the file of a rail was edited",
+        *("rails", "rail_config", FOURTH),
+        "sed -i 's/9000/1500/' /etc/NetworkManager/system-connections/*rail0*",
+    ),
+    Fault(
+        "the mount unit was edited",
+        *("storage", "file", THIRD),
+        f"sed -i s/hard/soft/ {UNITS}/mnt-checkpoints.mount",
+    ),
+    Fault(
+        "a drop-in of a mount unit",
+        *("storage", "storage_drop_in", FOURTH),
+        f"mkdir {UNITS}/mnt-checkpoints.mount.d && "
+        f"printf '[Mount]\\nOptions=soft\\n' >{UNITS}/mnt-checkpoints.mount.d/site.conf && "
+        "systemctl daemon-reload",
+        undo=f"rm -r {UNITS}/mnt-checkpoints.mount.d",
+    ),
+    Fault(
+        "the automount unit is disabled",
+        *("storage", "storage_automount", THIRD),
+        "systemctl disable mnt-checkpoints.automount",
+    ),
+    Fault(
+        "the automount unit is gone",
+        *("storage", "file", FOURTH),
+        f"rm {UNITS}/mnt-checkpoints.automount",
+    ),
+    Fault(
+        "exports were edited",
+        *("storage", "file", FIRST),
+        "sed -i s/root_squash/no_root_squash/ /etc/exports.d/baremetal-mpi-roce.exports",
+    ),
+    Fault(
+        "settings of the NFS server are gone",
+        *("storage", "file", FIRST),
+        "rm /etc/nfs.conf.d/baremetal-mpi-roce.conf",
+    ),
+    Fault(
+        "the served directory is open to all",
+        *("storage", "nfs_directory", FIRST),
+        "chmod 0777 /srv/checkpoints",
+    ),
+    Fault(
+        "the environment of MPI was edited",
+        "mpi",
+        "file",
+        FIRST,
+        f"echo UCX_TLS=self >>{ETC}/mpi.env",
+    ),
+    Fault(
+        "the profile of MPI is gone",
+        *("mpi", "file", THIRD),
+        "rm /etc/profile.d/baremetal-mpi-roce.sh",
+    ),
+    Fault(
+        "the program of the smoke test was edited",
+        *("mpi", "file", THIRD),
+        f"echo >>{PROGRAMS}/allreduce.py",
+    ),
+    Fault("rail-bind cannot be executed", "mpi", "file", FIRST, f"chmod 0644 {PROGRAMS}/rail-bind"),
+    Fault("orted is gone", "mpi", "file", THIRD, f"rm {PROGRAMS}/orted"),
+    Fault(
+        "another mpirun first in PATH",
+        *("mpi", "mpi_path", FIRST),
+        "ln -s /bin/true /usr/local/bin/mpirun",
+        undo="rm /usr/local/bin/mpirun",
+    ),
+    Fault(
+        "another parameter of Open MPI below ours",
+        *("mpi", "mpi_parameter", THIRD),
+        f"echo pml = ob1 >>{MCA}",
+        undo=f"sed -i '/pml = ob1/d' {MCA}",
+    ),
+    Fault(
+        "mpi4py was removed",
+        *("mpi", "unchanged", FIRST),
+        REMOVE.format(el="python3-mpi4py-openmpi", deb="python3-mpi4py"),
+    ),
+    Fault(
+        "a node is missing in the hostfile",
+        *("hostfile", "file", LAUNCHER),
+        f"sed -i /^node01/d {ETC}/hostfile",
+    ),
+    Fault(
+        "the MPI user may not read the hostfile",
+        *("hostfile", "file", LAUNCHER),
+        f"chmod 0600 {ETC}/hostfile",
+    ),
+    Fault(
+        "settings of sshd were edited",
+        *("ssh", "file", SECOND),
+        "echo X11Forwarding yes >>/etc/ssh/sshd_config.d/10-baremetal-mpi-roce.conf",
+    ),
+    Fault(
+        "settings of ssh were edited",
+        *("ssh", "file", THIRD),
+        "sed -i s/yes/no/ /etc/ssh/ssh_config.d/10-baremetal-mpi-roce.conf",
+    ),
+    Fault("the authority of users is gone", "ssh", "file", SECOND, f"rm {ETC}/ssh/user_ca.pub"),
+    Fault("known hosts were emptied", "ssh", "file", THIRD, f": >{ETC}/ssh/known_hosts"),
+    Fault(
+        "principals were edited", "ssh", "file", THIRD, f"echo x >>{ETC}/ssh/authorized_principals"
+    ),
+    Fault(
+        "the MPI user's shell refuses logins",
+        *("ssh", "login_shell", SECOND),
+        "usermod --shell /usr/sbin/nologin mpi",
+        undo="usermod --shell /bin/bash mpi",
+    ),
+    Fault(
+        "the MPI user's account expired",
+        *("ssh", "account_expiry", THIRD),
+        "usermod --expiredate 2020-01-01 mpi",
+        undo="usermod --expiredate '' mpi",
+    ),
+    Fault(
+        "the MPI user's home is open to all",
+        *("ssh", "home", SECOND),
+        "chmod go+w ~mpi",
+        undo="chmod go-w ~mpi",
+    ),
+    Fault(
+        "the MPI user's home has another owner",
+        *("ssh", "home", THIRD),
+        "chown root ~mpi",
+        undo="chown mpi ~mpi",
+    ),
+    Fault("others may read the key", "ssh", "user_key", SECOND, f"chmod 0644 {ETC}/ssh/id_ed25519"),
+    Fault("root owns the key", "ssh", "user_key", THIRD, f"chown root {ETC}/ssh/id_ed25519"),
+    Fault("the key is gone", "ssh", "user_key", LAUNCHER, f"rm {ETC}/ssh/id_ed25519"),
+    Fault(
+        "root owns the public key",
+        "ssh",
+        "user_key",
+        SECOND,
+        f"chown root {ETC}/ssh/id_ed25519.pub",
+    ),
+    Fault(
+        "host keys are not compared",
+        *("ssh", "ssh_client", FIRST),
+        f"printf 'Host *\\n StrictHostKeyChecking no\\n' >{SSH_CLIENT}",
+        undo=f"rm {SSH_CLIENT}",
+    ),
+    Fault(
+        "an alias leads to another node",
+        *("ssh", "ssh_login", FOURTH),
+        f"printf 'Host node01\\n HostName 10.241.0.12\\n' >{SSH_CLIENT}",
+        undo=f"rm {SSH_CLIENT}",
+    ),
+]
+
+
+def inject(nodes: Nodes, faults: Iterable[Fault] = NODE_FAULTS) -> None:
+    for fault in faults:
+        nodes.on(fault.host).check_output(fault.by_hand)
+
+
+def missed(run: Run, faults: Iterable[Fault] = NODE_FAULTS) -> list[str]:
+    """Faults that verify did not find by their check on their host."""
+    return [
+        f"{fault.host}, {fault.layer}: {fault.name}"
+        for fault in faults
+        if fault.check not in {check["name"] for check in run.failed(fault.layer, fault.host)}
+    ]
+
+
+def surplus(run: Run, faults: Sequence[Fault] = NODE_FAULTS) -> list[Mapping[str, Any]]:
+    """What verify found where no fault was made. Links show what is wrong with their ends."""
+    made = {(fault.layer, fault.host) for fault in faults}
+    return [
+        {**check, "host": host}
+        for layer, found in run.report["layers"].items()
+        for host in found["hosts"]
+        if (layer, host) not in made and layer != "links"
+        for check in run.failed(layer, host)
+        if check["name"] not in ELSEWHERE
+    ]
+
+
+def repairs(run: Run) -> list[list[str]]:
+    """The arguments of the commands that verify printed, without the inventory."""
+    lines = re.findall(r"^repair: ansible-playbook (\S+) -i \S+ (.+)$", run.output, re.MULTILINE)
+    return [[playbook, *words.split()] for playbook, words in lines]
+
+
+def undo(nodes: Nodes, faults: Iterable[Fault] = NODE_FAULTS) -> None:
+    """What the operator has to do by hand before the repair."""
+    for fault in faults:
+        if fault.undo:
+            nodes.on(fault.host).run(fault.undo)
