@@ -142,8 +142,9 @@ def attempt(
     else:
         answer, why = ask(argv(target, timeout_s), user, timeout_s)
         # The last line: a shell's start may print others.
-        name = (answer.split() or ["nothing"])[-1]
-        if not why and name != each["host"]:
+        name, host = (answer.split() or ["nothing"])[-1], f"{each['host']}."
+        # With or without the domain (cluster_hosts_name).
+        if not why and not (f"{name}.".startswith(host) or host.startswith(f"{name}.")):
             why = f"{name}{ANSWERED}"
     return {**each, "why": why, "seconds": round(time.monotonic() - began, 3)}
 

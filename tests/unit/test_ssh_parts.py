@@ -435,7 +435,9 @@ def test_a_login_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ("script", "why"),
     [
         ("echo Welcome; echo $1", ""),
+        ("echo node02.b300.example.net", ""),
         ("echo node03", "node03 answered"),
+        ("echo node021", "node021 answered"),
         ("exit 0", "nothing answered"),
     ],
 )
