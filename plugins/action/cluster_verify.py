@@ -67,6 +67,11 @@ class ActionModule(SteppedAction):
                 "verify needs the callback baremetal.mpi_roce.summary, which is not enabled: add "
                 "it to callbacks_enabled in ansible.cfg"
             )
+        if not run.expected:
+            raise AnsibleActionFail(
+                "nothing was verified: no layer has both the tags and the hosts that were asked "
+                "for; check --tags, --skip-tags and --limit"
+            )
         wrong = run.wrong()
         result: dict[str, Any] = {"changed": False, "verdict": wrong}
         if wrong:

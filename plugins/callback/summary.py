@@ -146,7 +146,8 @@ class CallbackModule(CallbackBase):
         chosen = {*play.tags, "all", "tagged"}
         asked = chosen & set(play.only_tags) and not chosen & set(play.skip_tags)
         hosts = [host.name for host in inventory.get_hosts(play.hosts)] if strict and asked else []
-        self._verified = play.tags[0] if hosts else ""
+        # An import with tags adds them to the play's, in any order; its text has the layer's alone.
+        self._verified = play.get_ds()["tags"][0] if hosts else ""
         if hosts:
             self._summary.expected[self._verified] = dict.fromkeys(hosts, report.NOT_LOOKED_AT)
         if self._summary.roles:
@@ -171,7 +172,8 @@ class CallbackModule(CallbackBase):
     def v2_runner_on_skipped(self, result):
         hosts = self._summary.expected.get(self._verified, {})
         host = result._host.get_name()
-        if hosts.get(host) == report.NOT_LOOKED_AT:
+        lost = host in self._summary.unreachable  # on it, only what needs no connection ends well
+        if hosts.get(host) == report.NOT_LOOKED_AT and not lost:
             hosts[host] = ""
 
     def v2_runner_on_failed(self, result, ignore_errors=False):

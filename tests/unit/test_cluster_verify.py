@@ -133,3 +133,38 @@ def test_without_the_callback_there_is_no_verdict(
     monkeypatch.delenv("ANSIBLE_CALLBACKS_ENABLED")
     rc, text, _report = run(folder, "--limit=node01", "--tags=os")
     assert rc == 2 and "add it to callbacks_enabled" in text
+
+
+def test_a_run_that_verifies_nothing_fails(folder: Path) -> None:
+    rc, text, _report = run(folder, "--limit=node01", "--tags=hostnames")
+    assert rc == 2 and "nothing was verified: " in text and "check --tags" in text
+
+
+def test_a_task_that_runs_once_and_fails_stops_no_host_in_the_next_layers(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once = "ansible.builtin.assert: {that: inventory_hostname != 'node01', fail_msg: no authority}"
+    monkeypatch.setitem(LAYERS, "names", ("compute", f"{once}\nrun_once: true"))
+    made = plays()
+    first = {"ansible.builtin.debug": {"msg": "without a connection"}}
+    layer = made[1]["tasks"][0]
+    layer["block"] = [{"block": [first, *layer["block"]]}]  # as a role is
+    monkeypatch.setitem(globals(), "plays", lambda: made)
+    rc, text, report = run(folder, "--limit=compute")
+    assert rc == 4 and "not verified: names on node01: Task of names: no authority" in text
+    assert [host for hosts in report["unverified"]["os"].values() for host in hosts] == ["node03"]
+    assert list(report["layers"]["os"]["hosts"]) == ["node02"]
+    assert "not verified: names on node03: no SSH" in text  # not one that was verified
+
+
+@pytest.mark.parametrize("seed", ["0", "1"])
+def test_an_import_with_tags_keeps_the_layers_apart(
+    seed: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "verify.yml").write_text(yaml.safe_dump(plays()), encoding="utf-8")
+    monkeypatch.setenv("PYTHONHASHSEED", seed)  # of it, the order in which Ansible unites tags
+    nightly = [{"import_playbook": "verify.yml", "tags": ["nightly"]}]
+    rc, text = run_play(
+        folder, yaml.safe_dump(nightly), folder / "hosts.ini", "--limit=node01,leaf01"
+    )
+    assert rc == 2 and "--tags names --limit node01" in text and "nightly" not in text
