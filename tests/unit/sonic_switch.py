@@ -246,9 +246,14 @@ _PROGRAMS = {
         name=$1; [ "$1 $2" != "apply-patch -d" ] || name=dry-run
         [ ! -e "$ROOT/fail/$name" ] || { cat "$ROOT/fail/$name" >&2; exit 2; }
         case $1 in
-        checkpoint) cp "$ROOT/state.json" "$ROOT/checkpoints/$2.json" ;;
-        rollback) cp "$ROOT/checkpoints/$2.json" "$ROOT/state.json" ;;
-        delete-checkpoint) rm "$ROOT/checkpoints/$2.json" ;;
+        checkpoint)
+            case $2 in *-"$FULL_AT") : > "$ROOT/checkpoints/$2.json"; echo full >&2; exit 1 ;;
+            esac
+            cp "$ROOT/state.json" "$ROOT/checkpoints/$2.json" ;;
+        rollback)
+            [ -s "$ROOT/checkpoints/$2.json" ] || exit 2
+            cp "$ROOT/checkpoints/$2.json" "$ROOT/state.json" ;;
+        delete-checkpoint) rm "$ROOT/checkpoints/$2.json" && echo deleted ;;
         list-checkpoints)
             cd "$ROOT/checkpoints"; printf '['; comma=
             for f in *.json; do
@@ -259,7 +264,7 @@ _PROGRAMS = {
         esac""",
     "pfcwd": 'cp "$ROOT/interval.json" "$ROOT/state.json"',
     "sonic-db-cli": ":",
-    "pgrep": "exit 1",
+    "pgrep": 'rm "$ROOT/patching" 2> /dev/null',
     "python3": f"""
         [ "$1" != -I ] || exec {sys.executable} "$@"
         [ ! -e "$ROOT/fail/json" ]""",
@@ -288,7 +293,7 @@ _PROGRAMS = {
             [ ! -e "$f" ] || echo "$f.timer loaded active waiting $(cat "../who/$f")"; done ;;
         stop*) rm "$ROOT/units/$unit" ;;
         is-active*.timer) [ -e "$ROOT/units/$unit" ] ;;
-        is-active*) exit 3 ;;
+        is-active*) [ -e "$ROOT/undoing" ] ;;
         esac""",
 }
 
@@ -303,6 +308,8 @@ class FakeShell:
         self.reconnects = 0
         self.cut_at = ""
         """The connection is lost at the command that holds this, which still runs to its end."""
+        self.full_at = ""
+        """The disk is full when this checkpoint (`001`) is written."""
         for name in ("bin", "fail", "units", "who", "checkpoints", "etc/sonic", "tmp"):
             (root / name).mkdir(parents=True)
         for name, text in _PROGRAMS.items():
@@ -387,7 +394,11 @@ class FakeShell:
             input=stdin,
             capture_output=True,
             text=True,
-            env={"PATH": f"{self.root}/bin:{os.environ['PATH']}", "ROOT": str(self.root)},
+            env={
+                "PATH": f"{self.root}/bin:{os.environ['PATH']}",
+                "ROOT": str(self.root),
+                "FULL_AT": self.full_at,
+            },
             check=False,
         )
         return Completed(done.returncode, done.stdout, done.stderr)

@@ -121,7 +121,7 @@ class TestApply:
     ) -> None:
         before = shell.state
         applied = apply(switch, shell)
-        assert f"--on-active={CONFIRM_S}s" in shell.programs()[-2]
+        assert f"--on-active={CONFIRM_S}s" in shell.programs()[-3]
         shell.fire(shell.units[0])
         assert shell.state == before
         assert shell.checkpoints == []
@@ -224,7 +224,7 @@ class TestFailures:
 
         def run(command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
             answer = ran(command, stdin, timeout_s)
-            if 0 < len(lost) < 3 or ("-001 > /dev/null" in command and not lost):
+            if 0 < len(lost) < 3 or ("checkpoint" in command and "-001 ||" in command and not lost):
                 lost.append(command)
                 raise SwitchError("the connection was lost")
             return answer
@@ -269,7 +269,7 @@ class TestFailures:
         applied = apply(switch, shell)
         shell.fail(program, "No space left on device")
         with pytest.raises(
-            SwitchError, match=r"`config save -y` .* is not saved, and the switch undoes it"
+            SwitchError, match=r"`config save -y` .* is not saved, and the switch soon begins"
         ):
             applied.confirm()
         assert shell.saved == before
@@ -282,7 +282,7 @@ class TestFailures:
     def test_undoing_that_fails_says_what_to_do(
         self, switch: SonicSwitch, shell: FakeShell
     ) -> None:
-        applied = apply(switch, shell)
+        before, applied = shell.state, apply(switch, shell)
         shell.fail("rollback", "Failed to rollback config: error")
         with pytest.raises(SwitchError) as caught:
             applied.rollback()
@@ -290,6 +290,80 @@ class TestFailures:
         assert "Run `config rollback` on the switch for each of its checkpoints" in str(
             caught.value
         )
+        (unit,) = shell.units
+        shell.mend()
+        shell.fire(unit)
+        assert (shell.state, shell.units, shell.checkpoints) == (before, [], [])
+
+    def test_a_checkpoint_that_a_full_disk_cut_short_is_not_gone_back_to(
+        self, switch: SonicSwitch, shell: FakeShell
+    ) -> None:
+        before, shell.full_at = shell.state, "002"
+        with pytest.raises(SwitchError, match=r"status 1: full. .* The switch was rolled back"):
+            apply(switch, shell)
+        assert (shell.state, shell.units, shell.checkpoints) == (before, [], [])
+
+    def test_undoing_goes_on_where_nobody_reads_what_it_prints(
+        self, switch: SonicSwitch, shell: FakeShell
+    ) -> None:
+        """The connection was lost: nothing can be printed any more."""
+        before = shell.state
+        shell.run(f"exec >&-; {apply(switch, shell).going_back()}")
+        assert (shell.state, shell.units, shell.checkpoints) == (before, [], [])
+
+    def test_no_patch_while_a_timer_undoes(self, switch: SonicSwitch, shell: FakeShell) -> None:
+        """A controller that slept: systemd calls the timer active until its service has ended."""
+        ran, before = shell.run, shell.state
+
+        def run(command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
+            if "-002 ||" not in command:
+                return ran(command, stdin, timeout_s)
+            (shell.root / "undoing").touch()
+            answer = ran(command, stdin, timeout_s)
+            (shell.root / "undoing").unlink()
+            shell.fire(shell.units[0])
+            return answer
+
+        shell.run = run  # type: ignore[method-assign]
+        with pytest.raises(SwitchError, match=r"status 75 \(its timer ran out before\)"):
+            apply(switch, shell)
+        assert (shell.state, shell.units, shell.checkpoints) == (before, [], [])
+
+    def test_a_timer_waits_for_the_patch_that_is_being_applied(
+        self, switch: SonicSwitch, shell: FakeShell
+    ) -> None:
+        apply(switch, shell)
+        (shell.root / "patching").touch()
+        shell.fire(shell.units[0])
+        assert not (shell.root / "patching").exists()
+
+    def test_an_interruption_after_it_was_kept_undoes_nothing(
+        self, switch: SonicSwitch, shell: FakeShell
+    ) -> None:
+        applied, ran = apply(switch, shell), shell.run
+
+        def run(command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
+            if "for c in" in command and "config save" not in command:
+                raise SystemExit  # as good as Ctrl-C
+            return ran(command, stdin, timeout_s)
+
+        shell.run = run  # type: ignore[method-assign]
+        applied.confirm()
+        assert shell.saved == shell.state and shell.units == []
+
+    def test_the_dry_run_counts_in_the_time_until_it_is_undone(
+        self, switch: SonicSwitch, shell: FakeShell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ran, now = shell.run, [0]
+        monkeypatch.setattr(driver.time, "monotonic", lambda: now[0])
+
+        def run(command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
+            now[0] += 200 if "apply-patch -d" in command else 0
+            return ran(command, stdin, timeout_s)
+
+        shell.run = run  # type: ignore[method-assign]
+        applied = apply(switch, shell)
+        assert switch.undone_within_s == 200 + CONFIRM_S + applied.undoing_s
 
 
 class TestLeftovers:
@@ -335,7 +409,7 @@ def test_a_message_holds_the_lines_that_matter() -> None:
 def test_the_patch_is_on_no_command_line(switch: SonicSwitch, shell: FakeShell) -> None:
     apply(switch, shell)
     assert not any("BAREMETAL_MPI_ROCE" in line for line in shell.log)
-    assert all("umask 077" in line for line in shell.log if "apply-patch" in line)
+    assert all("umask 077" in line for line in shell.log if 'apply-patch "$f"' in line)
 
 
 @pytest.mark.slow

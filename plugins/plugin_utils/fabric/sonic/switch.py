@@ -50,10 +50,11 @@ GUARDS = ("applying", "applying-next")
 LOST_S, RETRY_S = 120, 3
 """So long a switch that was lost while it was changed is asked again, to undo it."""
 UNSAVED_S = 30
-"""Until a change that could not be saved is rolled back."""
+"""Until a change that could not be saved, or not be undone, is rolled back."""
 
-TOO_LATE, NOT_SAVED, GONE = 75, 76, 77
-"""Exit statuses: the timer has rolled back; `config save` failed; there is no checkpoint."""
+TOO_LATE, NOT_SAVED, GONE, TIME_UP = 75, 76, 77, 124
+"""Exit statuses: the timer has rolled back; `config save` failed; there is no checkpoint; that of
+`timeout`."""
 
 PART = "it may be applied in part"
 LIST_CHECKPOINTS = "config list-checkpoints"
@@ -65,6 +66,8 @@ _TO_FILE = (
     "trap 'rm -f \"$f\"' EXIT; trap 'exit 129' HUP INT TERM; cat > \"$f\" || exit; "
 )
 """The patch comes on standard input and is on the switch's disk only while it is applied."""
+_QUIET = "exec > /dev/null; "
+"""`config` fails where it cannot print what it has done, as when the line is cut."""
 
 
 class SonicSwitch:
@@ -120,9 +123,9 @@ class SonicSwitch:
             self.done(f"{saving()} || exit {NOT_SAVED}", state, "config save -y")
             return Saved()
         steps: list[Step] = difference.steps
+        began = time.monotonic()
         if isinstance(steps[0], Patch):
             self._try(steps[0])
-        began = time.monotonic()
         self._name = f"{OURS}{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(3)}"
         applied = SonicApplied(self, self._name, steps)
         batches = _batches(steps)
@@ -142,9 +145,9 @@ class SonicSwitch:
                     self.done(f"{guarding(number)} && {former}", PART, "systemd-run")
                 self._shell.say(_shown(number, batches))
                 for step in batch:
-                    before = f"{applied.is_active(guard)} || exit {TOO_LATE}; "
+                    before = f"{_QUIET}{applied.is_active(guard)} || exit {TOO_LATE}; "
                     if place:
-                        before += f"config checkpoint {applied.checkpoint(place)} > /dev/null && "
+                        before += applied.take(place)
                     place += 1
                     last = place == len(steps)
                     keep = f"{applied.arm('confirm', confirm_s)} && {applied.disarm(guard)}"
@@ -162,7 +165,7 @@ class SonicSwitch:
     def _arm_guard(self, applied: SonicApplied, armed: str) -> None:
         """A checkpoint, and the timer that goes back to it. No other run is at work then."""
         state, first = "nothing was changed", applied.checkpoint(0)
-        self.done(f"config checkpoint {first}", state)
+        self.done(f"{_QUIET}{applied.take(0)}:", state, "config checkpoint")
         try:
             self.done(armed, state, "systemd-run")
             self._refuse_others(self._units())
@@ -186,11 +189,12 @@ class SonicSwitch:
 
     def _step(self, step: Step, before: str, then: str) -> None:
         """`then` runs on the switch right after, even if the connection is lost meanwhile."""
+        limit_s = _limit_s(step)
         if isinstance(step, PollInterval):
             command = f"pfcwd interval {quote(step.milliseconds)}"
-            self.done(f"{before}{command}{then}", "the watchdog cannot be set", command)
+            whole = f"{before}timeout {limit_s} {command}{then}"
+            self.done(whole, "the watchdog cannot be set", command, "", limit_s + CALL_S)
             return
-        limit_s = _limit_s(step)
         self.done(
             f'{_TO_FILE}{before}timeout {limit_s} config apply-patch "$f"{then}',
             PART,
@@ -223,6 +227,9 @@ class SonicSwitch:
             time.sleep(RETRY_S)
             self._shell.reconnect()
 
+    def say(self, line: str) -> None:
+        self._shell.say(line)
+
     def run(self, command: str, timeout_s: int = COMMAND_S) -> Completed:
         return self._shell.run(command, timeout_s=timeout_s)
 
@@ -245,8 +252,9 @@ class SonicSwitch:
 
 
 def failed(command: str, answer: Completed, state: str) -> SwitchError:
+    why = {TIME_UP: " (it took too long)", TOO_LATE: " (its timer ran out before)"}
     return SwitchError(
-        f"`{command}` ended with status {answer.rc}{last_lines(answer)}. "
+        f"`{command}` ended with status {answer.rc}{why.get(answer.rc, '')}{last_lines(answer)}. "
         f"{state[0].upper()}{state[1:]}"
     )
 
@@ -303,6 +311,10 @@ class SonicApplied:
             f"timeout {self._limit_s} config rollback $c > /dev/null || exit; "
             f"[ $c = {first} ] || config delete-checkpoint $c || exit; done"
         )
+        self._patch_ended = (
+            "n=0; while pgrep -f '[c]onfig apply-patch' > /dev/null && "
+            f"[ $n -lt {self._limit_s} ]; do sleep 1; n=$((n + 1)); done; "
+        )
         self._saved = False
         """It may be saved, or is."""
 
@@ -310,29 +322,43 @@ class SonicApplied:
         """Taken before the step of that place."""
         return f"{self._name}-{place:03}"
 
+    def take(self, place: int) -> str:
+        """A checkpoint; none where it fails: a full disk leaves one that nothing can go back to."""
+        name = self.checkpoint(place)
+        remove = f"config delete-checkpoint {name} 2> /dev/null"
+        return f"config checkpoint {name} || {{ {remove}; exit 1; }}; "
+
     def arm(self, kind: str, seconds: int) -> str:
-        """Roll back in so many seconds."""
-        body = f"{self._undo} && config delete-checkpoint {self.checkpoint(0)}"
+        """Roll back in so many seconds, when the patch has ended that is being applied."""
+        body = f"{self._patch_ended}{self._back()}"
         return (
             f"systemd-run --quiet --on-active={seconds}s --timer-property=AccuracySec=1s "
             f"--unit={self._name}-{kind} --description={quote(self._switch.owner)} "
             f"/bin/sh -c {quote(body)}"
         )
 
+    def _back(self) -> str:
+        save = f" && {{ {saving()}; }}" if self._saved else ""
+        return f"{self._undo}{save} && config delete-checkpoint {self.checkpoint(0)}"
+
     def disarm(self, kind: str) -> str:
-        return f"systemctl stop {self._name}-{kind}.timer"
+        """False where it has struck."""
+        return f"systemctl stop {self._name}-{kind}.timer && {self._not_undoing(kind)}"
 
     def is_active(self, kind: str) -> str:
-        return f"systemctl is-active --quiet {self._name}-{kind}.timer"
+        timer = f"{self._name}-{kind}.timer"
+        return f"systemctl is-active --quiet {timer} && {self._not_undoing(kind)}"
+
+    def _not_undoing(self, kind: str) -> str:
+        """A timer is active as well while its service runs."""
+        return f"! systemctl is-active --quiet {self._name}-{kind}.service"
 
     def confirm(self) -> None:
-        unit = f"{self._name}-confirm"
+        again = self.arm("unsaved", UNSAVED_S)
         self._saved = True
         answer = self._switch.run(
-            f"{self.is_active('confirm')} || exit {TOO_LATE}; "
-            f"{self.disarm('confirm')}; "
-            f"systemctl is-active --quiet {unit}.service && exit {TOO_LATE}; "
-            f"{saving()} || {{ {self.arm('unsaved', UNSAVED_S)}; exit {NOT_SAVED}; }}"
+            f"{self.is_active('confirm')} && {self.disarm('confirm')} || exit {TOO_LATE}; "
+            f"{saving()} || {{ {again}; exit {NOT_SAVED}; }}"
         )
         self._saved = answer.rc == 0
         if answer.rc == TOO_LATE:
@@ -341,10 +367,11 @@ class SonicApplied:
                 "switch_qos_confirm_s, and look for what makes the switch slow"
             )
         if answer.rc:
-            state = "what was applied is not saved, and the switch undoes it within a minute"
+            state = "what was applied is not saved, and the switch soon begins to undo it"
             raise failed("config save -y", answer, state)
-        # It is kept: checkpoints that are left over the next run removes.
-        with contextlib.suppress(SwitchError):
+        # It is kept, even if the run is interrupted here: without some of its checkpoints it cannot
+        # be undone. Those that are left over the next run removes.
+        with contextlib.suppress(BaseException):
             self._switch.run(
                 f"for c in $({LIST_CHECKPOINTS} | grep -o '{self._name}-[0-9]*'); do "
                 "config delete-checkpoint $c; done",
@@ -356,6 +383,8 @@ class SonicApplied:
 
     def went_back(self) -> bool:
         """False where there was nothing to go back to, or no more."""
+        expected_s = self.undoing_s // SLOWER
+        self._switch.say(f"undoing it patch by patch: about {-(-expected_s // 60)} min at most")
         limit_s = self._limit_s + self.undoing_s + COMMAND_S
         answer = self._switch.run(self.going_back(), timeout_s=limit_s)
         if answer.rc not in (0, GONE):
@@ -382,13 +411,11 @@ class SonicApplied:
         stops = "".join(
             f"systemctl stop {self._name}-{kind}.timer 2> /dev/null; "
             f"while systemctl is-active --quiet {self._name}-{kind}.service; do sleep 1; done; "
-            for kind in (*GUARDS, "confirm", "unsaved")
+            for kind in (*GUARDS, "confirm", "unsaved", "again")
         )
-        save = f" && {{ {saving()}; }}" if self._saved else ""
         return (
-            "n=0; while pgrep -f '[c]onfig apply-patch' > /dev/null && "
-            f"[ $n -lt {self._limit_s} ]; do sleep 1; n=$((n + 1)); done; {stops}"
-            f"{self._undo}{save} && config delete-checkpoint {self.checkpoint(0)}"
+            f"{_QUIET}{self._patch_ended}{stops}( {self._back()} ) || {{ rc=$?; "
+            f"[ $rc = {GONE} ] || {self.arm('again', UNSAVED_S)}; exit $rc; }}"
         )
 
     def undone(self) -> str:
@@ -397,13 +424,13 @@ class SonicApplied:
         try:
             went_back = self.went_back()
         except SwitchError as error:
-            return (
-                f"Undoing it failed as well: {error}. Unless its timer was stopped, the switch "
-                "tries once more by itself"
-            )
+            return f"Undoing it failed as well: {error}. A timer on the switch tries once more"
         if went_back:
             return "The switch was rolled back"
-        return f"Checkpoint {self.checkpoint(0)} not found; it cannot be restored"
+        return (
+            f"Checkpoint {self.checkpoint(0)} not found; it cannot be restored, unless its timer "
+            "has restored it before"
+        )
 
 
 def saving() -> str:

@@ -86,6 +86,7 @@ def checkpoint(switch: Sonic, wanted: argparse.Namespace) -> int:
     path = switch.checkpoints / f"{wanted.name}{EXTENSION}"
     if switch.faults.take_if("apply", "disk_full"):
         switch.log("fault", apply="disk_full", at="checkpoint")
+        files.write(path, "")  # as upstream leaves it
         raise Failed("Failed to create a config checkpoint") from _full(path)
     files.write(path, as_text(switch.config()))
     switch.log("checkpoint", name=wanted.name)
