@@ -351,6 +351,17 @@ class TestFailures:
         applied.confirm()
         assert shell.saved == shell.state and shell.units == []
 
+    @pytest.mark.parametrize("confirm_s", [10, 86400])
+    def test_a_lost_controller_costs_one_batch_whatever_the_time_to_confirm(
+        self, switch: SonicSwitch, shell: FakeShell, confirm_s: int
+    ) -> None:
+        switch.apply(plan(shell.state), confirm_s)
+        timers = [line for line in shell.programs() if "on-active" in line]
+        assert [_after(line.replace("=", " "), "--on-active") for line in timers] == [
+            [f"{driver._most_s(plan(new_switch(2)).steps) + driver.SLACK_S}s"],
+            [f"{confirm_s}s"],
+        ]
+
     def test_the_dry_run_counts_in_the_time_until_it_is_undone(
         self, switch: SonicSwitch, shell: FakeShell, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -45,6 +45,8 @@ CALL_S = 30
 BATCH_S = 120
 """Expected for the patches of a batch. Each batch has a timer of its own: a switch that loses its
 controller waits for one batch, not for all, before it undoes them."""
+SLACK_S = 300
+"""A batch may take longer by so much before its timer strikes, whatever `confirm_s` is."""
 GUARDS = ("applying", "applying-next")
 """Timers of batches, in turn: the next is armed before the former is stopped."""
 LOST_S, RETRY_S = 120, 3
@@ -131,7 +133,7 @@ class SonicSwitch:
         batches = _batches(steps)
 
         def guarding(number: int) -> str:
-            armed_s = _most_s(batches[number]) + confirm_s
+            armed_s = _most_s(batches[number]) + SLACK_S
             self.undone_within_s = int(time.monotonic() - began) + armed_s + applied.undoing_s
             return applied.arm(GUARDS[number % 2], armed_s)
 
