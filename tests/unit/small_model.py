@@ -54,6 +54,11 @@ def edited(edits: str, text: str = MODEL) -> str:
     return "".join(f"{section}: {value}\n" for section, value in lines.items() if value)
 
 
+def doubts(text: str) -> list[str]:
+    """What the model is warned of, in short; it compiles."""
+    return brief(compile_model(read("cluster.yml", text)).doubts)
+
+
 def refused(text: str) -> list[str]:
     """What is found in the model, in short."""
     with pytest.raises(ModelError) as caught:

@@ -204,6 +204,16 @@ class Addresses:
             return ""
         if owner:
             return f"is an address of {owner}, and not of {server}"
+        return self._elsewhere(here, server) if self.plan.pool.overlaps(here) else ""
+
+    def doubt(self, address: int, server: str) -> str:
+        """Why `server` has the address in no network of the model, where it is in none of them."""
+        here = Network(address, 32)
+        known = self.plan.pool.overlaps(here) or server not in self.hosts
+        return "" if known else self._elsewhere(here, server)
+
+    def _elsewhere(self, here: Network, server: str) -> str:
+        """Why the server has the address in no network of the model; empty if it may have."""
         links = self.links.get(server, ())
         if any(map(here.overlaps, (self.management, *links))):
             return ""  # a further address, which the model does not know

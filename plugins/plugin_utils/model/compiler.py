@@ -48,11 +48,11 @@ def compile_model(source: Source) -> Cluster:
     contract = read_contract(model["roce_qos"], findings, mtu)
     check_rail(contract, mtu, findings, ("rails", "mtu"))
     software = read_software(model[SOFTWARE], findings, (SOFTWARE,))
-    site = None
+    site, doubts = None, Findings(source.line)
     if specs and topology is not None and plan is not None:
         places = specs[-1].index + 1
         addresses = _addresses(model, specs, topology, plan, names["leaves"])
-        site = Site(tuple(rules.groups_of(specs)), addresses.hosts, addresses)
+        site = Site(tuple(rules.groups_of(specs)), addresses.hosts, addresses, doubts)
         if len(kinds["leaves"]) == len(names["leaves"]):
             rules.check_storage_links(
                 model, topology, places, names["leaves"], kinds["leaves"], findings
@@ -119,7 +119,7 @@ def compile_model(source: Source) -> Cluster:
         spines=spines,
         asics=model["asics"],
         group_vars=model["vars"],
-        doubts=rules.doubts(model, specs, Findings(source.line)),
+        doubts=rules.doubts(model, specs, doubts),
     )
 
 

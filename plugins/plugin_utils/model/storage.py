@@ -91,6 +91,8 @@ class Site:
     hosts: Collection[str]
     """Nodes, launcher and storage hosts, by name."""
     addresses: Optional[Addresses] = None
+    doubts: Optional[Findings] = None
+    """Gets what a network that the model does not know may make right."""
 
 
 def read_filesystems(
@@ -149,22 +151,28 @@ def _check_one(entry: Value, findings: Findings, at: Path, site: Optional[Site])
     if entry["serve"] is not None:
         _check_served(entry, findings, at, site)
     if site is not None and site.addresses is not None:
-        _check_addresses(entry, findings, at, site.addresses)
+        doubts = Findings() if site.doubts is None else site.doubts
+        _check_addresses(entry, findings, doubts, at, site.addresses)
 
 
-def _check_addresses(entry: Value, findings: Findings, at: Path, addresses: Addresses) -> None:
+def _check_addresses(
+    entry: Value, findings: Findings, doubts: Findings, at: Path, addresses: Addresses
+) -> None:
     host = (entry["serve"] or {}).get("host", "")
     for written in re.finditer(_ADDRESS, entry["source"].rpartition(":/")[0]):
-        problem = addresses.problem(int(IPv4Address(written[0])), host)
-        if problem:
-            problem = f"{written[0]} {problem}"
-            remedy = f"Write an address or a name of {host or 'the server'}"
-            findings.add("storage.source_address", (*at, "source"), problem, remedy, written[0])
+        address = int(IPv4Address(written[0]))
+        looks = ((findings, addresses.problem), (doubts, addresses.doubt))
+        for found, look in looks:
+            problem = look(address, host)
+            if problem:
+                problem = f"{written[0]} {problem}"
+                remedy = f"Write an address or a name of {host or 'the server'}"
+                found.add("storage.source_address", (*at, "source"), problem, remedy, written[0])
     linked = host in addresses.nodes.values() or addresses.links.get(host)
     if host in addresses.hosts and not linked and _way(entry)[2] == RDMA:
         problem = f"rdma goes over links to leaves, and {host} has none"
         remedy, path = "Describe its cables under storage.links, or write tcp", (*at, "nfs")
-        findings.add("storage.served_without_link", (*path, "transport"), problem, remedy, host)
+        doubts.add("storage.served_without_link", (*path, "transport"), problem, remedy, host)
 
 
 def _system_directory(path: str) -> Optional[str]:
