@@ -167,7 +167,7 @@ class CallbackModule(CallbackBase):
         self.v2_runner_on_skipped(result)
         if self._verified and result._result.get("changed"):
             host, task = result._host.get_name(), result._task.get_name()
-            self._summary.would_change(self._verified, host, task)
+            self._summary.would_change(self._verified, host, task, result._result)
 
     def v2_runner_on_skipped(self, result):
         hosts = self._summary.expected.get(self._verified, {})

@@ -177,3 +177,16 @@ def test_after_reboots_the_table_says_what_came_of_each_host():
 def test_in_check_mode_the_table_is_the_plan():
     messages = "\n".join(rebooting(check_mode=True).lines(1, 60))
     assert messages.count("would be rebooted") == 2 and "reboot needed" not in messages
+
+
+def test_a_task_that_would_change_a_verified_host_is_a_failed_check() -> None:
+    """Not one that notes or forgets a reason to reboot, which has a check of its own."""
+    run = summary(expected={"rdma": {"node01": "", "node02": ""}})
+    record = "/var/lib/baremetal-mpi-roce/reboot-required.d/rdma.json"
+    for host, headers in (("node01", [record]), ("node02", [record, "/etc/fstab"])):
+        diffs = [{"before_header": each, "after_header": each} for each in headers]
+        run.would_change("rdma", host, "Settle", {"changed": True, "diff": diffs})
+    assert run.wrong() == {"rdma": ["node02"]}
+    run.would_change("rdma", "node01", "Install", {"changed": True})
+    assert run.wrong() == {"rdma": ["node01", "node02"]}
+    assert "repair: ansible-playbook site.yml --tags rdma --limit node01,node02" in run.lines(1, 60)

@@ -21,6 +21,7 @@ from ...module_utils.core.checks import (
     Check,
     as_dicts,
 )
+from ...module_utils.core.reboots import DIRECTORY as RECORDS
 from ...module_utils.core.text import columns, some
 from ..reboot import table
 
@@ -117,8 +118,16 @@ class RunSummary:
             if host not in hosts:
                 hosts.append(host)
 
-    def would_change(self, layer: str, host: str, task: str) -> None:
-        """Take in a task that would change a host which is only verified."""
+    def would_change(self, layer: str, host: str, task: str, result: Mapping[str, Any]) -> None:
+        """Take in a task that would change a host which is only verified.
+
+        Not what notes or forgets a reason to reboot: checks have the reason itself.
+        """
+        diffs = result.get("diff")
+        if isinstance(diffs, list) and diffs:
+            headers = [each.get("after_header", "") for each in diffs if isinstance(each, Mapping)]
+            if all(str(RECORDS) in header for header in headers):
+                return
         why = f"see what with --check --diff --tags {layer} --limit {host}"
         found = Check("unchanged", True, False, FAILED, task, why)
         entry = self.layers.setdefault(layer, {}).setdefault(host, LayerOnHost())
