@@ -106,7 +106,7 @@ class UserPart:
 
 
 def barred(line: str, today: int) -> tuple[str, str]:
-    """Why sshd admits nobody by this line of /etc/shadow, and the remedy; empty where it does.
+    """Why sshd admits no login by this line of /etc/shadow, and the remedy; empty where it does.
 
     As pam_unix judges it, of a login by key as well: shadow(5).
     """
@@ -141,7 +141,7 @@ def home_missing(account: pwd.struct_passwd) -> bool:
 
 
 def home_checks(account: pwd.struct_passwd, check_mode: bool) -> list[Check]:
-    """Another user who can write to it decides what the MPI user's shell and ssh do."""
+    """Another user that can write to it decides what the MPI user's shell and ssh do."""
     home, subject = Path(account.pw_dir), account.pw_dir
     wanted = f"owner {account.pw_uid}, writable by no other"
     if not is_local(account):
