@@ -225,3 +225,25 @@ def test_after_the_reboot_everything_is_of_the_next_branch(nodes: Nodes) -> None
         assert bad(run, name) == []
         assert not nodes.on(name).file(RECORD).exists
         assert f"Driver Version: {NEXT.version}" in nodes.on(name).check_output("nvidia-smi")
+
+
+@pytest.mark.long
+def test_the_release_with_long_term_support_is_installed_after_the_distributions_mpi() -> None:
+    """DOCA 2.9 on fresh nodes; of MPI it is HPC-X that jobs use, so Ubuntu's makes way."""
+    nodes = STAND_INS.fresh()
+    STAND_INS.used()
+    release = DOCAS[-1]
+    names = [*FIRSTS.values()]
+    for family, name in FIRSTS.items():
+        nodes.on(name).check_output(OWN_MPI[family])
+        nodes.on(name).check_output("ln -sfn /srv/stand-ins/all /srv/stand-ins/now")
+    found = copy.deepcopy(nodes.of("node01")["cluster_software"])
+    found["rdma"]["version"] = release.version
+    found["mpi"]["provider"] = "hpcx"
+    words = limit(*names), f"--extra-vars={json.dumps({'cluster_software': found})}"
+    run = nodes.play("playbooks/rdma.yml", *words)
+    for name in names:
+        assert failed(run, name) == []
+        assert nodes.on(name).package("doca-ofed").version.startswith(release.version)
+        assert version(nodes, name, "ucx") == release.ucx.rpartition("-")[0]
+    assert nodes.play("playbooks/rdma.yml", *words).total("changed") == 0
