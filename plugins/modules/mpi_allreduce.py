@@ -136,30 +136,9 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils.core import commands, files, machine
 from ..module_utils.core.locks import HeldError, alone
 from ..module_utils.core.part import PlanError
-from ..module_utils.mpi import environment
 from ..module_utils.mpi.allreduce import gpu, plan, session, traffic
 
 PROGRESS_DIRECTORY = Path("/run/baremetal-mpi-roce")
-
-
-def nodes_of(entries: list) -> tuple:
-    """The nodes that run ranks. With fewer slots than GPUs, ranks are not given all rails."""
-    found = []
-    for entry in entries:
-        if entry["role"] != "compute" or entry["drained"]:
-            continue
-        slots, rails = int(entry["slots"]), entry["rails"]
-        ranks = environment.rails_by_rank(environment.rails_from_model(rails), slots)
-        node = plan.Node(
-            entry["name"],
-            slots,
-            tuple(rail["interface"] for rail in rails),
-            tuple(float(rail["speed_gbps"] or 0) for rail in rails),
-            networks=tuple(rail["network"] or "" for rail in rails),
-            by_rank=tuple(tuple(rail.interface for rail in own) for own in ranks),
-        )
-        found.append(node)
-    return tuple(found)
 
 
 def request_of(params: dict) -> session.Request:
@@ -172,7 +151,7 @@ def request_of(params: dict) -> session.Request:
     )
     return session.Request(
         plan=plan.Plan(
-            nodes=nodes_of(params["nodes"]),
+            nodes=plan.nodes_of(params["nodes"]),
             parameters=tuple((name, str(value)) for name, value in params["parameters"].items()),
             **{name: params[name] for name in of_plan},
         ),

@@ -15,9 +15,11 @@ from typing import Any, Union
 import pytest
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible_collections.baremetal.mpi_roce.plugins.action import mpi_allreduce as action
-from ansible_collections.baremetal.mpi_roce.plugins.modules import mpi_allreduce as module
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce import plan
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import detached
 
 ROOT = Path(__file__).parents[2]
+MORE = "tail -n +2 {} 2>/dev/null || true"
 
 
 def test_only_what_is_used_is_sent() -> None:
@@ -40,7 +42,7 @@ def test_only_what_is_used_is_sent() -> None:
             }
         ],
     }
-    assert action._needed(entry) == {
+    assert action.needed(entry) == {
         "name": "node01",
         "role": "compute",
         "slots": 8,
@@ -64,7 +66,7 @@ def test_launchers_storage_and_drained_nodes_run_no_ranks() -> None:
         {"name": "node02", "role": "compute", "slots": 4, "rails": [{"interface": "rail0"}]},
         {"name": "store01", "role": "storage", "slots": 0},
     ]
-    nodes = module.nodes_of([action._needed(entry) for entry in entries])
+    nodes = plan.nodes_of([action.needed(entry) for entry in entries])
     assert [(node.name, node.slots, node.rails) for node in nodes] == [("node02", 4, ("rail0",))]
 
 
@@ -77,14 +79,14 @@ def test_each_rank_has_the_rails_of_its_gpu() -> None:
     }
     for rail in entry["rails"]:
         rail["speed_gbps"] = 400
-    node = module.nodes_of([action._needed(entry)])[0]
+    node = plan.nodes_of([action.needed(entry)])[0]
     assert node.line_rate_gbytes_s == 200
     assert node.rails == ("rail0", "rail1", "rail2", "rail3")
     assert node.by_rank == (("rail0",), ("rail1",))
     assert node.given == ("rail0", "rail1")
     for rail in entry["rails"]:
         rail["gpu"] = None
-    node = module.nodes_of([action._needed(entry)])[0]
+    node = plan.nodes_of([action.needed(entry)])[0]
     assert node.by_rank == (("rail0", "rail2"), ("rail1", "rail3"))
     assert set(node.given) == set(node.rails)
 
@@ -97,11 +99,11 @@ def test_the_checksum_is_that_of_the_installed_program() -> None:
 
 
 def test_an_answer_that_is_none_is_a_failure_with_what_came() -> None:
-    found = action._result("Traceback (most recent call last):\nMemoryError\n")
+    found = detached.result_of("smoke", "Traceback (most recent call last):\nMemoryError\n")
     assert found["failed"]
     assert "MemoryError" in found["msg"]
-    assert "nothing" in action._result("")["msg"]
-    assert action._result("[1]")["failed"]
+    assert "nothing" in detached.result_of("smoke", "")["msg"]
+    assert detached.result_of("smoke", "[1]")["failed"]
 
 
 def test_the_report_has_the_result_without_the_arguments(tmp_path: Path) -> None:
@@ -114,7 +116,7 @@ def test_the_report_has_the_result_without_the_arguments(tmp_path: Path) -> None
 
 
 def look(job: Path, progress: Path) -> list[str]:
-    script = action.WAIT.format(job=job, progress=progress, seconds=0)
+    script = detached.WAIT.format(job=job, progress=progress, seconds=0, more=MORE.format(progress))
     done = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
 
@@ -148,8 +150,8 @@ class Watched:
         self.did: list[str] = []
         self.shown: list[str] = []
         clock = SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep)
-        monkeypatch.setattr(action, "time", clock)
-        monkeypatch.setattr(action.display, "display", self.shown.append)
+        monkeypatch.setattr(detached, "time", clock)
+        monkeypatch.setattr(detached.display, "display", self.shown.append)
         self.plugin = action.ActionModule.__new__(action.ActionModule)
         self.plugin._task = SimpleNamespace(async_val=0)
         monkeypatch.setattr(self.plugin, "_execute_module", self.module, raising=False)

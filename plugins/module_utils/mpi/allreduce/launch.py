@@ -60,11 +60,21 @@ def login_shell(user: str, argv: Sequence[str]) -> list[str]:
     return as_user(user, ["env", "-i", path, *variables, *shell])
 
 
-def bounded(argv: Sequence[str], unit: str, limit_s: float) -> list[str]:
-    """`argv` in a unit that systemd ends after `limit_s`, even when nothing waits for it."""
+def bounded(
+    argv: Sequence[str],
+    unit: str,
+    limit_s: float,
+    *,
+    what: str = "MPI allreduce smoke test",
+    output: Optional[Path] = None,
+) -> list[str]:
+    """`argv` in a unit that systemd ends after `limit_s`, even when nothing waits for it. Its
+    output goes to the caller, or to a file."""
+    names = ("StandardOutput", "StandardError") if output else ()
     return [
-        *("systemd-run", "--quiet", "--collect", "--pipe", "--wait", f"--unit={unit}"),
-        "--property=Description=MPI allreduce smoke test",
+        *("systemd-run", "--quiet", "--collect", "--wait", f"--unit={unit}"),
+        *([f"--property={name}=append:{output}" for name in names] or ["--pipe"]),
+        f"--property=Description={what}",
         f"--property=RuntimeMaxSec={limit_s:.0f}",
         f"--property=TimeoutStopSec={GRACE_S:.0f}",
         *argv,

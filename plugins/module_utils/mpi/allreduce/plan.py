@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Optional
+from typing import Any, Optional
 
 from ...core.part import PlanError
 from .. import hostfile
-from ..environment import PROGRAM_DIRECTORY
+from ..environment import PROGRAM_DIRECTORY, rails_by_rank, rails_from_model
 
 PROGRAM = f"{PROGRAM_DIRECTORY}/allreduce.py"
 RAIL_BIND = f"{PROGRAM_DIRECTORY}/rail-bind"
@@ -142,6 +142,28 @@ class Plan:
 
     def hostfile(self) -> str:
         return "".join(f"{node.host} slots={node.slots}\n" for node in self.nodes)
+
+
+def nodes_of(entries: Sequence[Mapping[str, Any]]) -> tuple[Node, ...]:
+    """The nodes that run ranks. With fewer slots than GPUs, ranks are not given all rails."""
+    found = []
+    for entry in entries:
+        if entry["role"] != "compute" or entry["drained"]:
+            continue
+        slots, rails = int(entry["slots"]), entry["rails"]
+        node = Node(
+            entry["name"],
+            slots,
+            tuple(rail["interface"] for rail in rails),
+            tuple(float(rail["speed_gbps"] or 0) for rail in rails),
+            networks=tuple(rail["network"] or "" for rail in rails),
+            by_rank=tuple(
+                tuple(rail.interface for rail in own)
+                for own in rails_by_rank(rails_from_model(rails), slots)
+            ),
+        )
+        found.append(node)
+    return tuple(found)
 
 
 def sizes(largest: int, step: int) -> list[int]:

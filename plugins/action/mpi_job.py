@@ -1,0 +1,69 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Runs the module mpi_job on the launcher and shows the job's output as it comes.
+
+Each look renews the lease of the job: without ansible-playbook it is ended.
+"""
+
+from __future__ import annotations
+
+import shlex
+import uuid
+from typing import Any
+
+from ansible.utils.display import Display
+
+from ..plugin_utils.detached import DetachedAction
+from .mpi_allreduce import needed
+
+display = Display()
+
+JOBS = "/var/lib/baremetal-mpi-roce/jobs"
+LEASE_S = 60
+TIME_LIMIT_S = 3600
+END_S = 240
+"""For what the module does before and after the job."""
+MARK = "@@ output"
+LOOK_BYTES = 65536
+"""Of the output, shown at a look; more is in the file."""
+
+
+class ActionModule(DetachedAction):
+    MODULE = "baremetal.mpi_roce.mpi_job"
+    WHAT = "job"
+    LAYER = "job"
+
+    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        arguments = {"run_id": uuid.uuid4().hex[:12], "lease_s": LEASE_S, **self._task.args}
+        arguments["nodes"] = [needed(entry) for entry in arguments.get("nodes") or []]
+        if self._task.check_mode:
+            found = self._execute_module(self.MODULE, module_args=arguments, task_vars=task_vars)
+            if "command" in found:
+                display.display(f"job: would run {found['command']}")
+            return {**result, **found}
+        self._place = f"{arguments.get('directory') or JOBS}/{arguments['run_id']}"
+        self._offset = 0
+        limit = float(arguments.get("time_limit_s") or TIME_LIMIT_S) + END_S
+        display.display(f"job {arguments['run_id']}: {self._place} on the launcher")
+        found = self.run_detached(arguments, task_vars, limit, limit)
+        rest = self._low_level_execute_command(f"/bin/sh -c {shlex.quote(self.more('/dev/null'))}")
+        self.seen(str(rest["stdout"]).replace("\r\n", "\n"))
+        if found.get("seconds") is not None:
+            state = found.get("stopped") or f"exit status {found['rc']}"
+            display.display(f"job {arguments['run_id']}: {state} after {found['seconds']} s")
+        return {**result, **found}
+
+    def more(self, progress: str) -> str:
+        place = shlex.quote(self._place)
+        return (
+            f"touch -c {place}/lease; tail -n +2 {progress} 2>/dev/null; echo {MARK}; "
+            f"tail -c +{self._offset + 1} {place}/output.log 2>/dev/null | head -c {LOOK_BYTES}"
+        )
+
+    def seen(self, text: str) -> None:
+        state, _mark, output = text.partition(f"{MARK}\n")
+        super().seen(f"job: {state}" if state.strip() else "")
+        whole = output[: output.rfind("\n") + 1]
+        self._offset += len(whole.encode())
+        for line in whole.splitlines():
+            display.display(line)

@@ -1,0 +1,278 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A user's program over the hostfile: checked, started as a script, watched, ended, swept up.
+
+The script, the hostfile and the output are in one directory on the launcher. systemd ends the run
+when this process is killed and its time is over; the lease ends it when the controller is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+from ..core.checks import FAILED, OK, Check, as_dicts, failures
+from ..core.commands import Runner
+from ..core.part import PlanError
+from ..core.text import some
+from .allreduce import hosts, verdict
+from .allreduce.launch import GRACE_S, bounded, login_shell
+from .allreduce.plan import PROGRAM, RAIL_BIND, Node, Plan, as_listed
+
+SCRIPT, HOSTS, OUTPUT, LEASE = "job.sh", "hostfile", "output.log", "lease"
+MAPPINGS: Mapping[str, tuple[str, ...]] = {
+    "gpu": ("--map-by", "slot"),
+    "node": ("--map-by", "node"),
+    "core": ("--map-by", "core", "--bind-to", "core"),
+}
+"""`gpu`: rank k of a node beside GPU k, with the rail of that GPU."""
+LAST_LINES = 12
+_POLL_S = 1.0
+_QUIET_S = 60.0
+"""Without output for so long, nodes are asked whether they are there."""
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_FAILED = re.compile(r"process rank (\d+)|Process name: \[\[\d+,\d+\],(\d+)\]")
+"""mpirun's messages on a signal, and on an exit status."""
+
+# What keeps this node out, a line each. Its own shell must not be found among the programs.
+CHECK = r"""
+profile=/etc/profile.d/baremetal-mpi-roce.sh
+if [ -r "$profile" ]; then . "$profile"; fi
+cd "$1" 2>/dev/null || echo "mpi-ready problem directory $1 not found"
+command -v -- "$2" >/dev/null || echo "mpi-ready problem program $2 not found"
+for id in $(pgrep -x 'orted|prted|mpirun|prterun'); do
+  echo "mpi-ready problem another MPI job runs: $id $(ps -o user=,args= -p "$id" | cut -c1-80)"
+done
+if command -v nvidia-smi >/dev/null; then
+  ids=$(nvidia-smi --query-compute-apps=pid --format=csv,noheader 2>/dev/null | tr '\n' ' ')
+  [ -z "$ids" ] || echo "mpi-ready problem GPUs are in use by process $ids"
+fi
+echo mpi-ready end
+"""
+# Session directories and shared memory of ranks that were killed; others of the user may run.
+TIDY = r"""
+pgrep -u "$(id -u)" -x 'orted|mpirun' >/dev/null && exit
+find /tmp -maxdepth 1 -user "$(id -u)" -name 'ompi.*' -print -exec rm -rf {} + 2>/dev/null
+find /dev/shm -maxdepth 1 -user "$(id -u)" \( -name 'vader_segment.*' -o -name 'ucx_shm_*' \) \
+  -print -exec rm -f {} + 2>/dev/null
+exit 0
+"""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the operator asked for. `ranks` 0: every slot."""
+
+    nodes: tuple[Node, ...]
+    program: tuple[str, ...]
+    user: str
+    run_id: str
+    directory: Path
+    """Of this job, on the launcher."""
+    hostfile: Path
+    ranks: int = 0
+    mapping: str = "gpu"
+    work_directory: str = "/tmp"
+    """Where ranks start; each host has it."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    transport: str = "tcp"
+    time_limit_s: float = 3600.0
+    lease_s: float = 0.0
+    """Seconds without a sign of the controller after which the job is ended; 0 for no limit."""
+    allow_missing: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.program:
+            raise PlanError("mpi_job_program is empty: give the program and its arguments")
+        wrong = [name for name in self.environment if not _NAME.fullmatch(name)]
+        if wrong:
+            raise PlanError(f"{some(wrong)}: no name of an environment variable")
+
+    @property
+    def unit(self) -> str:
+        return f"baremetal-mpi-job-{self.run_id}"
+
+    def command(self, nodes: Sequence[Node]) -> list[str]:
+        """mpirun's command line."""
+        argv = ["mpirun", "--mca", "baremetal_run_id", self.run_id]
+        for name, value in self.parameters.items():
+            argv += ["--mca", name, value]
+        ranks = self.ranks or sum(node.slots for node in nodes)
+        argv += ["--hostfile", str(self.directory / HOSTS), "-np", str(ranks), "--tag-output"]
+        argv += [*MAPPINGS[self.mapping], "--wdir", self.work_directory]
+        for name in self.environment:
+            argv += ["-x", name]
+        return [*argv, *([RAIL_BIND] if self.mapping == "gpu" else []), *self.program]
+
+    def script(self, nodes: Sequence[Node]) -> str:
+        """What runs, and what a person can run by hand."""
+        lines = ["#!/bin/sh -l", f"# MPI job {self.run_id}: run it as {self.user} on the launcher."]
+        lines += [f"export {key}={shlex.quote(value)}" for key, value in self.environment.items()]
+        return "\n".join([*lines, f"exec {shlex.join(self.command(nodes))}", ""])
+
+
+@dataclass
+class Ended:
+    """How it ended: mpirun's exit status, and why it was stopped, if it was."""
+
+    rc: int
+    seconds: float
+    stopped: str = ""
+
+
+def run(
+    job: Job, runner: Runner, show: Callable[[str], None], uid: int, gid: int
+) -> dict[str, Any]:
+    """The result of a job, as the module returns it. Raises PlanError before anything starts."""
+    nodes, differences = as_listed(job.nodes, _text(job.hostfile))
+    if differences:
+        raise PlanError(f"{job.hostfile}: {some(differences, 8)}; run --tags hostfile")
+    nodes, missing = _ready(job, nodes, runner, show)
+    slots = sum(node.slots for node in nodes)
+    if job.ranks > slots:
+        raise PlanError(f"{job.ranks} ranks asked for, and {len(nodes)} nodes have {slots} slots")
+    prepare(job, nodes, uid, gid)
+    show(f"starting {job.ranks or slots} ranks on {len(nodes)} nodes")
+    ended = _watched(job, nodes, runner)
+    swept = hosts.sweep(runner, job.user, [node.host for node in nodes], job.run_id)
+    left = tidy(job, nodes, runner)
+    output = _text(job.directory / OUTPUT)
+    rank, lines = last_lines(output, ended.rc)
+    checks = [
+        Check("job_ended", 0, ended.rc, OK if ended.rc == 0 and not ended.stopped else FAILED,
+              reason=ended.stopped or (f"rank {rank} failed first" if rank is not None else "")),
+        verdict.no_orphans(swept),
+    ]  # fmt: skip
+    return {
+        "rc": ended.rc,
+        "seconds": round(ended.seconds, 1),
+        "stopped": ended.stopped,
+        "failed_rank": rank,
+        "lines": lines,
+        "missing": missing,
+        "removed": left,
+        "command": shlex.join(job.command(nodes)),
+        "directory": str(job.directory),
+        "nodes": [node.name for node in nodes],
+        "checks": as_dicts(checks),
+        "message": _message(job, checks, lines),
+    }
+
+
+def _ready(
+    job: Job, nodes: Sequence[Node], runner: Runner, show: Callable[[str], None]
+) -> tuple[tuple[Node, ...], dict[str, str]]:
+    """The nodes that can take part, and the others with the reason, if they may be left out."""
+    show(f"asking {len(nodes)} nodes whether they are ready")
+    plan = Plan(tuple(nodes), job.transport)
+    problems, found = hosts.preflight(runner, job.user, plan.nodes, PROGRAM, "", job.transport, "")
+    words = shlex.join([job.work_directory, job.program[0]])
+    script = [f"sh -c {shlex.quote(CHECK)} sh {words}"]
+    asked = {node.host: script for node in found if node.host not in problems}
+    for host, (result, reason) in hosts.ask_all(runner, job.user, asked).items():
+        mark = f"{hosts.MARK}problem "
+        lines = result.stdout.splitlines() if result is not None else [mark + reason]
+        wrong = [line[len(mark) :] for line in lines if line.startswith(mark)]
+        if wrong:
+            problems[host] = "; ".join(wrong)
+    left = tuple(node for node in found if node.host not in problems)
+    if problems and (not job.allow_missing or not left):
+        listed = "\n  ".join(f"{host}: {why}" for host, why in problems.items())
+        remedy = "repair them, drain them, or leave them out with mpi_job_allow_missing"
+        raise PlanError(
+            f"{len(problems)} of {len(nodes)} nodes cannot take part:\n  {listed}\n{remedy}"
+        )
+    return left, problems
+
+
+def prepare(job: Job, nodes: Sequence[Node], uid: int, gid: int) -> None:
+    """Directory, script and hostfile. The environment may have secrets: for the user alone."""
+    job.directory.mkdir(mode=0o700, parents=True)
+    listed = "".join(f"{node.host} slots={node.slots}\n" for node in nodes)
+    for name, text, mode in (
+        (SCRIPT, job.script(nodes), 0o700),
+        (HOSTS, listed, 0o600),
+        (OUTPUT, "", 0o600),
+        (LEASE, "", 0o600),
+    ):
+        path = job.directory / name
+        path.touch(mode)
+        path.write_text(text, encoding="utf-8")
+        os.chown(path, uid, gid)
+    os.chown(job.directory, uid, gid)
+
+
+def _watched(job: Job, nodes: Sequence[Node], runner: Runner) -> Ended:
+    begin = time.monotonic()
+    output, lease = job.directory / OUTPUT, job.directory / LEASE
+    argv = login_shell(job.user, [str(job.directory / SCRIPT)])
+    argv = bounded(argv, job.unit, job.time_limit_s, what=f"MPI job {job.run_id}", output=output)
+    process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True)
+    stopped, size, grown = "", 0, begin
+    while process.poll() is None and not stopped:
+        time.sleep(_POLL_S)
+        now = time.monotonic()
+        if output.stat().st_size != size:
+            size, grown = output.stat().st_size, now
+        if job.lease_s and time.time() - lease.stat().st_mtime > job.lease_s:
+            stopped = f"ansible-playbook was ended, or lost this host for {job.lease_s:g} s"
+        elif now - grown > _QUIET_S:
+            grown = now
+            lost = hosts.lost(runner, job.user, nodes)
+            if lost:
+                stopped = "; ".join(
+                    f"{host} no longer answers: {why}" for host, why in lost.items()
+                )
+    if stopped:
+        runner(["systemctl", "stop", job.unit], check=False)
+    rc = process.wait(timeout=job.time_limit_s + 4 * GRACE_S)
+    seconds = time.monotonic() - begin
+    if not stopped and seconds >= job.time_limit_s:
+        stopped = f"stopped after {job.time_limit_s:g} s (mpi_job_time_limit_s)"
+    return Ended(rc, seconds, stopped)
+
+
+def tidy(job: Job, nodes: Sequence[Node], runner: Runner) -> dict[str, list[str]]:
+    """Session directories and shared memory of killed ranks, removed, by host; here those of
+    mpirun."""
+    runner(hosts.as_user(job.user, ["sh", "-c", TIDY]), check=False)
+    script = [f"sh -c {shlex.quote(TIDY)}"]
+    answers = hosts.ask_all(runner, job.user, {node.host: script for node in nodes})
+    found = {host: result.stdout.split() for host, (result, _why) in answers.items() if result}
+    return {host: paths for host, paths in found.items() if paths}
+
+
+def last_lines(output: str, rc: int) -> tuple[Optional[int], list[str]]:
+    """The rank that failed first as mpirun names it, and its last lines; else the last of all."""
+    lines = output.splitlines()
+    named = _FAILED.search(output) if rc else None
+    if named is None:
+        return None, lines[-LAST_LINES:]
+    rank = int(named[1] or named[2])
+    own = [line for line in lines if re.match(rf"\[\d+,{rank}\]<std(out|err)>:", line)]
+    message = [line for line in lines if _FAILED.search(line)]
+    return rank, [*own[-LAST_LINES:], *message[:1]]
+
+
+def _message(job: Job, checks: Sequence[Check], lines: Sequence[str]) -> str:
+    wrong = failures(checks)
+    if not wrong:
+        return ""
+    head = [f"job {job.run_id} failed:", *(f"  {check.line()}" for check in wrong)]
+    return "\n".join(
+        [*head, *(f"    {line}" for line in lines), f"  output: {job.directory}/{OUTPUT}"]
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""

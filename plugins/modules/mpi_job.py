@@ -1,0 +1,189 @@
+#!/usr/bin/python
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Run a program over MPI on the nodes of the hostfile, and leave nothing of it behind."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: mpi_job
+short_description: Runs a program over MPI on the nodes of the hostfile
+extends_documentation_fragment: [baremetal.mpi_roce.module]
+description:
+  - Runs on the launcher, as the MPI user. Before it starts anything, each node has to answer, with
+    its rails up, the program and the working directory there, no other MPI job, and idle GPUs.
+  - Saves mpirun's command line as a script, with environment and hostfile, and the output of all
+    ranks, each line with its rank, in a directory of the job.
+  - Ends the job at its time limit, when a node is lost, and when O(lease_s) runs out. Kills what
+    the job left on any node, and removes its session directories and shared memory.
+  - The action plugin of the same name runs it detached and shows the output as it comes.
+options:
+  nodes:
+    description: Nodes of the cluster, as M(baremetal.mpi_roce.cluster_directory) returns them.
+    type: list
+    elements: dict
+    required: true
+  program:
+    description: Program and arguments. A path is one on every node.
+    type: list
+    elements: str
+    required: true
+  user: {type: str, required: true, description: The MPI user.}
+  ranks: {type: int, default: 0, description: Number of ranks; 0 for every slot.}
+  mapping:
+    description:
+      - V(gpu) places ranks node by node, each with the rail of its own GPU; V(node) one on each
+        node in turn; V(core) node by node, each bound to a core.
+    type: str
+    choices: [gpu, node, core]
+    default: gpu
+  environment:
+    description: Variables of every rank, beside those of the cluster. They are not logged.
+    type: dict
+    default: {}
+  work_directory: {type: path, default: /tmp, description: "Where ranks start, on every node."}
+  parameters: {type: dict, default: {}, description: Further parameters of Open MPI.}
+  transport:
+    description: Transport of the cluster; with V(rc) the RDMA port of each rail has to be active.
+    type: str
+    choices: [tcp, rc]
+    default: tcp
+  hostfile:
+    description: The cluster's hostfile.
+    type: path
+    default: /etc/baremetal-mpi-roce/hostfile
+  directory:
+    description: Directory of jobs on the launcher; each has its own in it.
+    type: path
+    default: /var/lib/baremetal-mpi-roce/jobs
+  time_limit_s:
+    {type: float, default: 3600, description: Seconds after which the job is ended and has failed.}
+  lease_s:
+    description: Seconds without a sign of the controller after which the job is ended; 0 for never.
+    type: float
+    default: 0
+  allow_missing:
+    description: Whether to run without nodes that cannot take part.
+    type: bool
+    default: false
+  run_id: {type: str, default: "", description: Name of this job; empty makes one up.}
+attributes:
+  check_mode:
+    description: Shows the command and launches nothing.
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Train on every slot
+  baremetal.mpi_roce.mpi_job:
+    nodes: "{{ directory }}"
+    user: mpi
+    program: [python3, /srv/train.py, --steps, "1000"]
+    environment: {OMP_NUM_THREADS: "8"}
+"""
+
+RETURN = r"""
+rc: {type: int, returned: always, description: Exit status of mpirun.}
+seconds: {type: float, returned: always, description: Seconds it ran.}
+stopped: {type: str, returned: always, description: "Why it was ended, if it was."}
+failed_rank: {type: int, returned: always, description: "The rank that failed first, or null."}
+lines: {type: list, elements: str, returned: always, description: Its last lines.}
+missing: {type: dict, returned: always, description: "By node that was left out, the reason."}
+removed: {type: dict, returned: always, description: "By node, what killed ranks had left."}
+command: {type: str, returned: always, description: The launcher's command line.}
+directory: {type: str, returned: always, description: "Directory with script, hostfile and output."}
+nodes: {type: list, elements: str, returned: always, description: Nodes in the order of ranks.}
+layer: {type: str, returned: always, description: Always C(job).}
+checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
+"""
+
+import contextlib
+import os
+import shlex
+import uuid
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..module_utils.core import commands, files
+from ..module_utils.core.locks import HeldError, alone
+from ..module_utils.core.part import PlanError
+from ..module_utils.mpi import job
+from ..module_utils.mpi.allreduce.plan import nodes_of
+from ..module_utils.ssh import account
+
+PROGRESS_DIRECTORY = Path("/run/baremetal-mpi-roce")
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "nodes": {"type": "list", "elements": "dict", "required": True},
+            "program": {"type": "list", "elements": "str", "required": True},
+            "user": {"type": "str", "required": True},
+            "ranks": {"type": "int", "default": 0},
+            "mapping": {"type": "str", "choices": list(job.MAPPINGS), "default": "gpu"},
+            "environment": {"type": "dict", "default": {}},
+            "work_directory": {"type": "path", "default": "/tmp"},
+            "parameters": {"type": "dict", "default": {}},
+            "transport": {"type": "str", "choices": ["tcp", "rc"], "default": "tcp"},
+            "hostfile": {"type": "path", "default": "/etc/baremetal-mpi-roce/hostfile"},
+            "directory": {"type": "path", "default": "/var/lib/baremetal-mpi-roce/jobs"},
+            "time_limit_s": {"type": "float", "default": 3600},
+            "lease_s": {"type": "float", "default": 0},
+            "allow_missing": {"type": "bool", "default": False},
+            "run_id": {"type": "str", "default": ""},
+        },
+        supports_check_mode=True,
+        # The environment is neither logged nor returned. As an option with no_log, each of its
+        # values, 8 as well, would be masked in all that is returned.
+        no_log=True,
+    )
+    given = dict(module.params)
+    given["run_id"] = given["run_id"] or uuid.uuid4().hex[:12]
+    progress = PROGRESS_DIRECTORY / f"{given['run_id']}.progress"
+
+    def show(text: str) -> None:
+        files.write_atomically(progress, f"{os.getpid()}\n{text}\n", 0o644, 0, 0)
+
+    def start() -> dict:
+        user = account.find(given["user"])
+        if user is None:
+            raise PlanError(f"user {given['user']} does not exist: run --tags ssh")
+        wanted = job.Job(
+            nodes=nodes_of(given.pop("nodes")),
+            program=tuple(given.pop("program")),
+            directory=Path(given.pop("directory")) / given["run_id"],
+            hostfile=Path(given.pop("hostfile")),
+            environment={name: str(value) for name, value in given.pop("environment").items()},
+            parameters={name: str(value) for name, value in given.pop("parameters").items()},
+            **given,
+        )
+        if module.check_mode:
+            return {
+                "command": shlex.join(wanted.command(wanted.nodes)),
+                "checks": [],
+                "message": "",
+            }
+        with alone(PROGRESS_DIRECTORY / "job.lock", 0):
+            return job.run(wanted, commands.run, show, user.pw_uid, user.pw_gid)
+
+    shown = {**module.params, "environment": sorted(module.params["environment"]), "nodes": None}
+    common = {"layer": "job", "invocation": {"module_args": shown}}
+    try:
+        result = start()
+    except HeldError as error:
+        module.fail_json(msg=f"job: another job runs: {error}", checks=[], **common)
+    except (PlanError, commands.CommandError, OSError, KeyError) as error:
+        module.fail_json(msg=f"job: nothing was started: {error}", checks=[], **common)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            progress.unlink()
+    message = result.pop("message")
+    result = {**result, **common, "changed": True}
+    if message:
+        module.fail_json(msg=message, **result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

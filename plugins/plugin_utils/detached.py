@@ -1,0 +1,135 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""An action whose module runs detached from its connection, by Ansible's own means, and is watched.
+
+One remote module execution in all; between start and end a shell waits on the host and looks at the
+record of the job and at the module's progress file: its process id, and a line of what it does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+import time
+from typing import Any
+
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+display = Display()
+
+PROGRESS = "/run/baremetal-mpi-roce/{}.progress"
+LOOK_S = 5
+"""Seconds the shell on the host waits for the end before it prints the progress."""
+PATIENCE_S = 60
+"""Beyond the time limits of the module, for what it does before and after its runs."""
+
+# Done when Ansible's record of the job is no longer that of its start.
+WAIT = """
+until=$(($(date +%s) + {seconds}))
+while grep -qs '"started"' {job} && [ "$(date +%s)" -lt "$until" ]; do sleep 0.2; done
+if ! grep -qs '"started"' {job}; then echo finished; cat {job}; exit; fi
+pid=$(head -n 1 {progress} 2>/dev/null)
+if [ -n "$pid" ] && [ ! -d "/proc/$pid" ]; then
+  sleep 2  # if Ansible's wrapper outlived it, there is a result by now
+  if grep -qs '"started"' {job}; then echo died; else echo finished; cat {job}; fi
+  exit
+fi
+echo running
+{more}
+"""
+
+
+class DetachedAction(ActionBase):
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _supports_async = False
+    MODULE = ""
+    WHAT = ""
+    """Of messages: `allreduce`."""
+    LAYER = ""
+
+    def more(self, progress: str) -> str:
+        """Shell commands of each look, beside the wait; they print what `seen` gets."""
+        return f"tail -n +2 {progress} 2>/dev/null || true"
+
+    def seen(self, text: str) -> None:
+        """Show what the commands of a look printed, if it is new."""
+        if text.strip() and text.strip() != self._shown:
+            self._shown = text.strip()
+            display.display(self._shown)
+
+    def run_detached(
+        self, arguments: dict[str, Any], task_vars: Any, limit: float, patience: float
+    ) -> dict[str, Any]:
+        """The module's result. It may take `limit` seconds, and its host be silent `patience`."""
+        begin = time.monotonic()
+        self._shown = ""
+        kept = self._task.async_val
+        self._task.async_val = int(limit)
+        try:
+            started: dict[str, Any] = self._execute_module(
+                self.MODULE, module_args=arguments, task_vars=task_vars, wrap_async=True
+            )
+        finally:
+            self._task.async_val = kept
+        job = started.get("results_file")
+        if not job:
+            return started
+        progress = PROGRESS.format(arguments["run_id"])
+        seen = now = time.monotonic()
+        text = state = ""
+        while now - begin < limit + PATIENCE_S and now - seen < patience:
+            state, text = self._look(job, progress)
+            if state == "finished":
+                with contextlib.suppress(AnsibleConnectionFailure):
+                    self._low_level_execute_command(f"rm -f {shlex.quote(job)}")
+                return result_of(self.LAYER, text)
+            if state == "died":
+                break
+            now = time.monotonic()
+            if state == "unseen":
+                # Ranks may have all of the launcher's cores, and go on.
+                display.display(f"{self.WHAT}: the launcher does not answer, once more: {text}")
+                time.sleep(LOOK_S)
+                continue
+            seen = now
+            self.seen(text)
+        why = {
+            "died": "the module was killed on the launcher",
+            "unseen": f"the launcher did not answer for {now - seen:.0f} s: {text}",
+        }.get(state, f"the module has not ended within {limit:.0f} s")
+        raise AnsibleActionFail(
+            f"{self.LAYER}: the {self.WHAT} was given up: {why}\n"
+            f"  last seen: {self._shown or 'nothing'}; job on the launcher: {job}\n"
+            f"  its processes end within the time limit; to end them now, on every node: pkill -f "
+            f"{arguments['run_id']}"
+        )
+
+    def _look(self, job: str, progress: str) -> tuple[str, str]:
+        """The state of the module, `running`, `finished`, `died` or `unseen`, and its output or
+        that of the connection."""
+        script = WAIT.format(
+            job=shlex.quote(job), progress=progress, seconds=LOOK_S, more=self.more(progress)
+        )
+        try:
+            answer = self._low_level_execute_command(f"/bin/sh -c {shlex.quote(script)}")
+        except AnsibleConnectionFailure as error:
+            return "unseen", str(error)
+        # Of a terminal, as sudo may need one.
+        state, _separator, rest = answer["stdout"].replace("\r\n", "\n").partition("\n")
+        if state.strip() in ("running", "finished", "died"):
+            return state.strip(), rest
+        return "unseen", (answer.get("stderr") or answer["stdout"]).strip()
+
+
+def result_of(layer: str, text: str) -> dict[str, Any]:
+    """What Ansible's record of the job has."""
+    try:
+        found = dict(json.loads(text))
+    except (TypeError, ValueError):
+        shown = text[-2000:] or "nothing"
+        return {"failed": True, "msg": f"{layer}: the module ended without a result: {shown}"}
+    found.pop("ansible_job_id", None)
+    return found

@@ -1,0 +1,134 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Jobs on nodes of both families: run to their end, fail, and are ended with the controller."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import waiting
+from tests.nodes import TOP, Nodes, Run
+from tools.run_tests import descendants
+
+pytestmark = pytest.mark.nodes
+
+RUN = "playbooks/run.yml"
+PROGRAM = """\
+import os, signal, sys
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+total = world.allreduce(world.rank)
+print("rank", world.rank, "of", world.size, "sum", total, os.environ["WORD"], flush=True)
+if sys.argv[1:] == ["fail"] and world.rank == 3:
+    print("rank three has enough", file=sys.stderr, flush=True)
+    os._exit(1)  # sys.exit would wait for the others at the end of MPI, as they do for it
+if sys.argv[1:] == ["later"]:
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+    signal.setitimer(signal.ITIMER_REAL, 12)  # two looks of the controller
+    signal.sigwait([signal.SIGALRM])
+if sys.argv[1:] == ["wait"]:
+    signal.pause()
+world.Barrier()
+"""
+LEFT = """
+pgrep -fa 'mpirun|orted|mpi-job-test' | grep -v pgrep
+ls -d /tmp/ompi.* /dev/shm/vader* 2>/dev/null
+"""
+
+
+@pytest.fixture(scope="module")
+def job(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The command line of a job without its last arguments."""
+    source = tmp_path_factory.mktemp("job") / "mpi-job-test.py"
+    source.write_text(PROGRAM, encoding="utf-8")
+    variables = {
+        "mpi_job_files": [{"src": str(source), "dest": "/var/tmp/mpi-job-test.py"}],
+        "mpi_job_environment": {"WORD": "two words"},
+    }
+    return ["--extra-vars", json.dumps(variables)]
+
+
+def program(*arguments: str) -> list[str]:
+    words = ["python3", "/var/tmp/mpi-job-test.py", *arguments]
+    return ["--extra-vars", json.dumps({"mpi_job_program": words})]
+
+
+def left(nodes: Nodes) -> dict[str, str]:
+    """Processes, session directories and shared memory on each host."""
+    hosts = nodes.group("compute", "launcher")
+    found = {host: str(nodes.on(host).run(LEFT).stdout) for host in hosts}
+    return {host: text for host, text in found.items() if text}
+
+
+def result(run: Run) -> dict[str, Any]:
+    (checks,) = [host["checks"] for host in run.report["layers"]["job"]["hosts"].values()]
+    return {check["name"]: check for check in checks}
+
+
+def test_a_job_runs_on_every_slot_and_leaves_its_script_and_output(
+    nodes: Nodes, job: list[str]
+) -> None:
+    run = nodes.play(RUN, *job, *program("later"))
+    ranks = sum(int(nodes.of(host)["cluster_slots"]) for host in nodes.group("compute"))
+    said = re.findall(r"rank (\d+) of (\d+) sum (\d+) two words", run.output)
+    total = str(sum(range(ranks)))
+    assert sorted(said, key=lambda words: int(words[0])) == [
+        (str(rank), str(ranks), total) for rank in range(ranks)
+    ]
+    assert {check["status"] for check in result(run).values()} == {"ok"}
+    place = re.search(r"^job \w+: (/\S+) on the launcher$", run.output, re.MULTILINE)
+    assert place is not None
+    launcher = nodes.on(nodes.group("launcher")[0])
+    again = launcher.check_output(f"runuser -u mpi -- sh -lc 'cd / && {place[1]}/job.sh'")
+    assert again.count("two words") == ranks
+    # By hand nothing waits for the daemons on the nodes, which end after mpirun.
+    waiting.until(lambda: left(nodes) == {}, "the end of the daemons", 30)
+
+
+def test_the_rank_that_fails_is_named_with_its_words(nodes: Nodes, job: list[str]) -> None:
+    run = nodes.play(RUN, *job, *program("fail"), expect=2)
+    assert result(run)["job_ended"]["reason"] == "rank 3 failed first"
+    assert "[1,3]<stderr>:rank three has enough" in run.output
+    assert left(nodes) == {}
+
+
+def test_a_program_that_a_node_lacks_starts_nothing(nodes: Nodes, job: list[str]) -> None:
+    nodes.on("node02").check_output("ln -sf /usr/bin/python3 /usr/local/bin/only-here")
+    try:
+        words = json.dumps({"mpi_job_program": ["only-here", "-c", "pass"]})
+        run = nodes.play(RUN, *job, "--extra-vars", words, expect=2)
+    finally:
+        nodes.on("node02").check_output("rm /usr/local/bin/only-here")
+    for host in ("node01", "node03", "node04"):
+        assert f"{host}: program only-here not found" in run.output
+    assert "node02: " not in run.output.partition("nothing was started")[2].partition("repair")[0]
+
+
+def test_a_job_ends_with_its_controller(nodes: Nodes, job: list[str], tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as log:
+        running = subprocess.Popen(
+            nodes.command(RUN, *job, *program("wait"), "--extra-vars=mpi_job_lease_s=20"),
+            cwd=TOP,
+            env=nodes.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    waiting.until(
+        lambda: "two words" in (tmp_path / "log").read_text() or running.poll() is not None,
+        "the job to run",
+        60,
+    )
+    assert running.poll() is None, (tmp_path / "log").read_text()
+    for pid in descendants(running.pid):
+        os.kill(pid, signal.SIGKILL)
+    running.wait()
+    assert left(nodes) != {}
+    waiting.until(lambda: left(nodes) == {}, "the job to be ended", 150, every=2)
