@@ -1,0 +1,376 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Data-parallel training of a small classifier with mpi4py and numpy: README.md beside this file.
+
+mpirun -np 32 --hostfile /etc/baremetal-mpi-roce/hostfile python3 train.py --deterministic
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import hashlib
+import io
+import json
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Optional
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy: ranks share a node's cores
+import numpy as np
+
+LAYERS = (64, 64, 64, 10)  # 8x8 pixels in, ten classes out
+SAMPLES, SHARDS, SHARD = 8192, 32, 8  # of the data; shards of a batch; samples of a shard
+RATE, MOMENTUM = np.float32(0.1), np.float32(0.9)
+KEPT = 2  # checkpoints
+FIXED_POINT = 2.0**40  # steps per 1.0
+STOPPED = 128 + signal.SIGTERM
+State = tuple[dict[str, Any], dict[str, np.ndarray]]  # what a checkpoint has: values, arrays
+
+
+class Problem(Exception):
+    """Ends the run; the text is for the operator."""
+
+
+def make_data(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Images and labels: ten patterns, each moved by up to a pixel, under stronger noise."""
+    rng = np.random.default_rng(seed)
+    patterns = (rng.random((LAYERS[-1], 8, 8)) < 0.4).astype(np.float32)
+    labels = (rng.random(SAMPLES) * LAYERS[-1]).astype(np.int64)
+    moves = (rng.random((2, SAMPLES, 1)) * 3).astype(np.int64) - 1
+    rows, columns = (np.arange(8) + moves) % 8
+    images = patterns[labels[:, None, None], rows[:, :, None], columns[:, None, :]]
+    # Of 64 bits: numpy 1.22 changed those that it draws of 32.
+    images += (rng.random(images.shape) * 1.5 - 1.15).astype(np.float32)
+    return images.reshape(SAMPLES, LAYERS[0]), labels
+
+
+def product_in_order(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a @ b with additions in one order: the same bits on every CPU and with every BLAS."""
+    total = a[..., :1] * b[..., :1, :]
+    for k in range(1, a.shape[-1]):
+        total += a[..., k : k + 1] * b[..., k : k + 1, :]
+    return total
+
+
+def with_ones(x: np.ndarray) -> np.ndarray:
+    """The input of a layer: the last row of its weights is the bias."""
+    return np.concatenate([x, np.ones_like(x[..., :1])], axis=-1)
+
+
+class Model:
+    """Layers with ReLU between them. Arrays are [shard, sample, feature]; loss: half the square."""
+
+    def __init__(self, seed: int, product: Callable[..., np.ndarray] = np.matmul) -> None:
+        self.product = product
+        shapes = [(inputs + 1, outputs) for inputs, outputs in zip(LAYERS, LAYERS[1:])]
+        sizes = [rows * columns for rows, columns in shapes]
+        # One vector, the last layer first: what the backward pass has finished is one piece of it.
+        self.places = [sum(sizes[number + 1 :]) for number in range(len(sizes))]
+        self.weights = np.zeros(sum(sizes), np.float32)
+        pieces = [slice(place, place + size) for place, size in zip(self.places, sizes)]
+        self.layers = [self.weights[piece].reshape(s) for piece, s in zip(pieces, shapes)]
+        rng = np.random.default_rng([seed, 1])
+        for layer in self.layers:
+            layer[:-1] = (2 * rng.random(layer[:-1].shape) - 1) * np.sqrt(6 / layer.shape[0])
+
+    def forward(self, images: np.ndarray, labels: np.ndarray) -> tuple[float, int]:
+        """The sum of losses and the number of right answers; keeps what `backward` needs."""
+        self.inputs = [with_ones(images)]
+        for layer in self.layers[:-1]:
+            self.inputs.append(with_ones(np.maximum(self.product(self.inputs[-1], layer), 0)))
+        output = self.product(self.inputs[-1], self.layers[-1])
+        self.error = output - np.eye(LAYERS[-1], dtype=np.float32)[labels]
+        right = (output.argmax(axis=-1) == labels).sum()
+        return float((self.error**2).sum() / 2), int(right)
+
+    def backward(self) -> Iterator[tuple[int, np.ndarray]]:
+        """(place in the vector, gradient by shard) of each layer as soon as it is there."""
+        error = self.error / np.float32(SHARDS * SHARD)
+        for number in reversed(range(len(self.layers))):
+            inputs, layer = self.inputs[number], self.layers[number]
+            yield self.places[number], self.product(inputs.swapaxes(-1, -2), error)
+            if number:
+                error = self.product(error, layer[:-1].T) * (inputs[..., :-1] > 0)
+
+
+class Reducer:
+    """Sums gradients over all ranks, a bucket at a time, while others are still computed.
+
+    Sums of floats depend on their order, and so on the number of ranks. Sums of integers do not:
+    `int64` rounds the gradient of each shard, which is the same on whichever rank, to a multiple of
+    2^-40, and everything after that is exact. `float16` halves the bytes; what a rank loses by
+    rounding it adds to its next gradient (error feedback).
+    """
+
+    def __init__(self, start: Callable[[np.ndarray], Any], kind: str, size: int, bucket: int):
+        self.start = start  # begins a sum over all ranks in place, returns its request
+        self.sums = np.zeros(size, kind)
+        self.owed = np.zeros(size if kind == "float16" else 0, np.float32)
+        self.bucket = max(1, bucket // self.sums.itemsize)
+        self.sent, self.requests = 0, []  # type: int, list[Any]
+
+    def add(self, place: int, shards: np.ndarray) -> None:
+        """Take the gradients of a layer; layers come in the order of their places."""
+        shards = shards.reshape(len(shards), -1)
+        here = slice(place, place + shards.shape[1])
+        self.sums[here] = self._encoded(here, shards)
+        while here.stop - self.sent >= self.bucket:
+            self._send(self.sent + self.bucket)
+        for request in self.requests:
+            request.Test()  # an MPI without a progress thread moves data only when it is called
+
+    def _encoded(self, here: slice, shards: np.ndarray) -> np.ndarray:
+        if self.sums.dtype == np.int64:
+            if not (np.abs(shards) < 2.0**62 / FIXED_POINT / SHARDS).all():
+                raise Problem("a gradient is too large or not a number: lower RATE")
+            return np.rint(shards * FIXED_POINT).astype(np.int64).sum(axis=0)
+        total = shards.sum(axis=0)
+        if self.sums.dtype == np.float16:
+            total += self.owed[here]
+            self.owed[here] = total - total.astype(np.float16)
+        return total
+
+    def _send(self, end: int) -> None:
+        self.requests.append(self.start(self.sums[self.sent : end]))
+        self.sent = end
+
+    def finish(self) -> np.ndarray:
+        """The sums, once all are there."""
+        if self.sent < self.sums.size:
+            self._send(self.sums.size)
+        for request in self.requests:
+            request.Wait()
+        self.sent, self.requests = 0, []
+        scale = FIXED_POINT if self.sums.dtype == np.int64 else 1
+        return (self.sums / scale).astype(np.float32)
+
+
+def pack(values: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
+    """A checkpoint: the checksum of the rest on a line, then a .npz file."""
+    body = io.BytesIO()
+    np.savez(body, values=np.frombuffer(json.dumps(values).encode(), np.uint8), **arrays)
+    checksum = hashlib.sha256(body.getvalue()).hexdigest()
+    return checksum.encode() + b"\n" + body.getvalue()
+
+
+def unpack(data: bytes) -> State:
+    checksum, _, body = data.partition(b"\n")
+    if checksum != hashlib.sha256(body).hexdigest().encode():
+        raise ValueError(f"checksum and content ({len(data)} bytes) differ")
+    with np.load(io.BytesIO(body)) as found:
+        arrays = {name: found[name] for name in found.files}
+    return json.loads(arrays.pop("values").tobytes()), arrays
+
+
+def write(path: Path, data: bytes) -> None:
+    """The whole file or none of it, also after a loss of power."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with open(partial, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+    directory = os.open(path.parent, os.O_RDONLY)
+    os.fsync(directory)
+    os.close(directory)
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The newest first."""
+    return sorted(folder.glob("train-*.checkpoint"), reverse=True)
+
+
+def save(folder: Path, step: int, data: bytes) -> None:
+    write(folder / f"train-{step:09d}.checkpoint", data)
+    for old in checkpoints(folder)[KEPT:]:
+        old.unlink()
+
+
+def newest(folder: Path) -> Optional[State]:
+    """The newest whole checkpoint. A broken one is set aside and counts no longer."""
+    for path in checkpoints(folder):
+        try:
+            return unpack(path.read_bytes())
+        except ValueError as error:
+            print(f"{path} is broken: {error}; the one before it is next", flush=True)
+            path.rename(f"{path}.broken")
+    return None
+
+
+def prepare(name: Optional[str], size: int, restart: bool) -> Path:
+    """The directory of checkpoints, when those of this size can be written to it."""
+    if not name:
+        raise Problem("no directory for checkpoints: --checkpoints or CLUSTER_CHECKPOINT_DIR")
+    folder = Path(name)
+    try:
+        folder.mkdir(exist_ok=True)  # without parents: a file system that is not mounted is seen
+        for left in folder.glob(".train-*.partial"):  # by a run that was killed
+            left.unlink()
+        test = folder / "train-test"
+        size *= KEPT + 1 - min(KEPT, len(checkpoints(folder)))
+        write(test, b"\1" * size)
+        test.unlink()
+    except OSError as error:
+        reason = f"{error.strerror}; it needs room for {size} bytes"
+        raise Problem(f"no checkpoints can be written to {folder}: {reason}") from error
+    for path in checkpoints(folder) if restart else []:
+        path.rename(f"{path}.old")
+    return folder
+
+
+def differing(digests: list[tuple[str, str]]) -> list[str]:
+    """Ranks, with hosts, whose weights are not those of most; of (digest, host) by rank."""
+    usual = collections.Counter(digest for digest, _ in digests).most_common(1)[0][0]
+    return [f"{rank} on {host}" for rank, (own, host) in enumerate(digests) if own != usual]
+
+
+def give_up(comm: Any, reason: str) -> None:
+    """For what all ranks have found at the same step: rank 0 prints it and ends the job."""
+    if comm.rank:
+        comm.Barrier()
+    raise Problem(reason)
+
+
+def train(MPI: Any, options: argparse.Namespace, stop: list[int]) -> int:
+    comm = MPI.COMM_WORLD
+    rank, ranks, batch = comm.rank, comm.size, SHARDS * SHARD
+    kind = "int64" if options.deterministic else "float16" if options.compress else "float32"
+    run = {"seed": options.seed, "sums": kind, "layers": list(LAYERS), "batch": [SHARDS, SHARD]}
+
+    def add_halves(inputs: Any, sums: Any, _: Any) -> None:
+        np.frombuffer(sums, np.float16)[:] += np.frombuffer(inputs, np.float16)
+
+    # MPI has no sum of 16-bit floats: they travel as integers, and numpy adds them.
+    operation = MPI.Op.Create(add_halves, commute=True) if options.compress else MPI.SUM
+
+    def start(values: np.ndarray) -> Any:
+        values = values.view(np.uint16) if options.compress else values
+        return comm.Iallreduce(MPI.IN_PLACE, values, op=operation)
+
+    model = Model(options.seed, product_in_order if options.deterministic else np.matmul)
+    velocity = np.zeros_like(model.weights)
+    rng = np.random.default_rng([options.seed, 2])  # the same on all ranks
+    reducer = Reducer(start, kind, model.weights.size, options.bucket_kib * 1024)
+    images, labels = make_data(options.seed)
+    step = saved = 0
+
+    def checkpoint() -> bytes:
+        owed = np.zeros_like(reducer.owed)
+        comm.Reduce(reducer.owed, owed)
+        values = {"step": step, "rng": rng.bit_generator.state, "run": run}
+        return pack(values, {"weights": model.weights, "velocity": velocity, "owed": owed})
+
+    folder, state, data = None, None, checkpoint()
+    if rank == 0:
+        if ranks > SHARDS:
+            raise Problem(f"{ranks} ranks share {SHARDS} shards of a batch: start {SHARDS} or less")
+        folder = prepare(options.checkpoints, len(data), options.restart)
+        state = newest(folder)
+        if state and state[0]["run"] != run:
+            change = "--restart, or another directory"
+            raise Problem(f"{folder} has checkpoints of {state[0]['run']}, this is {run}: {change}")
+    state = comm.bcast(state)
+    if state:
+        values, arrays = state
+        step = saved = values["step"]
+        rng.bit_generator.state = values["rng"]
+        model.weights[:], velocity[:] = arrays["weights"], arrays["velocity"]
+        reducer.owed[:] = arrays["owed"] if rank == 0 else 0  # the sum of what all ranks owed
+    if rank == 0:
+        print(f"{ranks} ranks, {model.weights.size} weights, from step {step}", flush=True)
+
+    mine = np.array_split(np.arange(SHARDS), ranks)[rank]
+    began, counted, stopped = time.monotonic(), 0, False
+    while step < options.steps and not stopped:
+        chosen = (rng.random((SHARDS, SHARD)) * SAMPLES).astype(np.int64)[mine]
+        if not options.deterministic:
+            chosen = chosen.reshape(1, -1)  # one product for all shards of this rank
+        status = np.array([*model.forward(images[chosen], labels[chosen]), len(stop)], np.float64)
+        agreed = comm.Iallreduce(MPI.IN_PLACE, status)
+        for place, gradients in model.backward():
+            reducer.add(place, gradients)
+        velocity *= MOMENTUM
+        velocity -= RATE * reducer.finish()
+        model.weights += velocity
+        agreed.Wait()
+        step, counted, stopped = step + 1, counted + batch, status[2] > 0  # so on every rank
+        loss, right = status[:2] / batch
+        if not np.isfinite(loss):
+            give_up(comm, f"the loss of step {step} is {loss}: lower RATE")
+        if rank == 0 and (step % options.report == 0 or step == options.steps):
+            speed = f"{counted / (time.monotonic() - began):.0f} samples/s"
+            print(f"step {step} loss {loss:.5f} right {right:.1%} {speed}", flush=True)
+            began, counted = time.monotonic(), 0
+        if step % options.every == 0 or step == options.steps or stopped:
+            digest = hashlib.sha256(model.weights.tobytes()).hexdigest()
+            wrong = differing(comm.allgather((digest, socket.gethostname())))
+            if wrong:
+                give_up(comm, f"step {step}: weights differ on rank {', '.join(wrong)}")
+            data = checkpoint()
+            try:
+                if folder:
+                    save(folder, step, data)
+                    saved = step
+            except OSError as error:
+                text = f"no checkpoint of step {step}: {error}; the last is of step {saved or '-'}"
+                if stopped or step == options.steps:
+                    raise Problem(text) from error
+                print(text, flush=True)
+    digest = hashlib.sha256(model.weights.tobytes()).hexdigest()
+    if rank == 0:
+        end = "stopped by a signal" if stopped else "done"
+        print(f"{end}: step {step}, same weights on {ranks} ranks, sha256 {digest}", flush=True)
+    return STOPPED if stopped else 0
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name, value, text in (
+        ("--steps", 400, "of the whole run"),
+        ("--seed", 1, "of data, weights and batches"),
+        ("--report", 20, "a line every so many steps"),
+        ("--every", 50, "a checkpoint every so many steps"),
+        ("--bucket-kib", 8, "size of a bucket of gradients"),
+    ):
+        parser.add_argument(name, type=int, default=value, metavar="N", help=f"{text} ({value})")
+    parser.add_argument("--restart", action="store_true", help="set checkpoints aside as *.old")
+    there = os.environ.get("CLUSTER_CHECKPOINT_DIR")
+    parser.add_argument("--checkpoints", metavar="DIR", default=there, help=f"({there})")
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--deterministic", action="store_true", help="exact sums of gradients")
+    either.add_argument("--compress", choices=["fp16"], help="gradients travel in 16 bits")
+    options = parser.parse_args()
+    if min(options.steps, options.report, options.every, options.bucket_kib) < 1:
+        parser.error("--steps, --report, --every and --bucket-kib are at least 1")
+    return options
+
+
+def main() -> int:
+    options = arguments()
+    from mpi4py import MPI  # here, so that the rest needs no MPI
+
+    stop: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, lambda received, _: stop.append(received))
+    try:
+        return train(MPI, options, stop)
+    except Exception as error:
+        text = str(error) if isinstance(error, Problem) else traceback.format_exc()
+        where = f"rank {MPI.COMM_WORLD.rank} on {socket.gethostname()}"
+        sys.stderr.write(f"train.py: {where}: {text}\n")  # at once, as mpirun ends soon
+        MPI.COMM_WORLD.Abort(1)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
