@@ -52,7 +52,7 @@ LAYERS: dict[str, tuple[str, str]] = {
         "ansible.builtin.copy: {content: new, dest: '{{ playbook_dir }}/{{ inventory_hostname }}'}",
     ),
     "hostfile": ("node03", "ansible.builtin.command: 'true'"),
-    "fabric": ("leaf", "ansible.builtin.assert: {that: true}"),
+    "fabric": ("leaf", "ansible.builtin.assert: {that: cluster_role == 'leaf'}"),
 }
 
 
