@@ -10,6 +10,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from ..module_utils.ssh.keys import HOST, KINDS, digest
 from ..plugin_utils.ssh.journal import Journal
 from ..plugin_utils.ssh.publishing import SigningError, issue
 
@@ -51,7 +52,7 @@ class ActionModule(ActionBase):
             certificates, records = issue(
                 journal,
                 name,
-                first["sign"],
+                [kind for kind in KINDS if kind in first["sign"]],
                 first["public_keys"],
                 authority,
                 user=str(arguments.get("user", "mpi")),
@@ -71,6 +72,13 @@ class ActionModule(ActionBase):
                 msg = f"ssh: a new certificate is refused: {why}"
                 return {**result, "failed": True, "msg": msg}
             result["sign"] = first["sign"]
+            before = known["issued"].get(HOST, {}).get("key")
+            if HOST in records and before not in (None, records[HOST].key):
+                result.setdefault("warnings", []).append(
+                    f"ssh: {name} has another host key than before: {digest(before)} was replaced"
+                    f" by {digest(records[HOST].key)}. Compare it with the console of {name} if it"
+                    " was not installed anew."
+                )
         if known["trusts"] != authority["trusted"]:
             journal.trusts(name, authority["trusted"])
         return result

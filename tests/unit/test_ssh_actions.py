@@ -101,6 +101,24 @@ def test_only_what_is_missing_is_signed(tmp_path: Path) -> None:
     assert host.kept["user"] == user
 
 
+def test_another_host_key_is_warned_of_with_both_fingerprints(tmp_path: Path) -> None:
+    host = Host(tmp_path, "node01")
+    assert "warnings" not in host.run(prepared(tmp_path))
+    before, host.kept = digest(host.keys["host"]), {}
+    host.keys["host"] = keypair(tmp_path / "another")
+    (warning,) = host.run(prepared(tmp_path))["warnings"]
+    assert warning.startswith("ssh: node01 has another host key than before: ")
+    assert f"{before} was replaced by {digest(host.keys['host'])}" in warning
+
+
+def test_a_node_cannot_ask_for_other_kinds_of_certificates(tmp_path: Path) -> None:
+    messages, host = prepared(tmp_path), Host(tmp_path, "node01")
+    host.answer = {"sign": {"user": "there is none", "launcher": "please"}}
+    host.keys["launcher"] = host.keys["user"]
+    host.run(messages)
+    assert list(host.calls[1]["certificates"]) == ["user"]
+
+
 def test_check_mode_signs_nothing(tmp_path: Path) -> None:
     messages, host = prepared(tmp_path), Host(tmp_path, "node01")
     host.run(messages, check_mode=True)

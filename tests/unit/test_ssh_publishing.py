@@ -127,6 +127,16 @@ def test_an_authority_that_cannot_be_read_is_refused_by_name(tmp_path: Path) -> 
         issue(tmp_path, key)
 
 
+def test_of_a_node_only_one_ed25519_key_is_signed(tmp_path: Path) -> None:
+    keypair(tmp_path / "ca")
+    key = keypair(tmp_path / "key")
+    weak = keypair(tmp_path / "weak", "-t", "rsa", "-b", "1024")
+    for text in ("", weak, f"{key}\n@cert-authority * {key}", f"restrict,pty {key}", f"{key} x"):
+        with pytest.raises(publishing.SigningError, match="node01: its host key is not one ed25"):
+            issue(tmp_path, text, ("host",))
+    assert Journal(tmp_path).read() == {}
+
+
 @pytest.mark.parametrize(
     ("prefix", "pattern"),
     [(8, "10.*"), (12, "10.*"), (16, "10.7.*"), (22, "10.7.*"), (24, "10.7.6.*"), (28, "10.7.6.*")],

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ...module_utils.mpi.hostfile import rail_name
-from ...module_utils.ssh.keys import DAY, HOST, KINDS, USER, digest
+from ...module_utils.ssh.keys import DAY, HOST, KINDS, USER, digest, key_of
 from .authority import Authority
 from .journal import Issued, Journal
 
@@ -44,7 +44,7 @@ COMPUTE, LAUNCHER = "compute", "launcher"
 
 
 class SigningError(Exception):
-    """The authority's private key cannot be used."""
+    """The authority's private key cannot be used, or a node's public key cannot be signed."""
 
 
 @functools.cache
@@ -101,17 +101,21 @@ def issue(
 ) -> tuple[dict[str, str], dict[str, Issued]]:
     """Certificates of these kinds for a node, and their records, by kind.
 
-    They are in the journal before they leave.
+    They are in the journal before they leave. A key is text from a node: the journal and the
+    revocation list get it only as one ed25519 key.
     """
     certificates, records = {}, {}
     for kind in kinds:
+        key = key_of(public_keys.get(kind))
+        if not key or key != public_keys[kind]:
+            raise SigningError(f"{name}: its {kind} key is not one ed25519 public key: not signed")
         unsigned = Issued(
             kind,
             1 + secrets.randbelow(SERIALS),
             authority["signs"],
             now + validity_days * DAY,
             valid_after=now - BACKDATED_S,
-            key=public_keys[kind],
+            key=key,
             principals=[authority["principal"]] if kind == USER else list(names),
             signer=digest(authority[f"{kind}_authorities"][0]),
         )
