@@ -200,6 +200,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(os, "fsync", lambda handle: None)  # only time goes by
     monkeypatch.setattr(accounts, "find", lambda user: made.user)
     monkeypatch.setattr(accounts, "home_missing", lambda account: False)
+    # The files are of this process's own user, which may be root.
+    monkeypatch.setattr(accounts, "privileged", lambda user, uid, there: "")
     monkeypatch.setattr(trust.time, "time", lambda: made.clock)
     return made
 

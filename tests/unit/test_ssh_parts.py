@@ -46,10 +46,12 @@ def system(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
     monkeypatch.setattr(pwd, "getpwnam", user)
     monkeypatch.setattr(pwd, "getpwuid", user_by_number)
+    def group(gid: int) -> SimpleNamespace:
+        return SimpleNamespace(gr_name={each: name for name, each in known.groups.items()}[gid])
+
     monkeypatch.setattr(grp, "getgrnam", lambda name: SimpleNamespace(gr_gid=known.groups[name]))
-    monkeypatch.setattr(
-        grp, "getgrgid", lambda gid: {number: name for name, number in known.groups.items()}[gid]
-    )
+    monkeypatch.setattr(grp, "getgrgid", group)
+    monkeypatch.setattr(os, "getgrouplist", lambda name, gid: [gid, *known.groups.values()])
     return known
 
 
@@ -68,6 +70,20 @@ def test_account_and_group_get_the_number_of_the_cluster(system: SimpleNamespace
 def test_an_existing_account_is_left_as_it_is(system: SimpleNamespace) -> None:
     system.users["mpi"] = (2000, "/bin/zsh")
     assert mpi().commands() == mpi(None).commands() == []
+
+
+def test_an_account_that_is_root_or_becomes_it_is_refused(system: SimpleNamespace) -> None:
+    with pytest.raises(PlanError, match="user mpi is uid 0 here"):
+        mpi(0).commands()
+    system.users["mpi"] = (2000, "/bin/bash")
+    system.groups["video"] = 44
+    assert mpi().commands() == []
+    system.groups["docker"] = 998
+    with pytest.raises(PlanError, match="user mpi is a member of docker here"):
+        mpi().commands()
+    system.users["mpi"] = (0, "/bin/bash")
+    with pytest.raises(PlanError, match="user mpi is uid 0 here"):
+        mpi(None).commands()
 
 
 def test_another_number_and_a_number_in_use_are_refused(system: SimpleNamespace) -> None:

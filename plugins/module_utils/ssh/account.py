@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import grp
+import os
 import pwd
 import time
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from .keys import DAY, standing
 SHADOW = "/etc/shadow"
 VALID = "not expired"
 NO_LOGIN = ("nologin", "false")
+PRIVILEGED = ("root", "sudo", "wheel", "docker")
+"""Groups whose members are root, or become it."""
 
 
 def find(user: str) -> Optional[pwd.struct_passwd]:
@@ -56,6 +59,12 @@ class UserPart:
         """What makes the account, in order; none when it exists."""
         user, uid = self.user, self.uid
         there = find(user)
+        why = privileged(user, uid, there)
+        if why:
+            raise PlanError(
+                f"user {user} is {why} here: each node would log in with these rights on all"
+                " others. Set cluster_mpi_user to an account for jobs alone"
+            )
         if there is not None:
             if uid is not None and there.pw_uid != uid:
                 raise PlanError(
@@ -103,6 +112,16 @@ class UserPart:
             now = why or VALID
             checks.append(compare("account_expiry", VALID, now, subject=subject, reason=remedy))
         return Verdict([*checks, *home_checks(found, mode)])
+
+
+def privileged(user: str, uid: Optional[int], there: Optional[pwd.struct_passwd]) -> str:
+    """What makes this account root, or lets it become root; empty for others."""
+    if 0 in (uid, there and there.pw_uid):
+        return "uid 0"
+    gids = [] if there is None else os.getgrouplist(user, there.pw_gid)
+    groups = [each.gr_name for each in (_entry(grp.getgrgid, gid) for gid in gids) if each]
+    found = [name for name in groups if name in PRIVILEGED]
+    return f"a member of {', '.join(found)}" if found else ""
 
 
 def barred(line: str, today: int) -> tuple[str, str]:
