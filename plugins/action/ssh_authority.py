@@ -27,12 +27,14 @@ ARGUMENTS = {
     "domain": {"type": "str", "default": ""},
     "management_prefix": {"type": "int", "default": 24},
     "user": {"type": "str", "default": "mpi"},
+    "between_compute": {"type": "bool", "default": True},
+    "extra_sources": {"type": "list", "elements": "str", "default": []},
     "state_dir": {"type": "path", "default": ""},
     "ca_generation": {"type": "int", "default": 1},
     "ca_overlap": {"type": "bool", "default": True},
     "user_ca_key": {"type": "path", "default": ""},
     "host_ca_key": {"type": "path", "default": ""},
-    "warn_days": {"type": "int", "default": 30},
+    "warn_days": {"type": "float", "default": 14},
     "max_removed": {"type": "int", "default": MAX_REMOVED},
 }
 
@@ -86,15 +88,18 @@ def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
     soon = expiring(outcome.nodes, now, arguments["warn_days"])
     if soon:
         warnings.append(
-            f"ssh: certificates of {soon} expire within {arguments['warn_days']} days:"
+            f"ssh: certificates of {soon} expire within {arguments['warn_days']:g} days:"
             " a run of --tags ssh that reaches them signs new ones"
         )
-    probes = publishing.probes_of(entries)
+    account, between = (
+        f"{arguments['user']}@{arguments['cluster_name']}",
+        arguments["between_compute"],
+    )
+    probes = publishing.probes_of(entries, between)
     return {
         "changed": bool(outcome.removed or outcome.made),
         "authority": publishing.published(
             entries,
-            f"{arguments['user']}@{arguments['cluster_name']}",
             outcome.authorities,
             outcome.krl,
             arguments["management_prefix"],
@@ -107,6 +112,7 @@ def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
         "hosts": {
             str(entry["name"]): {
                 "names": publishing.names_of(entry, domain),
+                **publishing.logins_of(entry, account, arguments["extra_sources"], between),
                 "probes": probes[str(entry["name"])],
                 "known": outcome.nodes[str(entry["name"])].known(),
             }

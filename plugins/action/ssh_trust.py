@@ -27,9 +27,10 @@ class ActionModule(ActionBase):
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
         super().run(tmp, task_vars)
         arguments = {key: value for key, value in self._task.args.items() if key not in RESERVED}
-        state_dir, known = arguments.pop("state_dir", None), arguments.pop("known", None)
+        state_dir = arguments.pop("state_dir", None)
+        known = (arguments.get("host") or {}).get("known")
         if not state_dir or not known:
-            return {"failed": True, "msg": "ssh: state_dir and known of ssh_authority are required"}
+            return {"failed": True, "msg": "ssh: state_dir and host of ssh_authority are required"}
         try:
             return self._configure(arguments, Journal(Path(str(state_dir))), known, task_vars)
         except SigningError as error:
@@ -42,7 +43,10 @@ class ActionModule(ActionBase):
         self, arguments: dict[str, Any], journal: Journal, known: dict[str, Any], task_vars: Any
     ) -> dict[str, Any]:
         name, now = str(task_vars["inventory_hostname"]), int(time.time())
-        validity_days = int(arguments.pop("validity_days", 365))
+        validity_days = float(arguments.pop("validity_days", 90))
+        if float(arguments.get("renew_days", 45)) >= validity_days:
+            days = f"ssh_trust_validity_days ({validity_days:g})"
+            return {"failed": True, "msg": f"ssh: ssh_trust_renew_days must be less than {days}"}
         arguments.update(now=now, issued=known["issued"])
         first = self._execute(arguments, task_vars)
         if self._task.check_mode or not _ended_well(first):
@@ -56,7 +60,7 @@ class ActionModule(ActionBase):
                 first["public_keys"],
                 authority,
                 user=str(arguments.get("user", "mpi")),
-                names=arguments.get("names", []),
+                host=arguments["host"],
                 validity_days=validity_days,
                 now=now,
             )

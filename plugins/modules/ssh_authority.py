@@ -20,6 +20,15 @@ options:
     type: int
     default: 24
   user: {type: str, default: mpi, description: The MPI user.}
+  between_compute:
+    description: Whether compute nodes admit each other, and not launchers alone.
+    type: bool
+    default: true
+  extra_sources:
+    description: Addresses and networks from which user certificates are valid, besides the node's.
+    type: list
+    elements: str
+    default: []
   state_dir:
     description: Directory of keys and journal; C(~/.local/state/baremetal.mpi_roce/CLUSTER/ssh-ca).
     type: path
@@ -36,7 +45,7 @@ options:
     type: path
     default: ""
   host_ca_key: {type: path, default: "", description: The same for hosts.}
-  warn_days: {type: int, default: 30, description: Warn of certificates that expire within them.}
+  warn_days: {type: float, default: 14, description: Warn of certificates that expire within them.}
   max_removed: {type: int, default: 8, description: Nodes that may leave the inventory at once.}
 """
 

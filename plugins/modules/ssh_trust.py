@@ -20,20 +20,21 @@ options:
     description: RV(baremetal.mpi_roce.ssh_authority#module:authority), the same on every node.
     type: dict
     required: true
-  names:
-    description: All names and addresses of this node, the principals of its host certificate.
-    type: list
-    elements: str
-    default: []
+  host:
+    description:
+      - RV(baremetal.mpi_roce.ssh_authority#module:hosts) of this node. C(names) are the principals
+        of its host certificate, C(principal) that of its user certificate, valid from the addresses
+        C(sources); C(admits) are the principals that may log in here.
+    type: dict
+    required: true
   user: {type: str, default: mpi, description: The MPI user.}
   uid:
     description: Number of the MPI user, the same on every node. Without it the system chooses.
     type: int
   shell: {type: str, default: /bin/bash, description: Login shell of an account that is made.}
   state_dir: {type: str, description: Directory of the authority on the controller.}
-  known: {type: dict, default: {}, description: C(known) of this node by ssh_authority.}
-  validity_days: {type: int, default: 365, description: Days for which a certificate is valid.}
-  renew_days: {type: int, default: 90, description: Days left below which it is signed anew.}
+  validity_days: {type: float, default: 90, description: Days for which a certificate is valid.}
+  renew_days: {type: float, default: 45, description: Days left below which it is signed anew.}
   issued: {type: dict, default: {}, description: The journal's records; set by the action.}
   certificates: {type: dict, default: {}, description: Just signed; set by the action.}
   now: {type: int, default: 0, description: The controller's time; set by the action.}
@@ -47,11 +48,10 @@ EXAMPLES = r"""
 - name: Configure SSH trust
   baremetal.mpi_roce.ssh_trust:
     authority: "{{ trust.authority }}"
-    names: "{{ trust.hosts[inventory_hostname].names }}"
+    host: "{{ trust.hosts[inventory_hostname] }}"
     user: mpi
     uid: 6000
     state_dir: "{{ trust.state_dir }}"
-    known: "{{ trust.hosts[inventory_hostname].known }}"
 """
 
 RETURN = r"""
@@ -76,14 +76,13 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "authority": {"type": "dict", "required": True},
-            "names": {"type": "list", "elements": "str", "default": []},
+            "host": {"type": "dict", "required": True},
             "user": {"type": "str", "default": "mpi"},
             "uid": {"type": "int"},
             "shell": {"type": "str", "default": "/bin/bash"},
             "state_dir": {"type": "str"},
-            "known": {"type": "dict", "default": {}},
-            "validity_days": {"type": "int", "default": 365},
-            "renew_days": {"type": "int", "default": 90},
+            "validity_days": {"type": "float", "default": 90},
+            "renew_days": {"type": "float", "default": 45},
             "issued": {"type": "dict", "default": {}},
             "certificates": {"type": "dict", "default": {}},
             "now": {"type": "int", "default": 0},
@@ -93,9 +92,11 @@ def main() -> None:
     # Modes of new files are as written, whatever the connection's umask.
     os.umask(0o022)
     given = module.params
-    wanted = ("authority", "user", "uid", "shell", "names", "issued", "certificates", "now")
+    wanted = ("authority", "user", "uid", "shell", "issued", "certificates", "now")
     request = Request(
-        renew_before_s=given["renew_days"] * DAY, **{name: given[name] for name in wanted}
+        renew_before_s=int(given["renew_days"] * DAY),
+        **{name: given[name] for name in wanted},
+        **{name: given["host"][name] for name in ("names", "principal", "admits", "sources")},
     )
     carry_out(module, LAYER, lambda node: converge(request, node))
 

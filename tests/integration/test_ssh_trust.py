@@ -57,8 +57,9 @@ class Trust:
         return ""
 
     def unreached(self, *hosts: str) -> dict[tuple[str, str], str]:
-        """Every pair of these hosts that does not get through, and why."""
-        pairs = [(source, target) for source in hosts for target in hosts if source != target]
+        """Every login from one of these hosts to a compute node that fails, and why."""
+        compute = [host for host in hosts if host != self.launcher]
+        pairs = [(source, target) for source in hosts for target in compute if source != target]
         found = {pair: self.login(*pair) for pair in pairs}
         return {pair: why for pair, why in found.items() if why}
 
@@ -88,6 +89,27 @@ def test_a_second_run_changes_nothing_and_costs_two_executions(trust: Trust) -> 
     assert trust.play("--check", "--diff").total("changed") == 0
     text = next(line for line in run.output.splitlines() if "module executions" in line)
     assert re.search(r": 2 at most", text), "one to lay the trust and one to prove it"
+
+
+def test_a_stolen_certificate_and_a_compute_node_get_no_further(trust: Trust) -> None:
+    """Principals keep compute nodes off the launcher, addresses keep a copy off other hosts."""
+    thief, owner, target = trust.compute[:3]
+    assert "Permission denied" in trust.login(owner, trust.launcher)
+    assert trust.login(owner, target) == ""
+    keys = trust.nodes.on(owner).check_output(f"tar -c -C {OWN} . | base64 -w0")
+    ssh = (
+        f"ssh -n -F /dev/null -i {OWN}.copy/id_ed25519 -o BatchMode=yes"
+        " -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null"
+    )
+    found = {}
+    for name in (owner, thief):
+        host = trust.nodes.on(name)
+        unpack = f"install -d {OWN}.copy && echo {keys} | base64 -d | tar -x -C {OWN}.copy"
+        host.check_output(f"{unpack} && chown mpi {OWN}.copy/id_ed25519")
+        found[name] = host.run(f"su -l mpi -c '{ssh} {target} hostname' || exit 1")
+        host.check_output(f"rm -r {OWN}.copy")
+    assert found[owner].stdout.strip() == target
+    assert "Permission denied" in found[thief].stderr
 
 
 def test_no_secret_at_any_verbosity(trust: Trust) -> None:

@@ -29,6 +29,8 @@ def arguments(folder: Path, **changes: Any) -> dict[str, Any]:
         "domain": "",
         "management_prefix": 24,
         "user": "mpi",
+        "between_compute": True,
+        "extra_sources": [],
         "state_dir": str(folder / "ssh-ca"),
         "ca_generation": 1,
         "ca_overlap": True,
@@ -68,9 +70,10 @@ class Host:
         action._task = SimpleNamespace(check_mode=check_mode)
         action._execute_module = self.execute
         self.calls = []
-        task = {"authority": messages["authority"], "names": messages["hosts"][self.name]["names"]}
+        host = json.loads(json.dumps(messages["hosts"][self.name]))
+        task = {"authority": messages["authority"], "host": host}
         variables = {"inventory_hostname": self.name}
-        known = json.loads(json.dumps(messages["hosts"][self.name]["known"]))
+        known = host["known"]
         return action._configure(dict(task), Journal(Path(messages["state_dir"])), known, variables)
 
 
@@ -119,6 +122,17 @@ def test_a_node_cannot_ask_for_other_kinds_of_certificates(tmp_path: Path) -> No
     assert list(host.calls[1]["certificates"]) == ["user"]
 
 
+def test_a_certificate_must_last_longer_than_its_renewal(tmp_path: Path) -> None:
+    messages = prepared(tmp_path)
+    action = ssh_trust.ActionModule.__new__(ssh_trust.ActionModule)
+    action._task = SimpleNamespace(args={}, check_mode=False)
+    wrong = {"validity_days": 0.5, "renew_days": 0.5, "host": messages["hosts"]["node01"]}
+    result = action._configure(
+        wrong, Journal(tmp_path / "ssh-ca"), {"issued": {}}, {"inventory_hostname": "n"}
+    )
+    assert "ssh_trust_renew_days must be less than ssh_trust_validity_days (0.5)" in result["msg"]
+
+
 def test_check_mode_signs_nothing(tmp_path: Path) -> None:
     messages, host = prepared(tmp_path), Host(tmp_path, "node01")
     host.run(messages, check_mode=True)
@@ -143,14 +157,14 @@ def test_a_certificate_that_is_refused_is_an_error_and_no_loop(tmp_path: Path) -
 
 def test_what_the_action_sets_cannot_be_set_by_a_task(tmp_path: Path) -> None:
     action = ssh_trust.ActionModule.__new__(ssh_trust.ActionModule)
-    given = {"state_dir": str(tmp_path), "known": {"x": 1}, "user": "mpi"}
+    given = {"state_dir": str(tmp_path), "host": {"known": {"x": 1}}, "user": "mpi"}
     given.update(certificates={"user": "x"}, now=1)
     action._task = SimpleNamespace(args=given, check_mode=False, async_val=0, diff=False)
     action._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir=None))
     seen: dict[str, Any] = {}
     action._configure = lambda arguments, journal, known, variables: seen.update(arguments) or {}  # type: ignore[func-returns-value]
     action.run(task_vars={})
-    assert seen == {"user": "mpi"}
+    assert seen == {"host": {"known": {"x": 1}}, "user": "mpi"}
 
 
 def test_nothing_told_to_a_node_is_secret(tmp_path: Path) -> None:
@@ -186,5 +200,5 @@ def test_expiry_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(time, "time", lambda: now)  # a second later it is a day less
     Host(tmp_path, "node01").run(prepared(tmp_path))
     assert prepared(tmp_path)["warnings"] == []
-    (warning,) = prepared(tmp_path, warn_days=366)["warnings"]
-    assert warning.startswith("ssh: certificates of node01 (365 days) expire within 366 days")
+    (warning,) = prepared(tmp_path, warn_days=91)["warnings"]
+    assert warning.startswith("ssh: certificates of node01 (90 days) expire within 91 days")

@@ -53,7 +53,7 @@ class Cluster:
 
     def lay(self, *names: str) -> None:
         """What the run does for these nodes after `prepare`."""
-        messages = published([], "mpi@c", self.outcome.authorities, b"")
+        messages = published([], self.outcome.authorities, b"")
         public = {"user": self.key, "host": self.key}
         for name in names:
             node = self.journal.read().get(name, Member())
@@ -65,7 +65,7 @@ class Cluster:
                     public,
                     messages,
                     user="mpi",
-                    names=[name],
+                    host={"names": [name], "principal": "mpi@c/compute", "sources": []},
                     validity_days=365,
                     now=NOW,
                 )

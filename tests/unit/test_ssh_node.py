@@ -77,6 +77,10 @@ class Machine:
         self.places.ssh_config.write_text(include.replace("sshd_config", "ssh_config"))
         self.journal = Journal(folder / "state")
         self.members = publishing.members(directory())
+        self.host = {
+            "names": publishing.names_of(self.members[1]),
+            **publishing.logins_of(self.members[1], "mpi@c", [], True),
+        }
         self.user = pwd.struct_passwd(("mpi", "x", UID, GID, "", str(self.home), "/bin/bash"))
         self.asked: list[list[str]] = []
         self.loaded: Optional[str] = None
@@ -133,16 +137,14 @@ class Machine:
             outcome = AuthorityStore(self.journal).prepare(
                 [each["name"] for each in self.members], comment="test", now=NOW, write=True
             )
-        self.messages = publishing.published(
-            self.members, "mpi@c", outcome.authorities, outcome.krl
-        )
+        self.messages = publishing.published(self.members, outcome.authorities, outcome.krl)
         self.krl = outcome.krl
         wanted = trust.Request(
             authority=self.messages,
             user="mpi",
             uid=UID,
             shell="/bin/bash",
-            names=publishing.names_of(self.members[1]),
+            **self.host,
             issued=self.journal.read().get("node01", Member()).known()["issued"],
             renew_before_s=90 * DAY,
             now=NOW,
@@ -169,7 +171,7 @@ class Machine:
             outcome.public_keys,
             self.messages,
             user="mpi",
-            names=publishing.names_of(self.members[1]),
+            host=self.host,
             validity_days=365,
             now=NOW,
         )
@@ -365,6 +367,12 @@ def test_certificates_of_another_key_of_that_name_are_signed_anew_once(machine: 
     assert statuses(machine.lay()) == {"ok"}
     again = machine.call(machine.request())
     assert (again.sign, again.changed) == ({}, False)
+
+
+def test_a_node_with_another_address_gets_another_user_certificate(machine: Machine) -> None:
+    machine.lay()
+    moved = machine.call(machine.request(sources=["10.0.0.99"]))
+    assert moved.sign == {"user": "its source addresses changed"}
 
 
 def test_a_node_whose_clock_is_wrong_is_named(machine: Machine) -> None:

@@ -46,6 +46,7 @@ def system(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
     monkeypatch.setattr(pwd, "getpwnam", user)
     monkeypatch.setattr(pwd, "getpwuid", user_by_number)
+
     def group(gid: int) -> SimpleNamespace:
         return SimpleNamespace(gr_name={each: name for name, each in known.groups.items()}[gid])
 

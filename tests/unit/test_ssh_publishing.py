@@ -25,7 +25,9 @@ from tests.unit.ssh_cluster import DAY, NOW, directory, entry, keypair, ssh_keyg
 def test_a_node_is_read_as_it_was_written(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     assert journal.read() == {}
-    certificate = Issued("user", 5, "generation-1", NOW, "SHA256:x", NOW, "ssh-ed25519 U", ["a"])
+    certificate = Issued(
+        "user", 5, "generation-1", NOW, "SHA256:x", NOW, "ssh-ed25519 U", ["a"], ["b"]
+    )
     journal.issued("node01", [certificate])
     assert not journal.read()["node01"].complete, "signed for, and no run ended well"
     journal.trusts("node01", ["generation-1"])
@@ -60,7 +62,6 @@ def issue(folder: Path, key: str, kinds: tuple[str, ...] = ("user", "host")) -> 
     authority = {
         "signs": "generation-1",
         "private_keys": {"user": folder / "ca", "host": folder / "ca"},
-        "principal": "mpi@c",
         "user_authorities": ["ssh-ed25519 A"],
         "host_authorities": ["ssh-ed25519 A"],
     }
@@ -71,7 +72,11 @@ def issue(folder: Path, key: str, kinds: tuple[str, ...] = ("user", "host")) -> 
         {"user": key, "host": key},
         authority,
         user="mpi",
-        names=["node01", "10.0.0.11"],
+        host={
+            "names": ["node01", "10.0.0.11"],
+            "principal": "mpi@c/compute",
+            "sources": ["10.0.0.11", "10.1.0.11"],
+        },
         validity_days=10,
         now=NOW,
     )
@@ -105,13 +110,15 @@ def test_openssh_reads_what_is_signed(options: tuple[str, ...], tmp_path: Path) 
         assert digest(authority) in read[kind]
         assert digest(key) in read[kind]
         assert f"Serial: {records[kind].serial}" in read[kind]
-        assert "Critical Options: (none)" in read[kind]
         assert records[kind].digest == digest(text)
     assert 'Key ID: "mpi@node01"' in read["user"]
     assert 'Key ID: "node01"' in read["host"]
-    assert "Principals: \n                mpi@c\n" in read["user"]
+    assert "Principals: \n                mpi@c/compute\n" in read["user"]
     assert "Principals: \n                node01\n                10.0.0.11\n" in read["host"]
     assert read["user"].rstrip().endswith("Extensions: \n                permit-pty")
+    sources = "Critical Options: \n                source-address 10.0.0.11,10.1.0.11\n"
+    assert sources in read["user"]
+    assert "Critical Options: (none)" in read["host"]
     assert "Extensions: (none)" in read["host"]
     assert records["user"].valid_before == NOW + 10 * DAY
     assert records["user"].valid_after == NOW - publishing.BACKDATED_S
@@ -144,6 +151,24 @@ def test_of_a_node_only_one_ed25519_key_is_signed(tmp_path: Path) -> None:
 def test_networks_that_end_between_octets(prefix: int, pattern: str) -> None:
     node = {**entry("n1", "compute", 1), "management_address": "10.7.6.9"}
     assert publishing.patterns_of([node], prefix) == ["n*", pattern]
+
+
+def test_a_launcher_admits_launchers_alone_and_compute_nodes_each_other_only_if_asked() -> None:
+    launcher, node = directory(1)[:2]
+    found = publishing.logins_of(node, "mpi@c", ["10.9.0.0/16"], between_compute=True)
+    assert found == {
+        "principal": "mpi@c/compute",
+        "admits": ["mpi@c/launcher", "mpi@c/compute"],
+        "sources": ["10.0.0.11", "10.1.0.11", "10.1.1.11", "10.9.0.0/16"],
+    }
+    assert publishing.logins_of(node, "mpi@c", [], False)["admits"] == ["mpi@c/launcher"]
+    assert publishing.logins_of(launcher, "mpi@c", [], True)["admits"] == ["mpi@c/launcher"]
+
+
+def test_compute_nodes_that_do_not_admit_each_other_only_send_packets() -> None:
+    probes = publishing.probes_of(directory(2), between_compute=False)
+    assert [each["target"] for each in probes["launcher"]] == ["node01", "node02"]
+    assert all("rail" in probe for probe in probes["node01"])
 
 
 ROLES = st.sampled_from(["compute", "launcher"])

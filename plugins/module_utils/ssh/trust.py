@@ -66,6 +66,13 @@ class Request:
     uid: Optional[int]
     shell: str
     names: Sequence[str] = ()
+    """Of this node: the principals of its host certificate."""
+    principal: str = ""
+    """Of its user certificate."""
+    admits: Sequence[str] = ()
+    """Principals that may log in here."""
+    sources: Sequence[str] = ()
+    """Addresses from which its user certificate is valid; every address without any."""
     issued: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The journal's records of the certificates that this node has, by kind."""
     certificates: Mapping[str, str] = field(default_factory=dict)
@@ -77,7 +84,7 @@ class Request:
     def fault(self, kind: str, text: str, key: str, now: int, renew_before_s: int) -> str:
         """Why this certificate has to be signed anew, as a phrase; empty when it serves."""
         record = self.issued.get(kind, {})
-        names = [self.authority["principal"]] if kind == USER else list(self.names)
+        names = [self.principal] if kind == USER else list(self.names)
         if not text.strip():
             return "there is none"
         if digest(text) != record.get("digest"):
@@ -92,6 +99,8 @@ class Request:
             gone = [f"-{name}" for name in record["principals"] if name not in names]
             new = [f"+{name}" for name in names if name not in record["principals"]]
             return "names changed: " + (" ".join(gone + new) or "other order")
+        if list(record["sources"]) != (list(self.sources) if kind == USER else []):
+            return "its source addresses changed"
         days = (record["valid_before"] - now) // DAY
         if now >= record["valid_before"]:
             return f"expired {-days} days ago"
@@ -267,7 +276,7 @@ class Files:
                 if not self.sign
             ),
             ours(USER_AUTHORITIES, authorities),
-            ours(PRINCIPALS, with_header(f"{wanted['principal']}\n")),
+            ours(PRINCIPALS, with_header("".join(f"{name}\n" for name in self.request.admits))),
             ours(REVOKED, krl, secret=True),
             ours(KNOWN_HOSTS, known_hosts),
             ours(SSH_DROP_IN, ssh_text(user, wanted["patterns"])),

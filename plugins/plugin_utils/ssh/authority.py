@@ -299,7 +299,7 @@ def _signed_by(node: Member, authority: str) -> bool:
     return all(kind in latest and latest[kind].authority == authority for kind in KINDS)
 
 
-def expiring(nodes: Mapping[str, Member], now: int, warn_days: int) -> str:
+def expiring(nodes: Mapping[str, Member], now: int, warn_days: float) -> str:
     """The nodes with a certificate that expires within so many days, with the days left."""
     ends = {
         name: min(each.valid_before for each in node.latest().values())

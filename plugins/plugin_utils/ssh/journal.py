@@ -35,6 +35,7 @@ class Issued:
     valid_after: int = 0
     key: str = ""
     principals: Sequence[str] = ()
+    sources: Sequence[str] = ()
     signer: str = ""
     """Digest of the authority's public key: one that is made again has the same name."""
 

@@ -84,6 +84,9 @@ def sign(authority: Path, certificate: Issued, key_id: str) -> str:
     if not host:
         # A launcher runs commands, an operator needs a terminal; nothing may be forwarded.
         builder = builder.add_extension(b"permit-pty", b"")
+        if certificate.sources:
+            sources = ",".join(certificate.sources).encode()
+            builder = builder.add_critical_option(b"source-address", sources)
     return f"{builder.sign(signer).public_bytes().decode('ascii')} {key_id}\n"
 
 
@@ -95,8 +98,8 @@ def issue(
     authority: Mapping[str, Any],
     *,
     user: str,
-    names: Sequence[str],
-    validity_days: int,
+    host: Mapping[str, Any],
+    validity_days: float,
     now: int,
 ) -> tuple[dict[str, str], dict[str, Issued]]:
     """Certificates of these kinds for a node, and their records, by kind.
@@ -113,10 +116,11 @@ def issue(
             kind,
             1 + secrets.randbelow(SERIALS),
             authority["signs"],
-            now + validity_days * DAY,
+            now + int(validity_days * DAY),
             valid_after=now - BACKDATED_S,
             key=key,
-            principals=[authority["principal"]] if kind == USER else list(names),
+            principals=[host["principal"]] if kind == USER else list(host["names"]),
+            sources=list(host["sources"]) if kind == USER else [],
             signer=digest(authority[f"{kind}_authorities"][0]),
         )
         path = Path(authority["private_keys"][kind])
@@ -143,6 +147,23 @@ def names_of(entry: Mapping[str, Any], domain: str = "") -> list[str]:
     return names
 
 
+def logins_of(
+    entry: Mapping[str, Any], account: str, extra_sources: Sequence[str], between_compute: bool
+) -> dict[str, Any]:
+    """As whom a node logs in, from which addresses, and which nodes it admits.
+
+    A launcher admits launchers only: a compute node cannot start anything there.
+    """
+    own, launchers = f"{account}/{entry['role']}", f"{account}/{LAUNCHER}"
+    peers = [f"{account}/{COMPUTE}"] if entry["role"] == COMPUTE and between_compute else []
+    addresses = [entry["management_address"], *(rail["address"] for rail in entry["rails"])]
+    return {
+        "principal": own,
+        "admits": [launchers, *peers],
+        "sources": [*map(str, addresses), *extra_sources],
+    }
+
+
 def patterns_of(entries: Sequence[Mapping[str, Any]], management_prefix: int = 24) -> list[str]:
     """Host patterns (`node*`, `192.168.10.*`) that cover every name of every node.
 
@@ -162,12 +183,14 @@ def _name_patterns(name: str) -> list[str]:
     return [f"{stem}*"] if stem else [name, f"{name}-*", f"{name}.*"]
 
 
-def probes_of(entries: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, str]]]:
+def probes_of(
+    entries: Sequence[Mapping[str, Any]], between_compute: bool = True
+) -> dict[str, list[dict[str, str]]]:
     """Which hosts each node has to reach to prove the trust.
 
     The launcher reaches every compute node. Each compute node reaches the next one in the order of
-    the model, by its name and by the name of its first rail: a ring, so the work is linear. By each
-    of its rails it also sends a packet to the next one that has this rail.
+    the model, by its name and by the name of its first rail (`between_compute`): a ring, so the
+    work is linear. By each of its rails it also sends a packet to the next one that has this rail.
     """
     compute = [entry for entry in entries if entry["role"] == COMPUTE]
     by_name = [{"host": str(each["name"]), "target": str(each["name"])} for each in compute]
@@ -177,6 +200,8 @@ def probes_of(entries: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, 
         host = str(neighbour["name"])
         targets = [host, *(rail_name(host, str(rail["interface"])) for rail in neighbour["rails"])]
         probes[str(entry["name"])] = [{"host": host, "target": name} for name in targets[:2]]
+        if not between_compute:
+            probes[str(entry["name"])] = []
     rings: dict[str, list[str]] = {}
     for entry in compute:
         for rail in entry["rails"]:
@@ -191,7 +216,6 @@ def probes_of(entries: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, 
 
 def published(
     entries: Sequence[Mapping[str, Any]],
-    principal: str,
     authorities: Sequence[Authority],
     krl: bytes,
     management_prefix: int = 24,
@@ -199,7 +223,6 @@ def published(
     """What every node gets: a few lines, whatever their number. The first authority signs."""
     first = authorities[0] if authorities else Authority("", {}, {})
     return {
-        "principal": principal,
         "patterns": patterns_of(entries, management_prefix),
         "trusted": [each.id for each in authorities],
         "signs": first.id,
