@@ -5,18 +5,21 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
 from ansible.plugins.action import ActionBase
 
 from ..module_utils.core.commands import CommandError
+from ..module_utils.core.text import some
 from ..module_utils.ssh.keys import HOST, USER
 from ..plugin_utils.ssh import publishing
 from ..plugin_utils.ssh.authority import (
     MAX_REMOVED,
     AuthorityError,
     AuthorityStore,
+    Outcome,
     expiring,
 )
 from ..plugin_utils.ssh.journal import Journal
@@ -36,6 +39,8 @@ ARGUMENTS = {
     "host_ca_key": {"type": "path", "default": ""},
     "warn_days": {"type": "float", "default": 14},
     "max_removed": {"type": "int", "default": MAX_REMOVED},
+    "revoke": {"type": "list", "elements": "str", "default": []},
+    "after": {"type": "bool", "default": False},
 }
 
 
@@ -61,14 +66,22 @@ class ActionModule(ActionBase):
 
 
 def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
-    now, domain = int(time.time()), arguments["domain"]
+    now = int(time.time())
     entries = publishing.members(arguments["directory"])
+    names = [str(entry["name"]) for entry in entries]
     journal = Journal(state_dir_of(arguments))
     store = AuthorityStore(journal)
+    if arguments["after"]:
+        outcome = store.after(names)
+        result = _result(arguments, entries, journal, outcome)
+        if outcome.outdated:
+            away = some(outcome.outdated, 20)
+            result["warnings"] = [f"ssh: nodes with an old revocation list: {away}"]
+        return result
     with journal.locked() if write else contextlib.nullcontext():
         rotating = bool(store.state().current)
         outcome = store.prepare(
-            [str(entry["name"]) for entry in entries],
+            names,
             comment=f"{arguments['cluster_name']} MPI SSH authority",
             generation=arguments["ca_generation"],
             overlap=arguments["ca_overlap"],
@@ -76,13 +89,14 @@ def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
             now=now,
             write=write,
             max_removed=arguments["max_removed"],
+            revoke=arguments["revoke"],
         )
     warnings = [f"ssh: {step}" for step in outcome.steps] if rotating else []
     if outcome.removed:
         warnings.insert(
             0,
-            f"ssh: {', '.join(outcome.removed)} left the inventory: certificates revoked, refused"
-            " by every node that is reached",
+            f"ssh: {', '.join(outcome.removed)} left the inventory, or is in ssh_trust_revoke:"
+            " certificates revoked, refused by every node that is reached",
         )
     # Of the whole cluster, whatever the limit: a node seldom reached expires unseen.
     soon = expiring(outcome.nodes, now, arguments["warn_days"])
@@ -91,28 +105,37 @@ def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
             f"ssh: certificates of {soon} expire within {arguments['warn_days']:g} days:"
             " a run of --tags ssh that reaches them signs new ones"
         )
-    account, between = (
-        f"{arguments['user']}@{arguments['cluster_name']}",
-        arguments["between_compute"],
-    )
-    probes = publishing.probes_of(entries, between)
     return {
+        **_result(arguments, entries, journal, outcome),
         "changed": bool(outcome.removed or outcome.made),
-        "authority": publishing.published(
-            entries,
-            outcome.authorities,
-            outcome.krl,
-            arguments["management_prefix"],
-        ),
-        "state_dir": str(journal.directory),
         "removed": outcome.removed,
-        "incomplete": [name for name, node in outcome.nodes.items() if not node.complete],
         "steps": outcome.steps,
         "warnings": warnings,
+    }
+
+
+def _result(
+    arguments: dict[str, Any],
+    entries: Sequence[Mapping[str, Any]],
+    journal: Journal,
+    outcome: Outcome,
+) -> dict[str, Any]:
+    """What nodes get: all the same, and each its own."""
+    account = f"{arguments['user']}@{arguments['cluster_name']}"
+    between, sources = arguments["between_compute"], arguments["extra_sources"]
+    probes = publishing.probes_of(entries, between)
+    return {
+        "authority": publishing.published(
+            entries, outcome.authorities, outcome.krl, arguments["management_prefix"]
+        ),
+        "state_dir": str(journal.directory),
+        "incomplete": [name for name, node in outcome.nodes.items() if not node.complete],
+        "outdated": outcome.outdated,
         "hosts": {
             str(entry["name"]): {
-                "names": publishing.names_of(entry, domain),
-                **publishing.logins_of(entry, account, arguments["extra_sources"], between),
+                "names": publishing.names_of(entry, arguments["domain"]),
+                **publishing.logins_of(entry, account, sources, between),
+                "revoked": str(entry["name"]) in arguments["revoke"],
                 "probes": probes[str(entry["name"])],
                 "known": outcome.nodes[str(entry["name"])].known(),
             }

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +17,7 @@ from ..plugin_utils.ssh.journal import Journal
 from ..plugin_utils.ssh.publishing import SigningError, issue
 
 MODULE = "baremetal.mpi_roce.ssh_trust"
-RESERVED = ("issued", "certificates", "now")
+RESERVED = ("issued", "certificates", "now", "refused_keys")
 """Arguments of the module that only the action sets."""
 
 
@@ -43,11 +45,17 @@ class ActionModule(ActionBase):
         self, arguments: dict[str, Any], journal: Journal, known: dict[str, Any], task_vars: Any
     ) -> dict[str, Any]:
         name, now = str(task_vars["inventory_hostname"]), int(time.time())
+        if arguments["host"].get("revoked"):
+            remedy = f"Install {name} anew, and take it off the list: it gets other keys then"
+            return {
+                "failed": True,
+                "msg": f"ssh: {name} is in ssh_trust_revoke: nothing is signed for it. {remedy}",
+            }
         validity_days = float(arguments.pop("validity_days", 90))
         if float(arguments.get("renew_days", 45)) >= validity_days:
             days = f"ssh_trust_validity_days ({validity_days:g})"
             return {"failed": True, "msg": f"ssh: ssh_trust_renew_days must be less than {days}"}
-        arguments.update(now=now, issued=known["issued"])
+        arguments.update(now=now, issued=known["issued"], refused_keys=known["refused_keys"])
         first = self._execute(arguments, task_vars)
         if self._task.check_mode or not _ended_well(first):
             return first
@@ -83,8 +91,10 @@ class ActionModule(ActionBase):
                     f" by {digest(records[HOST].key)}. Compare it with the console of {name} if it"
                     " was not installed anew."
                 )
-        if known["trusts"] != authority["trusted"]:
-            journal.trusts(name, authority["trusted"])
+        krl = hashlib.sha256(base64.b64decode(authority["revoked"])).hexdigest()
+        if first["sign"] or (known["trusts"], known["krl"]) != (authority["trusted"], krl):
+            serials = [record["serial"] for record in arguments["issued"].values()]
+            journal.trusts(name, authority["trusted"], krl, serials)
         return result
 
     def _execute(self, arguments: dict[str, Any], task_vars: Any) -> dict[str, Any]:

@@ -46,6 +46,17 @@ options:
     default: ""
   host_ca_key: {type: path, default: "", description: The same for hosts.}
   warn_days: {type: float, default: 14, description: Warn of certificates that expire within them.}
+  revoke:
+    description: Nodes to refuse everywhere with their keys, though the inventory has them.
+    type: list
+    elements: str
+    default: []
+  after:
+    description:
+      - Take no step and return what nodes get after a run, with the certificates that it replaced
+        revoked. Nodes that still have an older list are warned of.
+    type: bool
+    default: false
   max_removed: {type: int, default: 8, description: Nodes that may leave the inventory at once.}
 """
 
@@ -68,6 +79,7 @@ authority:
 hosts: {type: dict, returned: success, description: "Names, targets and journal of each node."}
 state_dir: {type: str, returned: success, description: The directory on the controller.}
 removed: {type: list, elements: str, returned: success, description: Nodes that were revoked.}
+outdated: {type: list, elements: str, returned: success, description: With an old revocation list.}
 incomplete: {type: list, elements: str, returned: success, description: Nodes without a run yet.}
 steps: {type: list, elements: str, returned: success, description: Steps taken or waiting.}
 """

@@ -38,6 +38,11 @@ options:
   issued: {type: dict, default: {}, description: The journal's records; set by the action.}
   certificates: {type: dict, default: {}, description: Just signed; set by the action.}
   now: {type: int, default: 0, description: The controller's time; set by the action.}
+  refused_keys:
+    description: Public keys of this node that were revoked; set by the action.
+    type: list
+    elements: str
+    default: []
 attributes:
   diff_mode:
     description: Shows every file that changes. Of keys it shows public halves, modes and owners.
@@ -86,13 +91,14 @@ def main() -> None:
             "issued": {"type": "dict", "default": {}},
             "certificates": {"type": "dict", "default": {}},
             "now": {"type": "int", "default": 0},
+            "refused_keys": {"type": "list", "elements": "str", "default": [], "no_log": False},
         },
         supports_check_mode=True,
     )
     # Modes of new files are as written, whatever the connection's umask.
     os.umask(0o022)
     given = module.params
-    wanted = ("authority", "user", "uid", "shell", "issued", "certificates", "now")
+    wanted = ("authority", "user", "uid", "shell", "issued", "certificates", "now", "refused_keys")
     request = Request(
         renew_before_s=int(given["renew_days"] * DAY),
         **{name: given[name] for name in wanted},

@@ -23,23 +23,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def arguments(folder: Path, **changes: Any) -> dict[str, Any]:
-    wanted: dict[str, Any] = {
-        "directory": directory(2),
-        "cluster_name": "c",
-        "domain": "",
-        "management_prefix": 24,
-        "user": "mpi",
-        "between_compute": True,
-        "extra_sources": [],
-        "state_dir": str(folder / "ssh-ca"),
-        "ca_generation": 1,
-        "ca_overlap": True,
-        "user_ca_key": "",
-        "host_ca_key": "",
-        "warn_days": 30,
-        "max_removed": 8,
-    }
-    return {**wanted, **changes}
+    defaults = {name: spec.get("default") for name, spec in ssh_authority.ARGUMENTS.items()}
+    wanted = {"directory": directory(2), "cluster_name": "c", "state_dir": str(folder / "ssh-ca")}
+    return {**defaults, **wanted, **changes}
 
 
 class Host:
@@ -122,13 +108,29 @@ def test_a_node_cannot_ask_for_other_kinds_of_certificates(tmp_path: Path) -> No
     assert list(host.calls[1]["certificates"]) == ["user"]
 
 
+def test_a_revoked_node_gets_nothing_and_the_others_are_asked_for_the_list(tmp_path: Path) -> None:
+    hosts = [Host(tmp_path, name) for name in ("node01", "node02")]
+    for host in hosts:
+        host.run(prepared(tmp_path))
+    messages = prepared(tmp_path, revoke=["node01"])
+    assert messages["warnings"][0].startswith("ssh: node01 left the inventory, or is in ssh_trust_")
+    refused = hosts[0].run(messages)
+    assert "ssh: node01 is in ssh_trust_revoke: nothing is signed for it" in refused["msg"]
+    assert hosts[0].calls == []
+    assert "node02" in prepared(tmp_path, revoke=["node01"], after=True)["warnings"][0]
+    hosts[1].run(messages)
+    assert "warnings" not in prepared(tmp_path, revoke=["node01"], after=True)
+    hosts[0].run(prepared(tmp_path))
+    assert hosts[0].calls[0]["refused_keys"] == list(hosts[0].keys.values())
+
+
 def test_a_certificate_must_last_longer_than_its_renewal(tmp_path: Path) -> None:
     messages = prepared(tmp_path)
     action = ssh_trust.ActionModule.__new__(ssh_trust.ActionModule)
     action._task = SimpleNamespace(args={}, check_mode=False)
     wrong = {"validity_days": 0.5, "renew_days": 0.5, "host": messages["hosts"]["node01"]}
     result = action._configure(
-        wrong, Journal(tmp_path / "ssh-ca"), {"issued": {}}, {"inventory_hostname": "n"}
+        wrong, Journal(tmp_path), {"issued": {}, "refused_keys": []}, {"inventory_hostname": "n"}
     )
     assert "ssh_trust_renew_days must be less than ssh_trust_validity_days (0.5)" in result["msg"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from collections.abc import Sequence
@@ -69,7 +70,9 @@ class Cluster:
                     validity_days=365,
                     now=NOW,
                 )
-            self.journal.trusts(name, messages["trusted"])
+            serials = [each.serial for each in self.journal.read()[name].latest().values()]
+            krl = hashlib.sha256(self.outcome.krl).hexdigest()
+            self.journal.trusts(name, messages["trusted"], krl, serials)
 
     def laid(self) -> list[str]:
         return sorted(name for name, node in self.journal.read().items() if node.complete)
@@ -155,6 +158,53 @@ def test_who_comes_back_is_admitted_with_new_certificates(cluster: Cluster, tmp_
     assert not cluster.revoked("node02", "user", tmp_path)
     cluster.certificates["node02"] = old
     assert cluster.revoked("node02", "user", tmp_path)
+
+
+def test_what_was_replaced_is_revoked_and_who_has_the_old_list_is_named(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.prepare()
+    cluster.lay(*NODES)
+    assert cluster.store.after(NODES).outdated == []
+    old = dict(cluster.certificates["node02"])
+    key = [Issued("user", 1, "generation-1", NOW + DAY)]
+    cluster.journal.issued("node02", key)
+    cluster.lay("node02")
+    cluster.outcome = cluster.store.after(NODES)
+    assert cluster.outcome.outdated == ["node01", "node02"]
+    assert cluster.revoked("node02", "user", tmp_path)
+    assert not cluster.revoked("node02", "host", tmp_path)
+    assert not cluster.revoked("node01", "user", tmp_path)
+    assert cluster.certificates["node02"] == old
+    cluster.lay("node01")
+    assert cluster.store.after(NODES).outdated == ["node02"]
+    later = cluster.prepare(now=NOW + 400 * DAY)
+    assert later.krl == cluster.outcome.krl, "a list that changed by itself would be drift"
+
+
+def test_an_emergency_revokes_a_node_of_the_inventory_with_its_keys(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.prepare()
+    cluster.lay("node02")
+    cluster.key = keypair(tmp_path / "of-node01")
+    cluster.lay("node01")
+    stolen = dict(cluster.certificates["node01"])
+    before = cluster.outcome
+    assert cluster.prepare(revoke=["node01"], write=False).removed == ["node01"]
+    assert cluster.prepare(revoke=["node01"]).removed == ["node01"]
+    assert cluster.outcome.outdated == ["node02"]
+    assert cluster.revoked("node01", "user", tmp_path)
+    assert cluster.revoked("node01", "host", tmp_path)
+    again = cluster.prepare(revoke=["node01"])
+    assert (again.removed, again.krl == before.krl) == ([], False)
+    cluster.prepare()
+    assert cluster.outcome.nodes["node01"].known()["refused_keys"] == [cluster.key]
+    cluster.lay("node01")
+    assert cluster.certificates["node01"] != stolen
+    assert cluster.revoked("node01", "user", tmp_path), "another certificate for the same key"
+    with pytest.raises(AuthorityError, match="ssh_trust_revoke: nod01: neither in the inventory"):
+        cluster.prepare(revoke=["nod01"])
 
 
 def test_a_removal_that_was_killed_is_done_again(

@@ -369,6 +369,14 @@ def test_certificates_of_another_key_of_that_name_are_signed_anew_once(machine: 
     assert (again.sign, again.changed) == ({}, False)
 
 
+def test_keys_that_were_revoked_are_made_anew(machine: Machine) -> None:
+    machine.lay()
+    old = machine.call(machine.request()).public_keys
+    found = machine.call(machine.request(refused_keys=list(old.values())))
+    assert set(found.public_keys.values()).isdisjoint(old.values())
+    assert set(found.sign) == {"user", "host"}
+
+
 def test_a_node_with_another_address_gets_another_user_certificate(machine: Machine) -> None:
     machine.lay()
     moved = machine.call(machine.request(sources=["10.0.0.99"]))

@@ -31,7 +31,7 @@ def test_a_node_is_read_as_it_was_written(tmp_path: Path) -> None:
     journal.issued("node01", [certificate])
     assert not journal.read()["node01"].complete, "signed for, and no run ended well"
     journal.trusts("node01", ["generation-1"])
-    node = Member(["generation-1"], [certificate])
+    node = Member(["generation-1"], issued=[certificate])
     assert journal.read() == {"node01": node}
     assert node.known()["issued"]["user"]["digest"] == "SHA256:x"
 
@@ -56,6 +56,28 @@ def test_torn_lines_and_a_node_that_leaves_twice(tmp_path: Path) -> None:
     node = journal.read()["node01"]
     assert [each.serial for each in node.revoked] == [1, 2, 3]
     assert node.latest()["user"].serial == 4
+
+
+def test_a_certificate_is_revoked_when_its_node_has_the_next_one(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.issued("node01", [Issued("user", 1, "a", NOW), Issued("host", 2, "a", NOW)])
+    journal.trusts("node01", ["a"], "", [1, 2])
+    journal.issued("node01", [Issued("user", 3, "a", NOW)])
+    assert journal.read()["node01"].revoked == [], "it may not have arrived"
+    journal.trusts("node01", ["a"], "", [3, 2])
+    node = journal.read()["node01"]
+    assert [each.serial for each in node.revoked] == [1]
+    assert {each.serial for each in node.issued} == {2, 3}
+    assert node.revoked_at > 0
+
+
+def test_of_a_node_that_was_revoked_the_keys_are_as_well(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    for end in (journal.left, journal.revoked):
+        journal.issued("node01", [Issued("user", 1, "a", NOW, key="ssh-ed25519 U")] * 2)
+        end("node01")
+    node = journal.read()["node01"]
+    assert (len(node.revoked), node.refused_keys, node.issued) == (4, ["ssh-ed25519 U"], [])
 
 
 def issue(folder: Path, key: str, kinds: tuple[str, ...] = ("user", "host")) -> Any:

@@ -8,7 +8,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
@@ -79,18 +79,25 @@ def sweep(directory: Path) -> None:
 
 
 class KeyPair:
-    """An ed25519 key pair, made where there is none that works without a passphrase.
+    """An ed25519 key pair, made where there is none that works without a passphrase and is not
+    of `refused`, keys that were revoked.
 
     A host key keeps its group, which may read it (a group of its own on Enterprise Linux).
     """
 
     def __init__(
-        self, kind: str, path: Path, comment: str, owner: Callable[[], tuple[int, int]]
+        self,
+        kind: str,
+        path: Path,
+        comment: str,
+        owner: Callable[[], tuple[int, int]],
+        refused: Sequence[str] = (),
     ) -> None:
         self.kind = kind
         self.path = path
         self.comment = comment
         self.owner = owner
+        self.refused = refused
         self.public = ""
         """The public key, as last read; empty while no usable private key exists."""
 
@@ -113,6 +120,8 @@ class KeyPair:
             if not self.public and self.path.stat().st_mode & 0o077:
                 # ssh-keygen refuses a key that others can read; only its mode is wrong.
                 self.public = key_of(text)
+            if self.public in self.refused:
+                self.public = ""
             if self.public and key_of(text) != self.public:
                 text = f"{self.public} {self.comment}\n"
         return text
@@ -123,7 +132,7 @@ class KeyPair:
         before, after = standing(self.path), f"mode {mode:04o} owner {uid}:{gid}"
         shown: list[dict[str, Any]] = []
         if not self.public:
-            before = f"damaged, or with a passphrase; {before}" if before else "absent"
+            before = f"damaged, revoked, or with a passphrase; {before}" if before else "absent"
             after = f"a new ed25519 key pair; {after}"
         else:
             shown = diffs([self._public_file(text)])

@@ -77,6 +77,8 @@ class Request:
     """The journal's records of the certificates that this node has, by kind."""
     certificates: Mapping[str, str] = field(default_factory=dict)
     """Certificates signed just now."""
+    refused_keys: Sequence[str] = ()
+    """Public keys from before this node was revoked: it gets others."""
     renew_before_s: int = 0
     now: int = 0
     """The controller's time, by which expiry is judged. The node's own is checked as well."""
@@ -135,8 +137,8 @@ def _converge(request: Request, node: Node) -> Settled:
         return (found.pw_uid, found.pw_gid) if found else (request.uid or 0, 0)
 
     pairs = [
-        KeyPair(USER, node.path(USER_KEY), f"{request.user}@{name}", owner),
-        KeyPair(HOST, host_key, f"root@{name}", lambda: (node.uid, node.gid)),
+        KeyPair(USER, node.path(USER_KEY), f"{request.user}@{name}", owner, request.refused_keys),
+        KeyPair(HOST, host_key, f"root@{name}", lambda: (node.uid, node.gid), request.refused_keys),
     ]
     user = accounts.UserPart(request.user, request.uid, request.shell)
     parts: list[Part] = [user, Directories(), *pairs]

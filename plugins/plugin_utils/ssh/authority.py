@@ -13,6 +13,7 @@ So at no time do two nodes meet that do not trust each other, however long a nod
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
 import shutil
@@ -66,9 +67,15 @@ class Outcome:
     nodes: dict[str, Member] = field(default_factory=dict)
     """Every node of the inventory, by the journal."""
     removed: list[str] = field(default_factory=list)
-    """Nodes that left the inventory since the last run."""
+    """Nodes that left the inventory, or were revoked, since the last run."""
     revoked: dict[tuple[str, str], list[int]] = field(default_factory=dict)
-    """Serials, by authority and kind, of certificates of nodes that left, not yet expired."""
+    """Serials by authority and kind: of nodes that left or were revoked, and of certificates with a
+    successor. One that had expired at the last of these events is left out, so that the list
+    changes by events alone."""
+    refused_keys: list[str] = field(default_factory=list)
+    """Public keys of nodes that were revoked."""
+    outdated: list[str] = field(default_factory=list)
+    """Nodes with another revocation list than this one, as of their last complete run."""
     authorities: list[Authority] = field(default_factory=list)
     """Those to trust; the first one signs. Empty where none was made yet (check mode)."""
     krl: bytes = b""
@@ -145,14 +152,16 @@ class AuthorityStore:
         overlap: bool = True,
         supplied: Optional[Mapping[str, Path]] = None,
         max_removed: int = MAX_REMOVED,
+        revoke: Sequence[str] = (),
     ) -> Outcome:
         """Bring authorities, journal and revocation list to what the inventory wants.
 
         `members` are the names of all nodes of the inventory; `supplied` are private keys of the
-        operator's own authority, used where they are. With `write` false nothing is written and
-        the outcome has what would be done.
+        operator's own authority, used where they are; `revoke` are nodes to be refused though the
+        inventory has them. With `write` false nothing is written and the outcome has what would be
+        done.
         """
-        outcome = self._without_leavers(members, max_removed, now, write)
+        outcome = self._without_leavers(members, max_removed, revoke, now, write)
         seen = {name: node for name, node in outcome.nodes.items() if node.complete or node.issued}
         wanted = f"generation-{generation}"
         if supplied:
@@ -176,17 +185,39 @@ class AuthorityStore:
             for folder in self.directory.iterdir():
                 if folder.name not in after.trusted:
                     shutil.rmtree(folder)
-        if outcome.authorities:
-            outcome.krl = self._revocation_list(outcome)
-        return outcome
+        return self._listed(outcome)
 
-    def _without_leavers(self, members: Sequence[str], most: int, now: int, write: bool) -> Outcome:
-        """The state of the nodes, without those that the inventory no longer has.
-
-        Many at once may be a mistake in the model, and revoking cannot be undone.
-        """
+    def after(self, members: Sequence[str]) -> Outcome:
+        """What nodes get after a run: the certificates that it replaced are revoked."""
         known = self.journal.read()
         outcome = Outcome({name: known.get(name, Member()) for name in members})
+        outcome.authorities = [self.load(name) for name in self.state().trusted]
+        _revoked(outcome, known)
+        return self._listed(outcome)
+
+    def _listed(self, outcome: Outcome) -> Outcome:
+        if outcome.authorities:
+            outcome.krl = self._revocation_list(outcome)
+        wanted = hashlib.sha256(outcome.krl).hexdigest()
+        outcome.outdated = [
+            name for name, node in outcome.nodes.items() if node.complete and node.krl != wanted
+        ]
+        return outcome
+
+    def _without_leavers(
+        self, members: Sequence[str], most: int, revoke: Sequence[str], now: int, write: bool
+    ) -> Outcome:
+        """The state of the nodes, without those to revoke.
+
+        Many that leave at once may be a mistake in the model, and revoking cannot be undone.
+        """
+        known = self.journal.read()
+        outcome = Outcome({name: known.setdefault(name, Member()) for name in members})
+        unknown = [name for name in revoke if name not in known]
+        if unknown:
+            raise AuthorityError(
+                f"ssh_trust_revoke: {some(unknown, 5)}: neither in the inventory nor in the journal"
+            )
         outcome.removed = sorted(
             name
             for name, node in known.items()
@@ -201,13 +232,16 @@ class AuthorityStore:
                 f" -e ssh_trust_max_removed={count}"
             )
         for name in outcome.removed:
-            known[name].leave()
+            known[name].leave(now)
             if write:
                 self.journal.left(name)
-        for node in known.values():
-            for each in node.revoked:
-                if each.valid_before > now:
-                    outcome.revoked.setdefault((each.authority, each.kind), []).append(each.serial)
+        for name in revoke:
+            if known[name].issued or known[name].complete:
+                outcome.removed.append(name)
+                known[name].leave(now, with_keys=True)
+                if write:
+                    self.journal.revoked(name)
+        _revoked(outcome, known)
         return outcome
 
     def _advance(
@@ -270,9 +304,21 @@ class AuthorityStore:
                         listing = "".join(f"serial: {serial}\n" for serial in serials)
                         argv = ["ssh-keygen", "-q", "-k", "-u", "-f", str(made), "-s", str(key)]
                         self.run([*argv, "-"], stdin=listing)
+            if outcome.refused_keys:
+                listing = "".join(f"{each}\n" for each in outcome.refused_keys)
+                self.run(["ssh-keygen", "-q", "-k", "-u", "-f", str(made), "-"], stdin=listing)
             krl = bytearray(made.read_bytes())
         krl[KRL_DATE] = bytes(8)
         return bytes(krl)
+
+
+def _revoked(outcome: Outcome, known: Mapping[str, Member]) -> None:
+    last = max((node.revoked_at for node in known.values()), default=0)
+    for node in known.values():
+        outcome.refused_keys += node.refused_keys
+        for each in node.revoked:
+            if each.valid_before > last:
+                outcome.revoked.setdefault((each.authority, each.kind), []).append(each.serial)
 
 
 def _supplied_key(path: Path) -> str:

@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -42,12 +43,18 @@ class Issued:
 
 @dataclass
 class Member:
-    """One node: the authorities it trusts, as of its last complete run, and its certificates."""
+    """One node: what it trusts and refuses as of its last complete run, and its certificates."""
 
     trusts: list[str] = field(default_factory=list)
+    krl: str = ""
+    """Digest of the revocation list that it has."""
     issued: list[Issued] = field(default_factory=list)
     revoked: list[Issued] = field(default_factory=list)
-    """Those from before it left."""
+    """Those from before it left or was revoked, and those with a successor on the node."""
+    refused_keys: list[str] = field(default_factory=list)
+    """Public keys from before it was revoked."""
+    revoked_at: int = 0
+    """When the last of these was revoked, in seconds since 1970."""
 
     @property
     def complete(self) -> bool:
@@ -61,20 +68,41 @@ class Member:
     def known(self) -> dict[str, Any]:
         """What the action for the node needs of it, as JSON."""
         issued = {kind: asdict(each) for kind, each in self.latest().items() if each.key}
-        return {"issued": issued, "trusts": self.trusts}
+        return {
+            "issued": issued,
+            "trusts": self.trusts,
+            "krl": self.krl,
+            "refused_keys": self.refused_keys,
+        }
 
-    def leave(self) -> None:
+    def leave(self, now: int, with_keys: bool = False) -> None:
+        """A node that left may come back with its keys, one that was revoked may not."""
+        if with_keys:
+            keys = [each.key for each in self.issued if each.key not in self.refused_keys]
+            self.refused_keys += dict.fromkeys(keys)
         self.revoked += self.issued
-        self.issued, self.trusts = [], []
+        self.revoked_at = now
+        self.issued, self.trusts, self.krl = [], [], ""
 
     def take(self, record: dict[str, Any]) -> None:
         """One line of the journal."""
-        if record.get("left"):
-            self.leave()
-        elif "serial" in record:
+        at = record.pop("time", 0)
+        if "serial" in record:
             self.issued.append(Issued(**record))
+        elif record.get("left") or record.get("revoked"):
+            self.leave(at, with_keys="revoked" in record)
         else:
-            self.trusts = record["trusts"]
+            self.trusts, self.krl = record["trusts"], record.get("krl", "")
+            self._superseded(record.get("serials", []), at)
+
+    def _superseded(self, serials: Sequence[int], now: int) -> None:
+        """The node has these certificates: what was issued before them, by kind, is revoked."""
+        for last in [each for each in self.issued if each.serial in serials]:
+            same = [each for each in self.issued if each.kind == last.kind]
+            for old in same[: same.index(last)]:
+                self.issued.remove(old)
+                self.revoked.append(old)
+                self.revoked_at = now
 
 
 class Journal:
@@ -93,12 +121,18 @@ class Journal:
     def issued(self, name: str, certificates: Sequence[Issued]) -> None:
         self._append([{"node": name, **asdict(each)} for each in certificates])
 
-    def trusts(self, name: str, authorities: Sequence[str]) -> None:
-        """What a node trusts after a complete run."""
-        self._append([{"node": name, "trusts": list(authorities)}])
+    def trusts(
+        self, name: str, authorities: Sequence[str], krl: str = "", serials: Sequence[int] = ()
+    ) -> None:
+        """What a node has after a complete run: authorities, revocation list, certificates."""
+        record = {"trusts": list(authorities), "krl": krl, "serials": list(serials)}
+        self._append([{"node": name, **record}])
 
     def left(self, name: str) -> None:
         self._append([{"node": name, "left": True}])
+
+    def revoked(self, name: str) -> None:
+        self._append([{"node": name, "revoked": True}])
 
     def read(self) -> dict[str, Member]:
         """The state of each node.
@@ -120,7 +154,9 @@ class Journal:
 
     def _append(self, records: Sequence[dict[str, Any]]) -> None:
         """Add lines and flush them to disk. Each begins with its newline, which ends a torn one."""
-        data = "".join(f"\n{json.dumps(each, sort_keys=True)}" for each in records).encode()
+        now = int(time.time())
+        lines = [json.dumps({"time": now, **each}, sort_keys=True) for each in records]
+        data = "".join(f"\n{line}" for line in lines).encode()
         handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
