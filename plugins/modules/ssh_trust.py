@@ -35,6 +35,14 @@ options:
   state_dir: {type: str, description: Directory of the authority on the controller.}
   validity_days: {type: float, default: 90, description: Days for which a certificate is valid.}
   renew_days: {type: float, default: 45, description: Days left below which it is signed anew.}
+  strict:
+    description: Admit the MPI user by certificate alone, whatever C(authorized_keys) has.
+    type: bool
+    default: false
+  replace_authority:
+    description: Replace an authority of which the controller has no record.
+    type: bool
+    default: false
   issued: {type: dict, default: {}, description: The journal's records; set by the action.}
   certificates: {type: dict, default: {}, description: Just signed; set by the action.}
   now: {type: int, default: 0, description: The controller's time; set by the action.}
@@ -88,6 +96,8 @@ def main() -> None:
             "state_dir": {"type": "str"},
             "validity_days": {"type": "float", "default": 90},
             "renew_days": {"type": "float", "default": 45},
+            "strict": {"type": "bool", "default": False},
+            "replace_authority": {"type": "bool", "default": False},
             "issued": {"type": "dict", "default": {}},
             "certificates": {"type": "dict", "default": {}},
             "now": {"type": "int", "default": 0},
@@ -98,10 +108,10 @@ def main() -> None:
     # Modes of new files are as written, whatever the connection's umask.
     os.umask(0o022)
     given = module.params
-    wanted = ("authority", "user", "uid", "shell", "issued", "certificates", "now", "refused_keys")
+    own = ("host", "state_dir", "validity_days", "renew_days")
     request = Request(
         renew_before_s=int(given["renew_days"] * DAY),
-        **{name: given[name] for name in wanted},
+        **{name: value for name, value in given.items() if name not in own},
         **{name: given["host"][name] for name in ("names", "principal", "admits", "sources")},
     )
     carry_out(module, LAYER, lambda node: converge(request, node))

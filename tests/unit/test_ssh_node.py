@@ -15,7 +15,7 @@ from typing import Any, Optional
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result, run
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node, PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import account as accounts
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import keys, trust
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import publishing
@@ -114,12 +114,7 @@ class Machine:
         texts = [path.read_text() for path in sorted(self.places.sshd_drop_in.parent.iterdir())]
         if any("Garbage" in text for text in texts):
             return Result(argv, 255, "", "20-op.conf line 1: Bad configuration option: Garbage")
-        messages = [
-            "port 22",
-            "listenaddress 0.0.0.0:22",
-            "authorizedkeysfile .ssh/authorized_keys",
-        ]
-        messages.append("pubkeyauthentication yes")
+        messages = ["port 22", "listenaddress 0.0.0.0:22", "pubkeyauthentication yes"]
         lines = [
             line
             for text in [*texts, self.places.sshd_config.read_text()]
@@ -369,12 +364,38 @@ def test_certificates_of_another_key_of_that_name_are_signed_anew_once(machine: 
     assert (again.sign, again.changed) == ({}, False)
 
 
+def test_an_authority_without_a_record_on_the_controller_is_not_replaced(machine: Machine) -> None:
+    machine.lay()
+    before = machine.files()
+    shutil.rmtree(machine.journal.directory)
+    publishing.private_key.cache_clear()
+    wanted = machine.request()
+    for check_mode in (True, False):
+        with pytest.raises(PlanError, match="this node trusts the SSH authority SHA256:"):
+            machine.call(wanted, check_mode=check_mode)
+    assert machine.files() == before
+    accepted = machine.request(replace_authority=True)
+    assert set(machine.call(accepted).sign) == {"user", "host"}
+
+
+def test_a_strict_node_admits_no_key_of_a_home(machine: Machine) -> None:
+    machine.lay()
+    assert machine.call(machine.request(strict=True)).changed
+    lines = machine.places.sshd_drop_in.read_text().splitlines()
+    assert {"    AuthorizedKeysFile none", "    AuthenticationMethods publickey"} <= set(lines)
+    checks = machine.call(machine.request(strict=True)).checks
+    found = {check.name: check.found for check in checks}
+    assert found["sshd_authorizedkeysfile"] == "none"
+
+
 def test_keys_that_were_revoked_are_made_anew(machine: Machine) -> None:
     machine.lay()
     old = machine.call(machine.request()).public_keys
-    found = machine.call(machine.request(refused_keys=list(old.values())))
-    assert set(found.public_keys.values()).isdisjoint(old.values())
-    assert set(found.sign) == {"user", "host"}
+    found = machine.call(machine.request(refused_keys=[old["user"]]))
+    assert found.public_keys["user"] != old["user"]
+    assert found.sign == {"user": "for another key"}
+    with pytest.raises(PlanError, match="_key is of before this node was revoked"):
+        machine.call(machine.request(refused_keys=list(old.values())))
 
 
 def test_a_node_with_another_address_gets_another_user_certificate(machine: Machine) -> None:

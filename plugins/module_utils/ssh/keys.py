@@ -14,7 +14,7 @@ from typing import Any, Optional
 
 from ..core.checks import Check, compare
 from ..core.files import FilePlan, diff, diffs, make_directories, plan_file
-from ..core.part import Node, Plan, Step, Verdict
+from ..core.part import Node, Plan, PlanError, Step, Verdict
 
 DAY = 86400
 # Keys and lists of the collection. Not in a home directory, which nodes may share.
@@ -98,6 +98,7 @@ class KeyPair:
         self.comment = comment
         self.owner = owner
         self.refused = refused
+        self.revoked = False
         self.public = ""
         """The public key, as last read; empty while no usable private key exists."""
 
@@ -120,7 +121,8 @@ class KeyPair:
             if not self.public and self.path.stat().st_mode & 0o077:
                 # ssh-keygen refuses a key that others can read; only its mode is wrong.
                 self.public = key_of(text)
-            if self.public in self.refused:
+            self.revoked = self.public in self.refused
+            if self.revoked:
                 self.public = ""
             if self.public and key_of(text) != self.public:
                 text = f"{self.public} {self.comment}\n"
@@ -128,6 +130,13 @@ class KeyPair:
 
     def plan(self, node: Node) -> Plan:
         text = self._read(node)
+        if self.kind == HOST and self.revoked:
+            raise PlanError(
+                f"{self.path} is of before this node was revoked, when its root had it. Install the"
+                f" node anew; or on its console remove {self.path}, run ssh-keygen -A, and have the"
+                " controller accept the new key. It is not replaced here: that would end Ansible's"
+                " own access"
+            )
         mode, uid, gid = self._wanted()
         before, after = standing(self.path), f"mode {mode:04o} owner {uid}:{gid}"
         shown: list[dict[str, Any]] = []

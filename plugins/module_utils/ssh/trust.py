@@ -23,7 +23,7 @@ from ..core.commands import CommandError
 from ..core.engine import Settled, settle
 from ..core.files import FilePlan, diff, diffs, plan_file, replace_block, with_header
 from ..core.locks import alone
-from ..core.part import Node, Part, Plan, Step, StepError, Verdict
+from ..core.part import Node, Part, Plan, PlanError, Step, StepError, Verdict
 from . import account as accounts
 from . import sshd
 from .keys import (
@@ -36,6 +36,7 @@ from .keys import (
     KeyPair,
     digest,
     key_of,
+    public_key,
     standing,
     sweep,
 )
@@ -49,6 +50,7 @@ DROP_IN = "10-baremetal-mpi-roce.conf"
 """Before what distributions and installers put there (50-...): the first value found holds."""
 SSHD_CONFIG, SSHD_DROP_IN = "/etc/ssh/sshd_config", f"/etc/ssh/sshd_config.d/{DROP_IN}"
 SSH_CONFIG, SSH_DROP_IN = "/etc/ssh/ssh_config", f"/etc/ssh/ssh_config.d/{DROP_IN}"
+STRICT = {"authorizedkeysfile": "none", "authenticationmethods": "publickey"}
 BLOCK = "ssh"
 """Name of the block with the Include in a main file that has none."""
 LOCK = "/run/baremetal-mpi-roce-ssh.lock"
@@ -77,6 +79,9 @@ class Request:
     """The journal's records of the certificates that this node has, by kind."""
     certificates: Mapping[str, str] = field(default_factory=dict)
     """Certificates signed just now."""
+    strict: bool = False
+    """Whether sshd admits the MPI user by certificate alone."""
+    replace_authority: bool = False
     refused_keys: Sequence[str] = ()
     """Public keys from before this node was revoked: it gets others."""
     renew_before_s: int = 0
@@ -111,6 +116,16 @@ class Request:
         return f"expires in {days} days" if record["valid_before"] - now < renew_before_s else ""
 
 
+def foreign(request: Request, node: Node) -> str:
+    """The authorities that this node trusts, where the controller has no record of them or it."""
+    lines = (node.read(USER_AUTHORITIES) or "").splitlines()
+    there = {digest(line) for line in lines if key_of(line) or public_key(line)}
+    wanted = {digest(line) for line in request.authority["user_authorities"]}
+    if request.issued or request.replace_authority or there & wanted:
+        return ""
+    return " ".join(sorted(there))
+
+
 def converge(request: Request, node: Node) -> Settled:
     """Configure the trust, or return which certificates are missing for it.
 
@@ -123,6 +138,13 @@ def converge(request: Request, node: Node) -> Settled:
 
 
 def _converge(request: Request, node: Node) -> Settled:
+    other = foreign(request, node)
+    if other:
+        raise PlanError(
+            f"this node trusts the SSH authority {other}, of which ssh_trust_state_dir on the"
+            " controller has no record. Restore that directory from its copy; or give up the old"
+            " authority on all nodes: -e ssh_trust_replace_authority=true (docs/ssh-trust.md)"
+        )
     daemon = sshd.Sshd(node.path(SSHD_CONFIG), node.run)
     try:
         settings = daemon.settings(request.user)
@@ -283,7 +305,7 @@ class Files:
             ours(KNOWN_HOSTS, known_hosts),
             ours(SSH_DROP_IN, ssh_text(user, wanted["patterns"])),
             _including(node, SSH_CONFIG, SSH_DROP_IN),
-            ours(SSHD_DROP_IN, sshd_text(user, self.host_key_line)),
+            ours(SSHD_DROP_IN, sshd_text(user, self.host_key_line, self.request.strict)),
             _including(node, SSHD_CONFIG, SSHD_DROP_IN),
         ]
 
@@ -340,12 +362,14 @@ class Files:
     def _sshd(self, node: Node) -> list[Check]:
         settings = self.daemon.settings(self.request.user)
         checks = []
-        for keyword, wanted in (
-            ("trustedusercakeys", USER_AUTHORITIES),
-            ("authorizedprincipalsfile", PRINCIPALS),
-            ("revokedkeys", REVOKED),
-            ("pubkeyauthentication", "yes"),
-        ):
+        wanted_of = {
+            "trustedusercakeys": USER_AUTHORITIES,
+            "authorizedprincipalsfile": PRINCIPALS,
+            "revokedkeys": REVOKED,
+            "pubkeyauthentication": "yes",
+            **(STRICT if self.request.strict else {}),
+        }
+        for keyword, wanted in wanted_of.items():
             found = sshd.first(settings, keyword)
             reason = f"another file sets it for {self.request.user} before {DROP_IN}"
             checks.append(_check(node, f"sshd_{keyword}", wanted, found, reason=reason))
@@ -385,7 +409,7 @@ def _check(
 # Texts of the files.
 
 
-def sshd_text(user: str, host_key: str = "") -> str:
+def sshd_text(user: str, host_key: str = "", strict: bool = False) -> str:
     """sshd's drop-in. `host_key` is named only where the operator's own list lacks it."""
     lines = [f"HostKey {host_key}"] if host_key else []
     lines += [
@@ -395,6 +419,7 @@ def sshd_text(user: str, host_key: str = "") -> str:
         f"    TrustedUserCAKeys {USER_AUTHORITIES}",
         f"    AuthorizedPrincipalsFile {PRINCIPALS}",
         f"    RevokedKeys {REVOKED}",
+        *(["    AuthorizedKeysFile none", "    AuthenticationMethods publickey"] if strict else []),
         "Match all",
     ]
     return with_header("\n".join(lines) + "\n")
