@@ -64,7 +64,7 @@ class ActionModule(ActionBase):
             certificates, records = issue(
                 journal,
                 name,
-                [kind for kind in KINDS if kind in first["sign"]],
+                {kind: first["sign"][kind] for kind in KINDS if kind in first["sign"]},
                 first["public_keys"],
                 authority,
                 user=str(arguments.get("user", "mpi")),

@@ -62,7 +62,7 @@ class Cluster:
                 self.certificates[name], _records = issue(
                     self.journal,
                     name,
-                    ["user", "host"],
+                    dict.fromkeys(("user", "host"), "there is none"),
                     public,
                     messages,
                     user="mpi",
@@ -180,6 +180,15 @@ def test_what_was_replaced_is_revoked_and_who_has_the_old_list_is_named(
     assert cluster.store.after(NODES).outdated == ["node02"]
     later = cluster.prepare(now=NOW + 400 * DAY)
     assert later.krl == cluster.outcome.krl, "a list that changed by itself would be drift"
+
+
+def test_a_certificate_that_had_expired_is_not_listed(cluster: Cluster) -> None:
+    cluster.prepare()
+    ends = {1: 1, 2: NOW}
+    issued = [Issued("user", serial, "generation-1", end) for serial, end in ends.items()]
+    cluster.journal.issued("node02", issued)
+    cluster.journal.left("node02")
+    assert cluster.prepare().revoked == {("generation-1", "user"): [2]}
 
 
 def test_an_emergency_revokes_a_node_of_the_inventory_with_its_keys(

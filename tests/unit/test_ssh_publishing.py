@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import fnmatch
+import json
 import os
 import stat
+import syslog
+import time
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +45,21 @@ def test_everything_is_private_to_its_owner(tmp_path: Path) -> None:
         journal.left("node01")
     for path in (journal.directory, journal.path):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
+
+
+def test_each_line_has_its_time_operator_and_reason_and_goes_to_syslog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged = []
+    monkeypatch.setattr(syslog, "syslog", lambda _priority, text: logged.append(text))
+    monkeypatch.setenv("SUDO_USER", "ann")
+    before = int(time.time())
+    Journal(tmp_path).issued("node01", [Issued("user", 5, "a", NOW)], {"user": "there is none"})
+    text = (tmp_path / "journal.jsonl").read_text().strip()
+    line = json.loads(text)
+    assert (line["operator"], line["reason"], line["serial"]) == ("ann", "there is none", 5)
+    assert line["time"] >= before
+    assert logged == [f"baremetal.mpi_roce ssh {text}"]
 
 
 def test_torn_lines_and_a_node_that_leaves_twice(tmp_path: Path) -> None:
@@ -90,7 +108,7 @@ def issue(folder: Path, key: str, kinds: tuple[str, ...] = ("user", "host")) -> 
     return publishing.issue(
         Journal(folder),
         "node01",
-        kinds,
+        dict.fromkeys(kinds, "there is none"),
         {"user": key, "host": key},
         authority,
         user="mpi",
@@ -151,6 +169,11 @@ def test_an_authority_that_cannot_be_read_is_refused_by_name(tmp_path: Path) -> 
     key = keypair(tmp_path / "key")
     with pytest.raises(publishing.SigningError, match="ca: cannot read it"):
         issue(tmp_path, key)
+    keypair(tmp_path / "ca")
+    (tmp_path / "ca").chmod(0o640)
+    with pytest.raises(publishing.SigningError, match=r"mode 0640 owner .*: chmod 600"):
+        issue(tmp_path, key)
+    (tmp_path / "ca").unlink()
     keypair(tmp_path / "ca", passphrase="secret words")
     with pytest.raises(publishing.SigningError, match="ca: not an OpenSSH private key without"):
         issue(tmp_path, key)

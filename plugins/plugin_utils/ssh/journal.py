@@ -3,7 +3,8 @@
 
 One file that only grows, in the order it happened; the state of each node is derived from it, once
 for all nodes. A certificate is in it before it leaves the controller, so that all that were ever
-issued can be revoked. Nothing in here is secret.
+issued can be revoked. Each line has its time and operator, and goes to syslog as well. Nothing in
+here is secret.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import contextlib
 import fcntl
 import json
 import os
+import syslog
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -87,6 +89,8 @@ class Member:
     def take(self, record: dict[str, Any]) -> None:
         """One line of the journal."""
         at = record.pop("time", 0)
+        for name in ("operator", "reason"):
+            record.pop(name, None)
         if "serial" in record:
             self.issued.append(Issued(**record))
         elif record.get("left") or record.get("revoked"):
@@ -118,8 +122,17 @@ class Journal:
         with alone(self.directory / "lock"):
             yield
 
-    def issued(self, name: str, certificates: Sequence[Issued]) -> None:
-        self._append([{"node": name, **asdict(each)} for each in certificates])
+    def issued(
+        self, name: str, certificates: Sequence[Issued], reasons: Mapping[str, str] = {}
+    ) -> None:
+        """Certificates for a node, and by kind why they are signed."""
+        why = {kind: str(text)[:200] for kind, text in reasons.items()}
+        self._append(
+            [
+                {"node": name, **asdict(each), "reason": why.get(each.kind, "")}
+                for each in certificates
+            ]
+        )
 
     def trusts(
         self, name: str, authorities: Sequence[str], krl: str = "", serials: Sequence[int] = ()
@@ -154,8 +167,8 @@ class Journal:
 
     def _append(self, records: Sequence[dict[str, Any]]) -> None:
         """Add lines and flush them to disk. Each begins with its newline, which ends a torn one."""
-        now = int(time.time())
-        lines = [json.dumps({"time": now, **each}, sort_keys=True) for each in records]
+        made = {"time": int(time.time()), "operator": operator()}
+        lines = [json.dumps({**made, **each}, sort_keys=True) for each in records]
         data = "".join(f"\n{line}" for line in lines).encode()
         handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
@@ -167,3 +180,10 @@ class Journal:
             os.fsync(handle)
         finally:
             os.close(handle)
+        for line in lines:
+            syslog.syslog(syslog.LOG_AUTHPRIV | syslog.LOG_NOTICE, f"baremetal.mpi_roce ssh {line}")
+
+
+def operator() -> str:
+    """The account that runs Ansible; of sudo, the one that called it."""
+    return os.environ.get("SUDO_USER") or os.environ.get("USER") or f"uid {os.getuid()}"

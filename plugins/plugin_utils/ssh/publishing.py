@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import os
 import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
@@ -56,6 +57,10 @@ def private_key(path: Path) -> Any:
             " (version 40 or later): install it where ansible-core is installed"
         )
     try:
+        status = path.stat()
+        if status.st_mode & 0o077 or status.st_uid not in (0, os.geteuid()):
+            found = f"mode {status.st_mode & 0o777:04o} owner {status.st_uid}"
+            raise SigningError(f"{path}: {found}: others may read it: chmod 600 {path}")
         return load_ssh_private_key(path.read_bytes(), password=None)
     except OSError as error:
         raise SigningError(f"{path}: cannot read it: {error.strerror}") from error
@@ -93,7 +98,7 @@ def sign(authority: Path, certificate: Issued, key_id: str) -> str:
 def issue(
     journal: Journal,
     name: str,
-    kinds: Iterable[str],
+    kinds: Mapping[str, str],
     public_keys: Mapping[str, str],
     authority: Mapping[str, Any],
     *,
@@ -102,7 +107,7 @@ def issue(
     validity_days: float,
     now: int,
 ) -> tuple[dict[str, str], dict[str, Issued]]:
-    """Certificates of these kinds for a node, and their records, by kind.
+    """Certificates of these kinds, each with its reason, for a node, and their records, by kind.
 
     They are in the journal before they leave. A key is text from a node: the journal and the
     revocation list get it only as one ed25519 key.
@@ -127,7 +132,7 @@ def issue(
         text = sign(path, unsigned, f"{user}@{name}" if kind == USER else name)
         certificates[kind] = text
         records[kind] = Issued(**{**vars(unsigned), "digest": digest(text)})
-    journal.issued(name, list(records.values()))
+    journal.issued(name, list(records.values()), kinds)
     return certificates, records
 
 
