@@ -62,13 +62,15 @@ from ansible.plugins.action import ActionBase
 from ansible.plugins.callback import CallbackBase
 
 from ..module_utils.core.checks import STRICT
-from ..module_utils.core.files import write_atomically
+from ..module_utils.core.text import printable
 from ..plugin_utils.report import summary as report
+from ..plugin_utils.report.reports import save
 from ..plugin_utils.report.summary import ROLES, RunSummary
 
 
 class ExecutionCount:
-    """Counts module executions on remote hosts, in whichever worker they happen.
+    """Counts module executions on remote hosts, in whichever worker they happen, and makes their
+    answers printable.
 
     Workers are forked from this process, so what wraps ActionBase here wraps it there. Each
     execution appends one line to a nameless file that all of them hold open.
@@ -85,7 +87,8 @@ class ExecutionCount:
 
         @functools.wraps(original)
         def counted(action, *args, **kwargs):
-            result = original(action, *args, **kwargs)  # raises when the host is unreachable
+            # Raises when the host is unreachable. Several parts of Ansible print the answer.
+            result = printable(original(action, *args, **kwargs))
             with contextlib.suppress(Exception):  # a figure less, never a run less
                 self._note(action, kwargs.get("task_vars") or {})
             return result
@@ -221,7 +224,7 @@ class CallbackModule(CallbackBase):
 
     def _take(self, result):
         host = result._host.get_name()
-        fields = result._result
+        fields = printable(result._result)  # a switch's answer comes by no module execution
         self._summary.add_result(host, fields)
         for item in fields.get("results") or []:
             if isinstance(item, dict):
@@ -234,6 +237,5 @@ class CallbackModule(CallbackBase):
         cluster = re.sub(r"[^A-Za-z0-9._-]", "_", self._summary.cluster) or "unnamed"
         directory = Path(self.get_option("report_directory")) / cluster
         path = directory / f"{name}-{self._started:%Y%m%dT%H%M%S.%f}Z.json"
-        text = json.dumps(report, default=str) + "\n"
-        write_atomically(path, text, 0o644, os.getuid(), os.getgid())
+        save(path, json.dumps(report, default=str) + "\n")
         return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)

@@ -17,6 +17,8 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ..module_utils.core.text import printable
+
 display = Display()
 
 PROGRESS = "/run/baremetal-mpi-roce/{}.progress"
@@ -117,11 +119,11 @@ class DetachedAction(ActionBase):
             answer = self._low_level_execute_command(f"/bin/sh -c {shlex.quote(script)}")
         except AnsibleConnectionFailure as error:
             return "unseen", str(error)
-        # Of a terminal, as sudo may need one.
-        state, _separator, rest = answer["stdout"].replace("\r\n", "\n").partition("\n")
+        # With the line ends of a terminal, as sudo may need one.
+        state, _separator, rest = str(printable(answer["stdout"])).partition("\n")
         if state.strip() in ("running", "finished", "died"):
             return state.strip(), rest
-        return "unseen", (answer.get("stderr") or answer["stdout"]).strip()
+        return "unseen", str(printable(answer.get("stderr") or answer["stdout"])).strip()
 
 
 def result_of(layer: str, text: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import stat
@@ -18,6 +19,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import (
     locks,
     machine,
     reboots,
+    text,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     CommandError,
@@ -31,6 +33,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.waiting import until
+
+ANSWERS = st.recursive(
+    st.text() | st.integers() | st.none(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(ANSWERS)
+def test_an_answer_only_prints_and_printable_ones_stay(answer):
+    shown = text.printable(answer)
+    assert text.printable(shown) == shown
+    assert json.dumps(shown, ensure_ascii=False).isprintable()  # newlines are escaped there
+
+
+@pytest.mark.parametrize("sign", ["\x1b", "\r", "\x9b", "\u202e", "\u2028", "\udc80"])
+def test_what_moves_the_cursor_or_turns_the_text_is_written_out(sign):
+    assert text.printable(f"leaf{sign}01") == f"leaf{sign.encode('unicode_escape').decode()}01"
+    check = checks.Check("lldp", "a", "b", checks.FAILED, f"{sign}swp1", f"one\n{sign}two")
+    assert check.line().isprintable()
+
+
+def test_an_answer_without_end_is_cut():
+    deep = answer = []
+    for _level in range(3000):
+        deep.append([])
+        deep = deep[0]
+    assert "in more than 40 levels" in str(text.printable(answer))
+    assert len(text.printable("x" * 3_000_000)) < 1_001_000
 
 
 def test_compare_is_ok_only_when_equal():

@@ -33,7 +33,7 @@ def test_a_report_is_kept_under_its_time_and_as_the_latest(tmp_path: Path) -> No
     assert re.fullmatch(r"\d{8}T\d{6}Z", made)
     assert (path, saved) == (folder / f"smoke-{made}.json", {"layer": "smoke"})
     assert (folder / "smoke-latest.json").read_text() == path.read_text()
-    assert path.stat().st_mode & 0o777 == 0o644
+    assert path.stat().st_mode & 0o777 == 0o640
     assert (shown.lines, shown.warnings) == ([f"smoke: report in {path}"], [])
 
 
@@ -46,3 +46,11 @@ def test_a_report_that_cannot_be_saved_is_a_warning_with_the_way_out(tmp_path: P
     assert warning.startswith("verbs: the report was not saved: ") and "file" in warning
     assert warning.endswith("Make the directory writable, or set rdma_verify_report_directory")
     assert shown.lines == []
+
+
+def test_a_report_replaces_a_link_and_not_what_it_names(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("kept")
+    (tmp_path / "smoke-latest.json").symlink_to("other")
+    reports.save(tmp_path / "smoke-latest.json", "{}")
+    assert (tmp_path / "other").read_text() == "kept"
+    assert (tmp_path / "smoke-latest.json").read_text() == "{}"

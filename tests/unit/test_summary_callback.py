@@ -39,6 +39,7 @@ def play(tmp_path: Path, *words: str, **environment: str) -> tuple[str, dict]:
     )
     reports = list(tmp_path.glob("reports/looped/play-*Z.json"))
     assert len(reports) <= 1
+    assert {path.stat().st_mode & 0o777 for path in reports} <= {0o640}
     return done.stdout, json.loads(reports[0].read_text()) if reports else {}
 
 
@@ -60,11 +61,18 @@ def test_the_summary_ends_the_run(run):
     printed, _report = run
     messages = printed.partition("SUMMARY")[2]
     assert "os     2 of 3 compute, 1 launcher   3               3" in messages
-    assert "3 not applicable, not here: os thp 3" in messages
+    assert "3 not applicable, not here\\x1b[1A: os thp 3" in messages
     assert "failed: node02 (Fail on one node)" in messages
     assert "unreachable: node03\n" in messages
     assert "remote module executions per compute node: 4 at most (node02), limit 60" in messages
     assert "report: " in messages
+
+
+def test_no_answer_of_a_node_controls_the_terminal(run):
+    printed, report = run
+    assert "\\x1b[2Jwell" in printed
+    assert not {each for each in printed if not each.isprintable() and each != "\n"}
+    assert "not here\\\\x1b[1A" in json.dumps(report)
 
 
 def test_the_report_names_the_run(run):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NoReturn, Optional, Protocol
 
-from .text import counted
+from .text import counted, one_line
 
 OK = "ok"
 """Read back as wanted."""
@@ -60,8 +60,8 @@ class Check:
 
     def line(self) -> str:
         """One line for the operator: what, where, wanted, found, why."""
-        where = f" {self.subject}" if self.subject else ""
-        why = f" ({self.reason})" if self.reason else ""
+        where = f" {one_line(self.subject)}" if self.subject else ""
+        why = f" ({one_line(self.reason)})" if self.reason else ""
         return f"{self.name}{where}: wanted {self.wanted!r}, found {self.found!r}{why}"
 
 

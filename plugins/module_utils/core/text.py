@@ -7,6 +7,36 @@ import difflib
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+MOST_TEXT, MOST_DEPTH = 1_000_000, 40
+"""Of an answer of a host: characters of one text, and levels of lists in lists."""
+
+
+def printable(value: Any, depth: int = MOST_DEPTH) -> Any:
+    """What a host answered, so that a terminal only prints it: no control of cursor or direction.
+
+    Such characters come out as Python writes them (`\\x1b`), of a text too long the beginning.
+    """
+    if isinstance(value, str):
+        if len(value) > MOST_TEXT:
+            value = f"{value[:MOST_TEXT]} ... and {len(value) - MOST_TEXT} characters more"
+        if value.isprintable():
+            return value
+        return "".join(
+            each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode()
+            for each in value.replace("\r\n", "\n")
+        )
+    if not isinstance(value, (dict, list, tuple)):
+        return value
+    if not depth:
+        return f"{type(value).__name__} in more than {MOST_DEPTH} levels"
+    if isinstance(value, dict):
+        return {printable(key): printable(each, depth - 1) for key, each in value.items()}
+    return [printable(each, depth - 1) for each in value]
+
+
+def one_line(text: str) -> str:
+    return " ".join(str(printable(text)).split())
+
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """`Did you mean 'rails'? Known here: ...`, for a misspelt name."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
+from ...module_utils.core.text import one_line
 from .system import Login, SwitchError
 
 try:
@@ -200,7 +201,7 @@ def text_of(text: str) -> str:
     """A server's own message, in one line of bounded length."""
     with contextlib.suppress(ValueError):
         text = _message(json.loads(text))
-    text = " ".join(text.split())
+    text = one_line(text)
     return text if len(text) <= LONGEST_MESSAGE else text[:LONGEST_MESSAGE] + " ..."
 
 

@@ -10,7 +10,15 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from ...module_utils.core.files import write_atomically
+from ...module_utils.core.files import make_directories, write_atomically
+
+
+def save(path: Path, text: str) -> None:
+    """For the operator and the group of the directory: addresses and faults are in it."""
+    make_directories(path.parent, 0o750)
+    if path.is_symlink():
+        path.unlink()  # never through it
+    write_atomically(path, text, 0o640, os.getuid(), path.parent.stat().st_gid)
 
 
 def keep(directory: Path, layer: str, found: Mapping[str, Any], display: Any, setting: str) -> str:
@@ -25,7 +33,7 @@ def keep(directory: Path, layer: str, found: Mapping[str, Any], display: Any, se
     path = directory / f"{layer}-{stamp}.json"
     try:
         for target in (path, directory / f"{layer}-latest.json"):
-            write_atomically(target, text, 0o644, os.getuid(), os.getgid())
+            save(target, text)
     except OSError as error:
         # What was found holds, whether or not it can be written down.
         display.warning(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from shlex import quote
 from typing import Any, Optional, Protocol
 
+from ....module_utils.core.text import one_line
 from ...qos.compiled import PfcWatchdog
 from ...qos.contract import DSCPS, PRIORITIES
 from ..system import (
@@ -61,7 +62,7 @@ def last_lines(answer: Completed) -> str:
     """`: its last lines`; empty where it printed nothing."""
     text = _COLOUR.sub("", f"{answer.stdout if answer.rc else ''}\n{answer.stderr}")
     lines = dict.fromkeys(line.strip() for line in text.splitlines() if not _NOISE.match(line))
-    printed = "; ".join(list(lines)[-3:])[:MOST_CHARACTERS]
+    printed = "; ".join(map(one_line, list(lines)[-3:]))[:MOST_CHARACTERS]
     return f": {printed.rstrip('.')}" if printed else ""
 
 
