@@ -248,8 +248,9 @@ class TestEmergency:
         host = trust.nodes.on(back)
         before = host.check_output(f"cat {path}")
         assert "is of before this node was revoked" in trust.play(expect=2).output
-        host.check_output("cd /etc/ssh && rm ssh_host_ed25519_key* && ssh-keygen -A")
-        host.check_output("systemctl reload ssh")
+        host.check_output(
+            "rm /etc/ssh/ssh_host_ed25519_key* && ssh-keygen -A && systemctl reload ssh"
+        )
         trust.nodes.state(present=True)
         trust.play()
         assert host.check_output(f"cat {path}") != before
