@@ -1,18 +1,23 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Runs the module mpi_job on the launcher and shows the job's output as it comes.
 
-Each look renews the lease of the job: without ansible-playbook it is ended.
+Ctrl-C reaches the process of this action as a signal, which it hands on to the module. Each look
+renews the lease of the job: without ansible-playbook it is ended.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shlex
+import signal
 import uuid
 from typing import Any
 
+from ansible.errors import AnsibleError
 from ansible.utils.display import Display
 
-from ..plugin_utils.detached import DetachedAction
+from ..plugin_utils.detached import LOOK_S, PROGRESS, DetachedAction, result_of
 from .mpi_allreduce import needed
 
 display = Display()
@@ -45,13 +50,48 @@ class ActionModule(DetachedAction):
         self._offset = 0
         limit = float(arguments.get("time_limit_s") or TIME_LIMIT_S) + END_S
         display.display(f"job {arguments['run_id']}: {self._place} on the launcher")
-        found = self.run_detached(arguments, task_vars, limit, limit)
+        self._ansible = os.getppid()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._interrupted)
+        try:
+            found = self.run_detached(arguments, task_vars, limit, limit)
+        except KeyboardInterrupt:
+            self._end(arguments["run_id"])
+            raise
         rest = self._low_level_execute_command(f"/bin/sh -c {shlex.quote(self.more('/dev/null'))}")
         self.seen(str(rest["stdout"]).replace("\r\n", "\n"))
         if found.get("seconds") is not None:
             state = found.get("stopped") or f"exit status {found['rc']}"
             display.display(f"job {arguments['run_id']}: {state} after {found['seconds']} s")
         return {**result, **found}
+
+    def _interrupted(self, *_signal: Any) -> None:
+        """Ansible follows up with a SIGTERM, and then waits for the end of this process."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    def _end(self, run_id: str) -> None:
+        """Have the module end the job, and say what came of it."""
+        self._say(f"job {run_id}: interrupted, ending all its ranks")
+        progress = PROGRESS.format(run_id)
+        kill = f"/bin/sh -c 'kill -TERM $(head -n 1 {progress})'"
+        state, text, looks = "running" if self.record else "", "", 0
+        with contextlib.suppress(AnsibleError):
+            while state == "running" and looks * LOOK_S < END_S:
+                self._low_level_execute_command(kill)
+                state, text = self._look(self.record, progress)
+                looks += 1
+        self._say(
+            str(result_of(self.LAYER, text).get("msg"))
+            if state == "finished"
+            else f"job {run_id}: the launcher did not say that it ended; it does, with its lease"
+        )
+
+    def _say(self, text: str) -> None:
+        """On the standard error of ansible-playbook itself: it no longer displays anything."""
+        with contextlib.suppress(OSError), open(f"/proc/{self._ansible}/fd/2", "a") as terminal:
+            terminal.write(f"{text}\n")
 
     def more(self, progress: str) -> str:
         place = shlex.quote(self._place)

@@ -13,7 +13,8 @@ description:
     its rails up, the program and the working directory there, no other MPI job, and idle GPUs.
   - Saves mpirun's command line as a script, with environment and hostfile, and the output of all
     ranks, each line with its rank, in a directory of the job.
-  - Ends the job at its time limit, when a node is lost, and when O(lease_s) runs out. Kills what
+  - Ends the job at its time limit, when a node is lost, when O(lease_s) runs out, and on SIGTERM,
+    which the action plugin sends when ansible-playbook is interrupted. Kills what
     the job left on any node, and removes its session directories and shared memory.
   - The action plugin of the same name runs it detached and shows the output as it comes.
 options:
@@ -99,6 +100,7 @@ checks: {type: list, elements: dict, returned: always, description: See docs/che
 import contextlib
 import os
 import shlex
+import signal
 import uuid
 from pathlib import Path
 
@@ -141,6 +143,8 @@ def main() -> None:
     given = dict(module.params)
     given["run_id"] = given["run_id"] or uuid.uuid4().hex[:12]
     progress = PROGRESS_DIRECTORY / f"{given['run_id']}.progress"
+    interrupted: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _frame: interrupted.append(number))
 
     def show(text: str) -> None:
         files.write_atomically(progress, f"{os.getpid()}\n{text}\n", 0o644, 0, 0)
@@ -165,7 +169,9 @@ def main() -> None:
                 "message": "",
             }
         with alone(PROGRESS_DIRECTORY / "job.lock", 0):
-            return job.run(wanted, commands.run, show, user.pw_uid, user.pw_gid)
+            return job.run(
+                wanted, commands.run, show, user.pw_uid, user.pw_gid, lambda: interrupted
+            )
 
     shown = {**module.params, "environment": sorted(module.params["environment"]), "nodes": None}
     common = {"layer": "job", "invocation": {"module_args": shown}}

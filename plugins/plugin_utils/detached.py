@@ -67,7 +67,7 @@ class DetachedAction(ActionBase):
     ) -> dict[str, Any]:
         """The module's result. It may take `limit` seconds, and its host be silent `patience`."""
         begin = time.monotonic()
-        self._shown = ""
+        self._shown = self.record = ""
         kept = self._task.async_val
         self._task.async_val = int(limit)
         try:
@@ -76,7 +76,7 @@ class DetachedAction(ActionBase):
             )
         finally:
             self._task.async_val = kept
-        job = started.get("results_file")
+        job = self.record = started.get("results_file") or ""
         if not job:
             return started
         progress = PROGRESS.format(arguments["run_id"])

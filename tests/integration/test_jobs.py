@@ -8,6 +8,8 @@ import os
 import re
 import signal
 import subprocess
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -111,24 +113,56 @@ def test_a_program_that_a_node_lacks_starts_nothing(nodes: Nodes, job: list[str]
     assert "node02: " not in run.output.partition("nothing was started")[2].partition("repair")[0]
 
 
-def test_a_job_ends_with_its_controller(nodes: Nodes, job: list[str], tmp_path: Path) -> None:
-    with (tmp_path / "log").open("wb") as log:
-        running = subprocess.Popen(
+@pytest.fixture
+def running(
+    nodes: Nodes, job: list[str], tmp_path: Path
+) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """A job that waits, its ansible-playbook in a process group of its own, and its output."""
+    path = tmp_path / "log"
+    with path.open("ab") as log:
+        play = subprocess.Popen(
             nodes.command(RUN, *job, *program("wait"), "--extra-vars=mpi_job_lease_s=20"),
             cwd=TOP,
             env=nodes.environment,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
+            start_new_session=True,
         )
-    waiting.until(
-        lambda: "two words" in (tmp_path / "log").read_text() or running.poll() is not None,
-        "the job to run",
-        60,
-    )
-    assert running.poll() is None, (tmp_path / "log").read_text()
-    for pid in descendants(running.pid):
+    try:
+        waiting.until(
+            lambda: "two words" in path.read_text() or play.poll() is not None,
+            "the job to run",
+            60,
+        )
+        assert play.poll() is None, path.read_text()
+        yield play, path
+    finally:
+        play.kill()
+        play.wait()
+
+
+def test_ctrl_c_ends_every_rank_at_once(
+    nodes: Nodes, running: tuple[subprocess.Popen[bytes], Path]
+) -> None:
+    """As a terminal sends it, to the group; ansible-playbook then waits for the end."""
+    play, log = running
+    began = time.monotonic()
+    os.killpg(play.pid, signal.SIGINT)
+    assert play.wait(waiting.deadline(60)) == 99
+    seconds = time.monotonic() - began
+    assert left(nodes) == {}
+    said = log.read_text().partition("interrupted, ending all its ranks")[2]
+    assert "(ansible-playbook was interrupted)" in said and "no_orphans" not in said
+    assert seconds < waiting.deadline(15)  # long before its lease
+
+
+def test_a_job_ends_with_its_controller(
+    nodes: Nodes, running: tuple[subprocess.Popen[bytes], Path]
+) -> None:
+    play, _log = running
+    for pid in descendants(play.pid):
         os.kill(pid, signal.SIGKILL)
-    running.wait()
+    play.wait()
     assert left(nodes) != {}
     waiting.until(lambda: left(nodes) == {}, "the job to be ended", 150, every=2)

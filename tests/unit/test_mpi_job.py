@@ -88,6 +88,13 @@ def test_what_cannot_run_is_not_started(
     assert not one.directory.exists()
 
 
+def test_an_interruption_before_the_start_starts_nothing(tmp_path: Path) -> None:
+    one = wanted(tmp_path)
+    with pytest.raises(PlanError, match=job.INTERRUPTED):
+        job.run(one, Nodes(), lambda text: None, os.getuid(), os.getgid(), lambda: True)
+    assert not one.directory.exists()
+
+
 def test_nodes_are_left_out_only_when_asked_and_by_name(tmp_path: Path) -> None:
     one = wanted(tmp_path, allow_missing=True)
     left, missing = job._ready(one, NODES, Nodes(node01="silent"), lambda text: None)

@@ -33,7 +33,8 @@ MAPPINGS: Mapping[str, tuple[str, ...]] = {
 }
 """`gpu`: rank k of a node beside GPU k, with the rail of that GPU."""
 LAST_LINES = 12
-_POLL_S = 1.0
+INTERRUPTED = "ansible-playbook was interrupted"
+_POLL_S = 0.2
 _QUIET_S = 60.0
 """Without output for so long, nodes are asked whether they are there."""
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -128,7 +129,12 @@ class Ended:
 
 
 def run(
-    job: Job, runner: Runner, show: Callable[[str], None], uid: int, gid: int
+    job: Job,
+    runner: Runner,
+    show: Callable[[str], None],
+    uid: int,
+    gid: int,
+    interrupted: Callable[[], object] = lambda: False,
 ) -> dict[str, Any]:
     """The result of a job, as the module returns it. Raises PlanError before anything starts."""
     nodes, differences = as_listed(job.nodes, _text(job.hostfile))
@@ -138,9 +144,11 @@ def run(
     slots = sum(node.slots for node in nodes)
     if job.ranks > slots:
         raise PlanError(f"{job.ranks} ranks asked for, and {len(nodes)} nodes have {slots} slots")
+    if interrupted():
+        raise PlanError(INTERRUPTED)
     prepare(job, nodes, uid, gid)
     show(f"starting {job.ranks or slots} ranks on {len(nodes)} nodes")
-    ended = _watched(job, nodes, runner)
+    ended = _watched(job, nodes, runner, interrupted)
     swept = hosts.sweep(runner, job.user, [node.host for node in nodes], job.run_id)
     left = tidy(job, nodes, runner)
     output = _text(job.directory / OUTPUT)
@@ -209,7 +217,9 @@ def prepare(job: Job, nodes: Sequence[Node], uid: int, gid: int) -> None:
     os.chown(job.directory, uid, gid)
 
 
-def _watched(job: Job, nodes: Sequence[Node], runner: Runner) -> Ended:
+def _watched(
+    job: Job, nodes: Sequence[Node], runner: Runner, interrupted: Callable[[], object]
+) -> Ended:
     begin = time.monotonic()
     output, lease = job.directory / OUTPUT, job.directory / LEASE
     argv = login_shell(job.user, [str(job.directory / SCRIPT)])
@@ -221,7 +231,9 @@ def _watched(job: Job, nodes: Sequence[Node], runner: Runner) -> Ended:
         now = time.monotonic()
         if output.stat().st_size != size:
             size, grown = output.stat().st_size, now
-        if job.lease_s and time.time() - lease.stat().st_mtime > job.lease_s:
+        if interrupted():
+            stopped = INTERRUPTED
+        elif job.lease_s and time.time() - lease.stat().st_mtime > job.lease_s:
             stopped = f"ansible-playbook was ended, or lost this host for {job.lease_s:g} s"
         elif now - grown > _QUIET_S:
             grown = now
