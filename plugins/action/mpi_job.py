@@ -17,7 +17,8 @@ from typing import Any
 from ansible.errors import AnsibleError
 from ansible.utils.display import Display
 
-from ..plugin_utils.detached import LOOK_S, PROGRESS, DetachedAction, result_of
+from ..module_utils.mpi.job import checkpoint_line
+from ..plugin_utils.detached import LOOK_S, PROGRESS, DetachedAction
 from .mpi_allreduce import needed
 
 display = Display()
@@ -62,7 +63,11 @@ class ActionModule(DetachedAction):
         self.seen(str(rest["stdout"]).replace("\r\n", "\n"))
         if found.get("seconds") is not None:
             state = found.get("stopped") or f"exit status {found['rc']}"
-            display.display(f"job {arguments['run_id']}: {state} after {found['seconds']} s")
+            first = found.get("first_output_s")
+            began = "" if first is None else f", first output after {first} s"
+            display.display(f"job {arguments['run_id']}: {state} after {found['seconds']} s{began}")
+        if found.get("checkpoint") and not found.get("failed"):
+            display.display(checkpoint_line(found["checkpoint"]))
         return {**result, **found}
 
     def _interrupted(self, *_signal: Any) -> None:
@@ -83,7 +88,7 @@ class ActionModule(DetachedAction):
                 state, text = self._look(self.record, progress)
                 looks += 1
         self._say(
-            str(result_of(self.LAYER, text).get("msg"))
+            str(self.result(text).get("msg"))
             if state == "finished"
             else f"job {run_id}: the launcher did not say that it ended; it does, with its lease"
         )

@@ -10,7 +10,8 @@ short_description: Runs a program over MPI on the nodes of the hostfile
 extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
   - Runs on the launcher, as the MPI user. Before it starts anything, each node has to answer, with
-    its rails up, the program and the working directory there, no other MPI job, and idle GPUs.
+    its rails up, the program and the working directory there, no other MPI job, idle GPUs, and
+    shared file systems mounted, that of checkpoints with room.
   - Saves mpirun's command line as a script, with environment and hostfile, and the output of all
     ranks, each line with its rank, in a directory of the job.
   - Ends the job at its time limit, when a node is lost, when O(lease_s) runs out, and on SIGTERM,
@@ -66,6 +67,13 @@ options:
     description: Whether to run without nodes that cannot take part.
     type: bool
     default: false
+  checkpoint_directory:
+    description:
+      - Where ranks write checkpoints, as C(CLUSTER_CHECKPOINT_DIR); empty for that of the cluster.
+        It, or its parent, has to be there on every node, and take files of the MPI user.
+    type: path
+  checkpoint_room_gb:
+    {type: float, default: 0, description: GB that have to be free there; 10^9 bytes.}
   run_id: {type: str, default: "", description: Name of this job; empty makes one up.}
 attributes:
   check_mode:
@@ -89,6 +97,13 @@ stopped: {type: str, returned: always, description: "Why it was ended, if it was
 failed_rank: {type: int, returned: always, description: "The rank that failed first, or null."}
 lines: {type: list, elements: str, returned: always, description: Its last lines.}
 missing: {type: dict, returned: always, description: "By node that was left out, the reason."}
+first_output_s: {type: float, returned: always, description: "Seconds to its first line, or null."}
+checkpoint:
+  description: >-
+    C(directory), and C(path), C(bytes) and C(age_s) of the newest file in it as the first node sees
+    it, with C(own), whether this job wrote it. Empty without a directory of checkpoints.
+  type: dict
+  returned: always
 removed: {type: dict, returned: always, description: "By node, what killed ranks had left."}
 command: {type: str, returned: always, description: The launcher's command line.}
 directory: {type: str, returned: always, description: "Directory with script, hostfile and output."}
@@ -133,6 +148,8 @@ def main() -> None:
             "time_limit_s": {"type": "float", "default": 3600},
             "lease_s": {"type": "float", "default": 0},
             "allow_missing": {"type": "bool", "default": False},
+            "checkpoint_directory": {"type": "path"},
+            "checkpoint_room_gb": {"type": "float", "default": 0},
             "run_id": {"type": "str", "default": ""},
         },
         supports_check_mode=True,
@@ -153,12 +170,14 @@ def main() -> None:
         user = account.find(given["user"])
         if user is None:
             raise PlanError(f"user {given['user']} does not exist: run --tags ssh")
+        environment = {name: str(value) for name, value in given.pop("environment").items()}
+        place = given.pop("checkpoint_directory")
         wanted = job.Job(
             nodes=nodes_of(given.pop("nodes")),
             program=tuple(given.pop("program")),
             directory=Path(given.pop("directory")) / given["run_id"],
             hostfile=Path(given.pop("hostfile")),
-            environment={name: str(value) for name, value in given.pop("environment").items()},
+            environment={**({job.CHECKPOINTS: place} if place else {}), **environment},
             parameters={name: str(value) for name, value in given.pop("parameters").items()},
             **given,
         )

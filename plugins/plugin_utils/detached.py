@@ -51,6 +51,8 @@ class DetachedAction(ActionBase):
     WHAT = ""
     """Of messages: `allreduce`."""
     LAYER = ""
+    record = ""
+    """Ansible's record of the module on the host, once it was started."""
 
     def more(self, progress: str) -> str:
         """Shell commands of each look, beside the wait; they print what `seen` gets."""
@@ -67,7 +69,7 @@ class DetachedAction(ActionBase):
     ) -> dict[str, Any]:
         """The module's result. It may take `limit` seconds, and its host be silent `patience`."""
         begin = time.monotonic()
-        self._shown = self.record = ""
+        self._shown = ""
         kept = self._task.async_val
         self._task.async_val = int(limit)
         try:
@@ -85,9 +87,7 @@ class DetachedAction(ActionBase):
         while now - begin < limit + PATIENCE_S and now - seen < patience:
             state, text = self._look(job, progress)
             if state == "finished":
-                with contextlib.suppress(AnsibleConnectionFailure):
-                    self._low_level_execute_command(f"rm -f {shlex.quote(job)}")
-                return result_of(self.LAYER, text)
+                return self.result(text)
             if state == "died":
                 break
             now = time.monotonic()
@@ -108,6 +108,12 @@ class DetachedAction(ActionBase):
             f"  its processes end within the time limit; to end them now, on every node: pkill -f "
             f"{arguments['run_id']}"
         )
+
+    def result(self, text: str) -> dict[str, Any]:
+        """Of the record's text; the record is removed."""
+        with contextlib.suppress(AnsibleConnectionFailure):
+            self._low_level_execute_command(f"rm -f {shlex.quote(self.record)}")
+        return result_of(self.LAYER, text)
 
     def _look(self, job: str, progress: str) -> tuple[str, str]:
         """The state of the module, `running`, `finished`, `died` or `unseen`, and its output or

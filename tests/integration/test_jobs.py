@@ -23,7 +23,7 @@ pytestmark = pytest.mark.nodes
 
 RUN = "playbooks/run.yml"
 PROGRAM = """\
-import os, signal, sys
+import os, pathlib, signal, sys
 from mpi4py import MPI
 world = MPI.COMM_WORLD
 total = world.allreduce(world.rank)
@@ -32,6 +32,10 @@ if sys.argv[1:] == ["fail"] and world.rank == 3:
     print("rank three has enough", file=sys.stderr, flush=True)
     os._exit(1)  # sys.exit would wait for the others at the end of MPI, as they do for it
 if sys.argv[1:] == ["later"]:
+    if world.rank == 0:
+        place = pathlib.Path(os.environ["CLUSTER_CHECKPOINT_DIR"])
+        place.mkdir(exist_ok=True)
+        (place / "step 7").write_bytes(bytes(1000000))
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
     signal.setitimer(signal.ITIMER_REAL, 12)  # two looks of the controller
     signal.sigwait([signal.SIGALRM])
@@ -39,6 +43,9 @@ if sys.argv[1:] == ["wait"]:
     signal.pause()
 world.Barrier()
 """
+PROFILE = "/etc/profile.d/baremetal-mpi-roce.sh"
+CHECKPOINTS, WORK, OWN = "/mnt/checkpoints", "/var/tmp/mpi-job-work", "/var/tmp/mpi-job-own"
+SMALL = f"-o size=64k,mode=1777 small {CHECKPOINTS}"
 LEFT = """
 pgrep -fa 'mpirun|orted|mpi-job-test' | grep -v pgrep
 ls -d /tmp/ompi.* /dev/shm/vader* 2>/dev/null
@@ -46,15 +53,17 @@ ls -d /tmp/ompi.* /dev/shm/vader* 2>/dev/null
 
 
 @pytest.fixture(scope="module")
-def job(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def job(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     """The command line of a job without its last arguments."""
     source = tmp_path_factory.mktemp("job") / "mpi-job-test.py"
     source.write_text(PROGRAM, encoding="utf-8")
     variables = {
         "mpi_job_files": [{"src": str(source), "dest": "/var/tmp/mpi-job-test.py"}],
         "mpi_job_environment": {"WORD": "two words"},
+        "mpi_job_checkpoint_directory": OWN,
     }
-    return ["--extra-vars", json.dumps(variables)]
+    yield ["--extra-vars", json.dumps(variables)]
+    nodes.on(nodes.group("compute")[0]).check_output(f"rm -rf {OWN}")
 
 
 def program(*arguments: str) -> list[str]:
@@ -84,7 +93,12 @@ def test_a_job_runs_on_every_slot_and_leaves_its_script_and_output(
     assert sorted(said, key=lambda words: int(words[0])) == [
         (str(rank), str(ranks), total) for rank in range(ranks)
     ]
-    assert {check["status"] for check in result(run).values()} == {"ok"}
+    assert {name: check["status"] for name, check in result(run).items()} == {
+        "job_storage": "not_applicable",  # in a container
+        "job_ended": "ok",
+        "no_orphans": "ok",
+    }
+    assert re.search(rf"^newest checkpoint: {OWN}/step 7, 1.0 MB, \d+ s old$", run.output, re.M)
     place = re.search(r"^job \w+: (/\S+) on the launcher$", run.output, re.MULTILINE)
     assert place is not None
     launcher = nodes.on(nodes.group("launcher")[0])
@@ -98,19 +112,44 @@ def test_the_rank_that_fails_is_named_with_its_words(nodes: Nodes, job: list[str
     run = nodes.play(RUN, *job, *program("fail"), expect=2)
     assert result(run)["job_ended"]["reason"] == "rank 3 failed first"
     assert "[1,3]<stderr>:rank three has enough" in run.output
+    assert "s old (none by this job)" in run.output
     assert left(nodes) == {}
 
 
-def test_a_program_that_a_node_lacks_starts_nothing(nodes: Nodes, job: list[str]) -> None:
-    nodes.on("node02").check_output("ln -sf /usr/bin/python3 /usr/local/bin/only-here")
+def test_each_node_that_cannot_take_part_is_listed_with_its_reasons(
+    nodes: Nodes, job: list[str]
+) -> None:
+    full, read_only, bare, without = nodes.group("compute")
+    orted = nodes.on(without).check_output(f". {PROFILE}; readlink -f $(command -v orted)")
+    for host in (full, read_only):
+        nodes.on(host).check_output(f"mkdir -p {CHECKPOINTS} && mount -t tmpfs {SMALL}")
+    nodes.on(full).run(f"cat /dev/zero >{CHECKPOINTS}/old")
+    nodes.on(read_only).check_output(f"mount -o remount,ro {CHECKPOINTS}")
+    nodes.on(read_only).check_output("ln -sf /usr/bin/python3 /usr/local/bin/only-here")
+    nodes.on(without).check_output(f"chmod a-x {orted}")
+    for host in (full, read_only):
+        nodes.on(host).check_output(f"mkdir {WORK}")
+    wanted = {
+        "mpi_job_program": ["only-here", "-c", "pass"],
+        "mpi_job_work_directory": WORK,
+        "mpi_job_checkpoint_directory": "",
+    }
     try:
-        words = json.dumps({"mpi_job_program": ["only-here", "-c", "pass"]})
-        run = nodes.play(RUN, *job, "--extra-vars", words, expect=2)
+        run = nodes.play(RUN, *job, "--extra-vars", json.dumps(wanted), expect=2)
     finally:
-        nodes.on("node02").check_output("rm /usr/local/bin/only-here")
-    for host in ("node01", "node03", "node04"):
-        assert f"{host}: program only-here not found" in run.output
-    assert "node02: " not in run.output.partition("nothing was started")[2].partition("repair")[0]
+        nodes.on(without).check_output(f"chmod a+x {orted}")
+        nodes.on(read_only).check_output("rm /usr/local/bin/only-here")
+        for host in (full, read_only):
+            nodes.on(host).check_output(f"umount {CHECKPOINTS} && rmdir {WORK}")
+    listed = run.output.partition("nothing was started")[2].partition("repair them")[0]
+    cannot = f"no checkpoints can be written to {CHECKPOINTS}"
+    for host, problem in {
+        full: f"program only-here not found; {cannot}: No space left on device",
+        read_only: f"{cannot}: Read-only file system",
+        bare: f"directory {WORK} not found; program only-here not found",
+        without: f"Open MPI's orted not found; run --tags rails,mpi --limit {without}",
+    }.items():
+        assert f"  {host}: {problem}\\n" in listed or f"  {host}: {problem}\n" in listed
 
 
 @pytest.fixture

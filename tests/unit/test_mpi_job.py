@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +19,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part impor
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi import job
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.plan import Node
 
+from tests.unit.action_plays import ROOT, run_play
+
 NODES = (Node("node01", 2, ("rail0",)), Node("node02", 2, ("rail0",)))
+ROOM = "mpi-ready written 1700000000 1000000\n"
+OTHER = "mpi-ready storage CLUSTER_CHECKPOINT_DIR=/other\n"
 READY = "mpi-ready program abc\nmpi-ready orted yes\nmpi-ready version 4.1.6\nmpi-ready end\n"
 
 
@@ -28,7 +34,7 @@ def wanted(folder: Path, **given: Any) -> job.Job:
         job.Job(
             nodes=NODES,
             program=("python3", "train.py", "--name", "it's"),
-            user="mpi",
+            user="root",
             run_id="0123456789ab",
             directory=folder / "jobs" / "0123456789ab",
             hostfile=hostfile,
@@ -42,7 +48,8 @@ class Nodes:
 
     def __init__(self, **problems: str) -> None:
         self.problems = problems
-        self.started: list[Sequence[str]] = []
+        self.launcher = True
+        """Whether mpirun is there."""
 
     def __call__(
         self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
@@ -51,7 +58,10 @@ class Nodes:
         problem = self.problems.get(host, "")
         if problem == "silent":
             return Result(tuple(argv), 255, "", "Connection refused")
+        if not host and not self.launcher:
+            return Result(tuple(argv), 127, "", "")
         lines = f"mpi-ready problem {problem}\n" if problem else ""
+        lines = problem if problem.startswith("mpi-ready") else lines
         return Result(tuple(argv), 0, READY if "program=" in " ".join(argv) else lines, "")
 
 
@@ -74,6 +84,9 @@ def test_the_script_is_the_command_and_its_environment_for_the_user_alone(tmp_pa
     [
         ({"ranks": 5}, {}, "5 ranks asked for, and 2 nodes have 4 slots"),
         ({}, {"node02": "program train not found"}, "node02: program train not found"),
+        ({"launcher": False}, {}, "mpirun not found on the launcher: run --tags mpi"),
+        ({"checkpoint_room_gb": 2}, {"node01": ROOM}, "node01: 1.0 GB free for checkpoints, and "),
+        ({}, {"node02": OTHER}, "node02: CLUSTER_CHECKPOINT_DIR=/other, unlike on most nodes"),
         ({}, {"node01": "silent"}, "1 of 2 nodes cannot take part:\n  node01: no answer over ssh"),
         ({"nodes": NODES[:1]}, {}, "node02: in the hostfile, and not in the model"),
     ],
@@ -81,9 +94,11 @@ def test_the_script_is_the_command_and_its_environment_for_the_user_alone(tmp_pa
 def test_what_cannot_run_is_not_started(
     tmp_path: Path, given: dict[str, Any], problems: dict[str, str], words: str
 ) -> None:
+    nodes = Nodes(**problems)
+    nodes.launcher = given.pop("launcher", True)
     one = wanted(tmp_path, **given)
     with pytest.raises(PlanError) as refused:
-        job.run(one, Nodes(**problems), lambda text: None, os.getuid(), os.getgid())
+        job.run(one, nodes, lambda text: None, os.getuid(), os.getgid())
     assert words in str(refused.value)
     assert not one.directory.exists()
 
@@ -97,13 +112,20 @@ def test_an_interruption_before_the_start_starts_nothing(tmp_path: Path) -> None
 
 def test_nodes_are_left_out_only_when_asked_and_by_name(tmp_path: Path) -> None:
     one = wanted(tmp_path, allow_missing=True)
-    left, missing = job._ready(one, NODES, Nodes(node01="silent"), lambda text: None)
+    left, missing, _storage = job._ready(one, NODES, Nodes(node01="silent"), lambda text: None)
     assert [node.name for node in left] == ["node02"] and set(missing) == {"node01"}
     with pytest.raises(PlanError, match="2 of 2 nodes cannot take part"):
         job._ready(one, NODES, Nodes(node01="silent", node02="silent"), lambda text: None)
 
 
-@pytest.mark.parametrize("given", [{"program": ()}, {"environment": {"A-B": "1"}}])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"program": ()},
+        {"environment": {"A-B": "1"}},
+        {"environment": {"CLUSTER_CHECKPOINT_DIR": "run7"}},
+    ],
+)
 def test_a_job_without_a_program_or_with_a_wrong_name_is_refused(
     tmp_path: Path, given: dict[str, Any]
 ) -> None:
@@ -146,7 +168,8 @@ def test_a_node_says_what_it_lacks_and_which_job_runs(tmp_path: Path) -> None:
     fake.symlink_to("/bin/sleep")
     running = subprocess.Popen([str(fake), "60"])
     try:
-        argv = ["sh", "-c", job.CHECK, "sh", str(tmp_path / "none"), "no-such-program"]
+        check = job.CHECK.replace("KILL 20", "KILL 0.2")
+        argv = ["sh", "-c", check, "sh", str(tmp_path / "none"), "no-such-program", "sleep 60", ""]
         text = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
     finally:
         running.kill()
@@ -154,4 +177,92 @@ def test_a_node_says_what_it_lacks_and_which_job_runs(tmp_path: Path) -> None:
     assert f"mpi-ready problem directory {tmp_path}/none not found" in text
     assert "mpi-ready problem program no-such-program not found" in text
     assert f"mpi-ready problem another MPI job runs: {running.pid} " in text
-    assert text.endswith("mpi-ready end\n")
+    assert text.endswith("file systems do not answer within 20 s\nmpi-ready end\n")
+
+
+def storage(folder: Path, asked: str = "", **places: object) -> dict[str, list[str]]:
+    """What STORAGE, as sh runs it, says of a node that is no container, and mounts `shared`."""
+    script = job.STORAGE.replace("/run/systemd/container", str(folder / "container"))
+    programs = folder / "programs"
+    programs.mkdir(exist_ok=True)
+    (programs / "mountpoint").write_text(f'#!/bin/sh\n[ "$*" = "-q {folder}/shared" ]\n')
+    (programs / "mountpoint").chmod(0o755)
+    found = {**os.environ, **{name: str(place) for name, place in places.items()}}
+    found["PATH"] = f"{programs}:{found['PATH']}"
+    argv = ["sh", "-c", script, "sh", asked]
+    done = subprocess.run(argv, env=found, check=True, capture_output=True, text=True)
+    return job._said(done.stdout)
+
+
+def test_a_file_system_is_mounted_and_takes_a_file(tmp_path: Path) -> None:
+    assert storage(tmp_path)["problem"] == []
+    shared, other = tmp_path / "shared", tmp_path / "other"
+    for place in (shared, other):
+        place.mkdir()
+    found = storage(tmp_path, CLUSTER_CHECKPOINT_DIR=shared, CLUSTER_DATASETS_DIR=shared)
+    assert found["problem"] == []
+    ((when, free),) = (line.split() for line in found["written"])
+    assert abs(int(when) - time.time()) < 100 and int(free) > 0
+    assert not list(shared.iterdir())
+    known = job._storage(wanted(tmp_path), found)
+    assert known.place == str(shared) and [check.status for check in known.checks] == ["ok"]
+    for name in ("CLUSTER_CHECKPOINT_DIR", "CLUSTER_DATASETS_DIR"):
+        (problem,) = storage(tmp_path, **{name: other})["problem"]
+        assert problem == f"{name}: {other} is not mounted; run --tags storage"
+        (problem,) = storage(tmp_path, **{name: "/none"})["problem"]
+        assert "/none is not mounted (No such file or directory); run" in problem
+    (tmp_path / "file").touch()
+    (problem,) = storage(tmp_path, f"{tmp_path}/file")["problem"]
+    assert problem == f"no checkpoints can be written to {tmp_path}/file: Not a directory"
+
+
+def test_a_container_mounts_nothing_and_a_directory_may_be_given(tmp_path: Path) -> None:
+    (tmp_path / "container").touch()
+    here = storage(tmp_path, CLUSTER_CHECKPOINT_DIR=tmp_path)
+    assert here["problem"] == here["written"] == [] and here["container"]
+    (check,) = job._storage(wanted(tmp_path), here).checks
+    assert check.status == "not_applicable"
+    given = str(tmp_path / "run7")
+    one = wanted(tmp_path, environment={"CLUSTER_CHECKPOINT_DIR": given})
+    assert job._storage(one, storage(tmp_path, given)).place == given
+    (problem,) = storage(tmp_path, f"{given}/further")["problem"]
+    assert problem.endswith("run7: No such file or directory")
+
+
+def test_the_newest_checkpoint_is_named_and_whether_it_is_of_this_job(tmp_path: Path) -> None:
+    one, node = wanted(tmp_path), NODES[0]
+    place = tmp_path / "their checkpoints"
+    place.mkdir()
+
+    def found(since: float) -> dict[str, Any]:
+        def here(argv: Sequence[str], **given: Any) -> Result:
+            done = subprocess.run(argv[-1], shell=True, capture_output=True, text=True, check=True)
+            return Result(tuple(argv), 0, done.stdout, "")
+
+        return job.newest(one, node, job.Storage(str(place), since), here)
+
+    assert job.checkpoint_line(found(0)) == f"no checkpoint in {place} (no file)"
+    for step, age in ((5, 300), (10, 200), (15, 900)):
+        path = place / f"step {step}"
+        path.write_bytes(b"x" * 1_000_000 * step)
+        os.utime(path, (time.time() - age,) * 2)
+    (place / ".partial").touch()
+    newest = found(time.time() - 250)
+    assert newest["path"] == str(place / "step 10") and newest["own"]
+    assert newest["bytes"] == 10_000_000 and 200 <= newest["age_s"] < 300
+    assert job.checkpoint_line(found(time.time())).endswith("s old (none by this job)")
+    assert job.newest(one, node, job.Storage(), Nodes()) == {}
+
+
+@pytest.mark.slow
+def test_a_file_that_is_not_here_stops_before_any_host_is_touched(tmp_path: Path) -> None:
+    """Those of a relative path are looked for in the current directory, as job.yml is."""
+    (tmp_path / "train.py").touch()
+    files = [{"src": name, "dest": f"/srv/{name}"} for name in ("train.py", "data.npz")]
+    variables = {"mpi_job_files": files, "mpi_job_program": ["python3", "/srv/train.py"]}
+    play = f"- import_playbook: {ROOT}/playbooks/run.yml"
+    options = ("--extra-vars", json.dumps(variables))
+    rc, output = run_play(tmp_path, play, ROOT / "inventories/b300", *options)
+    assert rc == 2 and "unreachable=1" not in output
+    assert f"mpi_job_files: {tmp_path}/data.npz not found on this machine" in output
+    assert f"{tmp_path}/train.py not found" not in output

@@ -12,13 +12,15 @@ import re
 import shlex
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
-from ..core.checks import FAILED, OK, Check, as_dicts, failures
+from ..core.checks import FAILED, OK, Check, as_dicts, failures, not_applicable
 from ..core.commands import Runner
+from ..core.machine import IN_CONTAINER, NO_MOUNTS
 from ..core.part import PlanError
 from ..core.text import some
 from .allreduce import hosts, verdict
@@ -32,6 +34,8 @@ MAPPINGS: Mapping[str, tuple[str, ...]] = {
     "core": ("--map-by", "core", "--bind-to", "core"),
 }
 """`gpu`: rank k of a node beside GPU k, with the rail of that GPU."""
+CHECKPOINTS = "CLUSTER_CHECKPOINT_DIR"
+STORAGE_CHECK = "job_storage"
 LAST_LINES = 12
 INTERRUPTED = "ansible-playbook was interrupted"
 _POLL_S = 0.2
@@ -54,7 +58,43 @@ if command -v nvidia-smi >/dev/null; then
   ids=$(nvidia-smi --query-compute-apps=pid --format=csv,noheader 2>/dev/null | tr '\n' ' ')
   [ -z "$ids" ] || echo "mpi-ready problem GPUs are in use by process $ids"
 fi
+timeout -s KILL 20 sh -c "$3" sh "$4" ||
+  [ $? -lt 128 ] || echo "mpi-ready problem shared file systems do not answer within 20 s"
 echo mpi-ready end
+"""
+# Shared file systems: mounted; that of checkpoints (another one may be given) takes a file.
+STORAGE = r"""
+asked=$1
+for name in CLUSTER_CHECKPOINT_DIR CLUSTER_DATASETS_DIR; do
+  eval "place=\${$name:-}"
+  echo "mpi-ready storage $name=$place"
+  if [ -z "$place" ] || { said=$(stat "$place/." 2>&1 >/dev/null) && mountpoint -q "$place"; }; then
+    [ "$name" = CLUSTER_DATASETS_DIR ] || asked=${asked:-$place}
+  elif [ -e /run/systemd/container ]; then
+    echo mpi-ready container
+  else
+    said="${said:+ (${said##*: })}"
+    echo "mpi-ready problem $name: $place is not mounted$said; run --tags storage"
+  fi
+done
+[ -n "$asked" ] || exit 0
+if [ ! -e "$asked" ]; then asked=$(dirname "$asked"); fi
+if said=$({
+  file=$(mktemp "$asked/.mpi-job-XXXXXX") && trap 'rm -f "$file"' EXIT &&
+    head -c 4096 /dev/zero >"$file" && sync "$file" && stat -c %Y "$file"
+} 2>&1); then
+  echo "mpi-ready written $said $(df -Pk "$asked" | awk 'NR == 2 {print $4}')"
+else
+  echo "mpi-ready problem no checkpoints can be written to $asked: ${said##*: }"
+fi
+exit 0
+"""
+# The newest file, and the time now. Programs write hidden files first, and then rename them.
+NEWEST = r"""
+echo "mpi-ready now $(date +%s.%N)"
+found='mpi-ready newest %T@ %s %p\n'
+timeout -s KILL 30 find "$1" -type f ! -name '.*' -printf "$found" 2>/dev/null |
+  sort -k 3 -n | tail -n 1
 """
 # Session directories and shared memory of ranks that were killed; others of the user may run.
 TIDY = r"""
@@ -88,6 +128,7 @@ class Job:
     lease_s: float = 0.0
     """Seconds without a sign of the controller after which the job is ended; 0 for no limit."""
     allow_missing: bool = False
+    checkpoint_room_gb: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.program:
@@ -95,6 +136,13 @@ class Job:
         wrong = [name for name in self.environment if not _NAME.fullmatch(name)]
         if wrong:
             raise PlanError(f"{some(wrong)}: no name of an environment variable")
+        if self.checkpoints and not self.checkpoints.startswith("/"):
+            raise PlanError(f"{self.checkpoints}: give the whole path of the checkpoint directory")
+
+    @property
+    def checkpoints(self) -> str:
+        """Where its ranks are told to write them; empty for where each node has them."""
+        return self.environment.get(CHECKPOINTS, "")
 
     @property
     def unit(self) -> str:
@@ -126,6 +174,18 @@ class Ended:
     rc: int
     seconds: float
     stopped: str = ""
+    first_output_s: Optional[float] = None
+
+
+@dataclass(frozen=True)
+class Storage:
+    """What nodes reported of shared file systems."""
+
+    place: str = ""
+    """Where checkpoints are."""
+    since: float = 0.0
+    """When the first node wrote there, by the clock of that file system."""
+    checks: tuple[Check, ...] = ()
 
 
 def run(
@@ -140,7 +200,11 @@ def run(
     nodes, differences = as_listed(job.nodes, _text(job.hostfile))
     if differences:
         raise PlanError(f"{job.hostfile}: {some(differences, 8)}; run --tags hostfile")
-    nodes, missing = _ready(job, nodes, runner, show)
+    mpirun = job.command(nodes)[0]
+    known = login_shell(job.user, ["sh", "-c", f"command -v {mpirun}"])
+    if runner(known, check=False).rc != 0:
+        raise PlanError(f"{mpirun} not found on the launcher: run --tags mpi")
+    nodes, missing, storage = _ready(job, nodes, runner, show)
     slots = sum(node.slots for node in nodes)
     if job.ranks > slots:
         raise PlanError(f"{job.ranks} ranks asked for, and {len(nodes)} nodes have {slots} slots")
@@ -153,7 +217,9 @@ def run(
     left = tidy(job, nodes, runner)
     output = _text(job.directory / OUTPUT)
     rank, lines = last_lines(output, ended.rc)
+    checkpoint = newest(job, nodes[0], storage, runner)
     checks = [
+        *storage.checks,
         Check("job_ended", 0, ended.rc, OK if ended.rc == 0 and not ended.stopped else FAILED,
               reason=ended.stopped or (f"rank {rank} failed first" if rank is not None else "")),
         verdict.no_orphans(swept),
@@ -166,28 +232,36 @@ def run(
         "lines": lines,
         "missing": missing,
         "removed": left,
+        "first_output_s": ended.first_output_s,
+        "checkpoint": checkpoint,
         "command": shlex.join(job.command(nodes)),
         "directory": str(job.directory),
         "nodes": [node.name for node in nodes],
         "checks": as_dicts(checks),
-        "message": _message(job, checks, lines),
+        "message": _message(job, checks, lines, checkpoint),
     }
 
 
 def _ready(
     job: Job, nodes: Sequence[Node], runner: Runner, show: Callable[[str], None]
-) -> tuple[tuple[Node, ...], dict[str, str]]:
-    """The nodes that can take part, and the others with the reason, if they may be left out."""
+) -> tuple[tuple[Node, ...], dict[str, str], Storage]:
+    """The nodes that can take part, the others with the reason, if they may be left out, and
+    what is known of shared file systems."""
     show(f"asking {len(nodes)} nodes whether they are ready")
     plan = Plan(tuple(nodes), job.transport)
     problems, found = hosts.preflight(runner, job.user, plan.nodes, PROGRAM, "", job.transport, "")
-    words = shlex.join([job.work_directory, job.program[0]])
+    words = shlex.join([job.work_directory, job.program[0], STORAGE, job.checkpoints])
     script = [f"sh -c {shlex.quote(CHECK)} sh {words}"]
     asked = {node.host: script for node in found if node.host not in problems}
-    for host, (result, reason) in hosts.ask_all(runner, job.user, asked).items():
-        mark = f"{hosts.MARK}problem "
-        lines = result.stdout.splitlines() if result is not None else [mark + reason]
-        wrong = [line[len(mark) :] for line in lines if line.startswith(mark)]
+    said = {
+        host: _said(result.stdout if result is not None else f"{hosts.MARK}problem {reason}")
+        for host, (result, reason) in hosts.ask_all(runner, job.user, asked).items()
+    }
+    usual = Counter(str(each["storage"]) for each in said.values()).most_common(1) or [("", 0)]
+    for host, each in said.items():
+        wrong = [*each["problem"], *_scarce(job, each["written"])]
+        if each["storage"] and str(each["storage"]) != usual[0][0]:
+            wrong.append(f"{', '.join(each['storage'])}, unlike on most nodes; run --tags mpi")
         if wrong:
             problems[host] = "; ".join(wrong)
     left = tuple(node for node in found if node.host not in problems)
@@ -197,7 +271,34 @@ def _ready(
         raise PlanError(
             f"{len(problems)} of {len(nodes)} nodes cannot take part:\n  {listed}\n{remedy}"
         )
-    return left, problems
+    return left, problems, _storage(job, said[left[0].host])
+
+
+def _said(text: str) -> dict[str, list[str]]:
+    """The script's own lines by their first word; others are a login file's."""
+    found: dict[str, list[str]] = {"problem": [], "storage": [], "written": [], "container": []}
+    for line in text.splitlines():
+        word, _space, rest = line[len(hosts.MARK) :].partition(" ")
+        if line.startswith(hosts.MARK):
+            found.setdefault(word, []).append(rest)
+    return found
+
+
+def _scarce(job: Job, written: Sequence[str]) -> list[str]:
+    free = [int(each.split()[1]) * 1024 / 1e9 for each in written]
+    needed = f"and mpi_job_checkpoint_room_gb is {job.checkpoint_room_gb:g}"
+    return [f"{gb:.1f} GB free for checkpoints, {needed}" for gb in free
+            if gb < job.checkpoint_room_gb]  # fmt: skip
+
+
+def _storage(job: Job, said: Mapping[str, Sequence[str]]) -> Storage:
+    values = [each.partition("=")[2] for each in said["storage"]]
+    place = job.checkpoints or next(iter(values), "")
+    checks = [Check(STORAGE_CHECK, "mounted", "mounted", OK)] if any(values) else []
+    if said["container"]:
+        checks = [not_applicable(STORAGE_CHECK, "mounted", f"{IN_CONTAINER}: {NO_MOUNTS}")]
+    written = [float(each.split()[0]) for each in said["written"]]
+    return Storage(place, written[0], tuple(checks)) if written else Storage(checks=tuple(checks))
 
 
 def prepare(job: Job, nodes: Sequence[Node], uid: int, gid: int) -> None:
@@ -225,12 +326,13 @@ def _watched(
     argv = login_shell(job.user, [str(job.directory / SCRIPT)])
     argv = bounded(argv, job.unit, job.time_limit_s, what=f"MPI job {job.run_id}", output=output)
     process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True)
-    stopped, size, grown = "", 0, begin
+    stopped, size, grown, first = "", 0, begin, None  # type: str, int, float, Optional[float]
     while process.poll() is None and not stopped:
         time.sleep(_POLL_S)
         now = time.monotonic()
         if output.stat().st_size != size:
             size, grown = output.stat().st_size, now
+            first = round(now - begin, 1) if first is None else first
         if interrupted():
             stopped = INTERRUPTED
         elif job.lease_s and time.time() - lease.stat().st_mtime > job.lease_s:
@@ -248,7 +350,32 @@ def _watched(
     seconds = time.monotonic() - begin
     if not stopped and seconds >= job.time_limit_s:
         stopped = f"stopped after {job.time_limit_s:g} s (mpi_job_time_limit_s)"
-    return Ended(rc, seconds, stopped)
+    return Ended(rc, seconds, stopped, first)
+
+
+def newest(job: Job, node: Node, storage: Storage, runner: Runner) -> dict[str, Any]:
+    """The newest checkpoint as the first node sees it; empty where none can be."""
+    if not storage.place:
+        return {}
+    script = [f"sh -c {shlex.quote(NEWEST)} sh {shlex.quote(storage.place)}"]
+    ((result, reason),) = hosts.ask_all(runner, job.user, {node.host: script}).values()
+    if result is None:
+        return {"directory": storage.place, "error": f"{node.host}: {reason}"}
+    said = _said(result.stdout)
+    found: dict[str, Any] = {"directory": storage.place}
+    for each in said.get("newest", []):
+        written, size, path = each.split(" ", 2)
+        age = float(said["now"][0]) - float(written)
+        own = float(written) >= storage.since
+        found.update(path=path, bytes=int(size), age_s=max(0, round(age)), own=own)
+    return found
+
+
+def checkpoint_line(found: Mapping[str, Any]) -> str:
+    if "path" not in found:
+        return f"no checkpoint in {found['directory']}" + f" ({found.get('error', 'no file')})"
+    newest = f"{found['path']}, {found['bytes'] / 1e6:.1f} MB, {found['age_s']} s old"
+    return f"newest checkpoint: {newest}" + ("" if found["own"] else " (none by this job)")
 
 
 def tidy(job: Job, nodes: Sequence[Node], runner: Runner) -> dict[str, list[str]]:
@@ -273,14 +400,16 @@ def last_lines(output: str, rc: int) -> tuple[Optional[int], list[str]]:
     return rank, [*own[-LAST_LINES:], *message[:1]]
 
 
-def _message(job: Job, checks: Sequence[Check], lines: Sequence[str]) -> str:
+def _message(
+    job: Job, checks: Sequence[Check], lines: Sequence[str], checkpoint: Mapping[str, Any]
+) -> str:
     wrong = failures(checks)
     if not wrong:
         return ""
     head = [f"job {job.run_id} failed:", *(f"  {check.line()}" for check in wrong)]
-    return "\n".join(
-        [*head, *(f"    {line}" for line in lines), f"  output: {job.directory}/{OUTPUT}"]
-    )
+    tail = [f"  output: {job.directory}/{OUTPUT}"]
+    tail += [f"  {checkpoint_line(checkpoint)}"] if checkpoint else []
+    return "\n".join([*head, *(f"    {line}" for line in lines), *tail])
 
 
 def _text(path: Path) -> str:
