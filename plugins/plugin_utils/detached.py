@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shlex
 import time
 from typing import Any
@@ -67,8 +68,11 @@ class DetachedAction(ActionBase):
     def run_detached(
         self, arguments: dict[str, Any], task_vars: Any, limit: float, patience: float
     ) -> dict[str, Any]:
-        """The module's result. It may take `limit` seconds, and its host be silent `patience`."""
-        begin = time.monotonic()
+        """The module's result. It may take `limit` seconds, and its host be silent `patience`.
+
+        This process outlives an ansible-playbook that is killed; it is interrupted then as well.
+        """
+        begin, parent = time.monotonic(), os.getppid()
         self._shown = ""
         kept = self._task.async_val
         self._task.async_val = int(limit)
@@ -85,6 +89,8 @@ class DetachedAction(ActionBase):
         seen = now = time.monotonic()
         text = state = ""
         while now - begin < limit + PATIENCE_S and now - seen < patience:
+            if os.getppid() != parent:
+                raise KeyboardInterrupt
             state, text = self._look(job, progress)
             if state == "finished":
                 return self.result(text)

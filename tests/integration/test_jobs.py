@@ -154,13 +154,13 @@ def test_each_node_that_cannot_take_part_is_listed_with_its_reasons(
 
 @pytest.fixture
 def running(
-    nodes: Nodes, job: list[str], tmp_path: Path
+    nodes: Nodes, job: list[str], tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     """A job that waits, its ansible-playbook in a process group of its own, and its output."""
-    path = tmp_path / "log"
+    path, lease = tmp_path / "log", getattr(request, "param", 120)
     with path.open("ab") as log:
         play = subprocess.Popen(
-            nodes.command(RUN, *job, *program("wait"), "--extra-vars=mpi_job_lease_s=20"),
+            nodes.command(RUN, *job, *program("wait"), f"--extra-vars=mpi_job_lease_s={lease}"),
             cwd=TOP,
             env=nodes.environment,
             stdin=subprocess.DEVNULL,
@@ -196,6 +196,17 @@ def test_ctrl_c_ends_every_rank_at_once(
     assert seconds < waiting.deadline(15)  # long before its lease
 
 
+def test_a_killed_ansible_playbook_ends_every_rank_soon(
+    nodes: Nodes, running: tuple[subprocess.Popen[bytes], Path]
+) -> None:
+    """Itself alone, as when memory is short: its worker notices, and ends the job."""
+    play, _log = running
+    play.kill()
+    play.wait()
+    waiting.until(lambda: left(nodes) == {}, "the job to be ended", 30, every=1)
+
+
+@pytest.mark.parametrize("running", [20], indirect=True)
 def test_a_job_ends_with_its_controller(
     nodes: Nodes, running: tuple[subprocess.Popen[bytes], Path]
 ) -> None:

@@ -190,6 +190,15 @@ def test_a_look_that_is_slow_or_fails_is_followed_by_another(
     assert watched.shown.count("allreduce: 2 of 7 sizes, 8 s") == 1
 
 
+def test_a_worker_whose_ansible_playbook_was_killed_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or it waits for hours, and holds what it inherited open."""
+    watched = Watched(monkeypatch, [SLOW])
+    monkeypatch.setattr(detached.os, "getppid", lambda: 1 if watched.now > 30 else 2)
+    with pytest.raises(KeyboardInterrupt):
+        watched.run()
+    assert watched.now < 60
+
+
 @pytest.mark.parametrize("silent", [SLOW, REFUSED])
 def test_a_launcher_that_stays_silent_is_given_up(
     monkeypatch: pytest.MonkeyPatch, silent: Answer
