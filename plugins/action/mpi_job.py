@@ -40,13 +40,17 @@ class ActionModule(DetachedAction):
 
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
-        arguments = {"run_id": uuid.uuid4().hex[:12], "lease_s": LEASE_S, **self._task.args}
+        return {**result, **self.job(self._task.args, task_vars)}
+
+    def job(self, given: dict[str, Any], task_vars: Any) -> dict[str, Any]:
+        """What the module returns of one job."""
+        arguments = {"run_id": uuid.uuid4().hex[:12], "lease_s": LEASE_S, **given}
         arguments["nodes"] = [needed(entry) for entry in arguments.get("nodes") or []]
         if self._task.check_mode:
             found = self._execute_module(self.MODULE, module_args=arguments, task_vars=task_vars)
             if "command" in found:
                 display.display(f"job: would run {found['command']}")
-            return {**result, **found}
+            return found
         self._place = f"{arguments.get('directory') or JOBS}/{arguments['run_id']}"
         self._offset = 0
         limit = float(arguments.get("time_limit_s") or TIME_LIMIT_S) + END_S
@@ -68,7 +72,7 @@ class ActionModule(DetachedAction):
             display.display(f"job {arguments['run_id']}: {state} after {found['seconds']} s{began}")
         if found.get("checkpoint") and not found.get("failed"):
             display.display(checkpoint_line(found["checkpoint"]))
-        return {**result, **found}
+        return found
 
     def _interrupted(self, *_signal: Any) -> None:
         """Ansible follows up with a SIGTERM, and then waits for the end of this process."""
@@ -111,4 +115,8 @@ class ActionModule(DetachedAction):
         whole = output[: output.rfind("\n") + 1]
         self._offset += len(whole.encode())
         for line in whole.splitlines():
-            display.display(line)
+            self.show(line)
+
+    def show(self, line: str) -> None:
+        """A line of the job's output."""
+        display.display(line)

@@ -31,6 +31,10 @@ options:
     required: true
   user: {type: str, required: true, description: The MPI user.}
   ranks: {type: int, default: 0, description: Number of ranks; 0 for every slot.}
+  places:
+    description: Ranks by node, for a job on some of them; empty for every slot of all nodes.
+    type: dict
+    default: {}
   mapping:
     description:
       - V(gpu) places ranks node by node, each with the rail of its own GPU; V(node) one on each
@@ -108,6 +112,7 @@ removed: {type: dict, returned: always, description: "By node, what killed ranks
 command: {type: str, returned: always, description: The launcher's command line.}
 directory: {type: str, returned: always, description: "Directory with script, hostfile and output."}
 nodes: {type: list, elements: str, returned: always, description: Nodes in the order of ranks.}
+virtual: {type: bool, returned: always, description: Whether line rates are nominal.}
 layer: {type: str, returned: always, description: Always C(job).}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 """
@@ -138,6 +143,7 @@ def main() -> None:
             "program": {"type": "list", "elements": "str", "required": True},
             "user": {"type": "str", "required": True},
             "ranks": {"type": "int", "default": 0},
+            "places": {"type": "dict", "default": {}},
             "mapping": {"type": "str", "choices": list(job.MAPPINGS), "default": "gpu"},
             "environment": {"type": "dict", "default": {}},
             "work_directory": {"type": "path", "default": "/tmp"},
@@ -177,13 +183,14 @@ def main() -> None:
             program=tuple(given.pop("program")),
             directory=Path(given.pop("directory")) / given["run_id"],
             hostfile=Path(given.pop("hostfile")),
+            places={name: int(count) for name, count in given.pop("places").items()},
             environment={**({job.CHECKPOINTS: place} if place else {}), **environment},
             parameters={name: str(value) for name, value in given.pop("parameters").items()},
             **given,
         )
         if module.check_mode:
             return {
-                "command": shlex.join(wanted.command(wanted.nodes)),
+                "command": shlex.join(wanted.command(job.chosen(wanted, wanted.nodes))),
                 "checks": [],
                 "message": "",
             }

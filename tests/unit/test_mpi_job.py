@@ -89,6 +89,8 @@ def test_the_script_is_the_command_and_its_environment_for_the_user_alone(tmp_pa
         ({}, {"node02": OTHER}, "node02: CLUSTER_CHECKPOINT_DIR=/other, unlike on most nodes"),
         ({}, {"node01": "silent"}, "1 of 2 nodes cannot take part:\n  node01: no answer over ssh"),
         ({"nodes": NODES[:1]}, {}, "node02: in the hostfile, and not in the model"),
+        ({"places": {"node02": 3}}, {}, "3 ranks on node02, which has 2 slots"),
+        ({"places": {"node03": 1}}, {}, "1 ranks on node03, which has 0 slots"),
     ],
 )
 def test_what_cannot_run_is_not_started(
@@ -108,6 +110,34 @@ def test_an_interruption_before_the_start_starts_nothing(tmp_path: Path) -> None
     with pytest.raises(PlanError, match=job.INTERRUPTED):
         job.run(one, Nodes(), lambda text: None, os.getuid(), os.getgid(), lambda: True)
     assert not one.directory.exists()
+
+
+def test_a_job_on_some_nodes_has_its_ranks_there(tmp_path: Path) -> None:
+    one = wanted(tmp_path, places={"node02": 1})
+    nodes = job.chosen(one, NODES)
+    assert [(node.name, node.slots) for node in nodes] == [("node02", 1)]
+    assert "-np 1 " in " ".join(one.command(nodes)) and job.chosen(wanted(tmp_path), NODES) == NODES
+
+
+@pytest.mark.parametrize(
+    ("program", "script"),
+    [
+        (("python3", "/srv/train.py", "x"), "/srv/train.py"),
+        (("/usr/bin/python3.11", "/srv/train.py"), "/srv/train.py"),
+        (("python3", "-m", "mpi4py"), ""),
+        (("python3", "train.py"), ""),
+        (("python3",), ""),
+        (("/srv/train", "/data"), ""),
+    ],
+)
+def test_a_script_by_its_path_has_to_be_there(
+    tmp_path: Path, program: tuple[str, ...], script: str
+) -> None:
+    one = wanted(tmp_path, program=program)
+    assert one.script_of_program == script
+    argv = ["sh", "-c", job.CHECK, "sh", "/", "sh", one.script_of_program, "", ""]
+    text = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+    assert ("program /srv/train.py not found" in text) == bool(script)
 
 
 def test_nodes_are_left_out_only_when_asked_and_by_name(tmp_path: Path) -> None:
@@ -169,7 +199,8 @@ def test_a_node_says_what_it_lacks_and_which_job_runs(tmp_path: Path) -> None:
     running = subprocess.Popen([str(fake), "60"])
     try:
         check = job.CHECK.replace("KILL 20", "KILL 0.2")
-        argv = ["sh", "-c", check, "sh", str(tmp_path / "none"), "no-such-program", "sleep 60", ""]
+        words = [str(tmp_path / "none"), "no-such-program", "", "sleep 60", ""]
+        argv = ["sh", "-c", check, "sh", *words]
         text = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
     finally:
         running.kill()

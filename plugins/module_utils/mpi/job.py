@@ -14,13 +14,13 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Optional
 
+from ..core import machine
 from ..core.checks import FAILED, OK, Check, as_dicts, failures, not_applicable
 from ..core.commands import Runner
-from ..core.machine import IN_CONTAINER, NO_MOUNTS
 from ..core.part import PlanError
 from ..core.text import some
 from .allreduce import hosts, verdict
@@ -51,6 +51,7 @@ profile=/etc/profile.d/baremetal-mpi-roce.sh
 if [ -r "$profile" ]; then . "$profile"; fi
 cd "$1" 2>/dev/null || echo "mpi-ready problem directory $1 not found"
 command -v -- "$2" >/dev/null || echo "mpi-ready problem program $2 not found"
+[ -z "$3" ] || [ -r "$3" ] || echo "mpi-ready problem program $3 not found"
 for id in $(pgrep -x 'orted|prted|mpirun|prterun'); do
   echo "mpi-ready problem another MPI job runs: $id $(ps -o user=,args= -p "$id" | cut -c1-80)"
 done
@@ -58,7 +59,7 @@ if command -v nvidia-smi >/dev/null; then
   ids=$(nvidia-smi --query-compute-apps=pid --format=csv,noheader 2>/dev/null | tr '\n' ' ')
   [ -z "$ids" ] || echo "mpi-ready problem GPUs are in use by process $ids"
 fi
-timeout -s KILL 20 sh -c "$3" sh "$4" ||
+timeout -s KILL 20 sh -c "$4" sh "$5" ||
   [ $? -lt 128 ] || echo "mpi-ready problem shared file systems do not answer within 20 s"
 echo mpi-ready end
 """
@@ -118,6 +119,8 @@ class Job:
     """Of this job, on the launcher."""
     hostfile: Path
     ranks: int = 0
+    places: Mapping[str, int] = field(default_factory=dict)
+    """Ranks by node, where not every slot of all nodes is taken."""
     mapping: str = "gpu"
     work_directory: str = "/tmp"
     """Where ranks start; each host has it."""
@@ -147,6 +150,12 @@ class Job:
     @property
     def unit(self) -> str:
         return f"baremetal-mpi-job-{self.run_id}"
+
+    @property
+    def script_of_program(self) -> str:
+        """The program itself, where an interpreter of a path runs it; else empty."""
+        interpreted = Path(self.program[0]).name.startswith("python") and len(self.program) > 1
+        return self.program[1] if interpreted and self.program[1].startswith("/") else ""
 
     def command(self, nodes: Sequence[Node]) -> list[str]:
         """mpirun's command line."""
@@ -204,7 +213,7 @@ def run(
     known = login_shell(job.user, ["sh", "-c", f"command -v {mpirun}"])
     if runner(known, check=False).rc != 0:
         raise PlanError(f"{mpirun} not found on the launcher: run --tags mpi")
-    nodes, missing, storage = _ready(job, nodes, runner, show)
+    nodes, missing, storage = _ready(job, chosen(job, nodes), runner, show)
     slots = sum(node.slots for node in nodes)
     if job.ranks > slots:
         raise PlanError(f"{job.ranks} ranks asked for, and {len(nodes)} nodes have {slots} slots")
@@ -237,9 +246,27 @@ def run(
         "command": shlex.join(job.command(nodes)),
         "directory": str(job.directory),
         "nodes": [node.name for node in nodes],
+        "virtual": bool(machine.container()) or any(node.software for node in nodes),
         "checks": as_dicts(checks),
         "message": _message(job, checks, lines, checkpoint),
     }
+
+
+def chosen(job: Job, nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """The nodes that the job is for, with the ranks of each as their slots."""
+    if not job.places:
+        return tuple(nodes)
+    slots = {node.name: node.slots for node in nodes}
+    wrong = [
+        f"{count} ranks on {name}, which has {slots.get(name, 0)} slots"
+        for name, count in job.places.items()
+        if not 0 < count <= slots.get(name, 0)
+    ]
+    if wrong:
+        raise PlanError(f"mpi_job_places: {some(wrong)}")
+    return tuple(
+        replace(node, slots=job.places[node.name]) for node in nodes if node.name in job.places
+    )
 
 
 def _ready(
@@ -250,8 +277,8 @@ def _ready(
     show(f"asking {len(nodes)} nodes whether they are ready")
     plan = Plan(tuple(nodes), job.transport)
     problems, found = hosts.preflight(runner, job.user, plan.nodes, PROGRAM, "", job.transport, "")
-    words = shlex.join([job.work_directory, job.program[0], STORAGE, job.checkpoints])
-    script = [f"sh -c {shlex.quote(CHECK)} sh {words}"]
+    words = [job.work_directory, job.program[0], job.script_of_program, STORAGE, job.checkpoints]
+    script = [f"sh -c {shlex.quote(CHECK)} sh {shlex.join(words)}"]
     asked = {node.host: script for node in found if node.host not in problems}
     said = {
         host: _said(result.stdout if result is not None else f"{hosts.MARK}problem {reason}")
@@ -296,7 +323,9 @@ def _storage(job: Job, said: Mapping[str, Sequence[str]]) -> Storage:
     place = job.checkpoints or next(iter(values), "")
     checks = [Check(STORAGE_CHECK, "mounted", "mounted", OK)] if any(values) else []
     if said["container"]:
-        checks = [not_applicable(STORAGE_CHECK, "mounted", f"{IN_CONTAINER}: {NO_MOUNTS}")]
+        checks = [
+            not_applicable(STORAGE_CHECK, "mounted", f"{machine.IN_CONTAINER}: {machine.NO_MOUNTS}")
+        ]
     written = [float(each.split()[0]) for each in said["written"]]
     return Storage(place, written[0], tuple(checks)) if written else Storage(checks=tuple(checks))
 
