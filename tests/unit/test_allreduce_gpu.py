@@ -424,8 +424,10 @@ def test_a_run_without_its_end_is_one_failure(outcome: Outcome, words: str) -> N
 def test_the_output_of_nccl_tests_is_read() -> None:
     found = gpu.read_nccl(f"a login message\n{NCCL}")
     assert (found["ranks"], found["wrong"], found["busbw_gbytes_s"]) == (16, 0, 70.742)
-    assert found["by_size"][0] == {"bytes": 8, "busbw_gbytes_s": [0.0, 0.0]}
-    assert found["by_size"][-1] == {"bytes": 8589934592, "busbw_gbytes_s": [338.82, 337.35]}
+    first, *_others, last = found["by_size"]
+    assert first == {"bytes": 8, "time_us": [135.8, 123.5], "busbw_gbytes_s": [0.0, 0.0]}
+    assert (last["bytes"], last["time_us"]) == (8589934592, [47535, 47743])
+    assert last["busbw_gbytes_s"] == [338.82, 337.35]
 
 
 @pytest.mark.parametrize(

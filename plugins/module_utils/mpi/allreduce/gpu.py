@@ -195,8 +195,10 @@ def read_nccl(printed: str) -> dict[str, Any]:
         elif cells[:2] == ["#", "size"]:
             heading = cells[1:]
         elif heading and len(cells) == len(heading) and cells[0].isdigit():
-            busbw = [float(cell) for name, cell in zip(heading, cells) if name == "busbw"]
-            found["by_size"].append({"bytes": int(cells[0]), "busbw_gbytes_s": busbw})
+            row: dict[str, Any] = {"bytes": int(cells[0])}
+            for name, key in (("time", "time_us"), ("busbw", "busbw_gbytes_s")):
+                row[key] = [float(cell) for head, cell in zip(heading, cells) if head == name]
+            found["by_size"].append(row)
         last = re.match(r"# (Out of bounds values|Avg bus bandwidth) +: ([\d.]+)", line)
         if last and last[1].startswith("Out"):
             found["wrong"] = int(last[2])

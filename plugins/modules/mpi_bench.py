@@ -1,0 +1,96 @@
+#!/usr/bin/python
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: mpi_bench
+short_description: Latency and bandwidth of MPI between ranks, over message sizes
+extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
+description:
+  - Measures with the definitions of the OSU micro-benchmarks, as jobs of
+    M(baremetal.mpi_roce.mpi_job) on the launcher. Prints a table of each benchmark, saves all of
+    them as JSON, and draws each as SVG with line rate and threshold where the controller has
+    matplotlib.
+options:
+  nodes:
+    description: Nodes of the cluster, as M(baremetal.mpi_roce.cluster_directory) returns them.
+    type: list
+    elements: dict
+    required: true
+  user: {type: str, required: true, description: The MPI user.}
+  program:
+    description:
+      - V(mpi4py) is the collection's own program; V(osu) starts C(osu_latency) and the others,
+        V(nccl) C(all_reduce_perf), C(alltoall_perf) and C(sendrecv_perf), where they are installed.
+    type: str
+    choices: [mpi4py, osu, nccl]
+    default: mpi4py
+  benchmarks:
+    description: What to measure.
+    type: list
+    elements: str
+    choices: [latency, bw, bibw, allreduce, alltoall]
+    default: [latency, bw, bibw, allreduce, alltoall]
+  pairs:
+    description:
+      - Pairs of ranks for latency and bandwidth, as V(node01:0 - node02:0). Empty for one inside a
+        node, one whose rails share a leaf, and one whose rails are on different leaves.
+    type: list
+    elements: str
+    default: []
+  min_bytes: {type: int, default: 1, description: "Smallest message, in bytes."}
+  max_bytes: {type: int, default: 4194304, description: "Largest message, in bytes."}
+  iterations:
+    description: Timed iterations of each size; V(0) for those of the OSU micro-benchmarks.
+    type: int
+    default: 0
+  python: {type: path, default: /usr/bin/python3, description: Python interpreter of the ranks.}
+  program_directory: {type: path, default: "", description: "Of OSU's or NCCL's; empty: the path."}
+  min_share:
+    description: Share of the line rate between two nodes that V(bw) and V(bibw) have to reach.
+    type: float
+  max_latency_us:
+    description: Most microseconds of a message of at most 8 bytes between two nodes.
+    type: float
+  min_busbw_gbytes_s:
+    description: Least bus bandwidth (10^9 bytes per second) of V(allreduce) by MPI.
+    type: float
+  min_nccl_share:
+    description: Share of a node's line rate that V(allreduce) by NCCL has to reach.
+    type: float
+  transport:
+    description: Transport of the cluster.
+    type: str
+    choices: [tcp, rc]
+    default: tcp
+  parameters: {type: dict, default: {}, description: Further parameters of Open MPI.}
+  time_limit_s: {type: float, default: 1800, description: Seconds after which a job has failed.}
+  hostfile:
+    description: The cluster's hostfile.
+    type: path
+    default: /etc/baremetal-mpi-roce/hostfile
+  report_directory: {type: path, default: "", description: "On the controller; empty: no report."}
+"""
+
+EXAMPLES = r"""
+- name: Measure two ranks
+  baremetal.mpi_roce.mpi_bench:
+    nodes: "{{ cluster.directory }}"
+    user: mpi
+    benchmarks: [latency, bw]
+    pairs: ["node01:0 - node02:0"]
+"""
+
+RETURN = r"""
+sweeps:
+  description: >-
+    Each benchmark between some ranks: C(benchmark), C(where), C(ranks), C(line_rate_gbytes_s),
+    C(threshold), C(best), and C(by_size) with C(bytes), C(latency_us) and C(gbytes_s), which is
+    10^9 bytes per second, of allreduce and alltoall the bus bandwidth.
+  type: list
+  elements: dict
+  returned: when it was measured
+virtual: {type: bool, returned: when it was measured, description: Whether line rates are nominal.}
+report: {type: str, returned: when it was saved, description: Path of the report.}
+checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
+"""

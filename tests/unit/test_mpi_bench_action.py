@@ -1,0 +1,109 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The controller's side of the sweeps: jobs, one after another, and their report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleActionFail
+from ansible_collections.baremetal.mpi_roce.plugins.action import mpi_bench as action
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import bench as table
+
+from tests.unit.test_bench import directory
+
+OUTPUT = """\
+[1,0]<stdout>:# OSU MPI Bandwidth Test v7.4
+[1,0]<stdout>:# Size      Bandwidth (MB/s)
+[1,0]<stdout>:65536               50000.00
+"""
+
+
+class Launcher:
+    """The action plugin before a launcher on which each job prints the same."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **of_job: Any) -> None:
+        self.jobs: list[dict[str, Any]] = []
+        self.shown: list[str] = []
+        self.of_job = {"virtual": False, "directory": "/jobs/1", **of_job}
+        monkeypatch.setattr(action.display, "display", self.shown.append)
+        monkeypatch.setattr(table, "draw", lambda *_given: None)
+        self.plugin = action.ActionModule.__new__(action.ActionModule)
+        self.plugin._task = SimpleNamespace(check_mode=False)
+        monkeypatch.setattr(self.plugin, "job", self.job, raising=False)
+        monkeypatch.setattr(self.plugin, "_output", lambda _directory: OUTPUT, raising=False)
+
+    def job(self, arguments: dict[str, Any], _task_vars: Any) -> dict[str, Any]:
+        self.jobs.append(arguments)
+        return dict(self.of_job)
+
+    def run(self, **given: Any) -> dict[str, Any]:
+        options = {name: of.get("default") for name, of in action.SPEC.items()}
+        options.update(nodes=directory(), user="mpi", program="osu", benchmarks=["bw"], **given)
+        return self.plugin.measured(options, {})
+
+
+def test_each_job_is_measured_and_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    launcher = Launcher(monkeypatch)
+    found = launcher.run(report_directory=str(tmp_path), parameters={"pml": "ucx"})
+    assert [job["places"] for job in launcher.jobs] == [{"node01": 2}, {"node01": 1, "node02": 1}]
+    assert {job["parameters"]["pml"] for job in launcher.jobs} == {"ucx"}
+    saved = json.loads((tmp_path / "bench-latest.json").read_text(encoding="utf-8"))
+    assert saved["sweeps"] == found["sweeps"] and saved["program"] == "osu"
+    assert [sweep["where"] for sweep in saved["sweeps"]] == [
+        "node01:0 - node01:1",
+        "node01:0 - node02:0",
+    ]
+    assert saved["sweeps"][1]["by_size"] == [{"bytes": 65536, "latency_us": None, "gbytes_s": 50.0}]
+    assert not found["changed"] and "failed" not in found
+    assert table.WITHOUT in launcher.shown
+
+
+def test_a_figure_below_its_threshold_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Launcher(monkeypatch).run(min_share=0.6)
+    assert found["failed"] and "bw node01:0 - node02:0" in found["msg"]
+    assert "at least 60 GB/s" in found["msg"] and "node01:0 - node01:1" not in found["msg"]
+    virtual = Launcher(monkeypatch, virtual=True).run(min_share=0.6)
+    assert "failed" not in virtual and virtual["virtual"]
+
+
+def test_a_job_that_failed_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher = Launcher(monkeypatch, failed=True, msg="job: nothing was started: x", checks=[])
+    found = launcher.run()
+    assert found["failed"] and found["msg"].endswith("x") and found["layer"] == "bench"
+    assert len(launcher.jobs) == 1
+
+
+def test_a_program_without_a_table_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher = Launcher(monkeypatch)
+    monkeypatch.setattr(launcher.plugin, "_output", lambda _directory: "usage: osu_bw\n")
+    with pytest.raises(
+        AnsibleActionFail, match=r"no table of a benchmark is in /jobs/1/output\.log"
+    ):
+        launcher.run()
+
+
+def test_check_mode_measures_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    launcher = Launcher(monkeypatch, command="mpirun")
+    launcher.plugin._task.check_mode = True
+    found = launcher.run(report_directory=str(tmp_path))
+    assert "sweeps" not in found and not found["changed"] and list(tmp_path.iterdir()) == []
+    assert launcher.shown == ["bench: check mode, nothing is measured"]
+
+
+def test_a_pair_that_is_none_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher = Launcher(monkeypatch)
+    with pytest.raises(AnsibleActionFail, match="nothing was started: mpi_bench_pairs"):
+        launcher.run(pairs=["node01:0 - node09:0"])
+    assert launcher.jobs == []
+
+
+def test_figures_come_as_a_table_and_the_rest_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher = Launcher(monkeypatch)
+    for line in [*OUTPUT.splitlines(), "[1,3]<stderr>: sweep: node02: no rank", ""]:
+        launcher.plugin.show(line)
+    wanted = ["bench: OSU MPI Bandwidth Test v7.4", "bench: sweep: node02: no rank"]
+    assert launcher.shown == wanted
