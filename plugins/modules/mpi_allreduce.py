@@ -25,7 +25,7 @@ options:
     required: true
   user: {type: str, required: true, description: MPI user that launches.}
   hostfile:
-    description: Hostfile on the launcher, in Open MPI's format.
+    description: Hostfile on the launcher.
     type: path
     default: /etc/baremetal-mpi-roce/hostfile
   rankfile: {type: str, default: "", description: Rankfile; empty places ranks slot by slot.}
@@ -46,7 +46,14 @@ options:
   warmup: {type: int, default: 2, description: Untimed iterations before those.}
   bind_rails: {type: bool, default: true, description: Give each rank the rails of its GPU alone.}
   python: {type: path, default: /usr/bin/python3, description: Python interpreter of the ranks.}
-  parameters: {type: dict, default: {}, description: Further Open MPI parameters.}
+  provider:
+    description: Provider of the model; ranks are launched by Open MPI, with V(impi) by Intel MPI.
+    type: str
+    default: distribution
+  parameters:
+    description: Further parameters of Open MPI; with O(provider=impi) variables of the ranks.
+    type: dict
+    default: {}
   time_limit_s: {type: float, default: 300, description: Seconds after which the run has failed.}
   bisect_runs:
     description: At most this many short runs to find the node or pair at fault; V(0) for none.
@@ -137,6 +144,7 @@ from ..module_utils.core import commands, files, machine
 from ..module_utils.core.locks import HeldError, alone
 from ..module_utils.core.part import PlanError
 from ..module_utils.mpi.allreduce import gpu, plan, session, traffic
+from ..module_utils.mpi.launcher import of_provider
 
 PROGRESS_DIRECTORY = Path("/run/baremetal-mpi-roce")
 
@@ -152,6 +160,7 @@ def request_of(params: dict) -> session.Request:
     return session.Request(
         plan=plan.Plan(
             nodes=plan.nodes_of(params["nodes"]),
+            launcher=of_provider(params["provider"]),
             parameters=tuple((name, str(value)) for name, value in params["parameters"].items()),
             **{name: params[name] for name in of_plan},
         ),
@@ -181,6 +190,7 @@ def main() -> None:
             "warmup": {"type": "int", "default": 2},
             "bind_rails": {"type": "bool", "default": True},
             "python": {"type": "path", "default": "/usr/bin/python3"},
+            "provider": {"type": "str", "default": "distribution"},
             "parameters": {"type": "dict", "default": {}},
             "time_limit_s": {"type": "float", "default": 300},
             "bisect_runs": {"type": "int", "default": 24},

@@ -47,7 +47,14 @@ options:
     type: dict
     default: {}
   work_directory: {type: path, default: /tmp, description: "Where ranks start, on every node."}
-  parameters: {type: dict, default: {}, description: Further parameters of Open MPI.}
+  provider:
+    description: Provider of the model; ranks are launched by Open MPI, with V(impi) by Intel MPI.
+    type: str
+    default: distribution
+  parameters:
+    description: Further parameters of Open MPI; with O(provider=impi) variables of the ranks.
+    type: dict
+    default: {}
   transport:
     description: Transport of the cluster; with V(rc) the RDMA port of each rail has to be active.
     type: str
@@ -131,6 +138,7 @@ from ..module_utils.core.locks import HeldError, alone
 from ..module_utils.core.part import PlanError
 from ..module_utils.mpi import job
 from ..module_utils.mpi.allreduce.plan import nodes_of
+from ..module_utils.mpi.launcher import MAPPINGS, of_provider
 from ..module_utils.ssh import account
 
 PROGRESS_DIRECTORY = Path("/run/baremetal-mpi-roce")
@@ -144,9 +152,10 @@ def main() -> None:
             "user": {"type": "str", "required": True},
             "ranks": {"type": "int", "default": 0},
             "places": {"type": "dict", "default": {}},
-            "mapping": {"type": "str", "choices": list(job.MAPPINGS), "default": "gpu"},
+            "mapping": {"type": "str", "choices": list(MAPPINGS), "default": "gpu"},
             "environment": {"type": "dict", "default": {}},
             "work_directory": {"type": "path", "default": "/tmp"},
+            "provider": {"type": "str", "default": "distribution"},
             "parameters": {"type": "dict", "default": {}},
             "transport": {"type": "str", "choices": ["tcp", "rc"], "default": "tcp"},
             "hostfile": {"type": "path", "default": "/etc/baremetal-mpi-roce/hostfile"},
@@ -181,6 +190,7 @@ def main() -> None:
         wanted = job.Job(
             nodes=nodes_of(given.pop("nodes")),
             program=tuple(given.pop("program")),
+            launcher=of_provider(given.pop("provider")),
             directory=Path(given.pop("directory")) / given["run_id"],
             hostfile=Path(given.pop("hostfile")),
             places={name: int(count) for name, count in given.pop("places").items()},

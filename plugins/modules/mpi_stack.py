@@ -80,6 +80,10 @@ options:
       where nothing uses them.
     type: str
     default: ""
+  provider:
+    description: Provider of the model. V(impi) is Intel MPI, which reads no O(mca_file).
+    type: str
+    default: distribution
   variables: {type: dict, default: {}, description: Variables that this MPI needs besides.}
   python_directory:
     description: Directory of mpi4py where Python does not look by itself, else empty.
@@ -126,6 +130,7 @@ from ..module_utils.core.engine import Layer, Settled, carry_out, settle
 from ..module_utils.core.part import Node
 from ..module_utils.hardware import SurveyError
 from ..module_utils.mpi import environment
+from ..module_utils.mpi.launcher import of_provider
 from ..module_utils.mpi.provider import Former, Paths
 from ..module_utils.mpi.stack import Stack
 from ..module_utils.qos import HostSettings
@@ -154,6 +159,7 @@ def wanted(params: dict) -> environment.Settings:
         slots=params["slots"],
         management_interface=management["interface"] or "",
         qos=HostSettings.of(params["qos"]) if params["qos"] else None,
+        launcher=of_provider(params["provider"]),
         directories={**layout, **storage_directories(params)},
         oversubscribe=params["oversubscribe"],
         tree_spawn=params["tree_spawn"],
@@ -206,6 +212,7 @@ def main() -> None:
             "ucx_file": {"type": "path", "default": "etc/ucx/ucx.conf"},
             "nccl_file": {"type": "bool", "default": False},
             "prefix": {"type": "str", "default": ""},
+            "provider": {"type": "str", "default": "distribution"},
             "variables": {"type": "dict", "default": {}},
             "python": {"type": "path", "default": "/usr/bin/python3"},
             "environment": {"type": "dict", "default": {}},

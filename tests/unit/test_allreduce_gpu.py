@@ -295,7 +295,7 @@ def test_nccl_tests_run_over_all_ranks_with_the_environment_of_the_nodes() -> No
     argv = command(gpu.by_nccl(PLAN, wanted), "hosts", "run7", 9)
     assert argv == [
         *("mpirun", "--mca", "baremetal_run_id", "run7", "--hostfile", "hosts", "-np", "16"),
-        *("--map-by", "slot", "--bind-to", "none", "-x", "CUDA_DEVICE_ORDER=PCI_BUS_ID"),
+        *("--map-by", "slot", "--bind-to", "none", "env", "CUDA_DEVICE_ORDER=PCI_BUS_ID"),
         *("/opt/nccl-tests/all_reduce_perf", "-b", "1073741824", "-e", "17179869184"),
         *("-f", "2", "-g", "1"),
     ]
@@ -516,7 +516,7 @@ class Cluster:
     ) -> Result:
         if stdin:
             return Result(tuple(argv), 0, "killed 0 left 0\n", "")
-        lines = ["program abc", "orted yes", f"gpus {self.gpus}"]
+        lines = ["program abc", "daemon yes", f"gpus {self.gpus}"]
         lines += [f"device mlx5_{rail}:1 rail{rail}" for rail in range(8)]
         lines += [f"port mlx5_{rail}:1 ACTIVE" for rail in range(8)]
         lines += ["cuda UCX", "cuda Open MPI", "nccl yes"] if self.gpus else []

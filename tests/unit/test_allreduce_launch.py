@@ -175,8 +175,8 @@ class FakeSsh:
         return Result(tuple(argv), 0, str(answer), "")
 
 
-def answered(program: str = "abc", orted: str = "yes", *more: str) -> str:
-    lines = [f"program {program}", f"orted {orted}", *more, "end"]
+def answered(program: str = "abc", daemon: str = "yes", *more: str) -> str:
+    lines = [f"program {program}", f"daemon {daemon}", *more, "end"]
     return "".join(f"mpi-ready {line}\r\n" for line in lines)
 
 
@@ -216,11 +216,15 @@ def test_preflight_names_each_node_and_its_way_out() -> None:
     assert not [word for word in words if "hostkey" in word.lower() or "knownhosts" in word.lower()]
 
 
-HPCX = "4.1.9a1 in /opt/hpcx/ompi"
+OLD, NEW = "(Open MPI) 4.1.6", "(Open MPI) 4.1.9a1"
+HPCX = f"{NEW} in /opt/hpcx/ompi"
 
 
-@pytest.mark.parametrize(("usual", "other"), [("4.1.9a1", "4.1.6"), (HPCX, "4.1.9a1")])
-def test_a_node_with_another_open_mpi_is_kept_back(usual: str, other: str) -> None:
+@pytest.mark.parametrize(
+    ("usual", "other"),
+    [(NEW, OLD), (HPCX, NEW), (NEW, "Intel(R) MPI Library for Linux* OS, Version 2021.18.1")],
+)
+def test_a_node_with_another_mpi_is_kept_back(usual: str, other: str) -> None:
     """Also one of the same version that is not HPC-X: such ranks wait for each other for ever."""
     answers: dict[str, object] = {
         f"node0{number}": answered("abc", "yes", f"version {version}")
@@ -228,7 +232,7 @@ def test_a_node_with_another_open_mpi_is_kept_back(usual: str, other: str) -> No
     }
     found = asked(answers)[0]
     assert set(found) == {"node02"}
-    assert found["node02"].startswith(f"mpirun is Open MPI {other}, and {usual} on most nodes; run")
+    assert found["node02"].startswith(f"mpirun is {other}, and {usual} on most nodes; run")
 
 
 RDMA_LINES = (
@@ -265,9 +269,9 @@ def test_the_sweep_counts_by_node() -> None:
     assert len(ssh.argvs) == 4, "the launcher is swept as well"
 
 
-def ready_here(program: str, *rails: str) -> hosts.Answer:
+def ready_here(program: str, *rails: str, daemon: str = "orted") -> hosts.Answer:
     done = subprocess.run(
-        ["/bin/sh", "-c", hosts.READY, "sh", program, "", *rails],
+        ["/bin/sh", "-c", hosts.READY, "sh", program, "", daemon, *rails],
         capture_output=True,
         text=True,
         check=True,
@@ -279,6 +283,7 @@ def test_a_node_reports_its_program_and_its_rails(tmp_path: Path) -> None:
     program = tmp_path / "allreduce.py"
     program.write_text("x")
     here = ready_here(str(program), "lo", "nosuch0")
+    assert [ready_here("", daemon=name).daemon for name in ("sh", "no-daemon")] == [True, False]
     assert here.program == hashlib.sha256(b"x").hexdigest()
     assert here.down == ("nosuch0 is missing",)
     assert here.whole
@@ -294,7 +299,7 @@ def test_a_node_reports_what_is_behind_its_rdma_devices(tmp_path: Path) -> None:
         for slot, name in slots.items():
             (table / slot).write_text(name + "\n")
     script = hosts.READY.replace("/sys/class/infiniband", str(tmp_path))
-    argv = ["/bin/sh", "-c", script, "sh", "/absent", ""]
+    argv = ["/bin/sh", "-c", script, "sh", "/absent", "", "orted"]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     here = hosts.answer(done.stdout)
     assert here.devices == (("mlx5_0:1", "rail0"), ("mlx5_8:1", "storage0"))

@@ -44,7 +44,7 @@ class Cluster:
         if "killed" in " ".join(argv):
             killed = self.left_behind if host else 0
             return Result(tuple(argv), 0, f"killed {killed} left 0\n", "")
-        lines = "mpi-ready program {}\nmpi-ready orted yes\nmpi-ready end\n"
+        lines = "mpi-ready program {}\nmpi-ready daemon yes\nmpi-ready end\n"
         return Result(tuple(argv), 0, lines.format(self.sha256), "")
 
     def start(

@@ -24,7 +24,7 @@ from tests.unit.action_plays import ROOT, run_play
 NODES = (Node("node01", 2, ("rail0",)), Node("node02", 2, ("rail0",)))
 ROOM = "mpi-ready written 1700000000 1000000\n"
 OTHER = "mpi-ready storage CLUSTER_CHECKPOINT_DIR=/other\n"
-READY = "mpi-ready program abc\nmpi-ready orted yes\nmpi-ready version 4.1.6\nmpi-ready end\n"
+READY = "mpi-ready program abc\nmpi-ready daemon yes\nmpi-ready version 4.1.6\nmpi-ready end\n"
 
 
 def wanted(folder: Path, **given: Any) -> job.Job:
@@ -185,11 +185,14 @@ the job to be terminated. The first process to do so was:
     ("output", "rank", "line"),
     [(SIGNAL, 3, "out of memory"), (STATUS, 1, "ValueError: loss is nan")],
 )
-def test_the_rank_that_failed_first_speaks(output: str, rank: int, line: str) -> None:
-    found, lines = job.last_lines(output, 1)
+def test_the_rank_that_failed_first_speaks(
+    tmp_path: Path, output: str, rank: int, line: str
+) -> None:
+    one = wanted(tmp_path)
+    found, lines = job.last_lines(one, NODES, output, 1)
     assert found == rank and lines[0].endswith(line)
     assert not [each for each in lines if "step" in each]
-    assert job.last_lines(output, 0)[0] is None
+    assert job.last_lines(one, NODES, output, 0)[0] is None
 
 
 def test_a_node_says_what_it_lacks_and_which_job_runs(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi import (
     stack,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.environment import Rail
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launcher import HYDRA
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.stack import installed_checks
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import RdmaPort
 from ansible_collections.baremetal.mpi_roce.plugins.modules import mpi_stack as module
@@ -68,6 +69,7 @@ def params(tmp_path: Path, **changes: Any) -> dict[str, Any]:
         "bin_directory": "",
         "library_directory": "",
         "python_directory": "",
+        "provider": "distribution",
         "variables": {},
         "ucx_file": "etc/ucx/ucx.conf",
         "nccl_file": False,
@@ -368,6 +370,58 @@ def test_a_node_that_mpirun_cannot_start_ranks_on_fails() -> None:
     answers = {**answers, "mpirun": "mpirun (Open MPI) 5.0.3\n", PYTHON: linked}
     fifth = stack.read(runner(answers), PYTHON)
     assert {check.status for check in installed_checks(fifth, [], "tcp", Machine())} == {"ok"}
+
+
+INTEL = "Intel(R) MPI Library for Linux* OS, Version 2021.18.1 Build 20260626 (id: b44796a)\n"
+STARTED = """\
+MPI startup(): PMI server not found.
+[0] MPI startup(): libfabric version: 2.4.0-impi
+[0] MPI startup(): libfabric provider: {}
+["4.1.2", "1.24.2", "Intel(R) MPI Library 2021.18.1 for Linux* OS\\n"]
+"""
+"""Recorded from Intel MPI 2021.18.1."""
+
+
+@pytest.mark.parametrize(
+    ("mpirun", "started", "wrong"),
+    [
+        (INTEL, STARTED.format("mlx"), {}),
+        (INTEL, STARTED.format("tcp"), {"mpi_fabric": "tcp"}),
+        (INTEL, ALL[PYTHON], {"mpi_fabric": None, "mpi4py_library": "Open MPI v4.1.4"}),
+        (MPIRUN, STARTED.format("mlx"), {"intel_mpi": None, "mpi4py_library": "*"}),
+    ],
+)
+def test_intel_mpi_says_its_version_and_the_provider_it_takes(
+    mpirun: str, started: str, wrong: dict[str, Optional[str]]
+) -> None:
+    answers = {"mpirun": mpirun, "ucx_info": UCX_INFO, "sh": "/x\n", "env": started}
+    found = stack.read(runner(answers), PYTHON, launcher=HYDRA)
+    checks = installed_checks(found, [], "tcp", Machine(), HYDRA)
+    failed = {check.name: check.found for check in checks if check.status == "failed"}
+    assert failed == {name: failed[name] if text == "*" else text for name, text in wrong.items()}
+
+
+@pytest.mark.usefixtures("host")
+def test_open_mpis_parameters_go_when_intel_mpi_comes(tmp_path: Path) -> None:
+    mca, own = tmp_path / "etc/mca.conf", "btl = ^uct\n"
+    before = {"mca_file": "etc/mca.conf", "transport": "tcp"}
+    intel = {**before, "provider": "impi", "oversubscribe": True}
+    found, names = planned(params(tmp_path, **intel), tmp_path)
+    assert "/etc/mca.conf" not in names
+    assert found["FI_PROVIDER"] == "mlx" and found["FI_MLX_DEVICES"] == "all"
+    assert found["UCX_NET_DEVICES"] == "rail0"
+    assert found["I_MPI_HYDRA_IFACE"] == "mgmt0" and found["I_MPI_PIN"] == "0"
+    assert found["I_MPI_HYDRA_BRANCH_COUNT"] == "16384", "the launcher starts every node"
+    assert (
+        "I_MPI_HYDRA_BRANCH_COUNT"
+        not in (planned(params(tmp_path, **intel, tree_spawn=True), tmp_path)[0])
+    )
+    mca.parent.mkdir()
+    mca.write_text(own, encoding="utf-8")
+    assert "FI_PROVIDER" not in planned(params(tmp_path, **before), tmp_path, write=True)[0]
+    assert "orte_launch_agent" in mca.read_text(encoding="utf-8")
+    planned(params(tmp_path, **intel), tmp_path, write=True)
+    assert mca.read_text(encoding="utf-8") == own
 
 
 def test_before_an_installation_check_mode_expects_it() -> None:

@@ -16,11 +16,16 @@ from typing import Any, Optional
 
 from ..core.part import PlanError
 from ..qos import HostSettings, RdmaPort, mpi_environment
+from .launcher import HYDRA, OPEN_MPI, Launcher
 
 ENVIRONMENT_FILE = "/etc/baremetal-mpi-roce/mpi.env"
 PROFILE_FILE = "/etc/profile.d/baremetal-mpi-roce.sh"
 PROGRAM_DIRECTORY = "/usr/local/libexec/baremetal-mpi-roce"
 LAUNCH_AGENT = f"{PROGRAM_DIRECTORY}/orted"
+HYDRA_SSH = f"{PROGRAM_DIRECTORY}/hydra-ssh"
+
+FLAT = 16384
+"""Nodes that the launcher starts by itself: more than a cluster has."""
 
 TRANSPORTS: Mapping[str, str] = {"tcp": "tcp,sm,self", "rc": "rc,ud,sm,self"}
 """The transport asked for, and UCX_TLS for it: never `all`, or UCX could fall back silently.
@@ -76,6 +81,7 @@ class Settings:
     oversubscribe: bool = False
     tree_spawn: bool = False
     concurrent_launches: int = 128
+    launcher: Launcher = OPEN_MPI
     extra_environment: Mapping[str, str] = field(default_factory=dict)
     extra_parameters: Mapping[str, str] = field(default_factory=dict)
 
@@ -128,7 +134,34 @@ def environment(settings: Settings) -> dict[str, str]:
     if settings.transport == "rc":
         values.update(_rdma_environment(settings, ranks))
     values.update(settings.directories)
+    if settings.launcher is HYDRA:
+        values.update(_hydra_environment(settings))
     return {**values, **settings.extra_environment}
+
+
+PROVIDER = "mlx"
+"""Of libfabric, over UCX: with any transport, so that UCX_TLS and UCX_NET_DEVICES hold as for Open
+MPI, and the smoke test reads from UCX what was used."""
+
+
+def _hydra_environment(settings: Settings) -> dict[str, str]:
+    values = {
+        "I_MPI_FABRICS": "shm:ofi",
+        "FI_PROVIDER": PROVIDER,
+        # Unset, the provider wants an NVIDIA NIC, with TCP as well: prov/ucx/src/ucx_init.c of
+        # ofiwg/libfabric. UCX_NET_DEVICES has precedence over it.
+        "FI_MLX_DEVICES": "all",
+        "I_MPI_HYDRA_BOOTSTRAP": "ssh",
+        "I_MPI_HYDRA_BOOTSTRAP_EXEC": HYDRA_SSH,
+    }
+    if settings.management_interface:
+        values["I_MPI_HYDRA_IFACE"] = settings.management_interface
+    if not settings.tree_spawn:
+        values["I_MPI_HYDRA_BRANCH_COUNT"] = str(FLAT)
+    if settings.oversubscribe:
+        # 3: ranks that wait sleep; on shared cores an allreduce took a tenth of the time.
+        values.update(I_MPI_PIN="0", I_MPI_THREAD_YIELD="3")
+    return {**values, **settings.extra_parameters}
 
 
 def _rdma_environment(settings: Settings, ranks: Sequence[Sequence[Rail]]) -> dict[str, str]:
@@ -158,7 +191,9 @@ def _rdma_environment(settings: Settings, ranks: Sequence[Sequence[Rail]]) -> di
 
 
 def parameters(settings: Settings) -> dict[str, str]:
-    """Open MPI's parameters for this host."""
+    """Open MPI's parameters for this host; Intel MPI has variables."""
+    if settings.launcher is HYDRA:
+        return {}
     interfaces = [rail.interface for rail in settings.rails]
     values = {
         # UCX or nothing: Debian excludes it by default, and MPI is then slow without a message.

@@ -28,7 +28,10 @@ _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 SHOWN = 20
 """Findings that a refusal lists."""
-_LINE = re.compile(r"(?P<host>\S+) slots=(?P<slots>\d+)(?: max_slots=\d+)?")
+_LINES = {
+    "openmpi": re.compile(r"(?P<host>\S+) slots=(?P<slots>\d+)(?: max_slots=\d+)?"),
+    "intelmpi": re.compile(r"(?P<host>[^\s:]+):(?P<slots>\d+)"),
+}
 
 
 @dataclass(frozen=True)
@@ -149,15 +152,15 @@ def render(membership: Membership, form: str, *, capped: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
-def parse(text: str) -> dict[str, int]:
-    """Slots by name of a hostfile of Open MPI. Raises ValueError with a line of another format."""
+def parse(text: str, form: str = "openmpi") -> dict[str, int]:
+    """Slots by name of a hostfile. Raises ValueError with a line of another format."""
     found: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        match = _LINE.fullmatch(line.strip())
+        match = _LINES[form].fullmatch(line.strip())
         if match is None or match["host"] in found:
-            raise ValueError(f"line {number}: {line!r} is not of the format openmpi, or again")
+            raise ValueError(f"line {number}: {line!r} is not of the format {form}, or again")
         found[match["host"]] = int(match["slots"])
     return found
 

@@ -26,14 +26,9 @@ from ..core.text import some
 from .allreduce import hosts, verdict
 from .allreduce.launch import GRACE_S, bounded, login_shell
 from .allreduce.plan import PROGRAM, RAIL_BIND, Node, Plan, as_listed
+from .launcher import OPEN_MPI, Launcher
 
 SCRIPT, HOSTS, OUTPUT, LEASE = "job.sh", "hostfile", "output.log", "lease"
-MAPPINGS: Mapping[str, tuple[str, ...]] = {
-    "gpu": ("--map-by", "slot"),
-    "node": ("--map-by", "node"),
-    "core": ("--map-by", "core", "--bind-to", "core"),
-}
-"""`gpu`: rank k of a node beside GPU k, with the rail of that GPU."""
 CHECKPOINTS = "CLUSTER_CHECKPOINT_DIR"
 STORAGE_CHECK = "job_storage"
 LAST_LINES = 12
@@ -42,8 +37,6 @@ _POLL_S = 0.2
 _QUIET_S = 60.0
 """Without output for so long, nodes are asked whether they are there."""
 _NAME = re.compile(r"[A-Za-z_]\w*")
-_FAILED = re.compile(r"process rank (\d+)|Process name: \[\[\d+,\d+\],(\d+)\]")
-"""mpirun's messages on a signal, and on an exit status."""
 
 # What keeps this node out, a line each. Its own shell must not be found among the programs.
 CHECK = r"""
@@ -52,7 +45,7 @@ if [ -r "$profile" ]; then . "$profile"; fi
 cd "$1" 2>/dev/null || echo "mpi-ready problem directory $1 not found"
 command -v -- "$2" >/dev/null || echo "mpi-ready problem program $2 not found"
 [ -z "$3" ] || [ -r "$3" ] || echo "mpi-ready problem program $3 not found"
-for id in $(pgrep -x 'orted|prted|mpirun|prterun'); do
+for id in $(pgrep -x 'orted|prted|mpirun|prterun|hydra_pmi_proxy'); do
   echo "mpi-ready problem another MPI job runs: $id $(ps -o user=,args= -p "$id" | cut -c1-80)"
 done
 if command -v nvidia-smi >/dev/null; then
@@ -99,7 +92,7 @@ timeout -s KILL 30 find "$1" -type f ! -name '.*' -printf "$found" 2>/dev/null |
 """
 # Session directories and shared memory of ranks that were killed; others of the user may run.
 TIDY = r"""
-pgrep -u "$(id -u)" -x 'orted|mpirun' >/dev/null && exit
+pgrep -u "$(id -u)" -x 'orted|mpirun|hydra_pmi_proxy' >/dev/null && exit
 find /tmp -maxdepth 1 -user "$(id -u)" -name 'ompi.*' -print -exec rm -rf {} + 2>/dev/null
 find /dev/shm -maxdepth 1 -user "$(id -u)" \( -name 'vader_segment.*' -o -name 'ucx_shm_*' \) \
   -print -exec rm -f {} + 2>/dev/null
@@ -126,6 +119,7 @@ class Job:
     """Where ranks start; each host has it."""
     environment: Mapping[str, str] = field(default_factory=dict)
     parameters: Mapping[str, str] = field(default_factory=dict)
+    launcher: Launcher = OPEN_MPI
     transport: str = "tcp"
     time_limit_s: float = 3600.0
     lease_s: float = 0.0
@@ -159,14 +153,11 @@ class Job:
 
     def command(self, nodes: Sequence[Node]) -> list[str]:
         """mpirun's command line."""
-        argv = ["mpirun", "--mca", "baremetal_run_id", self.run_id]
-        for name, value in self.parameters.items():
-            argv += ["--mca", name, value]
         ranks = self.ranks or sum(node.slots for node in nodes)
-        argv += ["--hostfile", str(self.directory / HOSTS), "-np", str(ranks), "--tag-output"]
-        argv += [*MAPPINGS[self.mapping], "--wdir", self.work_directory]
-        for name in self.environment:
-            argv += ["-x", name]
+        hosts, launcher = str(self.directory / HOSTS), self.launcher
+        argv = launcher.start(self.run_id, self.parameters, hosts, ranks)
+        argv += [*launcher.label, *launcher.mappings[self.mapping]]
+        argv += launcher.ranks(self.work_directory, list(self.environment))
         return [*argv, *([RAIL_BIND] if self.mapping == "gpu" else []), *self.program]
 
     def script(self, nodes: Sequence[Node]) -> str:
@@ -206,7 +197,7 @@ def run(
     interrupted: Callable[[], object] = lambda: False,
 ) -> dict[str, Any]:
     """The result of a job, as the module returns it. Raises PlanError before anything starts."""
-    nodes, differences = as_listed(job.nodes, _text(job.hostfile))
+    nodes, differences = as_listed(job.nodes, _text(job.hostfile), job.launcher)
     if differences:
         raise PlanError(f"{job.hostfile}: {some(differences, 8)}; run --tags hostfile")
     mpirun = job.command(nodes)[0]
@@ -225,7 +216,7 @@ def run(
     swept = hosts.sweep(runner, job.user, [node.host for node in nodes], job.run_id)
     left = tidy(job, nodes, runner)
     output = _text(job.directory / OUTPUT)
-    rank, lines = last_lines(output, ended.rc)
+    rank, lines = last_lines(job, nodes, output, ended.rc)
     checkpoint = newest(job, nodes[0], storage, runner)
     checks = [
         *storage.checks,
@@ -276,7 +267,8 @@ def _ready(
     what is known of shared file systems."""
     show(f"asking {len(nodes)} nodes whether they are ready")
     plan = Plan(tuple(nodes), job.transport)
-    problems, found = hosts.preflight(runner, job.user, plan.nodes, PROGRAM, "", job.transport, "")
+    of_job = (PROGRAM, "", job.transport, "", job.launcher)
+    problems, found = hosts.preflight(runner, job.user, plan.nodes, *of_job)
     words = [job.work_directory, job.program[0], job.script_of_program, STORAGE, job.checkpoints]
     script = [f"sh -c {shlex.quote(CHECK)} sh {shlex.join(words)}"]
     asked = {node.host: script for node in found if node.host not in problems}
@@ -333,7 +325,7 @@ def _storage(job: Job, said: Mapping[str, Sequence[str]]) -> Storage:
 def prepare(job: Job, nodes: Sequence[Node], uid: int, gid: int) -> None:
     """Directory, script and hostfile. The environment may have secrets: for the user alone."""
     job.directory.mkdir(mode=0o700, parents=True)
-    listed = "".join(f"{node.host} slots={node.slots}\n" for node in nodes)
+    listed = job.launcher.hostfile(_slots(nodes), job.mapping)
     for name, text, mode in (
         (SCRIPT, job.script(nodes), 0o700),
         (HOSTS, listed, 0o600),
@@ -417,15 +409,21 @@ def tidy(job: Job, nodes: Sequence[Node], runner: Runner) -> dict[str, list[str]
     return {host: paths for host, paths in found.items() if paths}
 
 
-def last_lines(output: str, rc: int) -> tuple[Optional[int], list[str]]:
+def _slots(nodes: Sequence[Node]) -> dict[str, int]:
+    return {node.host: node.slots for node in nodes}
+
+
+def last_lines(
+    job: Job, nodes: Sequence[Node], output: str, rc: int
+) -> tuple[Optional[int], list[str]]:
     """The rank that failed first as mpirun names it, and its last lines; else the last of all."""
     lines = output.splitlines()
-    named = _FAILED.search(output) if rc else None
-    if named is None:
+    rank = job.launcher.failed_rank(output, _slots(nodes), job.mapping) if rc else None
+    if rank is None:
         return None, lines[-LAST_LINES:]
-    rank = int(named[1] or named[2])
-    own = [line for line in lines if re.match(rf"\[\d+,{rank}\]<std(out|err)>:", line)]
-    message = [line for line in lines if _FAILED.search(line)]
+    own = [line for line in lines if re.match(rf"\[\d+,{rank}\]<std(out|err)>:|\[{rank}\] ", line)]
+    found = ((job.launcher.failed.search(line), line) for line in lines)
+    message = [line for match, line in found if match and str(rank) in match.groups()]
     return rank, [*own[-LAST_LINES:], *message[:1]]
 
 

@@ -16,7 +16,8 @@ from ..core.part import Node, Plan, PlanError, Verdict
 from ..hardware import Machine, survey
 from . import environment as environments
 from . import rdma
-from .environment import PROFILE_FILE, Rail
+from .environment import PROFILE_FILE, PROVIDER, Rail
+from .launcher import HYDRA, OPEN_MPI, Launcher
 
 RC = "rc"
 PROBE = (
@@ -24,6 +25,8 @@ PROBE = (
     "print(json.dumps([mpi4py.__version__, numpy.__version__, MPI.Get_library_version()]))"
 )
 """Imports mpi4py without starting MPI and prints which library it is linked with."""
+STARTED = ("env", "I_MPI_DEBUG=2"), PROBE.replace("False", "True")
+"""Starts Intel MPI, which then says which provider of libfabric it has taken."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,8 @@ class Installed:
     ucx: Ucx = Ucx()
     orted: Optional[str] = None
     """Where the daemon is that mpirun starts on each node."""
+    fabric: Optional[str] = None
+    """The provider of libfabric that Intel MPI takes."""
     problems: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -86,21 +91,23 @@ def ucx_devices(text: str) -> dict[str, list[str]]:
     return found
 
 
-def read(run: Runner, python: str, ucx: Optional[Ucx] = None) -> Installed:
+def read(
+    run: Runner, python: str, ucx: Optional[Ucx] = None, launcher: Launcher = OPEN_MPI
+) -> Installed:
     """Ask mpirun, UCX (unless `ucx` is its answer of just now) and mpi4py."""
     problems: dict[str, str] = {}
-    open_mpi = mpi4py = numpy = linked_with = orted = None
+    mpi = mpi4py = numpy = linked_with = orted = fabric = None
     try:
         answer = ask(run, "mpirun", "--version")
-        version = re.search(r"\(Open MPI\)\s+(\S+)", answer)
-        open_mpi = version[1] if version else None
-        if open_mpi is None:
-            problems["open_mpi"] = f"mpirun is not Open MPI: {answer.strip()[:80]!r}"
+        version = launcher.version.search(answer)
+        mpi = version[1] if version else None
+        if mpi is None:
+            problems[launcher.key] = f"mpirun is not {launcher.name}: {answer.strip()[:80]!r}"
     except CommandError as error:
-        problems["open_mpi"] = _cause(error)
+        problems[launcher.key] = _cause(error)
     try:
         # mpirun starts it on the other nodes, through the same environment.
-        orted = ask(run, "sh", "-c", "command -v orted").strip() or None
+        orted = ask(run, "sh", "-c", f"command -v {launcher.daemon}").strip() or None
     except CommandError:
         problems["orted"] = (
             "not on the path, so mpirun cannot start ranks here; reinstall the package that has it "
@@ -110,18 +117,22 @@ def read(run: Runner, python: str, ucx: Optional[Ucx] = None) -> Installed:
     if ucx.problem:
         problems["ucx"] = ucx.problem
     try:
-        mpi4py, numpy, library = json.loads(ask(run, python, "-c", PROBE))
+        before, program = STARTED if launcher is HYDRA else ((), PROBE)
+        probe = ask(run, *before, python, "-c", program)
+        named = re.search(r"libfabric provider: (\S+)", probe)
+        fabric = named[1] if named else None
+        mpi4py, numpy, library = json.loads(probe.splitlines()[-1])
         linked_with = library.split(",")[0].strip()
-    except (CommandError, ValueError) as error:
+    except (CommandError, ValueError, IndexError) as error:
         problems["mpi4py"] = _cause(error)
     versions = {
-        "open_mpi": open_mpi,
+        launcher.key: mpi,
         "ucx": ucx.version,
         "mpi4py": mpi4py,
         "numpy": numpy,
         "linked_with": linked_with,
     }
-    return Installed(versions, ucx, orted, problems)
+    return Installed(versions, ucx, orted, fabric, problems)
 
 
 def _cause(error: Exception) -> str:
@@ -146,13 +157,14 @@ def installed_checks(
     rails: Sequence[Rail],
     transport: str,
     machine: Machine,
+    launcher: Launcher = OPEN_MPI,
     *,
     check_mode: bool = False,
 ) -> list[Check]:
     """The promises of the layer that the installed software has to keep."""
-    found = {name: installed.versions.get(name) for name in ("open_mpi", "ucx", "mpi4py")}
+    found = {name: installed.versions.get(name) for name in (launcher.key, "ucx", "mpi4py")}
     # Later versions launch by a daemon of another name, and report it themselves.
-    if (found["open_mpi"] or "").startswith("4."):
+    if launcher is OPEN_MPI and (found["open_mpi"] or "").startswith("4."):
         found["orted"] = installed.orted
     checks = [
         Check(name, "installed", value, OK)
@@ -165,10 +177,16 @@ def installed_checks(
     ]
     linked = installed.versions.get("linked_with")
     if linked is not None:
+        if launcher is HYDRA:
+            why, here = (
+                "Intel MPI takes no UCX, and so not the rails: docs/mpi.md",
+                installed.fabric,
+            )
+            checks.append(compare("mpi_fabric", PROVIDER, here, check_mode=check_mode, reason=why))
         checks.append(
             compare(
                 "mpi4py_library",
-                f"Open MPI v{found['open_mpi']}",
+                launcher.library.format(found[launcher.key]),
                 linked,
                 check_mode=check_mode,
                 reason="mpi4py loads another MPI than mpirun's: ranks would not meet",
@@ -288,8 +306,9 @@ class Stack:
             path = f"{environments.PROGRAM_DIRECTORY}/{name}"
             files.append(node.record(path, content.rstrip() + "\n", mode=0o755))
         block = environments.parameter_lines(environments.parameters(self.settings))
-        text = replace_block(node.read(self.mca_file) or "", block, "mpi")
-        return [*files, node.record(self.mca_file, text)]
+        before = node.read(self.mca_file) or ""
+        text = replace_block(before, block, "mpi")
+        return [*files, *([node.record(self.mca_file, text)] if text != before or block else [])]
 
     def verify(self, node: Node) -> Verdict:
         settings, check_mode, mca_file = self.settings, node.check_mode, self.mca_file
@@ -307,9 +326,10 @@ class Stack:
         ]
         # UCX's former answer holds, unless its environment has changed.
         former = self.ucx if settings.transport == RC and (check_mode or not self.changes) else None
-        self.installed = read(node.run, self.python, former)
+        self.installed = read(node.run, self.python, former, settings.launcher)
         result += installed_checks(
-            self.installed, settings.rails, settings.transport, self.machine, check_mode=check_mode
+            *(self.installed, settings.rails, settings.transport, self.machine, settings.launcher),
+            check_mode=check_mode,
         )
         for line in _lines(environments.environment(settings), "UCX_"):
             if len(line) >= UCX_LINE:

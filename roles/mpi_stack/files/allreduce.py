@@ -336,6 +336,11 @@ class Report:
         self.stream.flush()
 
 
+def variable(*names):
+    """The first that is set: of Open MPI, or of Intel MPI."""
+    return next((os.environ[name] for name in names if name in os.environ), "?")
+
+
 def host_name():
     return socket.gethostname()
 
@@ -345,7 +350,7 @@ def run(spec, report, ucx_log):
 
     memory = HostMemory()
     if spec.get("gpu"):  # before MPI starts, which looks for a GPU in use
-        memory = GpuMemory(numpy, int(os.environ["OMPI_COMM_WORLD_LOCAL_RANK"]))
+        memory = GpuMemory(numpy, int(variable("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")))
     import mpi4py
     from mpi4py import MPI
 
@@ -364,7 +369,7 @@ def run(spec, report, ucx_log):
         "start",
         ranks=ranks,
         steps=len(spec["sizes"]),
-        library=MPI.Get_library_version().split(",")[0],
+        library=MPI.Get_library_version().split(",")[0].strip(),
         mpi4py=mpi4py.__version__,
         numpy=numpy.__version__,
     )
@@ -555,7 +560,7 @@ def main():
     try:
         run(arguments.spec, report, UcxLog(tables=bool(arguments.spec.get("gpu"))))
     except Exception as error:
-        rank = os.environ.get("OMPI_COMM_WORLD_RANK", "?")
+        rank = variable("OMPI_COMM_WORLD_RANK", "PMI_RANK")
         text = str(error) or type(error).__name__
         print(f"allreduce: rank {rank} on {host_name()}: {text}", file=sys.stderr, flush=True)
         os._exit(1)  # not sys.exit: finalising MPI would wait for the ranks that go on

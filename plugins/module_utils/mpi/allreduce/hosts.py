@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Optional
 
 from ...core.commands import CommandError, NoAnswerError, Result, Runner
+from ..launcher import OPEN_MPI, Launcher
 from .plan import Node
 
 SSH = (
@@ -28,16 +29,16 @@ MARK = "mpi-ready "
 """Starts every line of the script's answer; login files may print others."""
 
 READY = r"""
-program=$1 nccl=$2
-shift 2
+program=$1 nccl=$2 daemon=$3
+shift 3
 report() { echo "mpi-ready $*"; }
 sum() { if [ -r "$1" ]; then sha256sum < "$1" | cut -d' ' -f1; else echo missing; fi; }
 report program "$(sum "$program")"
 profile=/etc/profile.d/baremetal-mpi-roce.sh
 if [ -r "$profile" ]; then . "$profile"; fi
-if command -v orted >/dev/null; then report orted yes; else report orted no; fi
-version=$(mpirun --version 2>/dev/null | sed -n '1s/.* //p')
-report version "$version${OPAL_PREFIX:+ in $OPAL_PREFIX}"
+if command -v "$daemon" >/dev/null; then report daemon yes; else report daemon no; fi
+version=$(mpirun --version 2>/dev/null | sed -n '1s/^\(mpirun \)\{0,1\}//p')
+report version "$version${OPAL_PREFIX:+ in $OPAL_PREFIX}${I_MPI_ROOT:+ in $I_MPI_ROOT}"
 for rail in "$@"; do
   state=$(cat "/sys/class/net/$rail/operstate" 2>/dev/null || echo missing)
   case $state in up | unknown) ;; *) report rail "$rail" "$state" ;; esac
@@ -98,9 +99,10 @@ class Answer:
 
     program: str = ""
     """Its checksum, or `missing`."""
-    orted: bool = False
+    daemon: bool = False
+    """Whether it has the program that mpirun starts on each node."""
     version: str = ""
-    """Of mpirun, and where HPC-X is: `4.1.9a1 in /opt/.../ompi`."""
+    """Of mpirun, and where it was unpacked: `(Open MPI) 4.1.9a1 in /opt/.../ompi`."""
     down: tuple[str, ...] = ()
     """Rails that cannot carry anything, with their state: `rail1 is down`."""
     devices: tuple[tuple[str, str], ...] = ()
@@ -168,13 +170,14 @@ def preflight(
     sha256: str,
     transport: str,
     nccl_tests: str,
+    launcher: Launcher = OPEN_MPI,
 ) -> tuple[dict[str, str], tuple[Node, ...]]:
     """What keeps hosts from taking part in a run over `transport`; and the nodes with what those
     that can take part reported."""
     problems: dict[str, str] = {}
     commands = {}
     for node in nodes:
-        arguments = shlex.join([program, nccl_tests, *node.rails])
+        arguments = shlex.join([program, nccl_tests, launcher.daemon, *node.rails])
         commands[node.host] = [f"sh -c {shlex.quote(READY)} sh {arguments}"]
     found = []
     versions: dict[str, str] = {}
@@ -188,7 +191,7 @@ def preflight(
             )
             continue
         here = answer(result.stdout)
-        problem = keeps_back(here, node, program, sha256, transport)
+        problem = keeps_back(here, node, program, sha256, transport, launcher)
         if problem:
             problems[node.host] = problem
         versions[node.host] = here.version
@@ -198,7 +201,7 @@ def preflight(
     for host, version in versions.items() if others else ():
         if version != usual and host not in problems:
             problems[host] = (
-                f"mpirun is Open MPI {version or '(no version)'}, and {usual} on most nodes; run "
+                f"mpirun is {version or 'of no version'}, and {usual} on most nodes; run "
                 f"--tags mpi --limit {host}"
             )
     return problems, tuple(found)
@@ -226,7 +229,7 @@ def answer(text: str) -> Answer:
 
     return Answer(
         program=one("program"),
-        orted=one("orted") == "yes",
+        daemon=one("daemon") == "yes",
         version=" ".join(next(iter(lines.get("version", [])), [])),
         down=tuple(" is ".join(rest) for rest in lines.get("rail", [])),
         devices=tuple((rest[0], rest[1]) for rest in lines.get("device", []) if len(rest) == 2),
@@ -239,7 +242,14 @@ def answer(text: str) -> Answer:
     )
 
 
-def keeps_back(here: Answer, node: Node, program: str, sha256: str, transport: str) -> str:
+def keeps_back(
+    here: Answer,
+    node: Node,
+    program: str,
+    sha256: str,
+    transport: str,
+    launcher: Launcher = OPEN_MPI,
+) -> str:
     """Why a node that answered cannot take part, with the remedy; empty when it can."""
     if not here.whole:
         return "the answer was cut short; look at the login files of the MPI user on it"
@@ -250,8 +260,8 @@ def keeps_back(here: Answer, node: Node, program: str, sha256: str, transport: s
         wrong.append(f"{program} not found")
     elif sha256 and here.program != sha256:
         wrong.append(f"{program} is of another version")
-    if not here.orted:
-        wrong.append("Open MPI's orted not found")
+    if not here.daemon:
+        wrong.append(f"{launcher.name}'s {launcher.daemon} not found")
     behind = {interface: device for device, interface in here.devices}
     for rail in node.given if transport == "rc" else ():
         device = behind.get(rail)

@@ -12,6 +12,7 @@ from typing import Any, Optional
 from ...core.part import PlanError
 from .. import hostfile
 from ..environment import PROGRAM_DIRECTORY, rails_by_rank, rails_from_model
+from ..launcher import OPEN_MPI, Launcher
 
 PROGRAM = f"{PROGRAM_DIRECTORY}/allreduce.py"
 RAIL_BIND = f"{PROGRAM_DIRECTORY}/rail-bind"
@@ -74,6 +75,7 @@ class Plan:
     bind_rails: bool = True
     python: str = "/usr/bin/python3"
     parameters: tuple[tuple[str, str], ...] = ()
+    launcher: Launcher = OPEN_MPI
     rankfile: str = ""
     rail_bytes: int = 1 << 18
     """Buffer of the allreduce that each rail has to itself."""
@@ -87,6 +89,8 @@ class Plan:
     def __post_init__(self) -> None:
         if not self.nodes:
             raise PlanError("no node takes part: every compute node is drained, or there is none")
+        if self.rankfile and self.launcher is not OPEN_MPI:
+            raise PlanError("mpi_smoke_rankfile is for Open MPI: leave it out with impi")
 
     @property
     def ranks(self) -> int:
@@ -141,7 +145,7 @@ class Plan:
         )
 
     def hostfile(self) -> str:
-        return "".join(f"{node.host} slots={node.slots}\n" for node in self.nodes)
+        return self.launcher.hostfile({node.host: node.slots for node in self.nodes})
 
 
 def nodes_of(entries: Sequence[Mapping[str, Any]]) -> tuple[Node, ...]:
@@ -196,35 +200,33 @@ def specification(plan: Plan, time_limit_s: float) -> str:
 def command(plan: Plan, hosts: str, run_id: str, time_limit_s: float) -> list[str]:
     """mpirun's command line. Devices come from each node's own environment file, by name.
 
-    The run id stands in the command line of every process of the run, orted included: by it the
-    sweep afterwards finds what was left behind.
+    The run id is with every process of the run, the daemons of the nodes included: by it the sweep
+    afterwards finds what was left behind.
     """
-    argv = ["mpirun", "--mca", "baremetal_run_id", run_id]
-    parameters = plan.parameters
+    launcher, parameters = plan.launcher, dict(plan.parameters)
     if plan.only is not None and plan.unbound:
-        # Open MPI's own TCP binds to the rail's address.
-        parameters += (("pml", "ob1"), ("btl", "tcp,self,vader"))
-    for name, value in parameters:
-        argv += ["--mca", name, value]
-    argv += ["--hostfile", hosts, "-np", str(plan.ranks)]
+        parameters.update(launcher.tcp)
+    argv = [*launcher.start(run_id, parameters, hosts, plan.ranks), *launcher.ranks()]
     if plan.program:
         # NCCL finds cores near each GPU by itself, and its NICs in the node's own environment.
-        placed = ("--map-by", "slot", "--bind-to", "none", "-x", "CUDA_DEVICE_ORDER=PCI_BUS_ID")
-        return [*argv, *placed, *plan.program]
-    argv += ["--rankfile", plan.rankfile] if plan.rankfile else ["--map-by", "slot"]
+        order = ("env", "CUDA_DEVICE_ORDER=PCI_BUS_ID")
+        return [*argv, *launcher.mappings["unbound"], *order, *plan.program]
+    argv += ["--rankfile", plan.rankfile] if plan.rankfile else launcher.mappings["gpu"]
     argv += [RAIL_BIND] if plan.bind_rails else []
     argv += ["--only", str(plan.only)] if plan.only is not None else []
     spec = specification(plan, time_limit_s)
     return [*argv, plan.python, PROGRAM, "--run-id", run_id, "--spec", spec]
 
 
-def as_listed(nodes: Sequence[Node], text: str) -> tuple[tuple[Node, ...], list[str]]:
+def as_listed(
+    nodes: Sequence[Node], text: str, launcher: Launcher = OPEN_MPI
+) -> tuple[tuple[Node, ...], list[str]]:
     """The nodes in the order and by the names of the hostfile, and where it and the model disagree.
 
     mpirun gives ranks out in the hostfile's order. A hostfile may name a node by one of its rails.
     """
     try:
-        entries = hostfile.parse(text)
+        entries = hostfile.parse(text, launcher.hostfile_format)
     except ValueError as error:
         return tuple(nodes), [str(error)]
     by_name = {node.name: node for node in nodes}

@@ -112,7 +112,9 @@ class Session:
     def run(self) -> dict[str, Any]:
         """The result, as the module returns it: `checks`, `figures`, `message` when it failed."""
         request = self.request
-        nodes, differences = as_listed(request.plan.nodes, _read(request.hostfile))
+        nodes, differences = as_listed(
+            request.plan.nodes, _read(request.hostfile), request.plan.launcher
+        )
         plan = replace(request.plan, nodes=nodes)
         if differences:
             why = f"{some(differences, traffic.SHOWN)}; run --tags hostfile"
@@ -170,7 +172,7 @@ class Session:
         count = len(plan.nodes)
         self.progress(f"allreduce: asking {count} nodes whether they are ready")
         user, sha256 = self.request.user, self.request.program_sha256
-        asked = (PROGRAM, sha256, plan.transport, self.request.gpu.nccl_tests)
+        asked = (PROGRAM, sha256, plan.transport, self.request.gpu.nccl_tests, plan.launcher)
         problems, nodes = hosts.preflight(self.run_program, user, plan.nodes, *asked)
         if problems:
             return plan, _not_ready(problems)

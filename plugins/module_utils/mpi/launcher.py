@@ -1,0 +1,126 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""How an MPI starts ranks: Open MPI by its own mpirun, Intel MPI by Hydra.
+
+Both get a hostfile, a number of ranks, and a run id that stands in the command line or environment
+of every process of the run, by which the sweep finds it. Ranks have the environment of their own
+node, from the program that mpirun starts there, and not that of the launcher.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Optional, Union
+
+RUN_ID = "BAREMETAL_RUN_ID"
+"""The variable that `hydra-ssh` hands on to the nodes."""
+
+
+class OpenMpi:
+    name, key, daemon, hostfile_format = "Open MPI", "open_mpi", "orted", "openmpi"
+    version = re.compile(r"\(Open MPI\)\s+(\S+)")
+    library = "Open MPI v{}"
+    """What the library says of itself, up to a comma."""
+    label = ("--tag-output",)
+    mappings: Mapping[str, tuple[str, ...]] = {
+        "gpu": ("--map-by", "slot"),
+        "node": ("--map-by", "node"),
+        "core": ("--map-by", "core", "--bind-to", "core"),
+        "unbound": ("--map-by", "slot", "--bind-to", "none"),
+    }
+    """`gpu`: rank k of a node beside GPU k, with the rail of that GPU."""
+    tcp = (("pml", "ob1"), ("btl", "tcp,self,vader"))
+    """Parameters for TCP of its own, bound to the rail's address, instead of UCX."""
+    failed = re.compile(r"process rank (\d+)|Process name: \[\[\d+,\d+\],(\d+)\]")
+    """mpirun's messages on a signal, and on an exit status."""
+
+    def start(
+        self, run_id: str, parameters: Mapping[str, str], hosts: str, ranks: int
+    ) -> list[str]:
+        argv = ["mpirun", "--mca", "baremetal_run_id", run_id]
+        for name, value in parameters.items():
+            argv += ["--mca", name, value]
+        return [*argv, "--hostfile", hosts, "-np", str(ranks)]
+
+    def ranks(self, directory: str = "", exported: Sequence[str] = ()) -> list[str]:
+        """Options on where ranks start, and the launcher's variables that they get."""
+        argv = ["--wdir", directory] if directory else []
+        return [*argv, *(word for name in exported for word in ("-x", name))]
+
+    def hostfile(self, slots: Mapping[str, int], mapping: str = "gpu") -> str:
+        return "".join(f"{host} slots={count}\n" for host, count in slots.items())
+
+    def failed_rank(self, output: str, _slots: Mapping[str, int], _mapping: str) -> Optional[int]:
+        """The rank that failed first."""
+        named = self.failed.search(output)
+        return int(named[1] or named[2]) if named else None
+
+
+class Hydra:
+    name, key, daemon, hostfile_format = "Intel MPI", "intel_mpi", "hydra_pmi_proxy", "intelmpi"
+    version = re.compile(r"Intel\(R\) MPI Library .*Version (\S+)")
+    library = "Intel(R) MPI Library {} for Linux* OS"
+    label = ("-prepend-rank", "-print-all-exitcodes")
+    mappings: Mapping[str, tuple[str, ...]] = {
+        "gpu": (),
+        "node": (),
+        "core": ("-genv", "I_MPI_PIN_DOMAIN", "core"),
+        "unbound": ("-genv", "I_MPI_PIN", "0"),
+    }
+    tcp = (("FI_PROVIDER", "tcp"),)
+    aborted = re.compile(r"Abort\(-?\d+\) on node (\d+) \(rank")
+    codes = re.compile(
+        r"^(?:\[mpiexec\S* Exit codes: )?\[([^\s:\]]+):\d+\] (\d+(?:,\d+)*)$", re.MULTILINE
+    )
+    """Wait statuses of the ranks of a node, with -print-all-exitcodes."""
+    ended_by_hydra = ("0", "9", "15")
+    failed = re.compile(r"RANK (\d+) PID \d+ RUNNING AT")
+
+    def start(
+        self, run_id: str, parameters: Mapping[str, str], hosts: str, ranks: int
+    ) -> list[str]:
+        argv = ["env", f"{RUN_ID}={run_id}", "mpirun"]
+        for name, value in parameters.items():
+            argv += ["-genv", name, value]
+        return [*argv, "-machinefile", hosts, "-n", str(ranks)]
+
+    def ranks(self, directory: str = "", exported: Sequence[str] = ()) -> list[str]:
+        argv = ["-wdir", directory] if directory else []
+        return [*argv, *(["-genvlist", ",".join(exported)] if exported else ["-genvnone"])]
+
+    def hostfile(self, slots: Mapping[str, int], mapping: str = "gpu") -> str:
+        """Hydra places ranks in the order of the lines, and has no other mapping."""
+        if mapping != "node":
+            return "".join(f"{host}:{count}\n" for host, count in slots.items())
+        return "".join(f"{host}:1\n" for host in self._placed(slots, mapping))
+
+    def _placed(self, slots: Mapping[str, int], mapping: str) -> list[str]:
+        """The host of each rank."""
+        if mapping != "node":
+            return [host for host, count in slots.items() for _unused in range(count)]
+        rounds = range(max(slots.values(), default=0))
+        return [host for turn in rounds for host, count in slots.items() if turn < count]
+
+    def failed_rank(self, output: str, slots: Mapping[str, int], mapping: str) -> Optional[int]:
+        """By MPI_Abort, else by an exit status that Hydra did not cause, else as Hydra names it."""
+        aborted = self.aborted.search(output)
+        if aborted:
+            return int(aborted[1])
+        placed = self._placed(slots, mapping)
+        for host, statuses in self.codes.findall(output):
+            here = [rank for rank, name in enumerate(placed) if name == host]
+            for rank, status in zip(here, statuses.split(",")):
+                if status not in self.ended_by_hydra:
+                    return rank
+        named = self.failed.search(output)
+        return int(named[1]) if named else None
+
+
+Launcher = Union[OpenMpi, Hydra]
+OPEN_MPI, HYDRA = OpenMpi(), Hydra()
+MAPPINGS = ("gpu", "node", "core")
+
+
+def of_provider(provider: str) -> Launcher:
+    """Of `software.mpi.provider`: what is not Intel MPI is an Open MPI."""
+    return HYDRA if provider == "impi" else OPEN_MPI
