@@ -12,7 +12,7 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 
 from ..module_utils.core.checks import FAILED, Check, as_dicts
-from ..module_utils.software.software_set import HPCX, SoftwareSet
+from ..module_utils.software.software_set import HPCX, IMPI, SoftwareSet
 from ..plugin_utils.model.key_files import KeyFileError, read_keys
 from ..plugin_utils.report import preflight
 
@@ -71,16 +71,18 @@ class ActionModule(ActionBase):
 
 
 def _mpi(software: SoftwareSet, directory: Path) -> Iterator[Check]:
-    """What the layer mpi needs of the operator for HPC-X."""
+    """What the layer mpi needs of the operator for HPC-X and Intel MPI."""
     mpi, where = software.mpi, "software.mpi.archives"
-    if mpi.provider != HPCX:
+    if mpi.provider not in (HPCX, IMPI):
         return
     for archive in mpi.archives:
         if not archive.sha256:
             why = f"compare it with NVIDIA's, and write the output of sha256sum into {where}"
             name = archive.url.rpartition("/")[2]
             yield Check("mpi_archive", "a sha256", "none", FAILED, name, why)
-    wheel = f"mpi4py-{mpi.mpi4py}-*.whl"
-    if not any((directory / mpi.wheels).glob(wheel)):
-        why = f"download it into {directory / mpi.wheels}: docs/mpi.md"
-        yield Check("mpi_wheel", wheel, "not found", FAILED, reason=why)
+    wheels = [f"mpi4py-{mpi.mpi4py}-*.whl"]
+    wheels += [f"impi_rt-{mpi.impi.version}-*.whl"] if mpi.impi else []
+    for wheel in wheels:
+        if not any((directory / mpi.wheels).glob(wheel)):
+            why = f"download it into {directory / mpi.wheels}: docs/mpi.md"
+            yield Check("mpi_wheel", wheel, "not found", FAILED, reason=why)

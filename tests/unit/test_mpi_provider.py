@@ -59,6 +59,7 @@ def test_a_former_archive_goes_when_nothing_runs_from_it(tmp_path: Path) -> None
     assert not outcome.changed and orted.parent.is_dir()
     assert [check.status for check in outcome.checks] == ["not_applicable"]
     maps.unlink()
+    (tmp_path / "opt/baremetal-mpi-roce/impi-3-cc/bin").mkdir(parents=True)
     shown = settle([Former(HPCX)], node(tmp_path, check_mode=True))
     assert shown.changed and orted.parent.is_dir()
     assert settle([Former(HPCX)], node(tmp_path)).changed
@@ -67,11 +68,18 @@ def test_a_former_archive_goes_when_nothing_runs_from_it(tmp_path: Path) -> None
     assert [each.name for each in (tmp_path / PREFIXES).iterdir()] == ["other"]
 
 
+WHEEL = {"version": "2021.18.1", "sha256": "cd" * 32}
 ARCHIVE = {
     "distribution": "ubuntu24.04",
     "url": "https://mirror.example.net/hpcx-v2.24.1-gcc-doca_ofed-ubuntu24.04-cuda13-x86_64.tbz",
     "sha256": "ab" * 32,
 }
+
+
+def test_a_wheel_has_its_own_place() -> None:
+    found = read_software({"mpi": {"provider": "impi", "impi": WHEEL, "mpi4py": "4.1.1"}}).mpi
+    assert found.impi is not None
+    assert found.impi.prefix == "/opt/baremetal-mpi-roce/impi-2021.18.1-cdcdcdcdcdcd"
 
 
 def test_an_archive_has_its_own_place() -> None:
@@ -86,16 +94,25 @@ def test_an_archive_has_its_own_place() -> None:
 @pytest.mark.parametrize(
     ("mpi", "wrong"),
     [
-        ({"provider": "hpcx"}, ["software.of_hpcx mpi.archives", "software.of_hpcx mpi.mpi4py"]),
-        ({"archives": [ARCHIVE]}, ["software.of_hpcx mpi.archives"]),
-        ({"mpi4py": "4.1.1"}, ["software.of_hpcx mpi.mpi4py"]),
+        (
+            {"provider": "hpcx"},
+            [f"software.of_provider mpi.{key}" for key in ("archives", "mpi4py")],
+        ),
+        ({"provider": "impi"}, [f"software.of_provider mpi.{key}" for key in ("mpi4py", "impi")]),
+        ({"impi": WHEEL}, ["software.of_provider mpi.impi"]),
+        (
+            {"provider": "impi", "mpi4py": "4.1.1", "impi": {"version": "21", "sha256": "0"}},
+            ["model.wrong_form mpi.impi.version", "model.wrong_form mpi.impi.sha256"],
+        ),
+        ({"archives": [ARCHIVE]}, ["software.of_provider mpi.archives"]),
+        ({"mpi4py": "4.1.1"}, ["software.of_provider mpi.mpi4py"]),
         (
             {"archives": [{**ARCHIVE, "sha256": "0", "url": "hpcx.tbz"}]},
             ["model.wrong_form mpi.archives[0].url", "model.wrong_form mpi.archives[0].sha256"],
         ),
     ],
 )
-def test_keys_of_hpcx_go_with_it(mpi: dict[str, Any], wrong: list[str]) -> None:
+def test_keys_of_a_provider_go_with_it(mpi: dict[str, Any], wrong: list[str]) -> None:
     with pytest.raises(SoftwareError) as caught:
         read_software({"mpi": mpi})
     found = [f"{each.code} {dotted(each.path[1:])}" for each in caught.value.findings]

@@ -78,6 +78,10 @@ def test_what_hpcx_needs_of_the_operator_is_asked_of_the_controller(tmp_path: Pa
     (tmp_path / "wheels/mpi4py-4.1.0-cp39-cp39-manylinux_2_28_x86_64.whl").touch()
     status, output = play(tmp_path, {"node01": node})
     assert status == 0, output
+    impi = {"version": "2021.18.1", "sha256": "0" * 64, "prefix": "/o"}
+    mpi.update(provider="impi", archives=[], impi=impi)
+    status, output = play(tmp_path, {"node01": node})
+    assert status == 2 and "impi_rt-2021.18.1-*.whl" in output, output
 
 
 def test_notes_alone_stop_nothing(tmp_path: Path) -> None:

@@ -170,13 +170,16 @@ def test_the_ucx_of_doca_takes_the_place_of_ubuntus() -> None:
     assert {word.split()[0] for word in ucx.conflicts} == {*stage.replaced}
 
 
-def test_hpcx_takes_the_place_of_ubuntus_open_mpi_where_doca_provides_no_libucx0() -> None:
+@pytest.mark.parametrize("provider", ["hpcx", "impi"])
+def test_another_mpi_takes_the_place_of_ubuntus_where_doca_provides_no_libucx0(
+    provider: str,
+) -> None:
     """DOCA 2.9 does not. With the distribution's MPI its removal stays refused: it is wanted."""
     found = software(rdma__version="2.9.3")
     kept = rdma_packages(found, UBUNTU, KEYS).stages[-1].replaced
     assert not any_matches("libopenmpi3t64", kept)
-    hpcx = replace(found, mpi=Mpi("hpcx"))
-    gone = rdma_packages(hpcx, UBUNTU, KEYS).stages[-1].replaced
+    other = replace(found, mpi=Mpi(provider))
+    gone = rdma_packages(other, UBUNTU, KEYS).stages[-1].replaced
     names = ("libucx0", "libopenmpi3", "libopenmpi3t64", "openmpi-bin", "openmpi-common")
     for name in (*names, "mpi-default-bin", "python3-mpi4py"):
         assert any_matches(name, gone), name

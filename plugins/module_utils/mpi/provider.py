@@ -18,7 +18,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Of a shell before any profile, as sshd and cron have it."""
 LOGIN = "login"
 SHELLS = {LOGIN: "-lc", "non-login": "-c"}
-PREFIXES = "opt/baremetal-mpi-roce"
+PREFIXES, KINDS = "opt/baremetal-mpi-roce", ("hpcx-*", "impi-*")
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Former:
         return Verdict(checks)
 
     def _others(self, node: Node) -> list[Path]:
-        found = sorted(node.path(PREFIXES).glob("hpcx-*"))
+        found = sorted(each for kind in KINDS for each in node.path(PREFIXES).glob(kind))
         return [path for path in found if path != node.path(self.prefix.lstrip("/"))]
 
 

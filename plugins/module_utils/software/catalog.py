@@ -14,7 +14,7 @@ from ..core.part import PlanError
 from ..packages.package import PackageSet, Repository, Stage, Wanted
 from . import gpu_catalog
 from .distribution import REDHAT, Distribution, kernel_version
-from .software_set import DOCA, HPCX, NO_RDMA, Rdma, SoftwareSet
+from .software_set import DOCA, HPCX, IMPI, NO_RDMA, Rdma, SoftwareSet
 
 VERSION_LOCK = Stage("version lock", (Wanted("python3-dnf-plugin-versionlock"),))
 """Without the plugin dnf ignores its list of locks."""
@@ -64,7 +64,7 @@ def rdma_packages(
         stages += _kernel(software, distribution, kernel_release)
         held = _held(distribution, kernel_release)
     if software.rdma.source == DOCA:
-        stages += _doca(software.rdma, distribution, software.mpi.provider == HPCX)
+        stages += _doca(software.rdma, distribution, software.mpi.provider in (HPCX, IMPI))
     else:
         # Versions are the distribution's: the newest at the first installation, then held.
         names = INBOX_REDHAT if distribution.family == REDHAT else INBOX_DEBIAN

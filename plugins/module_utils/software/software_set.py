@@ -10,7 +10,7 @@ from typing import Any, Optional
 DOCA, INBOX, NO_RDMA = "doca", "inbox", "none"
 OPEN, PROPRIETARY = "open", "proprietary"
 DOCA_PROFILE = "doca-ofed"
-DISTRIBUTION, HPCX = "distribution", "hpcx"
+DISTRIBUTION, HPCX, IMPI = "distribution", "hpcx", "impi"
 
 DRIVER_STACK: dict[str, dict[str, Any]] = {
     "software": {"type": "dict", "default": {}},
@@ -79,16 +79,27 @@ class Archive:
 
 
 @dataclass(frozen=True)
+class Wheel:
+    """The wheel `impi-rt`, of the directory of wheels."""
+
+    version: str
+    sha256: str
+    prefix: str
+    """Where it is unpacked: by version and checksum."""
+
+
+@dataclass(frozen=True)
 class Mpi:
-    """Which Open MPI and UCX the hosts run."""
+    """Which MPI and UCX the hosts run."""
 
     provider: str = DISTRIBUTION
-    """`distribution` or `hpcx`."""
+    """`distribution`, `hpcx` or `impi`."""
     archives: Sequence[Archive] = field(default_factory=list)
     mpi4py: str = ""
-    """Version of mpi4py beside HPC-X; the distribution has its own."""
+    """Version of mpi4py beside HPC-X or Intel MPI; the distribution has its own."""
     wheels: str = ""
-    """Directory of the controller, relative to the inventory, with the wheels of mpi4py."""
+    """Directory of the controller, relative to the inventory, with wheels."""
+    impi: Optional[Wheel] = None
 
 
 @dataclass(frozen=True)
@@ -127,12 +138,13 @@ class SoftwareSet:
         driver = value.get("driver")
         sources, mpi = value.get("repositories") or {}, value.get("mpi") or {}
         archives = [Archive(**each) for each in mpi.get("archives", ())]
+        impi = Wheel(**mpi["impi"]) if mpi.get("impi") else None
         return cls(
             **{
                 **value,
                 "rdma": Rdma(**value.get("rdma") or {}),
                 "driver": Driver(**driver) if driver else None,
-                "mpi": Mpi(**{**mpi, "archives": archives}),
+                "mpi": Mpi(**{**mpi, "archives": archives, "impi": impi}),
                 "repositories": {name: Source(**of) for name, of in sources.items() if of},
             }
         )

@@ -18,6 +18,7 @@ from ...module_utils.software.software_set import (
     DOCA_PROFILE,
     DOCA_URL,
     HPCX,
+    IMPI,
     INBOX,
     NO_RDMA,
     OPEN,
@@ -156,6 +157,12 @@ _DOCA = repository(
     ("version", "distribution", "architecture"),
     DOCA_URL,
 )
+_SHA256 = Text(
+    r"[0-9a-f]{64}",
+    "a SHA-256 checksum (64 digits 0 to 9, a to f)",
+    "what sha256sum prints",
+    empty=True,
+)
 ARCHIVE = Section(
     "software.mpi.archives",
     "A build of HPC-X, such as hpcx-v2.24.1-gcc-doca_ofed-ubuntu24.04-cuda13-x86_64.tbz.",
@@ -180,26 +187,34 @@ ARCHIVE = Section(
         ),
         Key(
             "sha256",
-            Text(
-                r"[0-9a-f]{64}",
-                "a SHA-256 checksum (64 digits 0 to 9, a to f)",
-                "what sha256sum prints",
-                empty=True,
-            ),
+            _SHA256,
             "Its checksum. While it is empty, the layer `mpi` stops.",
             required=True,
         ),
     ),
 )
+WHEEL = Section(
+    "software.mpi.impi",
+    "The wheel `impi-rt` in the directory of wheels.",
+    (
+        Key(
+            "version",
+            _version(3, "a version of impi-rt", "2021.18.1"),
+            "Its version. Later ones than 2021.18.1 lack libfabric.",
+            required=True,
+        ),
+        Key("sha256", _SHA256, "Its checksum, as sha256sum prints it.", required=True),
+    ),
+)
 MPI = Section(
     "software.mpi",
-    "Open MPI, UCX and mpi4py: [mpi.md](mpi.md#provider).",
+    "MPI, UCX and mpi4py: [mpi.md](mpi.md#provider).",
     (
         Key(
             "provider",
-            OneOf((DISTRIBUTION, HPCX)),
+            OneOf((DISTRIBUTION, HPCX, IMPI)),
             "`distribution`: its packages. `hpcx`: NVIDIA HPC-X, whose UCX has GPU memory, from an "
-            "archive, below /opt/baremetal-mpi-roce.",
+            "archive, below /opt/baremetal-mpi-roce. `impi`: Intel MPI, from its wheel.",
             default=DISTRIBUTION,
         ),
         Key(
@@ -211,15 +226,16 @@ MPI = Section(
         Key(
             "mpi4py",
             _version(3, "a version of mpi4py", "4.1.1"),
-            "For `hpcx`: version of mpi4py. From 4.1.0 on its wheels are for any Open MPI.",
+            "For `hpcx`, `impi`: version of mpi4py. From 4.1.0 on its wheels are for any MPI.",
             default="",
         ),
         Key(
             "wheels",
             Text(r"[^\s{}'\"]+", "a directory of the controller", "wheels", 200),
-            "For `hpcx`: directory with the wheels of mpi4py, relative to the inventory.",
+            "For `hpcx`, `impi`: directory with the wheels, relative to the inventory.",
             default="wheels",
         ),
+        Key("impi", OrNull(WHEEL), "For `impi`: its wheel."),
     ),
 )
 REPOSITORIES = Section(
@@ -288,7 +304,11 @@ def finish(value: dict[str, Any], findings: Findings, path: Path) -> SoftwareSet
     rdma = value["rdma"]
     profile = rdma["profile"] or (DOCA_PROFILE if rdma["source"] == DOCA else "")
     archives = [{**each, "prefix": _prefix(**each)} for each in value["mpi"]["archives"]]
-    mpi = {**value["mpi"], "archives": archives}
+    wheel = value["mpi"]["impi"]
+    if wheel:
+        place = f"{PREFIXES}/impi-{wheel['version']}-{wheel['sha256'][:12]}"
+        wheel = {**wheel, "prefix": place}
+    mpi = {**value["mpi"], "archives": archives, "impi": wheel}
     software = SoftwareSet.of({**value, "rdma": {**rdma, "profile": profile}, "mpi": mpi})
     if len(findings.found) == before:
         for rule in judge(software):
@@ -333,14 +353,15 @@ def _check_keys(value: dict[str, Any], findings: Findings, path: Path) -> None:
                 value[key],
             )
     mpi = value["mpi"]
-    for key in ("archives", "mpi4py"):
-        if bool(mpi[key]) is not (mpi["provider"] == HPCX):
+    for key, providers in (("archives", (HPCX,)), ("mpi4py", (HPCX, IMPI)), ("impi", (IMPI,))):
+        if bool(mpi[key]) is not (mpi["provider"] in providers):
+            of = " or ".join(providers)
             findings.add(
-                "software.of_hpcx",
+                "software.of_provider",
                 (*path, "mpi", key),
-                f"is {'missing' if not mpi[key] else 'of HPC-X'}, and "
+                f"is {'missing' if not mpi[key] else f'of {of}'}, and "
                 f"{dotted((*path, 'mpi', 'provider'))} is {mpi['provider']}",
-                "Write it" if not mpi[key] else "Leave it out, or write provider: hpcx",
+                "Write it" if not mpi[key] else f"Leave it out, or write provider: {of}",
             )
     for name, needed, why in (
         ("cuda", driver is not None, "the driver comes from it"),
