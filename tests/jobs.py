@@ -1,18 +1,26 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A job of docs/examples/train.py that tests watch and end, on this machine or on nodes."""
+"""Jobs of docs/examples that tests watch and end: one process, ranks of this machine, or nodes."""
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import re
+import shutil
 import subprocess
+import sys
 import tempfile
+import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 import pytest
 
 from tests import waiting
+from tools.run_tests import descendants
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "docs/examples"
 
 LOSS = re.compile(r"^step \d+ loss (\S+)", re.MULTILINE)
 END = re.compile(
@@ -61,3 +69,66 @@ def falls(output: str) -> bool:
     """Whether the loss of the last step is below that of the first."""
     losses = [float(loss) for loss in LOSS.findall(output)]
     return losses[-1] < 0.95 * losses[0]
+
+
+def load(name: str) -> Any:
+    """An example as a module, which one loaded later may import."""
+    spec = importlib.util.spec_from_file_location(Path(name).stem, EXAMPLES / name)
+    assert spec and spec.loader
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Alone:
+    """MPI with one rank."""
+
+    SUM = IN_PLACE = None
+    rank, size = 0, 1
+    digests: Optional[list[tuple[str, str]]] = None
+
+    def __init__(self) -> None:
+        self.COMM_WORLD = self
+        self.Op = types.SimpleNamespace(Create=lambda function, commute: None)
+
+    def Dup(self) -> Alone:
+        return self
+
+    def Iallreduce(self, _: Any, values: Any, op: Any = None) -> Any:
+        return types.SimpleNamespace(Test=lambda: True, Wait=lambda: None)
+
+    def Reduce(self, values: Any, result: Any) -> None:
+        result[:] = values
+
+    def bcast(self, value: Any) -> Any:
+        return value
+
+    def allgather(self, value: Any) -> list[Any]:
+        return self.digests or [value]
+
+
+needs_mpi = pytest.mark.skipif(
+    not (shutil.which("mpirun") and importlib.util.find_spec("mpi4py")),
+    reason="no mpirun, or no mpi4py for this Python; tests/integration/test_examples.py has nodes",
+)
+
+
+def start(ranks: int, folder: Path, *words: str, program: Path = EXAMPLES / "train.py") -> Job:
+    allowed = {
+        f"{name}_ALLOW_RUN_AS_ROOT{end}": "1"
+        for name in ("OMPI", "PRTE")
+        for end in ("", "_CONFIRM")
+    }
+    command = ["mpirun", "-np", str(ranks), "--oversubscribe", sys.executable, str(program)]
+    command += [f"--checkpoints={folder}", "--report=1", *words]
+    return Job(command, {**os.environ, **allowed})
+
+
+def ranks_of(job: Job) -> list[int]:
+    """Processes of the program itself, not of what starts it."""
+    program = os.fsencode(sys.executable)
+    return [
+        pid
+        for pid in descendants(job.process.pid)
+        if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(program)
+    ]

@@ -140,13 +140,16 @@ class Reducer:
         self.requests.append(self.start(self.sums[self.sent : end]))
         self.sent = end
 
-    def finish(self) -> np.ndarray:
-        """The sums, once all are there."""
-        if self.sent < self.sums.size:
-            self._send(self.sums.size)
+    def _wait(self) -> None:
+        if self.sent < len(self.sums):
+            self._send(len(self.sums))
         for request in self.requests:
             request.Wait()
         self.sent, self.requests = 0, []
+
+    def finish(self) -> np.ndarray:
+        """The sums, once all are there."""
+        self._wait()
         scale = FIXED_POINT if self.sums.dtype == np.int64 else 1
         return (self.sums / scale).astype(np.float32)
 
@@ -234,18 +237,108 @@ def differing(digests: list[tuple[str, str]]) -> list[str]:
     return [f"{rank} on {host}" for rank, (own, host) in enumerate(digests) if own != usual]
 
 
-def give_up(comm: Any, reason: str) -> None:
-    """For what all ranks have found at the same step: rank 0 prints it and ends the job."""
-    if comm.rank:
-        comm.Barrier()
-    raise Problem(reason)
+class Run:
+    """What all ranks do around their steps: resume, agree on each step, save, end."""
+
+    def __init__(self, MPI: Any, options: argparse.Namespace, stop: list[int], sums: str) -> None:
+        self.comm = MPI.COMM_WORLD.Dup()  # no other library's messages are on it
+        self.in_place = MPI.IN_PLACE
+        self.options, self.stop = options, stop
+        self.what = {"seed": options.seed, "sums": sums}
+        self.what |= {"layers": list(LAYERS), "batch": [SHARDS, SHARD]}
+        self.rng = np.random.default_rng([options.seed, 2])  # the same on all ranks
+        self.step = self.saved = self.counted = 0
+        self.stopped = False
+        self.folder: Optional[Path] = None
+
+    def resume(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """These arrays of the newest checkpoint; as they are when there is none."""
+        state, ranks = None, self.comm.size
+        if self.comm.rank == 0:
+            if ranks > SHARDS:
+                text = f"{ranks} ranks share {SHARDS} shards of a batch"
+                raise Problem(f"{text}: start {SHARDS} or less")
+            size = len(self._packed(arrays))
+            self.folder = prepare(self.options.checkpoints, size, self.options.restart)
+            state = newest(self.folder)
+            if state and state[0]["run"] != self.what:
+                text = f"{self.folder} has checkpoints of {state[0]['run']}, this is {self.what}"
+                raise Problem(f"{text}: --restart, or another directory")
+        state = self.comm.bcast(state)
+        if state:
+            values, arrays = state
+            self.step = self.saved = values["step"]
+            self.rng.bit_generator.state = values["rng"]
+        if self.comm.rank == 0:
+            size = arrays["weights"].size
+            print(f"{ranks} ranks, {size} weights, from step {self.step}", flush=True)
+        return arrays
+
+    def _packed(self, arrays: dict[str, np.ndarray]) -> bytes:
+        values = {"step": self.step, "rng": self.rng.bit_generator.state, "run": self.what}
+        return pack(values, arrays)
+
+    def batches(self) -> Iterator[np.ndarray]:
+        """For each step the samples of this rank: [shard, sample]."""
+        mine = np.array_split(np.arange(SHARDS), self.comm.size)[self.comm.rank]
+        self.began = time.monotonic()
+        while self.step < self.options.steps and not self.stopped:
+            yield (self.rng.random((SHARDS, SHARD)) * SAMPLES).astype(np.int64)[mine]
+
+    def add(self, loss: float, right: int) -> None:
+        """Begin to sum what the ranks know of this step."""
+        self.status = np.array([loss, right, len(self.stop)], np.float64)
+        self.agreed = self.comm.Iallreduce(self.in_place, self.status)
+
+    def finish(self, arrays: Callable[[], dict[str, np.ndarray]]) -> None:
+        """End the step; save what `arrays` returns when it is time to."""
+        self.agreed.Wait()
+        self.step, self.counted = self.step + 1, self.counted + SHARDS * SHARD
+        self.stopped = self.status[2] > 0  # so on every rank
+        loss, right = self.status[:2] / (SHARDS * SHARD)
+        last = self.stopped or self.step == self.options.steps
+        if not np.isfinite(loss):
+            self._give_up(f"the loss of step {self.step} is {loss}: lower RATE")
+        if self.comm.rank == 0 and (last or self.step % self.options.report == 0):
+            speed = f"{self.counted / (time.monotonic() - self.began):.0f} samples/s"
+            print(f"step {self.step} loss {loss:.5f} right {right:.1%} {speed}", flush=True)
+            self.began, self.counted = time.monotonic(), 0
+        if last or self.step % self.options.every == 0:
+            self._save(arrays(), last)
+
+    def _save(self, arrays: dict[str, np.ndarray], last: bool) -> None:
+        digest = hashlib.sha256(arrays["weights"].tobytes()).hexdigest()
+        wrong = differing(self.comm.allgather((digest, socket.gethostname())))
+        if wrong:
+            self._give_up(f"step {self.step}: weights differ on rank {', '.join(wrong)}")
+        try:
+            if self.folder:
+                save(self.folder, self.step, self._packed(arrays))
+                self.saved = self.step
+        except OSError as error:
+            text = f"no checkpoint of step {self.step}: {error}"
+            text += f"; the last is of step {self.saved or '-'}"
+            if last:
+                raise Problem(text) from error
+            print(text, flush=True)
+
+    def _give_up(self, reason: str) -> None:
+        """For what all ranks have found at the same step: rank 0 prints it and ends the job."""
+        if self.comm.rank:
+            self.comm.Barrier()
+        raise Problem(reason)
+
+    def end(self, weights: np.ndarray) -> int:
+        digest = hashlib.sha256(weights.tobytes()).hexdigest()
+        if self.comm.rank == 0:
+            text = f"step {self.step}, same weights on {self.comm.size} ranks, sha256 {digest}"
+            print(f"{'stopped by a signal' if self.stopped else 'done'}: {text}", flush=True)
+        return STOPPED if self.stopped else 0
 
 
 def train(MPI: Any, options: argparse.Namespace, stop: list[int]) -> int:
-    comm = MPI.COMM_WORLD
-    rank, ranks, batch = comm.rank, comm.size, SHARDS * SHARD
     kind = "int64" if options.deterministic else "float16" if options.compress else "float32"
-    run = {"seed": options.seed, "sums": kind, "layers": list(LAYERS), "batch": [SHARDS, SHARD]}
+    run = Run(MPI, options, stop, kind)
 
     def add_halves(inputs: Any, sums: Any, _: Any) -> None:
         np.frombuffer(sums, np.float16)[:] += np.frombuffer(inputs, np.float16)
@@ -255,86 +348,37 @@ def train(MPI: Any, options: argparse.Namespace, stop: list[int]) -> int:
 
     def start(values: np.ndarray) -> Any:
         values = values.view(np.uint16) if options.compress else values
-        return comm.Iallreduce(MPI.IN_PLACE, values, op=operation)
+        return run.comm.Iallreduce(MPI.IN_PLACE, values, op=operation)
 
     model = Model(options.seed, product_in_order if options.deterministic else np.matmul)
     velocity = np.zeros_like(model.weights)
-    rng = np.random.default_rng([options.seed, 2])  # the same on all ranks
     reducer = Reducer(start, kind, model.weights.size, options.bucket_kib * 1024)
     images, labels = make_data(options.seed)
-    step = saved = 0
 
-    def checkpoint() -> bytes:
+    def arrays() -> dict[str, np.ndarray]:
         owed = np.zeros_like(reducer.owed)
-        comm.Reduce(reducer.owed, owed)
-        values = {"step": step, "rng": rng.bit_generator.state, "run": run}
-        return pack(values, {"weights": model.weights, "velocity": velocity, "owed": owed})
+        run.comm.Reduce(reducer.owed, owed)
+        return {"weights": model.weights, "velocity": velocity, "owed": owed}
 
-    folder, state, data = None, None, checkpoint()
-    if rank == 0:
-        if ranks > SHARDS:
-            raise Problem(f"{ranks} ranks share {SHARDS} shards of a batch: start {SHARDS} or less")
-        folder = prepare(options.checkpoints, len(data), options.restart)
-        state = newest(folder)
-        if state and state[0]["run"] != run:
-            change = "--restart, or another directory"
-            raise Problem(f"{folder} has checkpoints of {state[0]['run']}, this is {run}: {change}")
-    state = comm.bcast(state)
-    if state:
-        values, arrays = state
-        step = saved = values["step"]
-        rng.bit_generator.state = values["rng"]
-        model.weights[:], velocity[:] = arrays["weights"], arrays["velocity"]
-        reducer.owed[:] = arrays["owed"] if rank == 0 else 0  # the sum of what all ranks owed
-    if rank == 0:
-        print(f"{ranks} ranks, {model.weights.size} weights, from step {step}", flush=True)
-
-    mine = np.array_split(np.arange(SHARDS), ranks)[rank]
-    began, counted, stopped = time.monotonic(), 0, False
-    while step < options.steps and not stopped:
-        chosen = (rng.random((SHARDS, SHARD)) * SAMPLES).astype(np.int64)[mine]
+    found = run.resume(arrays())
+    model.weights[:], velocity[:] = found["weights"], found["velocity"]
+    reducer.owed[:] = found["owed"] if run.comm.rank == 0 else 0  # the sum of what all ranks owed
+    for chosen in run.batches():
         if not options.deterministic:
             chosen = chosen.reshape(1, -1)  # one product for all shards of this rank
-        status = np.array([*model.forward(images[chosen], labels[chosen]), len(stop)], np.float64)
-        agreed = comm.Iallreduce(MPI.IN_PLACE, status)
+        run.add(*model.forward(images[chosen], labels[chosen]))
         for place, gradients in model.backward():
             reducer.add(place, gradients)
         velocity *= MOMENTUM
         velocity -= RATE * reducer.finish()
         model.weights += velocity
-        agreed.Wait()
-        step, counted, stopped = step + 1, counted + batch, status[2] > 0  # so on every rank
-        loss, right = status[:2] / batch
-        if not np.isfinite(loss):
-            give_up(comm, f"the loss of step {step} is {loss}: lower RATE")
-        if rank == 0 and (step % options.report == 0 or step == options.steps):
-            speed = f"{counted / (time.monotonic() - began):.0f} samples/s"
-            print(f"step {step} loss {loss:.5f} right {right:.1%} {speed}", flush=True)
-            began, counted = time.monotonic(), 0
-        if step % options.every == 0 or step == options.steps or stopped:
-            digest = hashlib.sha256(model.weights.tobytes()).hexdigest()
-            wrong = differing(comm.allgather((digest, socket.gethostname())))
-            if wrong:
-                give_up(comm, f"step {step}: weights differ on rank {', '.join(wrong)}")
-            data = checkpoint()
-            try:
-                if folder:
-                    save(folder, step, data)
-                    saved = step
-            except OSError as error:
-                text = f"no checkpoint of step {step}: {error}; the last is of step {saved or '-'}"
-                if stopped or step == options.steps:
-                    raise Problem(text) from error
-                print(text, flush=True)
-    digest = hashlib.sha256(model.weights.tobytes()).hexdigest()
-    if rank == 0:
-        end = "stopped by a signal" if stopped else "done"
-        print(f"{end}: step {step}, same weights on {ranks} ranks, sha256 {digest}", flush=True)
-    return STOPPED if stopped else 0
+        run.finish(arrays)
+    return run.end(model.weights)
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def parser(description: str) -> argparse.ArgumentParser:
+    """Of the options that examples share."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
     for name, value, text in (
         ("--steps", 400, "of the whole run"),
         ("--seed", 1, "of data, weights and batches"),
@@ -346,30 +390,43 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--restart", action="store_true", help="set checkpoints aside as *.old")
     there = os.environ.get("CLUSTER_CHECKPOINT_DIR")
     parser.add_argument("--checkpoints", metavar="DIR", default=there, help=f"({there})")
-    either = parser.add_mutually_exclusive_group()
-    either.add_argument("--deterministic", action="store_true", help="exact sums of gradients")
-    either.add_argument("--compress", choices=["fp16"], help="gradients travel in 16 bits")
+    return parser
+
+
+def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
     options = parser.parse_args()
     if min(options.steps, options.report, options.every, options.bucket_kib) < 1:
         parser.error("--steps, --report, --every and --bucket-kib are at least 1")
     return options
 
 
-def main() -> int:
-    options = arguments()
+def arguments() -> argparse.Namespace:
+    own = parser(__doc__)
+    either = own.add_mutually_exclusive_group()
+    either.add_argument("--deterministic", action="store_true", help="exact sums of gradients")
+    either.add_argument("--compress", choices=["fp16"], help="gradients travel in 16 bits")
+    return parsed(own)
+
+
+def launch(name: str, program: Callable[..., int], options: argparse.Namespace) -> int:
+    """Run a rank of the program: its exit status."""
     from mpi4py import MPI  # here, so that the rest needs no MPI
 
     stop: list[int] = []
     for number in (signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, lambda received, _: stop.append(received))
     try:
-        return train(MPI, options, stop)
+        return program(MPI, options, stop)
     except Exception as error:
         text = str(error) if isinstance(error, Problem) else traceback.format_exc()
         where = f"rank {MPI.COMM_WORLD.rank} on {socket.gethostname()}"
-        sys.stderr.write(f"train.py: {where}: {text}\n")  # at once, as mpirun ends soon
+        sys.stderr.write(f"{name}: {where}: {text}\n")  # at once, as mpirun ends soon
         MPI.COMM_WORLD.Abort(1)
         return 1
+
+
+def main() -> int:
+    return launch("train.py", train, arguments())
 
 
 if __name__ == "__main__":

@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import errno
-import importlib.util
 import os
 import random
-import shutil
 import signal
 import socket
 import sys
@@ -21,21 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import waiting
-from tests.jobs import END, Job, falls
-from tools.run_tests import descendants
+from tests.jobs import END, EXAMPLES, Alone, falls, load, needs_mpi, ranks_of, start
 
-PROGRAM = Path(__file__).resolve().parents[2] / "docs/examples/train.py"
-
-
-def load() -> Any:
-    spec = importlib.util.spec_from_file_location("example_train", PROGRAM)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-train = load()
+train = load("train.py")
 
 
 def full(_: int) -> None:
@@ -269,30 +255,6 @@ def test_what_a_killed_run_left_is_removed(tmp_path: Path) -> None:
 # One process
 
 
-class Alone:
-    """MPI with one rank."""
-
-    SUM = IN_PLACE = None
-    rank, size = 0, 1
-    digests: Optional[list[tuple[str, str]]] = None
-
-    def __init__(self) -> None:
-        self.COMM_WORLD = self
-        self.Op = types.SimpleNamespace(Create=lambda function, commute: None)
-
-    def Iallreduce(self, _: Any, values: np.ndarray, op: Any = None) -> Any:
-        return types.SimpleNamespace(Test=lambda: True, Wait=lambda: None)
-
-    def Reduce(self, values: np.ndarray, result: np.ndarray) -> None:
-        result[:] = values
-
-    def bcast(self, value: Any) -> Any:
-        return value
-
-    def allgather(self, value: Any) -> list[Any]:
-        return self.digests or [value]
-
-
 def one_process(
     monkeypatch: pytest.MonkeyPatch, *words: str, stop: Any = (), mpi: Optional[Alone] = None
 ) -> int:
@@ -376,33 +338,6 @@ def test_options_that_make_no_sense_are_refused(
 
 # Real ranks
 
-needs_mpi = pytest.mark.skipif(
-    not (shutil.which("mpirun") and importlib.util.find_spec("mpi4py")),
-    reason="no mpirun, or no mpi4py for this Python; tests/integration/test_examples.py has nodes",
-)
-
-
-def start(ranks: int, folder: Path, *words: str, program: Path = PROGRAM) -> Job:
-    allowed = {
-        f"{name}_ALLOW_RUN_AS_ROOT{end}": "1"
-        for name in ("OMPI", "PRTE")
-        for end in ("", "_CONFIRM")
-    }
-    command = ["mpirun", "-np", str(ranks), "--oversubscribe", sys.executable, str(program)]
-    command += [f"--checkpoints={folder}", "--report=1", *words]
-    return Job(command, {**os.environ, **allowed})
-
-
-def ranks_of(job: Job) -> list[int]:
-    """Processes of the program itself, not of what starts it."""
-    program = os.fsencode(sys.executable)
-    return [
-        pid
-        for pid in descendants(job.process.pid)
-        if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(program)
-    ]
-
-
 DETERMINISTIC = ("--deterministic", "--steps=60", "--every=7")
 
 
@@ -474,7 +409,7 @@ sys.exit(train.main())
 )
 def test_an_error_ends_all_ranks_and_names_one(change: str, found: str, tmp_path: Path) -> None:
     program = tmp_path / "other.py"
-    program.write_text(OTHER.format(program=str(PROGRAM), change=change))
+    program.write_text(OTHER.format(program=str(EXAMPLES / "train.py"), change=change))
     output = start(3, tmp_path, program=program).end(good=False)
     assert f"train.py: {found.format(host=socket.gethostname())}" in output
     assert list(tmp_path.glob("train-*")) == []
