@@ -5,34 +5,43 @@ from __future__ import annotations
 
 import random
 import shlex
+import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests import waiting
-from tests.jobs import END, Job, falls
+from tests.jobs import END, EXAMPLES, Job, falls
 from tests.nodes import TOP, Nodes
 
 pytestmark = pytest.mark.nodes
 
-PROGRAM = "/opt/examples/train.py"
+PLACE = "/opt/examples"
 CHECKPOINTS = "/var/tmp/train-test"
-RUN = (
-    "cd / && mpirun -np {ranks} --hostfile /etc/baremetal-mpi-roce/hostfile "
-    f"python3 {PROGRAM} --deterministic --steps=200 --every=7 --report=1 --checkpoints={{folder}}"
-)
+HOSTFILE = "/etc/baremetal-mpi-roce/hostfile"
+NUMPY = f"python3 {PLACE}/train.py --steps=200"
+TORCH = f"{PLACE}/python {PLACE}/train_torch.py --steps=100 --backend="
 
 
 def ssh(nodes: Nodes, host: str, *command: str) -> list[str]:
     return ["ssh", "-F", str(nodes.ssh_config), host, shlex.join(["sudo", *command])]
 
 
-def start(nodes: Nodes, ranks: int, folder: str) -> Job:
+def put(nodes: Nodes, host: str, name: str, data: bytes) -> None:
+    words = ["install", "-D", "--mode=755", "/dev/stdin", f"{PLACE}/{name}"]
+    subprocess.run(ssh(nodes, host, *words), input=data, check=True)
+
+
+def start(
+    nodes: Nodes, ranks: int, folder: str, program: str = NUMPY, hostfile: str = HOSTFILE
+) -> Job:
     """On the launcher, by the MPI user in a login shell."""
     launcher = nodes.group("launcher")[0]
     user = nodes.of(launcher)["cluster_mpi_user"]
-    line = RUN.format(ranks=ranks, folder=folder)
+    line = f"cd / && mpirun -np {ranks} --hostfile {hostfile} --map-by node {program}"
+    line += f" --deterministic --every=7 --report=1 --checkpoints={folder}"
     return Job(ssh(nodes, launcher, "runuser", "-l", user, "-c", line))
 
 
@@ -40,59 +49,146 @@ def start(nodes: Nodes, ranks: int, folder: str) -> Job:
 def examples(nodes: Nodes) -> Iterator[Nodes]:
     hosts = nodes.group("compute", "launcher")
     for host in hosts:
-        put = ssh(nodes, host, "install", "-D", "--mode=644", "/dev/stdin", PROGRAM)
-        subprocess.run(put, input=(TOP / "docs/examples/train.py").read_bytes(), check=True)
+        for program in EXAMPLES.glob("*.py"):
+            put(nodes, host, program.name, program.read_bytes())
     yield nodes
     for host in hosts:
-        nodes.on(host).check_output(f"rm -rf {CHECKPOINTS}-* /opt/examples")
+        nodes.on(host).check_output(f"rm -rf {CHECKPOINTS}-* {PLACE}")
+
+
+TREE = TOP / "build/pytorch"
+"""python3-torch of the Debian that the nodes are, with what it depends on: the one PyTorch that is
+where the nodes' own packages come from, and the same whatever Python and index tests run with."""
+LEND = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def done(result):
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
+tree = done(libc.syscall(428, -100, os.fsencode(sys.argv[2]), 1))  # open_tree, of a clone
+done(libc.setns(os.open(f"/proc/{sys.argv[1]}/ns/mnt", os.O_RDONLY), 0))
+os.makedirs("/opt/pytorch", exist_ok=True)
+done(libc.syscall(429, tree, b"", -100, b"/opt/pytorch", 4))  # move_mount
+"""
+"""Mounts a folder of this machine on a node: 1 GB, which no node has to copy or cache."""
+LIBRARIES = [
+    "/usr/lib/x86_64-linux-gnu",  # what the node has itself comes first
+    "/opt/pytorch/usr/lib/x86_64-linux-gnu",
+    "/opt/pytorch/usr/lib",
+    "/opt/pytorch/lib/x86_64-linux-gnu",
+    "/opt/pytorch/usr/lib/x86_64-linux-gnu/blas",
+    "/opt/pytorch/usr/lib/x86_64-linux-gnu/lapack",
+]
+PYTHON = f"""\
+#!/bin/sh
+export LD_LIBRARY_PATH="${{LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}}{":".join(LIBRARIES)}"
+export PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}/opt/pytorch/usr/lib/python3/dist-packages"
+exec python3 "$@"
+"""
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(examples: Nodes) -> str:
+def torch(examples: Nodes) -> Iterator[Nodes]:
+    """The same with PyTorch on the nodes."""
+    if not TREE.is_dir():
+        partial = TREE.with_suffix(".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        TREE.parent.mkdir(exist_ok=True)
+        options = ["--variant=extract", '--aptopt=APT::Install-Recommends "false"']
+        made = subprocess.run(
+            ["mmdebstrap", *options, "--include=python3-torch", "bookworm", partial],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        # From where the images of the nodes come, so it can be had.
+        assert made.returncode == 0, made.stderr.strip()[-500:]
+        partial.rename(TREE)
+    hosts = examples.group("compute")
+    for host in hosts:
+        container = f"{examples.of(host)['cluster_name']}.{host}"
+        shown = ["podman", "inspect", "--format={{.State.Pid}}", container]
+        pid = subprocess.run(shown, check=True, capture_output=True, text=True).stdout.strip()
+        subprocess.run([sys.executable, "-c", LEND, pid, str(TREE)], check=True)
+        put(examples, host, "python", PYTHON.encode())
+        # The first one compiles the modules for all.
+        examples.on(host).check_output(f"{PLACE}/python -c 'import torch.distributed, torch.optim'")
+        examples.on(host).check_output("mount -o remount,bind,ro /opt/pytorch")
+    yield examples
+    for host in hosts:
+        examples.on(host).check_output("umount /opt/pytorch && rmdir /opt/pytorch")
+
+
+def whole(nodes: Nodes, ranks: int, program: str) -> str:
     """The weights that every other run has to end with."""
-    output = start(examples, 16, f"{CHECKPOINTS}-whole").end()
+    output = start(nodes, ranks, f"{CHECKPOINTS}-whole-{ranks}", program).end()
     assert falls(output)
-    [(step, ranks, digest)] = END.findall(output)
-    assert (step, ranks) == ("200", "16")
+    [(_, said, digest)] = END.findall(output)
+    assert said == str(ranks)
     return str(digest)
 
 
-def a_rank(nodes: Nodes) -> tuple[str, str]:
+@pytest.fixture(scope="module")
+def weights(examples: Nodes) -> str:
+    return whole(examples, 16, NUMPY)
+
+
+@pytest.fixture(scope="module")
+def torch_weights(torch: Nodes) -> str:
+    return whole(torch, 4, f"{TORCH}mpi4py")
+
+
+def a_rank(nodes: Nodes, ranks: int) -> tuple[str, str]:
     """A host, and what kills a rank there."""
-    host = random.choice(nodes.group("compute"))
+    hosts = nodes.group("compute")
+    host = random.choice(hosts)
     user = nodes.of(host)["cluster_mpi_user"]
-    ranks = nodes.on(host).check_output(f"pgrep -u {user} -f {PROGRAM}").split()
-    assert len(ranks) == 4, f"{host}: {ranks}"
-    return host, f"kill -KILL {random.choice(ranks)}"
+    there = nodes.on(host).check_output(f"pgrep -u {user} -f {PLACE}/train").split()
+    assert len(there) == ranks // len(hosts), f"{host}: {there}"
+    return host, f"kill -KILL {random.choice(there)}"
 
 
-def mpirun(nodes: Nodes) -> tuple[str, str]:
+def mpirun(nodes: Nodes, ranks: int) -> tuple[str, str]:
     """The launcher, and what ends mpirun there."""
     launcher = nodes.group("launcher")[0]
     user = nodes.of(launcher)["cluster_mpi_user"]
     return launcher, f"pkill -TERM -u {user} -x mpirun"
 
 
+def ended_and_resumed(
+    nodes: Nodes,
+    victim: Callable[[Nodes, int], tuple[str, str]],
+    first: tuple[int, str],
+    second: tuple[int, str],
+    hostfile: str = HOSTFILE,
+) -> list[tuple[str, str, str]]:
+    """End a job of so many ranks of a program at any step; what the one after it ends with."""
+    folder = f"{CHECKPOINTS}-{random.getrandbits(32)}"
+    job = start(nodes, first[0], folder, first[1], hostfile)
+    job.until_step(1)
+    host, end = victim(nodes, first[0])  # before that step: the kill itself takes a moment only
+    step = random.randrange(8, 70)
+    job.until_step(step)
+    nodes.on(host).check_output(end)
+    job.end(good=False)
+    for host in nodes.group("compute", "launcher"):
+        user = nodes.of(host)["cluster_mpi_user"]
+        left = f"pgrep -u {user} -a -f 'mpirun|orted|{PLACE}'"
+        ended = f"the end of all processes on {host}"
+        waiting.until(lambda h=host, c=left: nodes.on(h).run(c).stdout == "", ended, 30)
+    output = start(nodes, second[0], folder, second[1], hostfile).end()
+    assert "from step 0\n" not in output, f"stopped at step {step}"
+    return END.findall(output)
+
+
 @pytest.mark.parametrize("victim", [a_rank, mpirun])
 def test_a_job_that_ends_at_any_step_leaves_nothing_and_goes_on_to_the_same_weights(
-    victim: Callable[[Nodes], tuple[str, str]], examples: Nodes, uninterrupted: str
+    victim: Callable[[Nodes, int], tuple[str, str]], examples: Nodes, weights: str
 ) -> None:
-    name = f"{CHECKPOINTS}-{victim.__name__}"
-    job = start(examples, 16, name)
-    job.until_step(1)
-    host, end = victim(examples)  # before that step: the kill itself takes a moment only
-    step = random.randrange(8, 120)
-    job.until_step(step)
-    examples.on(host).check_output(end)
-    job.end(good=False)
-    for host in examples.group("compute", "launcher"):
-        user = examples.of(host)["cluster_mpi_user"]
-        left = f"pgrep -u {user} -a -f 'mpirun|orted|{PROGRAM}'"
-        ended = f"the end of all processes on {host}"
-        waiting.until(lambda h=host, c=left: examples.on(h).run(c).stdout == "", ended, 30)
-    output = start(examples, 10, name).end()
-    assert "from step 0\n" not in output, f"stopped at step {step}"
-    assert END.findall(output) == [("200", "10", uninterrupted)], f"stopped at step {step}"
+    found = ended_and_resumed(examples, victim, (16, NUMPY), (10, NUMPY))
+    assert found == [("200", "10", weights)]
 
 
 def test_a_directory_that_cannot_have_checkpoints_is_named(examples: Nodes) -> None:
@@ -107,3 +203,32 @@ def test_a_directory_that_cannot_have_checkpoints_is_named(examples: Nodes) -> N
             node.check_output(f"mount -o remount,ro {folder}")
     finally:
         node.check_output(f"umount {folder}")
+
+
+OTHER = {"mpi4py": "gloo", "gloo": "mpi4py"}
+
+
+@pytest.mark.parametrize("backend", OTHER)
+def test_pytorch_ended_at_any_step_goes_on_by_another_backend_to_the_same_weights(
+    backend: str, torch: Nodes, torch_weights: str
+) -> None:
+    programs = TORCH + backend, TORCH + OTHER[backend]
+    found = ended_and_resumed(torch, a_rank, (4, programs[0]), (3, programs[1]))
+    assert found == [("100", "3", torch_weights)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("backend", OTHER)
+def test_pytorch_does_so_with_32_ranks(backend: str, torch: Nodes, torch_weights: str) -> None:
+    hostfile = f"{PLACE}/hostfile"
+    lines = "".join(f"{host} slots=8\n" for host in torch.group("compute"))
+    put(torch, torch.group("launcher")[0], "hostfile", lines.encode())
+    program = TORCH + backend
+    found = ended_and_resumed(torch, a_rank, (32, program), (32, program), hostfile)
+    assert found == [("100", "32", torch_weights)]
+
+
+def test_a_backend_that_pytorch_lacks_is_named(torch: Nodes) -> None:
+    output = start(torch, 1, f"{CHECKPOINTS}-none", f"{TORCH}mpi").end(good=False)
+    assert f"rank 0 on {torch.group('compute')[0]}: torch 1.13" in output
+    assert "is built without MPI" in output
