@@ -30,8 +30,11 @@ ip rule | sed 's/^/rule /'
 ip -4 route show table all | sed 's/^/route /; s/ metric [0-9]*//'
 """
 """One line per thing that a layer could change: what it is, and how it is."""
-OTHER = re.compile(r"(file|mode) /etc/(baremetal-mpi-roce/ssh/id_ed25519|\w*shadow|passwd-)")
-"""A key that is made anew is another one; usermod counts days and keeps copies."""
+OTHER = re.compile(
+    r"(file|mode) /etc/(baremetal-mpi-roce/ssh/(id_ed25519|revoked)|\w*shadow|passwd-)"
+)
+"""A key that is made anew is another one, and the certificate of the old one is revoked; usermod
+counts days and keeps copies."""
 SHOWN = [
     r"sysctl net\.core\.somaxconn \(running\)\n@@.*@@\n-4096\n\+16384",
     r"\n-\* hard memlock 64\n",
@@ -95,4 +98,6 @@ def test_what_it_prints_repairs_them_and_touches_no_other_host(
         before = after
     left = {host: lines ^ converged[host] for host, lines in before.items()}
     assert {host: lines for host, lines in left.items() if lines} == {}
+    # The key of one host was gone: the others refuse its old certificate with the next run.
+    nodes.play("playbooks/ssh.yml")
     nodes.play("playbooks/verify.yml", "--skip-tags=smoke")
