@@ -12,7 +12,7 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 
 from ..module_utils.core.checks import FAILED, Check, as_dicts
-from ..module_utils.software.software_set import HPCX, IMPI, SoftwareSet
+from ..module_utils.software.software_set import DISTRIBUTION, SoftwareSet
 from ..plugin_utils.model.key_files import KeyFileError, read_keys
 from ..plugin_utils.report import preflight
 
@@ -71,9 +71,9 @@ class ActionModule(ActionBase):
 
 
 def _mpi(software: SoftwareSet, directory: Path) -> Iterator[Check]:
-    """What the layer mpi needs of the operator for HPC-X and Intel MPI."""
+    """What the layer mpi needs of the operator for another MPI than the distribution's."""
     mpi, where = software.mpi, "software.mpi.archives"
-    if mpi.provider not in (HPCX, IMPI):
+    if mpi.provider == DISTRIBUTION:
         return
     for archive in mpi.archives:
         if not archive.sha256:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.provider import Former, Paths
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.software_set import (
+    SoftwareSet,
+    Sources,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import (
     SoftwareError,
     read_software,
@@ -59,7 +64,8 @@ def test_a_former_archive_goes_when_nothing_runs_from_it(tmp_path: Path) -> None
     assert not outcome.changed and orted.parent.is_dir()
     assert [check.status for check in outcome.checks] == ["not_applicable"]
     maps.unlink()
-    (tmp_path / "opt/baremetal-mpi-roce/impi-3-cc/bin").mkdir(parents=True)
+    (tmp_path / PREFIXES / "impi-3-cc/bin").mkdir(parents=True)
+    (tmp_path / PREFIXES / "source-cc.build").mkdir()
     shown = settle([Former(HPCX)], node(tmp_path, check_mode=True))
     assert shown.changed and orted.parent.is_dir()
     assert settle([Former(HPCX)], node(tmp_path)).changed
@@ -68,18 +74,49 @@ def test_a_former_archive_goes_when_nothing_runs_from_it(tmp_path: Path) -> None
     assert [each.name for each in (tmp_path / PREFIXES).iterdir()] == ["other"]
 
 
-WHEEL = {"version": "2021.18.1", "sha256": "cd" * 32}
 ARCHIVE = {
     "distribution": "ubuntu24.04",
     "url": "https://mirror.example.net/hpcx-v2.24.1-gcc-doca_ofed-ubuntu24.04-cuda13-x86_64.tbz",
     "sha256": "ab" * 32,
 }
+WHEEL = {"version": "2021.18.1", "sha256": "cd" * 32}
+SOURCES: dict[str, dict[str, Any]] = {
+    "ucx": {"url": "https://mirror.example.net/ucx-1.19.0.tar.gz", "sha256": "ab" * 32},
+    "openmpi": {"url": "https://mirror.example.net/openmpi-5.0.8.tar.bz2", "sha256": "cd" * 32},
+}
+BUILT = {"provider": "source", "sources": SOURCES, "mpi4py": "4.1.1"}
 
 
 def test_a_wheel_has_its_own_place() -> None:
     found = read_software({"mpi": {"provider": "impi", "impi": WHEEL, "mpi4py": "4.1.1"}}).mpi
     assert found.impi is not None
     assert found.impi.prefix == "/opt/baremetal-mpi-roce/impi-2021.18.1-cdcdcdcdcdcd"
+
+
+def built(**more: Any) -> Sources:
+    sources = read_software({"mpi": BUILT, **more}).mpi.sources
+    assert sources is not None
+    return sources
+
+
+def test_a_build_has_a_place_by_all_that_it_is_made_of() -> None:
+    plain = built()
+    assert [one["name"] for one in plain.builds] == ["ucx", "openmpi"]
+    assert plain == built(), "the same model, the same place"
+    assert not plain.cuda and not any("cuda" in option for option in plain.builds[1]["options"])
+    changed = copy.deepcopy(BUILT)
+    changed["sources"]["openmpi"]["options"] = ["--with-slurm"]
+    gpu = {"driver": {"version": "580.95.05", "gpu": "H100"}, "cuda": "13.0"}
+    gpu["repositories"] = {"cuda": {"key": "keys/cuda.asc", "key_sha256": ""}}
+    with_cuda = built(**gpu)
+    other = [built(mpi=changed), with_cuda, built(rdma={"source": "none"})]
+    assert len({plain.prefix, *(one.prefix for one in other)}) == 4
+    assert other[0].builds[1]["options"][-1] == "--with-slurm"
+    assert with_cuda.cuda
+    for one in with_cuda.builds:
+        assert "--with-cuda=/usr/local/cuda" in one["options"]
+    assert "--with-cuda-libdir=/usr/local/cuda/lib64/stubs" in with_cuda.builds[1]["options"]
+    assert SoftwareSet.of(read_software({"mpi": BUILT}).as_variable()).mpi.sources == plain
 
 
 def test_an_archive_has_its_own_place() -> None:
@@ -98,13 +135,34 @@ def test_an_archive_has_its_own_place() -> None:
             {"provider": "hpcx"},
             [f"software.of_provider mpi.{key}" for key in ("archives", "mpi4py")],
         ),
-        ({"provider": "impi"}, [f"software.of_provider mpi.{key}" for key in ("mpi4py", "impi")]),
+        ({"provider": "impi"}, [f"software.of_provider mpi.{key}" for key in ("impi", "mpi4py")]),
         ({"impi": WHEEL}, ["software.of_provider mpi.impi"]),
         (
-            {"provider": "impi", "mpi4py": "4.1.1", "impi": {"version": "21", "sha256": "0"}},
+            {"provider": "impi", "mpi4py": "4.1.1", "impi": {"version": "21", "sha256": ""}},
             ["model.wrong_form mpi.impi.version", "model.wrong_form mpi.impi.sha256"],
         ),
         ({"archives": [ARCHIVE]}, ["software.of_provider mpi.archives"]),
+        ({"sources": SOURCES}, ["software.of_provider mpi.sources"]),
+        (
+            {"provider": "source", "archives": [ARCHIVE]},
+            [f"software.of_provider mpi.{key}" for key in ("archives", "sources", "mpi4py")],
+        ),
+        (
+            {"provider": "source", "sources": {"ucx": SOURCES["ucx"]}, "mpi4py": "4.1.1"},
+            ["model.missing_key mpi.sources.openmpi"],
+        ),
+        (
+            {**BUILT, "sources": {**SOURCES, "ucx": {"url": SOURCES["ucx"]["url"]}}},
+            ["model.missing_key mpi.sources.ucx.sha256"],
+        ),
+        (
+            {**BUILT, "sources": {**SOURCES, "ucx": {**SOURCES["ucx"], "sha256": ""}}},
+            ["model.wrong_form mpi.sources.ucx.sha256"],
+        ),
+        (
+            {**BUILT, "sources": {**SOURCES, "ucx": {**SOURCES["ucx"], "options": ["a; b"]}}},
+            ["model.wrong_form mpi.sources.ucx.options[0]"],
+        ),
         ({"mpi4py": "4.1.1"}, ["software.of_provider mpi.mpi4py"]),
         (
             {"archives": [{**ARCHIVE, "sha256": "0", "url": "hpcx.tbz"}]},

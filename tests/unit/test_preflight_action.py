@@ -82,6 +82,10 @@ def test_what_hpcx_needs_of_the_operator_is_asked_of_the_controller(tmp_path: Pa
     mpi.update(provider="impi", archives=[], impi=impi)
     status, output = play(tmp_path, {"node01": node})
     assert status == 2 and "impi_rt-2021.18.1-*.whl" in output, output
+    sources = {"prefix": "/o", "cuda": False, "builds": []}
+    mpi.update(provider="source", impi=None, sources=sources, mpi4py="4.1.1")
+    status, output = play(tmp_path, {"node01": node})
+    assert status == 2 and "mpi4py-4.1.1-*.whl" in output, output
 
 
 def test_notes_alone_stop_nothing(tmp_path: Path) -> None:

@@ -18,7 +18,9 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Of a shell before any profile, as sshd and cron have it."""
 LOGIN = "login"
 SHELLS = {LOGIN: "-lc", "non-login": "-c"}
-PREFIXES, KINDS = "opt/baremetal-mpi-roce", ("hpcx-*", "impi-*")
+PREFIXES = "opt/baremetal-mpi-roce"
+KINDS = ("hpcx-*", "impi-*", "source-*")
+"""What providers unpack or build there; another directory is left alone."""
 
 
 @dataclass(frozen=True)

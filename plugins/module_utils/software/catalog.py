@@ -14,7 +14,7 @@ from ..core.part import PlanError
 from ..packages.package import PackageSet, Repository, Stage, Wanted
 from . import gpu_catalog
 from .distribution import REDHAT, Distribution, kernel_version
-from .software_set import DOCA, HPCX, IMPI, NO_RDMA, Rdma, SoftwareSet
+from .software_set import DISTRIBUTION, DOCA, NO_RDMA, Rdma, SoftwareSet
 
 VERSION_LOCK = Stage("version lock", (Wanted("python3-dnf-plugin-versionlock"),))
 """Without the plugin dnf ignores its list of locks."""
@@ -64,7 +64,7 @@ def rdma_packages(
         stages += _kernel(software, distribution, kernel_release)
         held = _held(distribution, kernel_release)
     if software.rdma.source == DOCA:
-        stages += _doca(software.rdma, distribution, software.mpi.provider in (HPCX, IMPI))
+        stages += _doca(software.rdma, distribution, software.mpi.provider != DISTRIBUTION)
     else:
         # Versions are the distribution's: the newest at the first installation, then held.
         names = INBOX_REDHAT if distribution.family == REDHAT else INBOX_DEBIAN
@@ -136,7 +136,7 @@ def _held(distribution: Distribution, release: str) -> tuple[str, ...]:
     )
 
 
-def _doca(rdma: Rdma, distribution: Distribution, hpcx: bool) -> list[Stage]:
+def _doca(rdma: Rdma, distribution: Distribution, own_mpi: bool) -> list[Stage]:
     """The profile of DOCA has the release as its version (`3.2.1-...`), all else has its own."""
     if distribution.name == "debian":
         raise PlanError(
@@ -152,7 +152,7 @@ def _doca(rdma: Rdma, distribution: Distribution, hpcx: bool) -> list[Stage]:
         # Has doca-kernel-support, which builds drivers for kernels that DOCA does not know.
         extra = Stage("DOCA extra", (Wanted("doca-extra", component="rdma", follows=True),))
         return [extra, Stage("DOCA", tuple(packages))]
-    return [Stage("DOCA", tuple(packages), (*UCX_DEBIAN, *(MPI_DEBIAN if hpcx else ())))]
+    return [Stage("DOCA", tuple(packages), (*UCX_DEBIAN, *(MPI_DEBIAN if own_mpi else ())))]
 
 
 def _repositories(

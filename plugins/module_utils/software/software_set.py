@@ -10,7 +10,7 @@ from typing import Any, Optional
 DOCA, INBOX, NO_RDMA = "doca", "inbox", "none"
 OPEN, PROPRIETARY = "open", "proprietary"
 DOCA_PROFILE = "doca-ofed"
-DISTRIBUTION, HPCX, IMPI = "distribution", "hpcx", "impi"
+DISTRIBUTION, HPCX, IMPI, SOURCE = "distribution", "hpcx", "impi", "source"
 
 DRIVER_STACK: dict[str, dict[str, Any]] = {
     "software": {"type": "dict", "default": {}},
@@ -89,17 +89,30 @@ class Wheel:
 
 
 @dataclass(frozen=True)
+class Sources:
+    """UCX and Open MPI, built on a node in the order of `builds`."""
+
+    prefix: str
+    """Where they are unpacked, by all that they are built from, without the distribution."""
+    cuda: bool
+    """Whether they are built with the CUDA toolkit."""
+    builds: Sequence[Mapping[str, Any]]
+    """Each with `name`, `url`, `sha256`, and the `options` of configure."""
+
+
+@dataclass(frozen=True)
 class Mpi:
     """Which MPI and UCX the hosts run."""
 
     provider: str = DISTRIBUTION
-    """`distribution`, `hpcx` or `impi`."""
+    """`distribution`, `hpcx`, `impi` or `source`."""
     archives: Sequence[Archive] = field(default_factory=list)
+    impi: Optional[Wheel] = None
+    sources: Optional[Sources] = None
     mpi4py: str = ""
-    """Version of mpi4py beside HPC-X or Intel MPI; the distribution has its own."""
+    """Version of mpi4py beside what is unpacked; the distribution has its own."""
     wheels: str = ""
     """Directory of the controller, relative to the inventory, with wheels."""
-    impi: Optional[Wheel] = None
 
 
 @dataclass(frozen=True)
@@ -138,13 +151,14 @@ class SoftwareSet:
         driver = value.get("driver")
         sources, mpi = value.get("repositories") or {}, value.get("mpi") or {}
         archives = [Archive(**each) for each in mpi.get("archives", ())]
-        impi = Wheel(**mpi["impi"]) if mpi.get("impi") else None
+        kinds = {"impi": Wheel, "sources": Sources}
+        given = {name: kind(**mpi[name]) for name, kind in kinds.items() if mpi.get(name)}
         return cls(
             **{
                 **value,
                 "rdma": Rdma(**value.get("rdma") or {}),
                 "driver": Driver(**driver) if driver else None,
-                "mpi": Mpi(**{**mpi, "archives": archives, "impi": impi}),
+                "mpi": Mpi(**{**mpi, "archives": archives, **given}),
                 "repositories": {name: Source(**of) for name, of in sources.items() if of},
             }
         )

@@ -7,6 +7,8 @@ together.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Mapping
 from typing import Any, Optional
@@ -23,6 +25,7 @@ from ...module_utils.software.software_set import (
     NO_RDMA,
     OPEN,
     PROPRIETARY,
+    SOURCE,
     SoftwareSet,
 )
 from ..schema.findings import Findings, Path, RefusedError, dotted
@@ -38,11 +41,39 @@ GPUS = ("B300", "B200", "H200", "H100")
 PREFIXES = "/opt/baremetal-mpi-roce"
 """Archives are unpacked below this directory of every host."""
 _OF_THE_GPU = ("cuda", "dcgm", "gdrcopy", "nccl")
+_OF_PROVIDERS = {
+    "archives": (HPCX,),
+    "impi": (IMPI,),
+    "sources": (SOURCE,),
+    "mpi4py": (HPCX, IMPI, SOURCE),
+}
+CUDA = "/usr/local/cuda"
+"""Where its packages have the toolkit of the set."""
+CUDA_MODULES = "--enable-mca-dso=accelerator-cuda,btl-smcuda,rcache-rgpusm,rcache-gpusm"
+OPTIONS = {
+    "ucx": (
+        *("--disable-logging", "--disable-debug", "--disable-assertions"),
+        *("--disable-params-check", "--disable-doxygen-doc", "--disable-static", "--enable-mt"),
+        *("--with-verbs", "--with-rdmacm", "--without-java", "--without-go", "--with-bfd=no"),
+    ),
+    "openmpi": (
+        *("--disable-oshmem", "--enable-mpi-fortran=none", "--disable-static", "--without-verbs"),
+        *("--with-hwloc=internal", "--with-libevent=internal", "--with-pmix=internal"),
+        *("--without-ofi", "--with-libnl=no"),
+    ),
+}
+"""Of configure, in the order of builds: what UCX's contrib/configure-release has, and no library
+that a host without the build's packages would lack."""
 
 
 def _version(parts: int, wanted: str, example: str, empty: bool = True) -> Text:
     form = r"\.".join([r"\d+"] * parts)
     return Text(form, wanted, f'"{example}" (in quotes)', 40, empty)
+
+
+def _checksum(empty: bool = False) -> Text:
+    wanted = "a SHA-256 checksum (64 digits 0 to 9, a to f)"
+    return Text(r"[0-9a-f]{64}", wanted, "what sha256sum prints", empty=empty)
 
 
 RDMA = Section(
@@ -124,12 +155,7 @@ def repository(name: str, text: str, fields: tuple[str, ...], url: str = "") -> 
             ),
             Key(
                 "key_sha256",
-                Text(
-                    r"[0-9a-f]{64}",
-                    "a SHA-256 checksum (64 digits 0 to 9, a to f)",
-                    "what sha256sum FILE prints",
-                    empty=True,
-                ),
+                _checksum(empty=True),
                 "Checksum of that file: compare the key's fingerprint first, then run sha256sum. "
                 "While it is empty, no layer uses the repository.",
                 required=True,
@@ -157,12 +183,6 @@ _DOCA = repository(
     ("version", "distribution", "architecture"),
     DOCA_URL,
 )
-_SHA256 = Text(
-    r"[0-9a-f]{64}",
-    "a SHA-256 checksum (64 digits 0 to 9, a to f)",
-    "what sha256sum prints",
-    empty=True,
-)
 ARCHIVE = Section(
     "software.mpi.archives",
     "A build of HPC-X, such as hpcx-v2.24.1-gcc-doca_ofed-ubuntu24.04-cuda13-x86_64.tbz.",
@@ -187,7 +207,7 @@ ARCHIVE = Section(
         ),
         Key(
             "sha256",
-            _SHA256,
+            _checksum(empty=True),
             "Its checksum. While it is empty, the layer `mpi` stops.",
             required=True,
         ),
@@ -199,11 +219,44 @@ WHEEL = Section(
     (
         Key(
             "version",
-            _version(3, "a version of impi-rt", "2021.18.1"),
+            _version(3, "a version of impi-rt", "2021.18.1", empty=False),
             "Its version. Later ones than 2021.18.1 lack libfabric.",
             required=True,
         ),
-        Key("sha256", _SHA256, "Its checksum, as sha256sum prints it.", required=True),
+        Key("sha256", _checksum(), "Its checksum, as sha256sum prints it.", required=True),
+    ),
+)
+_OPTION = Text(r"[A-Za-z-][^\s{}'\"]*", "an option of configure", "--with-gdrcopy=/usr", 500)
+
+
+def _source(name: str, what: str, example: str) -> Key:
+    url = Text(
+        r"(https?://[^\s{}'\"@]+|file:///[^\s{}'\"@]+)/[A-Za-z0-9._+~-]+\.(tgz|tbz|tar\.(gz|bz2|xz))",
+        "a URL (https, http, file) of a .tar.gz, .tar.bz2 or .tar.xz without user or password",
+        f"https://mirror.example.net/{example}",
+        500,
+        secret=True,
+    )
+    keys = (
+        Key("url", url, "Where the node that builds it gets it.", required=True),
+        Key("sha256", _checksum(), "Its checksum.", required=True),
+        Key(
+            "options",
+            ListOf(_OPTION, "options of configure"),
+            "Further ones, after those of the collection.",
+            default=[],
+        ),
+    )
+    section = Section(f"software.mpi.sources.{name}", f"A release archive of {what}.", keys)
+    return Key(name, section, f"A release archive of {what}.", required=True)
+
+
+SOURCES = Section(
+    "software.mpi.sources",
+    "What the provider `source` is built from.",
+    (
+        _source("ucx", "UCX", "ucx-1.19.0.tar.gz"),
+        _source("openmpi", "Open MPI", "openmpi-4.1.8.tar.bz2"),
     ),
 )
 MPI = Section(
@@ -212,9 +265,10 @@ MPI = Section(
     (
         Key(
             "provider",
-            OneOf((DISTRIBUTION, HPCX, IMPI)),
+            OneOf((DISTRIBUTION, HPCX, IMPI, SOURCE)),
             "`distribution`: its packages. `hpcx`: NVIDIA HPC-X, whose UCX has GPU memory, from an "
-            "archive, below /opt/baremetal-mpi-roce. `impi`: Intel MPI, from its wheel.",
+            "archive, below /opt/baremetal-mpi-roce. `impi`: Intel MPI, from its wheel. `source`: "
+            "UCX and Open MPI, built on a node.",
             default=DISTRIBUTION,
         ),
         Key(
@@ -223,19 +277,21 @@ MPI = Section(
             "For `hpcx`: one for each distribution.",
             default=[],
         ),
+        Key("impi", OrNull(WHEEL), "For `impi`: its wheel."),
+        Key("sources", OrNull(SOURCES), "For `source`: the archives."),
         Key(
             "mpi4py",
             _version(3, "a version of mpi4py", "4.1.1"),
-            "For `hpcx`, `impi`: version of mpi4py. From 4.1.0 on its wheels are for any MPI.",
+            "For all but `distribution`: version of mpi4py. From 4.1.0 on its wheels are for any "
+            "MPI.",
             default="",
         ),
         Key(
             "wheels",
             Text(r"[^\s{}'\"]+", "a directory of the controller", "wheels", 200),
-            "For `hpcx`, `impi`: directory with the wheels, relative to the inventory.",
+            "For all but `distribution`: directory with the wheels, relative to the inventory.",
             default="wheels",
         ),
-        Key("impi", OrNull(WHEEL), "For `impi`: its wheel."),
     ),
 )
 REPOSITORIES = Section(
@@ -304,11 +360,13 @@ def finish(value: dict[str, Any], findings: Findings, path: Path) -> SoftwareSet
     rdma = value["rdma"]
     profile = rdma["profile"] or (DOCA_PROFILE if rdma["source"] == DOCA else "")
     archives = [{**each, "prefix": _prefix(**each)} for each in value["mpi"]["archives"]]
-    wheel = value["mpi"]["impi"]
+    mpi = value["mpi"]
+    wheel = mpi["impi"]
     if wheel:
         place = f"{PREFIXES}/impi-{wheel['version']}-{wheel['sha256'][:12]}"
         wheel = {**wheel, "prefix": place}
-    mpi = {**value["mpi"], "archives": archives, "impi": wheel}
+    sources = _built(value) if mpi["sources"] else None
+    mpi = {**mpi, "archives": archives, "impi": wheel, "sources": sources}
     software = SoftwareSet.of({**value, "rdma": {**rdma, "profile": profile}, "mpi": mpi})
     if len(findings.found) == before:
         for rule in judge(software):
@@ -316,6 +374,23 @@ def finish(value: dict[str, Any], findings: Findings, path: Path) -> SoftwareSet
                 key = (*path, *rule.key.split("."))
                 findings.add(f"software.{rule.name}", key, rule.problem(software), rule.remedy)
     return software
+
+
+def _built(value: dict[str, Any]) -> dict[str, Any]:
+    """What is built, and its place: another archive, option or set of drivers gets another."""
+    builds = []
+    for name, given in value["mpi"]["sources"].items():
+        options = [*OPTIONS[name]]
+        if value["cuda"]:
+            options.append(f"--with-cuda={CUDA}")
+            # As modules, so that the launcher, without the driver, starts it as well.
+            if re.search(r"openmpi[-_]5\.", given["url"]):
+                options += [f"--with-cuda-libdir={CUDA}/lib64/stubs", CUDA_MODULES]
+        builds.append({**given, "name": name, "options": [*options, *given["options"]]})
+    known = {**value["rdma"], "cuda": value["cuda"]}
+    text = json.dumps([known, [[one["sha256"], one["options"]] for one in builds]], sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return {"prefix": f"{PREFIXES}/source-{digest}", "cuda": bool(value["cuda"]), "builds": builds}
 
 
 def _prefix(url: str, sha256: str, **_distribution: str) -> str:
@@ -353,7 +428,7 @@ def _check_keys(value: dict[str, Any], findings: Findings, path: Path) -> None:
                 value[key],
             )
     mpi = value["mpi"]
-    for key, providers in (("archives", (HPCX,)), ("mpi4py", (HPCX, IMPI)), ("impi", (IMPI,))):
+    for key, providers in _OF_PROVIDERS.items():
         if bool(mpi[key]) is not (mpi["provider"] in providers):
             of = " or ".join(providers)
             findings.add(

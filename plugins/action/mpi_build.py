@@ -1,0 +1,113 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Chooses the host that builds MPI from source, has it build, and keeps the pack.
+
+The cache on the controller has a file for each build and distribution, with its SHA-256 beside it:
+what does not have it is not used.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+
+from ..module_utils.core.files import make_directories, write_atomically
+from ..module_utils.mpi.build import sha256
+from ..plugin_utils.detached import PATIENCE_S, DetachedAction
+
+LIMIT_S = 3600
+"""Default of the module."""
+
+
+class ActionModule(DetachedAction):
+    MODULE = "baremetal.mpi_roce.mpi_build"
+    WHAT = "build"
+    LAYER = "mpi"
+
+    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        given = self._task.args
+        pack = Path(given["pack"])
+        if given.get("read"):
+            return {**result, "changed": False, **self._chosen(pack, task_vars)}
+        arguments = {"run_id": uuid.uuid4().hex[:12], **given}
+        if self._task.check_mode:
+            found = self._execute_module(self.MODULE, module_args=arguments, task_vars=task_vars)
+            return {**result, **found}
+        limit = float(given.get("time_limit_s") or LIMIT_S) + PATIENCE_S
+        # Twice: it may first have to wait for another build on the host to end.
+        found = self.run_detached(arguments, task_vars, 2 * limit, 2 * limit)
+        if not found.get("failed"):
+            self._keep(pack, found)
+            gone = {"path": f"{given['prefix']}.build", "state": "absent"}
+            self._execute_module("ansible.builtin.file", module_args=gone, task_vars=task_vars)
+            found["pack"] = str(pack)
+        return {**result, **found}
+
+    def _keep(self, pack: Path, found: Mapping[str, Any]) -> None:
+        """From the host to the controller. Raises AnsibleActionFail where it is not the same."""
+        make_directories(pack.parent, 0o700)
+        part = pack.with_suffix(f".{os.getpid()}.part")
+        try:
+            self._connection.fetch_file(found["pack"], str(part))
+            here = sha256(part)
+            if here != found["sha256"]:
+                raise AnsibleActionFail(
+                    f"mpi: {part} has SHA-256 {here}, and {found['sha256']} on the host: run again"
+                )
+            sums = f"{here}  {pack.name}\n"
+            part.replace(pack)
+            write_atomically(sum_of(pack), sums, 0o644, os.getuid(), os.getgid())
+        finally:
+            part.unlink(missing_ok=True)
+
+    def _chosen(self, pack: Path, task_vars: Any) -> dict[str, Any]:
+        if usable(pack):
+            return {"pack": str(pack), "builder": ""}
+        hostvars, hosts = task_vars["hostvars"], task_vars["ansible_play_batch"]
+        given = self._task.args
+        looks = {host: look_of(hostvars[host], given["read"]) for host in hosts}
+        return {"pack": "", "builder": builder_of(looks, pack.name, bool(given["cuda"]))}
+
+
+def look_of(variables: Mapping[str, Any], read: str) -> dict[str, Any]:
+    """What the role's tasks/wanted.yml read on a host, and its slots."""
+    said = (variables.get(read) or {}).get("stdout") or "{}"
+    return {**json.loads(said), "slots": int(variables.get("cluster_slots") or 0)}
+
+
+def builder_of(looks: Mapping[str, Mapping[str, Any]], pack: str, cuda: bool) -> str:
+    """The host that builds: one that has begun, else one without ranks, else the first. Empty where
+    every host has it. Raises AnsibleActionFail without a CUDA toolkit, if that is needed."""
+    hosts = [host for host, look in looks.items() if look.get("pack") == pack]
+    lacking = [host for host in hosts if not looks[host]["mpi"]]
+    able = [host for host in lacking if not cuda or looks[host]["toolkit"]]
+    if lacking and not able:
+        raise AnsibleActionFail(
+            f"mpi: none of {some(lacking)} has the CUDA toolkit, and software.cuda is built in: "
+            "run the layer gpu before, and do not leave all its hosts out (--limit)"
+        )
+    order = sorted(able, key=lambda host: (not looks[host]["begun"], looks[host]["slots"]))
+    return next(iter(order), "")
+
+
+def some(names: Iterable[str]) -> str:
+    return ", ".join(list(names)[:4])
+
+
+def sum_of(pack: Path) -> Path:
+    return pack.with_name(f"{pack.name}.sha256")
+
+
+def usable(pack: Path) -> bool:
+    """Whether the pack is there as it was kept."""
+    try:
+        wanted = sum_of(pack).read_text(encoding="utf-8").split()
+        return bool(wanted) and sha256(pack) == wanted[0]
+    except OSError:
+        return False

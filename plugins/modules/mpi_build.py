@@ -1,0 +1,109 @@
+#!/usr/bin/python
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Build UCX and Open MPI on one host, for all hosts of its distribution."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: mpi_build
+short_description: Builds UCX and Open MPI from archives on one host, and packs them for the others
+extends_documentation_fragment: [baremetal.mpi_roce.module]
+description:
+  - Configures, compiles and packs, at low priority and within a time limit, in C(PREFIX.build). The
+    archives are there, below C(archives), by the names of O(builds).
+  - The action plugin of the same name runs it detached, shows its steps, and keeps the pack on the
+    controller. With O(read) it only looks which host has to build, and changes nothing.
+options:
+  prefix: {type: path, required: true, description: Where the result is unpacked.}
+  builds:
+    description: What is built, in this order, as in C(cluster_software.mpi.sources.builds).
+    type: list
+    elements: dict
+    default: []
+  jobs: {type: int, default: 16, description: Compilers that run at the same time.}
+  time_limit_s: {type: float, default: 3600, description: Seconds after which the build is ended.}
+  pack: {type: path, description: "Where the controller keeps the result, of this distribution."}
+  read: {type: str, description: Variable that hosts registered in the role's tasks/wanted.yml.}
+  cuda: {type: bool, default: false, description: Whether the host that builds needs the toolkit.}
+  run_id: {type: str, default: "", description: Name of this run.}
+attributes:
+  check_mode:
+    description: Builds nothing.
+    support: full
+  diff_mode:
+    description: The module returns no diff.
+    support: none
+"""
+
+EXAMPLES = r"""
+- name: Build UCX and Open MPI
+  baremetal.mpi_roce.mpi_build:
+    prefix: /opt/baremetal-mpi-roce/source-0123456789ab
+    builds: "{{ cluster_software.mpi.sources.builds }}"
+"""
+
+RETURN = r"""
+pack: {type: str, returned: always, description: "Archive of the result; with O(read) that of the
+  controller, or empty."}
+sha256: {type: str, returned: after a build, description: Its checksum.}
+bytes: {type: int, returned: after a build, description: Its size.}
+seconds: {type: float, returned: after a build, description: Seconds that it took.}
+builder: {type: str, returned: with O(read), description: "The host that has to build, or empty."}
+"""
+
+import contextlib
+import os
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..module_utils.core import commands, files
+from ..module_utils.core.locks import HeldError, alone
+from ..module_utils.core.part import StepError
+from ..module_utils.mpi import build
+
+PROGRESS_DIRECTORY = Path("/run/baremetal-mpi-roce")
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "prefix": {"type": "path", "required": True},
+            "builds": {"type": "list", "elements": "dict", "default": []},
+            "jobs": {"type": "int", "default": 16},
+            "time_limit_s": {"type": "float", "default": 3600},
+            "pack": {"type": "path"},
+            "read": {"type": "str"},
+            "cuda": {"type": "bool", "default": False},
+            "run_id": {"type": "str", "default": ""},
+        },
+        supports_check_mode=True,
+    )
+    given = module.params
+    if module.check_mode:
+        module.exit_json(changed=True, pack="")
+    progress = PROGRESS_DIRECTORY / f"{given['run_id'] or os.getpid()}.progress"
+
+    def show(text: str) -> None:
+        files.write_atomically(progress, f"{os.getpid()}\n{text}\n", 0o644, 0, 0)
+
+    wanted = build.Build(
+        given["prefix"],
+        given["builds"],
+        min(given["jobs"], os.cpu_count() or 1),
+        given["time_limit_s"],
+    )
+    try:
+        show("build: waiting for another one on this host")
+        with alone(PROGRESS_DIRECTORY / "build.lock", given["time_limit_s"]):
+            result = build.run(wanted, commands.run, show)
+    except (HeldError, StepError, OSError) as error:
+        module.fail_json(msg=f"mpi: the build failed: {error}", layer="mpi", checks=[])
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            progress.unlink()
+    module.exit_json(changed=True, **result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Stand-in archives of UCX and Open MPI, and a stand-in `make`: nothing is compiled.
+
+As a release archive they have one directory with `configure`. It takes the options of Autoconf, and
+`make install DESTDIR=` installs below the prefix what `files` of the archive has, with the options
+in a file beside it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import lzma
+import subprocess
+import tarfile
+import tempfile
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Optional
+
+import yaml
+
+from tests.nodes import TOP, Nodes
+
+CONFIGURE = """\
+#!/bin/sh
+if [ "${STAND_IN_FAILS:-}" = @NAME@ ] || [ -e /var/tmp/stand-in-fails ]; then
+  echo "configure: error: C compiler cannot create executables" >&2
+  i=0; while [ $i -lt 20 ]; do echo "line $i"; i=$((i + 1)); done
+  exit 77
+fi
+[ ! -e /var/tmp/stand-in-waits ] || sleep 300
+printf '%s\\n' "$@" > OPTIONS
+"""
+MAKE = """\
+#!/bin/sh
+# A stand-in of make for tests only.
+for word; do case $word in DESTDIR=*) root=${word#DESTDIR=};; esac; done
+[ "$1" = install ] || exit 0
+prefix=$(sed -n 's/^--prefix=//p' OPTIONS)
+mkdir -p "$root$prefix/lib"
+cp -a OPTIONS "$root$prefix"
+: > "$root$prefix/lib/libstand_in.la"
+[ ! -d files ] || cp -a files/. "$root$prefix"
+"""
+
+
+def stand_in(path: Path, name: str, files: Optional[Mapping[str, tuple[str, int]]] = None) -> None:
+    """An archive; `files` have their text and mode by path below the prefix."""
+    top = f"{name}-1.0"
+    every = {"configure": (CONFIGURE.replace("@NAME@", name), 0o755)}
+    every.update({f"files/{key}": value for key, value in (files or {}).items()})
+    with tarfile.open(path, "w:gz") as tar:
+        for each, (text, mode) in every.items():
+            entry = tarfile.TarInfo(f"{top}/{each}")
+            data = text.encode()
+            entry.size, entry.mode = len(data), mode
+            tar.addfile(entry, io.BytesIO(data))
+
+
+def make(path: Path) -> None:
+    path.write_text(MAKE, encoding="utf-8")
+    path.chmod(0o755)
+
+
+def archives(hpcx: Path, folder: Path) -> dict[str, str]:
+    """Of the parts of a stand-in of HPC-X (tests/hpcx.py): the SHA-256 by name."""
+    found = {}
+    for name, part in (("ucx", "ucx"), ("openmpi", "ompi")):
+        path = folder / f"{name}-1.0.tar.gz"
+        stand_in(path, name)
+        with gzip.open(path) as stream:
+            plain = io.BytesIO(stream.read())
+        with tarfile.open(hpcx) as source, tarfile.open(fileobj=plain, mode="a") as tar:
+            for entry in source.getmembers():
+                _top, _slash, below = entry.name.partition("/")
+                if not below.startswith(f"{part}/"):
+                    continue
+                data = source.extractfile(entry) if entry.isfile() else None
+                entry.name = f"{name}-1.0/files/{below.partition('/')[2]}"
+                tar.addfile(entry, data)
+        path.write_bytes(gzip.compress(plain.getvalue(), 1))
+        found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+def send(nodes: Nodes, host: str, path: Path, place: str) -> None:
+    argv = ["ssh", "-F", str(nodes.ssh_config), host, f"cat > {place}"]
+    with path.open("rb") as stream:
+        subprocess.run(argv, stdin=stream, check=True)
+
+
+POOL = "http://deb.debian.org/debian/pool/main"
+DEBIAN = {
+    "ucx": (
+        f"{POOL}/u/ucx/ucx_1.13.1.orig.tar.xz",
+        "1a88e09ca1b406c046a469c2ae271d2c330050b5664c0bcd9890e26c6ef09f3c",
+    ),
+    "openmpi": (
+        f"{POOL}/o/openmpi/openmpi_4.1.4.orig.tar.xz",
+        "ddaee7dbdb01eb4fab1fda5b5e03e8bbff026711806c095c1f39bb410f99f263",
+    ),
+}
+"""Debian 12's source packages: address and SHA-256."""
+LACKING = ("compat", "copyright", "ucx.prerm", "ucx.postinst")
+TEMPLATES = ("rules.in", "control.in", "changelog.in")
+"""Of UCX's own debian/, which Debian left out and UCX's configure wants."""
+
+
+def debian_sources(folder: Path) -> dict[str, Path]:
+    """Debian's archives by name; UCX's with empty files for those that it lacks."""
+    found = {}
+    for name, (url, digest) in DEBIAN.items():
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            data = answer.read()
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise ValueError(f"{url} is not the archive that this test knows")
+        if name == "ucx":
+            plain = io.BytesIO(lzma.decompress(data))
+            with tarfile.open(fileobj=plain, mode="a") as tar:
+                top = tar.getnames()[0].partition("/")[0]
+                for each in (*LACKING, *TEMPLATES):
+                    tar.addfile(tarfile.TarInfo(f"{top}/debian/{each}"))
+            data = gzip.compress(plain.getvalue(), 1, mtime=0)
+        found[name] = folder / f"{name}-debian.tar.{'gz' if name == 'ucx' else 'xz'}"
+        found[name].write_bytes(data)
+    return found
+
+
+DOWNLOAD = """
+apt-get -q update && apt-get -q -y --no-install-recommends --download-only \\
+  -o Dir::Cache::archives=/packages install {}
+"""
+
+
+def compilers(nodes: Nodes, host: str) -> list[str]:
+    """Install what a build needs, which the repository of the nodes lacks: the packages' names."""
+    listed = ["podman", "images", "--format", "{{.Repository}}:{{.Tag}}"]
+    images = subprocess.run(listed, check=True, capture_output=True, text=True).stdout.split()
+    base = next(name for name in images if "virtual-node-base:" in name)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "partial").mkdir()
+        argv = ["podman", "run", "--rm", "--network=host", f"--volume={folder}:/packages", base]
+        known = yaml.safe_load((TOP / "roles/mpi_stack/vars/main.yml").read_text(encoding="utf-8"))
+        script = DOWNLOAD.format(" ".join(known["__mpi_stack_build_packages"]["Debian"]))
+        subprocess.run([*argv, "sh", "-c", script], check=True, stdout=subprocess.DEVNULL)
+        packed = Path(folder, "all.tar")
+        with tarfile.open(packed, "w") as tar:
+            for path in sorted(Path(folder).glob("*.deb")):
+                tar.add(path, path.name)
+        send(nodes, host, packed, "/var/tmp/debs.tar")
+    return nodes.on(host).check_output(INSTALL).split()
+
+
+INSTALL = """
+set -e; mkdir /var/tmp/debs; cd /var/tmp/debs; tar -xf ../debs.tar
+dpkg -i ./*.deb >/dev/null
+for deb in *.deb; do dpkg-deb -f "$deb" Package; done
+rm -r /var/tmp/debs /var/tmp/debs.tar
+"""

@@ -1,0 +1,170 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Building MPI from source: the script, what a failed one leaves, who builds, and the kept pack.
+
+The archives are stand-ins: their configure writes down its options, and `make` beside the test
+installs a file that has them. A real build: tests/integration/test_mpi_source.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleActionFail
+from ansible_collections.baremetal.mpi_roce.plugins.action import mpi_build as action
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import StepError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi import build
+
+from tests import mpi_source
+
+
+def here(argv: Sequence[str], unit: str, limit_s: float, **_more: Any) -> list[str]:
+    """As bounded(), without systemd."""
+    log = _more["output"]
+    return ["sh", "-c", f'exec "$@" >>{log} 2>&1', "sh", *argv]
+
+
+@pytest.fixture
+def wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> build.Build:
+    """Of stand-in archives, with `make` on the path."""
+    prefix = tmp_path / "opt/source-aa"
+    archives = Path(f"{prefix}.build") / build.ARCHIVES
+    archives.mkdir(parents=True)
+    for name in ("ucx", "openmpi"):
+        mpi_source.stand_in(archives / name, name)
+    (tmp_path / "bin").mkdir()
+    mpi_source.make(tmp_path / "bin/make")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(build, "bounded", here)
+    monkeypatch.setattr(build, "_POLL_S", 0.05)
+    real = build.write_atomically
+    monkeypatch.setattr(
+        build,
+        "write_atomically",
+        lambda path, text, mode, _uid, _gid: real(path, text, mode, os.getuid(), os.getgid()),
+    )
+    builds = [{"name": "ucx", "options": ["--enable-mt"]}, {"name": "openmpi", "options": ["--x"]}]
+    return build.Build(str(prefix), builds, 2, 60)
+
+
+def run(wanted: build.Build) -> tuple[dict[str, Any], list[str]]:
+    stopped: list[str] = []
+
+    def runner(argv: Sequence[str], **_more: Any) -> Result:
+        stopped.append(argv[-1])
+        return Result(tuple(argv), 0, "", "")
+
+    return build.run(wanted, runner, lambda _text: None), stopped
+
+
+def test_a_build_is_packed_with_its_options_in_place(wanted: build.Build) -> None:
+    result, _stopped = run(wanted)
+    pack = Path(result["pack"])
+    assert result["sha256"] == hashlib.sha256(pack.read_bytes()).hexdigest()
+    with tarfile.open(pack) as tar:
+        names = set(tar.getnames())
+        top = Path(wanted.prefix).name
+        assert {f"{top}/ucx/OPTIONS", f"{top}/ompi/OPTIONS"} <= names
+        assert not [name for name in names if name.endswith(".la")]
+        file = tar.extractfile(f"{top}/ompi/OPTIONS")
+        assert file is not None
+        text = file.read().decode()
+    assert f"--prefix={wanted.prefix}/ompi" in text and "--x" in text
+    assert f"--with-ucx={wanted.work}/root{wanted.prefix}/ucx" in text
+    assert sorted(each.name for each in wanted.work.iterdir()) == [
+        *(build.ARCHIVES, build.SCRIPT, build.LOG, build.PACK)
+    ]
+    assert run(wanted)[1] == [], "a finished pack is not built again"
+
+
+def test_a_failed_build_is_named_with_its_last_lines(
+    wanted: build.Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STAND_IN_FAILS", "openmpi")
+    with pytest.raises(StepError) as caught:
+        run(wanted)
+    for text in ("configuring openmpi", "C compiler cannot create", str(wanted.work / build.LOG)):
+        assert text in str(caught.value)
+    assert not (wanted.work / build.PACK).exists()
+    monkeypatch.delenv("STAND_IN_FAILS")
+    assert Path(run(wanted)[0]["pack"]).is_file()
+
+
+def test_what_a_killed_build_left_is_stopped_and_removed(wanted: build.Build) -> None:
+    (wanted.work / "tree/ucx").mkdir(parents=True)
+    left = Path(f"{wanted.work}/root{wanted.prefix}/ompi/half")
+    left.parent.mkdir(parents=True)
+    left.write_text("half of a file", encoding="utf-8")
+    (wanted.work / f"{build.PACK}.part").write_text("half of a pack", encoding="utf-8")
+    result, stopped = run(wanted)
+    assert stopped == [build.UNIT]
+    with tarfile.open(result["pack"]) as tar:
+        assert not [name for name in tar.getnames() if name.endswith("half")]
+
+
+def test_a_build_over_its_limit_names_the_variable(
+    wanted: build.Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "bounded", lambda argv, *_more, **_named: ["false"])
+    late = build.Build(wanted.prefix, wanted.builds, 2, 0)
+    with pytest.raises(StepError, match="mpi_stack_build_limit_s"):
+        run(late)
+
+
+def look(mpi: bool = False, begun: bool = False, toolkit: bool = False, **more: Any) -> Any:
+    return {"pack": "/p", "mpi": mpi, "begun": begun, "toolkit": toolkit, "slots": 8, **more}
+
+
+@pytest.mark.parametrize(
+    ("looks", "cuda", "builder"),
+    [
+        ({"node01": look(), "node02": look()}, False, "node01"),
+        ({"node01": look(True), "node02": look()}, False, "node02"),
+        ({"node01": look(True)}, False, ""),
+        ({"node01": look(pack="/other"), "node02": look()}, False, "node02"),
+        ({"node01": look(), "launcher": look(slots=0)}, False, "launcher"),
+        ({"node01": look(), "launcher": look(slots=0), "x": look(begun=True)}, False, "x"),
+        ({"launcher": look(slots=0), "node02": look(toolkit=True)}, True, "node02"),
+        ({"node01": {"slots": 8}}, False, ""),
+    ],
+)
+def test_who_builds(looks: Any, cuda: bool, builder: str) -> None:
+    assert action.builder_of(looks, "/p", cuda) == builder
+
+
+def test_a_build_with_cuda_needs_a_host_with_the_toolkit() -> None:
+    with pytest.raises(AnsibleActionFail, match=r"launcher.*CUDA toolkit"):
+        action.builder_of({"launcher": look(slots=0)}, "/p", True)
+
+
+def test_only_a_pack_as_it_was_sent_is_kept_and_used(tmp_path: Path) -> None:
+    source = tmp_path / "pack"
+    source.write_bytes(b"a pack")
+    one = action.ActionModule.__new__(action.ActionModule)
+    one._connection = SimpleNamespace(
+        fetch_file=lambda _far, near: Path(near).write_bytes(source.read_bytes())
+    )
+    pack = tmp_path / "cache/source-aa-debian12-x86_64.tar.gz"
+    digest = hashlib.sha256(b"a pack").hexdigest()
+    with pytest.raises(AnsibleActionFail, match="run again"):
+        one._keep(pack, {"pack": "/far", "sha256": "0" * 64})
+    assert not action.usable(pack) and list(pack.parent.iterdir()) == []
+    one._keep(pack, {"pack": "/far", "sha256": digest})
+    assert action.usable(pack)
+    pack.write_bytes(b"a pa")
+    assert not action.usable(pack)
+
+
+def test_a_host_that_did_not_answer_is_no_builder() -> None:
+    words = {key: value for key, value in look(True, toolkit=True).items() if key != "slots"}
+    printed = {"look": {"stdout": json.dumps(words)}, "cluster_slots": 4}
+    assert action.look_of(printed, "look") == look(True, toolkit=True, slots=4)
+    assert action.look_of({}, "look") == {"slots": 0}
