@@ -85,6 +85,14 @@ options:
     type: str
     default: distribution
   variables: {type: dict, default: {}, description: Variables that this MPI needs besides.}
+  modulefiles:
+    description: Whether the unpacked MPI has a modulefile, for environment-modules and Lmod.
+    type: bool
+    default: false
+  keep_former:
+    description: Whether other unpacked MPIs, and their modulefiles, stay.
+    type: bool
+    default: false
   python_directory:
     description: Directory of mpi4py where Python does not look by itself, else empty.
     type: str
@@ -131,6 +139,7 @@ from ..module_utils.core.part import Node
 from ..module_utils.hardware import SurveyError
 from ..module_utils.mpi import environment
 from ..module_utils.mpi.launcher import of_provider
+from ..module_utils.mpi.modulefiles import Modulefiles
 from ..module_utils.mpi.provider import Former, Paths
 from ..module_utils.mpi.stack import Stack
 from ..module_utils.qos import HostSettings
@@ -150,8 +159,6 @@ def wanted(params: dict) -> environment.Settings:
     """The module's arguments as settings, before anything is known of this host's devices."""
     management = params["management"]
     network = ipaddress.ip_interface(f"{management['address']}/{management['prefix']}").network
-    layout = {name: params[key] for key, name in LAYOUT_VARIABLES.items() if params[key]}
-    layout.update(params["variables"])
     return environment.Settings(
         management_network=str(network),
         transport=params["transport"],
@@ -160,13 +167,26 @@ def wanted(params: dict) -> environment.Settings:
         management_interface=management["interface"] or "",
         qos=HostSettings.of(params["qos"]) if params["qos"] else None,
         launcher=of_provider(params["provider"]),
-        directories={**layout, **storage_directories(params)},
+        directories={**layout(params), **storage_directories(params)},
         oversubscribe=params["oversubscribe"],
         tree_spawn=params["tree_spawn"],
         concurrent_launches=params["concurrent_launches"],
         extra_environment={key: str(value) for key, value in params["environment"].items()},
         extra_parameters={key: str(value) for key, value in params["parameters"].items()},
     )
+
+
+def layout(params: dict) -> dict[str, str]:
+    """Where this MPI is, off the default paths, and what else it needs."""
+    found = {name: params[key] for key, name in LAYOUT_VARIABLES.items() if params[key]}
+    return {**found, **params["variables"]}
+
+
+def modulefiles(params: dict) -> Modulefiles:
+    settings = wanted(params)
+    variables = {**layout(params), **environment.of_launcher(settings)}
+    given = (params["modulefiles"], params["keep_former"])
+    return Modulefiles(params["prefix"], variables, settings.launcher, *given)
 
 
 def storage_directories(params: dict) -> dict[str, str]:
@@ -214,6 +234,8 @@ def main() -> None:
             "prefix": {"type": "str", "default": ""},
             "provider": {"type": "str", "default": "distribution"},
             "variables": {"type": "dict", "default": {}},
+            "modulefiles": {"type": "bool", "default": False},
+            "keep_former": {"type": "bool", "default": False},
             "python": {"type": "path", "default": "/usr/bin/python3"},
             "environment": {"type": "dict", "default": {}},
             "parameters": {"type": "dict", "default": {}},
@@ -228,7 +250,8 @@ def main() -> None:
         given = ("mca_file", "ucx_file", "nccl_file", "profile", "programs", "python", "gpus")
         stack = Stack(wanted(params), **{name: params[name] for name in given})
         directory = params["bin_directory"].partition(":")[0] or "/usr/bin"
-        outcome = settle([stack, Paths(directory), Former(params["prefix"])], node)
+        former = Former(params["prefix"], params["keep_former"])
+        outcome = settle([stack, Paths(directory), former, modulefiles(params)], node)
         return Settled(outcome, returned=stack.returned())
 
     carry_out(module, LAYER, converge)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -30,6 +32,7 @@ BUILDER = "launcher01"
 PLACE = "/opt/baremetal-mpi-roce"
 WAITS = "/var/tmp/stand-in-waits"
 UNIT = "baremetal-mpi-build"
+MODULES = "/etc/environment-modules/modules"
 
 
 def wheels(changed: Nodes) -> None:
@@ -159,6 +162,37 @@ def test_a_full_disk_leaves_nothing_that_is_used(with_source: Nodes) -> None:
         node.check_output(f"umount {PLACE}")
     assert not list(cache.glob("*ubuntu24*"))
     assert with_source.play(MPI, "--limit=node01").failed("mpi") == []
+
+
+def test_a_modulefile_selects_a_former_mpi_on_every_node(nodes: Nodes, with_source: Nodes) -> None:
+    """The package is not in the repository of the nodes: its directory is there, and the shell sets
+    what the modulefile has, as environment-modules 5.2.0 and Lmod 8.6.19 did."""
+    hosts = (BUILDER, "node01", "node02")
+    limit = f"--limit={','.join(hosts)}"
+    kept = ("-e", '{"mpi_stack_modules": true, "mpi_stack_keep_former": true}')
+    for host in hosts:
+        nodes.on(host).check_output(f"mkdir -p {MODULES}")
+    with_source.play(MPI, limit, *kept)
+    nodes.play(MPI, limit, *kept)
+    [name] = left(nodes, BUILDER)
+    text = nodes.on(BUILDER).file(f"{MODULES}/mpi/{name}").content_string
+    agent = re.search(r"^setenv OMPI_MCA_orte_launch_agent \{(.+)\}$", text, re.MULTILINE)
+    assert agent
+    load = (
+        f"export MPI_ROCE_MODULE=/etc/baremetal-mpi-roce/modules/{name} "
+        f"OMPI_MCA_orte_launch_agent='{agent[1]}'; . /etc/profile.d/baremetal-mpi-roce.sh; "
+    )
+    # Not `command -v mpirun`: the stand-in's Open MPI is Debian's, which puts /usr/bin first.
+    ask = "mpirun --host node01,node02 -np 2 sh -c 'echo ${MPI_HOME:-none}'"
+    user = nodes.of("node01")["cluster_mpi_user"]
+    for script, wanted in ((ask, "none"), (load + ask, f"{PLACE}/{name}/ompi")):
+        said = nodes.on(BUILDER).check_output(f"runuser -l {user} -c {shlex.quote(script)}")
+        assert said.split() == [wanted] * 2
+    nodes.play(MPI, limit)
+    for host in hosts:
+        nodes.on(host).check_output(f"rmdir {MODULES}/mpi {MODULES} $(dirname {MODULES})")
+        assert left(nodes, host) == []
+        assert not nodes.on(host).file("/etc/baremetal-mpi-roce/modules").listdir()
 
 
 def test_the_way_back_leaves_nothing(nodes: Nodes, with_source: Nodes) -> None:

@@ -159,6 +159,9 @@ def test_what_hydra_starts_on_a_node_reads_the_profile_there(tmp_path: Path) -> 
     profile, start = script.split("; ")
     assert profile == ". /etc/profile.d/baremetal-mpi-roce.sh"
     assert start == "BAREMETAL_RUN_ID=run7 exec /opt/bin/proxy --port 1"
+    path["MPI_ROCE_MODULE"] = "/etc/x/impi-1"
+    done = subprocess.run(argv, env=path, check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == f"export MPI_ROCE_MODULE=/etc/x/impi-1; {script}"
     assert "BatchMode=yes" in options
     assert not [word for word in options if "hostkey" in word.lower()], "host keys are verified"
 

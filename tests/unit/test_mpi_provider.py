@@ -74,6 +74,14 @@ def test_a_former_archive_goes_when_nothing_runs_from_it(tmp_path: Path) -> None
     assert [each.name for each in (tmp_path / PREFIXES).iterdir()] == ["other"]
 
 
+def test_former_archives_may_be_kept_and_what_a_build_left_never(tmp_path: Path) -> None:
+    for name in ("hpcx-1-aa", "source-cc", "source-dd.build", "hpcx-2-bb.part"):
+        (tmp_path / PREFIXES / name).mkdir(parents=True)
+    (tmp_path / "proc").mkdir()
+    assert settle([Former(HPCX, kept=True)], node(tmp_path)).changed
+    assert {each.name for each in (tmp_path / PREFIXES).iterdir()} == {"hpcx-1-aa", "source-cc"}
+
+
 ARCHIVE = {
     "distribution": "ubuntu24.04",
     "url": "https://mirror.example.net/hpcx-v2.24.1-gcc-doca_ofed-ubuntu24.04-cuda13-x86_64.tbz",

@@ -424,6 +424,17 @@ def test_open_mpis_parameters_go_when_intel_mpi_comes(tmp_path: Path) -> None:
     assert mca.read_text(encoding="utf-8") == own
 
 
+def test_a_module_of_intel_mpi_has_what_hydra_needs_beside_another_mpi(tmp_path: Path) -> None:
+    intel = {"provider": "impi", "prefix": "/opt/impi-1", "bin_directory": "/opt/impi-1/bin"}
+    given = params(tmp_path, **intel, variables={"I_MPI_ROOT": "/opt/impi-1"})
+    part = module.modulefiles({**given, "modulefiles": True, "keep_former": True})
+    found = dict(part.variables)
+    assert found["MPI_ROCE_BIN"] == "/opt/impi-1/bin" and found["I_MPI_ROOT"] == "/opt/impi-1"
+    assert found["FI_PROVIDER"] == "mlx" and found["I_MPI_HYDRA_BOOTSTRAP_EXEC"]
+    assert part.launcher is HYDRA
+    assert "UCX_NET_DEVICES" not in found, "devices are the host's, with any MPI"
+
+
 def test_before_an_installation_check_mode_expects_it() -> None:
     found = stack.Installed(problems={"open_mpi": "not found"})
     statuses = {

@@ -134,9 +134,7 @@ def environment(settings: Settings) -> dict[str, str]:
     if settings.transport == "rc":
         values.update(_rdma_environment(settings, ranks))
     values.update(settings.directories)
-    if settings.launcher is HYDRA:
-        values.update(_hydra_environment(settings))
-    return {**values, **settings.extra_environment}
+    return {**values, **of_launcher(settings), **settings.extra_environment}
 
 
 PROVIDER = "mlx"
@@ -144,7 +142,10 @@ PROVIDER = "mlx"
 MPI, and the smoke test reads from UCX what was used."""
 
 
-def _hydra_environment(settings: Settings) -> dict[str, str]:
+def of_launcher(settings: Settings) -> dict[str, str]:
+    """The variables of Intel MPI and Hydra; Open MPI has parameters."""
+    if settings.launcher is not HYDRA:
+        return {}
     values = {
         "I_MPI_FABRICS": "shm:ofi",
         "FI_PROVIDER": PROVIDER,

@@ -53,9 +53,11 @@ class Paths:
 
 @dataclass(frozen=True)
 class Former:
-    """Directories of other archives are removed, unless a program runs from them."""
+    """Directories of other archives are removed, unless a program runs from them, or they are kept
+    for their modulefiles. What a build left never is."""
 
     prefix: str
+    kept: bool = False
 
     def plan(self, node: Node) -> Plan:
         return Plan(
@@ -80,6 +82,8 @@ class Former:
 
     def _others(self, node: Node) -> list[Path]:
         found = sorted(each for kind in KINDS for each in node.path(PREFIXES).glob(kind))
+        if self.kept:
+            found = [path for path in found if path.suffix in (".build", ".part")]
         return [path for path in found if path != node.path(self.prefix.lstrip("/"))]
 
 

@@ -3,6 +3,9 @@
 if [ -r /etc/baremetal-mpi-roce/mpi.env ]; then
   set -a
   . /etc/baremetal-mpi-roce/mpi.env
+  # Of a modulefile, which `module load` chose here or on the host of mpirun.
+  # shellcheck source=/dev/null
+  [ ! -r "${MPI_ROCE_MODULE:-}" ] || . "$MPI_ROCE_MODULE"
   if [ -n "${MPI_ROCE_BIN:-}" ]; then
     case ":$PATH:" in *":$MPI_ROCE_BIN:"*) ;; *) PATH="$MPI_ROCE_BIN:$PATH" ;; esac
   fi

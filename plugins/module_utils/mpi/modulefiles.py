@@ -1,0 +1,146 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Modulefiles of the MPIs that are unpacked on this host, for environment-modules and Lmod.
+
+Each has a file of its own variables as well. What mpirun starts on another node reads no
+modulefile: it is given the name of that file, `orted` by a parameter and Hydra's proxy by
+`hydra-ssh`, and the profile reads the file there.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..core.checks import OK, Check, differs
+from ..core.files import HEADER, FilePlan
+from ..core.part import Node, Plan, Verdict
+from .environment import ENVIRONMENT_FILE, LAUNCH_AGENT
+from .launcher import OPEN_MPI, Launcher
+from .provider import PREFIXES
+
+PLACES = (
+    ("etc/environment-modules/modules", False),
+    ("etc/lmod/modules", True),
+    ("etc/modulefiles", False),
+    ("etc/modulefiles", True),
+)
+"""Of the host's own modulefiles, and whether in Lua: environment-modules and Lmod of Debian, both
+of EL, where Lmod prefers Lua. They are in MODULEPATH by the packages' own settings."""
+LUA_NAME = ".lua"
+OWN = "etc/baremetal-mpi-roce/modules"
+FILE = "MPI_ROCE_MODULE"
+"""Names the file of variables; the profile reads it after that of the host."""
+AGENT = "OMPI_MCA_orte_launch_agent"
+PATHS = {"MPI_ROCE_BIN": "PATH", "MPI_ROCE_LIB": "LD_LIBRARY_PATH", "MPI_ROCE_PYTHON": "PYTHONPATH"}
+
+
+@dataclass(frozen=True)
+class Modulefiles:
+    """One for the directory `prefix`; those of former ones stay with their directories."""
+
+    prefix: str
+    variables: Mapping[str, str]
+    """Of its environment, with those that PATHS names."""
+    launcher: Launcher
+    wanted: bool
+    keep_former: bool
+
+    def plan(self, node: Node) -> Plan:
+        files = []
+        name = Path(self.prefix).name
+        if self.wanted and name:
+            files.append(node.file(f"{OWN}/{name}", _assignments(self.variables)))
+            for place, lua in self._places(node):
+                text = _modulefile(name, self.variables, self.launcher, lua)
+                files.append(node.record(f"{place}/mpi/{name}{LUA_NAME if lua else ''}", text))
+        return Plan([*files, *self._stale(node, name)])
+
+    def _stale(self, node: Node, name: str) -> list[FilePlan]:
+        found = []
+        for place in dict.fromkeys([OWN, *(f"{each}/mpi" for each, _lua in self._places(node))]):
+            for path in sorted(node.path(place).glob("*")):
+                own = path.name.removesuffix(LUA_NAME)
+                there = self.keep_former and node.path(f"{PREFIXES}/{own}").is_dir()
+                if self.wanted and (own == name or there):
+                    continue
+                if HEADER in (node.read(f"{place}/{path.name}") or ""):
+                    found.append(node.file(f"{place}/{path.name}", None))
+        return found
+
+    def _places(self, node: Node) -> list[tuple[str, bool]]:
+        return [each for each in PLACES if node.path(each[0]).is_dir()]
+
+    def verify(self, node: Node) -> Verdict:
+        if not self.wanted:
+            return Verdict([])
+        places = ", ".join(dict.fromkeys(f"/{each}" for each, _lua in self._places(node)))
+        why = "" if places else "install environment-modules or lmod, then run again"
+        status = OK if places else differs(node.check_mode)
+        return Verdict([Check("mpi_modules", "a directory", places or "none", status, "", why)])
+
+
+def _assignments(variables: Mapping[str, str]) -> str:
+    return "".join(f"{key}={shlex.quote(value)}\n" for key, value in variables.items())
+
+
+TCL = """\
+#%Module1.0
+# {header}
+module-whatis {{MPI {name}}}
+conflict mpi
+{paths}
+{own}
+set values {{{values}}}
+if {{[module-info mode remove]}} {{
+  set stream [open {{{environment}}}]
+  set text [read $stream]
+  close $stream
+  foreach {{key value}} $values {{
+    if {{[regexp -line "^$key=(.*)$" $text all default]}} {{
+      unsetenv $key $default
+    }} else {{
+      setenv $key $value
+    }}
+  }}
+}} else {{
+  foreach {{key value}} $values {{
+    setenv $key $value
+  }}
+}}
+"""
+"""Unloaded, a variable has the host's own value again: pushenv loses it in `module switch`."""
+LUA = """\
+-- {header}
+whatis("MPI {name}")
+conflict("mpi")
+{paths}
+{own}
+{values}
+"""
+
+
+def _modulefile(name: str, variables: Mapping[str, str], launcher: Launcher, lua: bool) -> str:
+    """For Lmod in its own language: pushenv in Tcl does not give a value back there."""
+    file = f"/{OWN}/{name}"
+    own = [(FILE, file)]
+    if launcher is OPEN_MPI:
+        own.append((AGENT, f"env {FILE}={file} {LAUNCH_AGENT}"))
+    paths = [(PATHS[key], value) for key, value in variables.items() if key in PATHS]
+    others = [(key, value) for key, value in variables.items() if key not in PATHS]
+
+    def lines(command: str, pairs: Iterable[tuple[str, str]]) -> str:
+        form = '{}("{}", "{}")' if lua else "{} {} {{{}}}"
+        return "\n".join(form.format(command, *pair) for pair in pairs)
+
+    return (LUA if lua else TCL).format(
+        header=HEADER,
+        name=name,
+        paths=lines("prepend_path" if lua else "prepend-path", paths),
+        own=lines("setenv", own),
+        values=lines("pushenv", others)
+        if lua
+        else " ".join(f"{{{word}}}" for pair in others for word in pair),
+        environment=ENVIRONMENT_FILE,
+    )
