@@ -61,8 +61,9 @@ class DetachedAction(ActionBase):
 
     def seen(self, text: str) -> None:
         """Show what the commands of a look printed, if it is new."""
-        if text.strip() and text.strip() != self._shown:
-            self._shown = text.strip()
+        text = str(printable(text)).strip()
+        if text and text != self._shown:
+            self._shown = text
             display.display(self._shown)
 
     def run_detached(
@@ -73,7 +74,7 @@ class DetachedAction(ActionBase):
         This process outlives an ansible-playbook that is killed; it is interrupted then as well.
         """
         begin, parent = time.monotonic(), os.getppid()
-        self._shown = ""
+        self._shown = self.record = ""
         kept = self._task.async_val
         self._task.async_val = int(limit)
         try:
@@ -130,9 +131,9 @@ class DetachedAction(ActionBase):
         try:
             answer = self._low_level_execute_command(f"/bin/sh -c {shlex.quote(script)}")
         except AnsibleConnectionFailure as error:
-            return "unseen", str(error)
+            return "unseen", str(printable(str(error)))
         # With the line ends of a terminal, as sudo may need one.
-        state, _separator, rest = str(printable(answer["stdout"])).partition("\n")
+        state, _separator, rest = answer["stdout"].replace("\r\n", "\n").partition("\n")
         if state.strip() in ("running", "finished", "died"):
             return state.strip(), rest
         return "unseen", str(printable(answer.get("stderr") or answer["stdout"])).strip()
@@ -141,9 +142,9 @@ class DetachedAction(ActionBase):
 def result_of(layer: str, text: str) -> dict[str, Any]:
     """What Ansible's record of the job has."""
     try:
-        found = dict(json.loads(text))
+        found = dict(printable(json.loads(text)))
     except (TypeError, ValueError):
-        shown = text[-2000:] or "nothing"
+        shown = printable(text[-2000:]) or "nothing"
         return {"failed": True, "msg": f"{layer}: the module ended without a result: {shown}"}
     found.pop("ansible_job_id", None)
     return found

@@ -106,6 +106,31 @@ def test_an_answer_that_is_none_is_a_failure_with_what_came() -> None:
     assert detached.result_of("smoke", "[1]")["failed"]
 
 
+def test_a_result_is_printable_and_may_be_as_large_as_a_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nodes = {f"node{number:05d}": {"packets": [number] * 20} for number in range(10_000)}
+    text = json.dumps({"nodes": nodes, "msg": "\x1b[2J"})
+    watched = Watched(monkeypatch, [f"finished\r\n{text}"])
+    assert len(text) > 1_000_000
+    assert watched.run() == {"nodes": nodes, "msg": "\\x1b[2J"}
+
+
+def test_a_record_of_an_earlier_run_is_not_that_of_one_that_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watched = Watched(monkeypatch, [DONE])
+    watched.run()
+
+    def interrupted(*_all: Any, **_given: Any) -> dict[str, Any]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(watched.plugin, "_execute_module", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        watched.run()
+    assert watched.plugin.record == ""
+
+
 def test_the_report_has_the_result_without_the_arguments(tmp_path: Path) -> None:
     found = {"figures": {"ranks": 4}, "invocation": {"module_args": {}}, "layer": "smoke"}
     result: dict[str, str] = {}
