@@ -7,6 +7,7 @@ renews the lease of the job: without ansible-playbook it is ended.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import shlex
@@ -17,6 +18,7 @@ from typing import Any
 from ansible.errors import AnsibleError
 from ansible.utils.display import Display
 
+from ..module_utils.core.text import printable
 from ..module_utils.mpi.job import checkpoint_line
 from ..plugin_utils.detached import LOOK_S, PROGRESS, DetachedAction
 from .mpi_allreduce import needed
@@ -30,7 +32,7 @@ END_S = 240
 """For what the module does before and after the job."""
 MARK = "@@ output"
 LOOK_BYTES = 65536
-"""Of the output, shown at a look; more is in the file."""
+"""Of the output, shown at a look."""
 
 
 class ActionModule(DetachedAction):
@@ -52,7 +54,7 @@ class ActionModule(DetachedAction):
                 display.display(f"job: would run {found['command']}")
             return found
         self._place = f"{arguments.get('directory') or JOBS}/{arguments['run_id']}"
-        self._offset = 0
+        self._offset, self._behind = 0, False
         limit = float(arguments.get("time_limit_s") or TIME_LIMIT_S) + END_S
         display.display(f"job {arguments['run_id']}: {self._place} on the launcher")
         self._ansible = os.getppid()
@@ -65,6 +67,8 @@ class ActionModule(DetachedAction):
             raise
         rest = self._low_level_execute_command(f"/bin/sh -c {shlex.quote(self.more('/dev/null'))}")
         self.seen(str(rest["stdout"]).replace("\r\n", "\n"))
+        if self._behind:
+            display.display(f"job: more of the output is in {self._place}/output.log")
         if found.get("seconds") is not None:
             state = found.get("stopped") or f"exit status {found['rc']}"
             first = found.get("first_output_s")
@@ -106,16 +110,21 @@ class ActionModule(DetachedAction):
         place = shlex.quote(self._place)
         return (
             f"touch -c {place}/lease; tail -n +2 {progress} 2>/dev/null; echo {MARK}; "
-            f"tail -c +{self._offset + 1} {place}/output.log 2>/dev/null | head -c {LOOK_BYTES}"
+            f"tail -c +{self._offset + 1} {place}/output.log 2>/dev/null | "
+            f"head -c {LOOK_BYTES} | base64"
         )
 
     def seen(self, text: str) -> None:
-        state, _mark, output = text.partition(f"{MARK}\n")
+        state, _mark, sent = text.partition(f"{MARK}\n")
         super().seen(f"job: {state}" if state.strip() else "")
-        whole = output[: output.rfind("\n") + 1]
-        self._offset += len(whole.encode())
-        for line in whole.splitlines():
-            self.show(line)
+        output = base64.b64decode(sent)
+        self._behind = len(output) == LOOK_BYTES
+        end = output.rfind(b"\n") + 1
+        if not end and self._behind:
+            end = LOOK_BYTES  # a line as long as this, such as a bar of progress
+        self._offset += end
+        for line in output[:end].decode("utf-8", "replace").splitlines():
+            self.show(str(printable(line)))
 
     def show(self, line: str) -> None:
         """A line of the job's output."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.action import mpi_job as action
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi import job
@@ -286,6 +287,44 @@ def test_the_newest_checkpoint_is_named_and_whether_it_is_of_this_job(tmp_path: 
     assert newest["bytes"] == 10_000_000 and 200 <= newest["age_s"] < 300
     assert job.checkpoint_line(found(time.time())).endswith("s old (none by this job)")
     assert job.newest(one, node, job.Storage(), Nodes()) == {}
+
+
+class Shown:
+    """The action plugin, and an output of a job that it looks at until it has no more."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.lines: list[str] = []
+        self.output = folder / "output.log"
+        monkeypatch.setattr(action.display, "display", self.lines.append)
+        self.plugin = action.ActionModule.__new__(action.ActionModule)
+        self.plugin._place, self.plugin._offset, self.plugin._shown = str(folder), 0, ""
+
+    def look(self, output: bytes) -> list[str]:
+        self.output.write_bytes(output)
+        del self.lines[:]
+        argv = ["sh", "-c", self.plugin.more("/none")]
+        text = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+        self.plugin.seen(text)
+        return list(self.lines)
+
+
+def test_output_is_shown_whole_once_and_without_control_of_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = Shown(tmp_path, monkeypatch)
+    text = b"\x1b[2Jred\x1b[0m\r\nLatin \xe9\n"
+    assert shown.look(text + b"half") == ["\\x1b[2Jred\\x1b[0m", "Latin \ufffd"]
+    assert shown.look(text + b"half\nwhole\n") == ["half", "whole"]
+    assert shown.look(text + b"half\nwhole\n") == []
+
+
+def test_a_line_without_an_end_does_not_stop_the_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = Shown(tmp_path, monkeypatch)
+    bar = b"x" * action.LOOK_BYTES
+    assert shown.look(bar + b"y\n") == [bar.decode()] and shown.plugin._behind
+    assert shown.look(bar + b"y\n") == ["y"] and not shown.plugin._behind
 
 
 @pytest.mark.slow
