@@ -19,6 +19,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi import job
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.plan import Node
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launcher import HYDRA
 
 from tests.unit.action_plays import ROOT, run_play
 
@@ -59,7 +60,7 @@ class Nodes:
         problem = self.problems.get(host, "")
         if problem == "silent":
             return Result(tuple(argv), 255, "", "Connection refused")
-        if not host and not self.launcher:
+        if "command -v mpirun" in argv[-1] and not self.launcher:
             return Result(tuple(argv), 127, "", "")
         lines = f"mpi-ready problem {problem}\n" if problem else ""
         lines = problem if problem.startswith("mpi-ready") else lines
@@ -104,6 +105,14 @@ def test_what_cannot_run_is_not_started(
         job.run(one, nodes, lambda text: None, os.getuid(), os.getgid())
     assert words in str(refused.value)
     assert not one.directory.exists()
+
+
+def test_intel_mpis_mpirun_is_looked_for_as_well(tmp_path: Path) -> None:
+    one, nodes = wanted(tmp_path, launcher=HYDRA), Nodes()
+    one.hostfile.write_text("node01:2\nnode02:2\n", encoding="utf-8")
+    nodes.launcher = False
+    with pytest.raises(PlanError, match="mpirun not found on the launcher"):
+        job.run(one, nodes, lambda text: None, os.getuid(), os.getgid(), lambda: True)
 
 
 def test_an_interruption_before_the_start_starts_nothing(tmp_path: Path) -> None:

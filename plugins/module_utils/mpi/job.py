@@ -200,10 +200,9 @@ def run(
     nodes, differences = as_listed(job.nodes, _text(job.hostfile), job.launcher)
     if differences:
         raise PlanError(f"{job.hostfile}: {some(differences, 8)}; run --tags hostfile")
-    mpirun = job.command(nodes)[0]
-    known = login_shell(job.user, ["sh", "-c", f"command -v {mpirun}"])
+    known = login_shell(job.user, ["sh", "-c", "command -v mpirun"])
     if runner(known, check=False).rc != 0:
-        raise PlanError(f"{mpirun} not found on the launcher: run --tags mpi")
+        raise PlanError("mpirun not found on the launcher: run --tags mpi")
     nodes, missing, storage = _ready(job, chosen(job, nodes), runner, show)
     slots = sum(node.slots for node in nodes)
     if job.ranks > slots:
