@@ -14,6 +14,7 @@ from ansible.utils.display import Display
 
 from ..module_utils.core.checks import as_dicts, failures
 from ..module_utils.core.part import PlanError
+from ..module_utils.mpi.job import LAST_BYTES
 from ..modules.mpi_bench import DOCUMENTATION
 from ..plugin_utils import bench
 from ..plugin_utils.report import bench as table
@@ -84,7 +85,7 @@ class ActionModule(JobAction):
             display.display(f"bench: {text.lstrip('# ')}")
 
     def _output(self, directory: str) -> str:
-        command = f"cat {shlex.quote(directory)}/output.log"
+        command = f"tail -c {LAST_BYTES} {shlex.quote(directory)}/output.log"
         return str(self._low_level_execute_command(command)["stdout"]).replace("\r\n", "\n")
 
     def _reported(

@@ -205,6 +205,17 @@ def test_the_rank_that_failed_first_speaks(
     assert job.last_lines(one, NODES, output, 0)[0] is None
 
 
+def test_of_a_large_output_the_end_is_read(tmp_path: Path) -> None:
+    path = tmp_path / job.OUTPUT
+    with path.open("wb") as file:
+        file.truncate(1 << 40)  # sparse: no memory holds it
+        file.seek(0, os.SEEK_END)
+        file.write(b"\n" + SIGNAL.replace("out of memory", "x" * 5000).encode())
+    output = job._text(path, job.LAST_BYTES)
+    found, lines = job.last_lines(wanted(tmp_path), NODES, output, 1)
+    assert found == 3 and len(lines[0]) == job.LINE and len(output) == job.LAST_BYTES
+
+
 def test_a_node_says_what_it_lacks_and_which_job_runs(tmp_path: Path) -> None:
     """The script as sh runs it; a process called orted is another job."""
     fake = tmp_path / "orted"

@@ -32,6 +32,8 @@ SCRIPT, HOSTS, OUTPUT, LEASE = "job.sh", "hostfile", "output.log", "lease"
 CHECKPOINTS = "CLUSTER_CHECKPOINT_DIR"
 STORAGE_CHECK = "job_storage"
 LAST_LINES = 12
+LAST_BYTES, LINE = 1 << 22, 2000
+"""Of an output, which may not fit into memory: what is read of its end, and shown of a line."""
 INTERRUPTED = "ansible-playbook was interrupted"
 _POLL_S = 0.2
 _QUIET_S = 60.0
@@ -214,7 +216,7 @@ def run(
     ended = _watched(job, nodes, runner, interrupted)
     swept = hosts.sweep(runner, job.user, [node.host for node in nodes], job.run_id)
     left = tidy(job, nodes, runner)
-    output = _text(job.directory / OUTPUT)
+    output = _text(job.directory / OUTPUT, LAST_BYTES)
     rank, lines = last_lines(job, nodes, output, ended.rc)
     checkpoint = newest(job, nodes[0], storage, runner)
     checks = [
@@ -416,7 +418,7 @@ def last_lines(
     job: Job, nodes: Sequence[Node], output: str, rc: int
 ) -> tuple[Optional[int], list[str]]:
     """The rank that failed first as mpirun names it, and its last lines; else the last of all."""
-    lines = output.splitlines()
+    lines = [line[:LINE] for line in output.splitlines()]
     rank = job.launcher.failed_rank(output, _slots(nodes), job.mapping) if rc else None
     if rank is None:
         return None, lines[-LAST_LINES:]
@@ -438,8 +440,10 @@ def _message(
     return "\n".join([*head, *(f"    {line}" for line in lines), *tail])
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, last: int = 1 << 30) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        with path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - last))
+            return file.read(last).decode("utf-8", "replace")
     except FileNotFoundError:
         return ""
