@@ -24,7 +24,7 @@ from .mpi_job import ActionModule as JobAction
 display = Display()
 
 LAYER = "bench"
-OF_JOB = ("nodes", "user", "transport", "parameters", "time_limit_s", "hostfile")
+OF_JOB = ("nodes", "user", "provider", "transport", "parameters", "time_limit_s", "hostfile")
 """Options that go to the module mpi_job as they are."""
 SPEC = {
     name: {key: value for key, value in option.items() if key != "description"}

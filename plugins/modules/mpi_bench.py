@@ -58,12 +58,16 @@ options:
   min_nccl_share:
     description: Share of a node's line rate that V(allreduce) by NCCL has to reach.
     type: float
+  provider:
+    description: Provider of the model, as of M(baremetal.mpi_roce.mpi_job).
+    type: str
+    default: distribution
   transport:
     description: Transport of the cluster.
     type: str
     choices: [tcp, rc]
     default: tcp
-  parameters: {type: dict, default: {}, description: Further parameters of Open MPI.}
+  parameters: {type: dict, default: {}, description: As of M(baremetal.mpi_roce.mpi_job).}
   time_limit_s: {type: float, default: 1800, description: Seconds after which a job has failed.}
   hostfile:
     description: The cluster's hostfile.

@@ -35,10 +35,10 @@ TITLES = {
     "All-to-All Personalized Exchange Latency": "alltoall",
 }
 TITLE = re.compile(r"# OSU MPI(?:-\w+)? (.+?) Test\b")
-WHERE = re.compile(r"# (?:Pair: (\S+ - \S+)|Ranks: (\d+))")
+WHERE = re.compile(r"# (?:Pair: ([\w.:-]+ - [\w.:-]+)|Ranks: (\d+))")
 ROW = re.compile(r"(\d+)\s+(\d+(?:\.\d+)?)\b")
-TAG = re.compile(r"\[\d+,\d+\]<std(?:out|err)>: ?")
-"""mpirun's, of each piece that it reads: of a line, or of a part of it."""
+TAG = re.compile(r"\[\d+,\d+\]<std(?:out|err)>: ?|^\[\d+\] ?")
+"""mpirun's, of each piece that it reads: of a line, or of a part of it; and Hydra's, of a line."""
 SMALL = 8
 """Bytes up to which a latency is held against its limit."""
 
@@ -125,6 +125,7 @@ class Wanted:
     min_bytes: int = 1
     max_bytes: int = 1 << 22
     iterations: int = 0
+    provider: str = "distribution"
     python: str = "/usr/bin/python3"
     program_directory: str = ""
     min_share: Optional[float] = None
@@ -165,12 +166,14 @@ def launches(wanted: Wanted, ranks: Sequence[Rank]) -> list[Launch]:
     if wanted.program == "nccl":
         sizes = ["-b", str(max(wanted.min_bytes, 8)), "-e", str(wanted.max_bytes), "-f", "2"]
         count = ["-n", str(wanted.iterations)] if wanted.iterations else []
+        unbound = {"hwloc_base_binding_policy": "none"}
+        unbound = {"I_MPI_PIN": "0"} if wanted.provider == "impi" else unbound
         return [
             Launch(
                 {
                     "program": [prefix + program, *sizes, *count, "-g", "1"],
                     "environment": {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
-                    "parameters": {"hwloc_base_binding_policy": "none"},
+                    "parameters": unbound,
                 },
                 name,
             )

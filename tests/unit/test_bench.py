@@ -112,6 +112,9 @@ def test_a_program_of_nccl_has_every_rank() -> None:
     assert list(found) == ["allreduce", "sendrecv"]
     words = ["/opt/nccl/sendrecv_perf", "-b", "8", "-e", str(1 << 30), "-f", "2", "-g", "1"]
     assert found["sendrecv"]["program"] == words
+    assert found["sendrecv"]["parameters"] == {"hwloc_base_binding_policy": "none"}
+    [by_hydra] = bench.launches(bench.Wanted("nccl", ("bw",), provider="impi"), RANKS)
+    assert by_hydra.arguments["parameters"] == {"I_MPI_PIN": "0"}
 
 
 @pytest.mark.parametrize(
@@ -174,7 +177,9 @@ def test_what_the_program_prints_is_read_back(
     head = f"Pair: {where}" if pair else f"Ranks: {ranks}"
     text = f"\n# OSU MPI {title} Test by mpi4py\n# {head}\n# Size {column}\n"
     text += "".join(f"{size:<10}{value:>20.2f}\n" for size, value in rows)
+    by_hydra = "".join(f"[0] {line}" for line in text.splitlines(keepends=True))
     [found] = bench.parse(tagged(text))
+    assert bench.parse(by_hydra) == [found]
     assert (found.benchmark, found.where, found.ranks) == (benchmark, where, 2 if pair else ranks)
     assert [row[0] for row in found.rows] == [size for size, _value in rows]
 

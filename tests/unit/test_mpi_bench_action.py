@@ -48,9 +48,11 @@ class Launcher:
 
 def test_each_job_is_measured_and_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     launcher = Launcher(monkeypatch)
-    found = launcher.run(report_directory=str(tmp_path), parameters={"pml": "ucx"})
+    given = {"parameters": {"pml": "ucx"}, "provider": "impi"}
+    found = launcher.run(report_directory=str(tmp_path), **given)
     assert [job["places"] for job in launcher.jobs] == [{"node01": 2}, {"node01": 1, "node02": 1}]
     assert {job["parameters"]["pml"] for job in launcher.jobs} == {"ucx"}
+    assert {job["provider"] for job in launcher.jobs} == {"impi"}
     saved = json.loads((tmp_path / "bench-latest.json").read_text(encoding="utf-8"))
     assert saved["sweeps"] == found["sweeps"] and saved["program"] == "osu"
     assert [sweep["where"] for sweep in saved["sweeps"]] == [
@@ -103,7 +105,7 @@ def test_a_pair_that_is_none_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_figures_come_as_a_table_and_the_rest_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     launcher = Launcher(monkeypatch)
-    for line in [*OUTPUT.splitlines(), "[1,3]<stderr>: sweep: node02: no rank", ""]:
+    for line in [*OUTPUT.splitlines(), "[1,3]<stderr>: sweep: node02: no rank", "", "[0] 8  1.2"]:
         launcher.plugin.show(line)
     wanted = ["bench: OSU MPI Bandwidth Test v7.4", "bench: sweep: node02: no rank"]
     assert launcher.shown == wanted
