@@ -83,6 +83,10 @@ options:
       - Where ranks write checkpoints, as C(CLUSTER_CHECKPOINT_DIR); empty for that of the cluster.
         It, or its parent, has to be there on every node, and take files of the MPI user.
     type: path
+  storage:
+    description: Whether each node has to have the shared file systems.
+    type: bool
+    default: true
   checkpoint_room_gb:
     {type: float, default: 0, description: GB that have to be free there; 10^9 bytes.}
   run_id: {type: str, default: "", description: Name of this job; empty makes one up.}
@@ -164,6 +168,7 @@ def main() -> None:
             "lease_s": {"type": "float", "default": 0},
             "allow_missing": {"type": "bool", "default": False},
             "checkpoint_directory": {"type": "path"},
+            "storage": {"type": "bool", "default": True},
             "checkpoint_room_gb": {"type": "float", "default": 0},
             "run_id": {"type": "str", "default": ""},
         },

@@ -52,6 +52,7 @@ def test_each_job_is_measured_and_reported(monkeypatch: pytest.MonkeyPatch, tmp_
     found = launcher.run(report_directory=str(tmp_path), **given)
     assert [job["places"] for job in launcher.jobs] == [{"node01": 2}, {"node01": 1, "node02": 1}]
     assert {job["parameters"]["pml"] for job in launcher.jobs} == {"ucx"}
+    assert not [job for job in launcher.jobs if job["storage"]]
     assert {job["provider"] for job in launcher.jobs} == {"impi"}
     saved = json.loads((tmp_path / "bench-latest.json").read_text(encoding="utf-8"))
     assert saved["sweeps"] == found["sweeps"] and saved["program"] == "osu"

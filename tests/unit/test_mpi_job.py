@@ -46,7 +46,7 @@ def wanted(folder: Path, **given: Any) -> job.Job:
 
 
 class Nodes:
-    """Answers over ssh, by host."""
+    """Answers over ssh, by host. What keeps its storage back is asked for with STORAGE."""
 
     def __init__(self, **problems: str) -> None:
         self.problems = problems
@@ -62,6 +62,8 @@ class Nodes:
             return Result(tuple(argv), 255, "", "Connection refused")
         if "command -v mpirun" in argv[-1] and not self.launcher:
             return Result(tuple(argv), 127, "", "")
+        if "asked=$1" not in " ".join(argv) and problem in (ROOM, OTHER):
+            problem = ""
         lines = f"mpi-ready problem {problem}\n" if problem else ""
         lines = problem if problem.startswith("mpi-ready") else lines
         return Result(tuple(argv), 0, READY if "program=" in " ".join(argv) else lines, "")
@@ -105,6 +107,12 @@ def test_what_cannot_run_is_not_started(
         job.run(one, nodes, lambda text: None, os.getuid(), os.getgid())
     assert words in str(refused.value)
     assert not one.directory.exists()
+
+
+def test_a_job_without_storage_starts_where_there_is_no_room(tmp_path: Path) -> None:
+    one = wanted(tmp_path, checkpoint_room_gb=2, storage=False)
+    left, missing, storage = job._ready(one, NODES, Nodes(node01=ROOM), lambda text: None)
+    assert (left, missing) == (NODES, {}) and not storage.place and not storage.checks
 
 
 def test_intel_mpis_mpirun_is_looked_for_as_well(tmp_path: Path) -> None:

@@ -127,6 +127,8 @@ class Job:
     lease_s: float = 0.0
     """Seconds without a sign of the controller after which the job is ended; 0 for no limit."""
     allow_missing: bool = False
+    storage: bool = True
+    """Whether nodes need the shared file systems."""
     checkpoint_room_gb: float = 0.0
 
     def __post_init__(self) -> None:
@@ -270,7 +272,8 @@ def _ready(
     plan = Plan(tuple(nodes), job.transport)
     of_job = (PROGRAM, "", job.transport, "", job.launcher)
     problems, found = hosts.preflight(runner, job.user, plan.nodes, *of_job)
-    words = [job.work_directory, job.program[0], job.script_of_program, STORAGE, job.checkpoints]
+    storage = STORAGE if job.storage else "exit 0"
+    words = [job.work_directory, job.program[0], job.script_of_program, storage, job.checkpoints]
     script = [f"sh -c {shlex.quote(CHECK)} sh {shlex.join(words)}"]
     asked = {node.host: script for node in found if node.host not in problems}
     said = {
