@@ -298,6 +298,7 @@ def test_each_benchmark_is_drawn_with_line_rate_and_threshold(tmp_path: Path) ->
     assert paths == [
         str(tmp_path / f"bench-1-{name}.svg") for name in ("latency", "bw", "alltoall")
     ]
+    assert {Path(path).stat().st_mode & 0o777 for path in paths} == {0o640}
     latency, bw, alltoall = (Path(path).read_text(encoding="utf-8") for path in paths)
     for text in (latency, bw, alltoall):
         assert "<svg" in text and ">8 B<" in text and ">message size<" in text

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import importlib
 import io
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
 
-from ...module_utils.core.files import write_atomically
 from ...module_utils.core.text import bytes_text, columns
 from ..bench import SMALL, Sweep
+from .reports import save
 from .smoke import rate_text, time_text
 
 NOMINAL = "nominal: these nodes are virtual, only the definitions count"
@@ -94,7 +93,7 @@ def draw(directory: Path, stem: str, sweeps: Sequence[Sweep], virtual: bool) -> 
             text = io.StringIO()
             figure.savefig(text, format="svg", metadata={"Date": None})
             path = directory / f"{stem}-{benchmark}.svg"
-            write_atomically(path, text.getvalue(), 0o644, os.getuid(), os.getgid())
+            save(path, text.getvalue())
             paths.append(str(path))
     return paths
 
