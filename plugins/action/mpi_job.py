@@ -10,12 +10,13 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
+import re
 import shlex
 import signal
 import uuid
 from typing import Any
 
-from ansible.errors import AnsibleError
+from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.utils.display import Display
 
 from ..module_utils.core.text import printable
@@ -46,6 +47,13 @@ class ActionModule(DetachedAction):
 
     def job(self, given: dict[str, Any], task_vars: Any) -> dict[str, Any]:
         """What the module returns of one job."""
+        if isinstance(given.get("program"), str):
+            example = given["program"].split()
+            raise AnsibleActionFail(f"job: mpi_job_program is no list: write it as {example}")
+        places = given.get("places") or {}
+        for name, count in places.items() if isinstance(places, dict) else ():
+            if not re.fullmatch(r"\d+", str(count)):
+                raise AnsibleActionFail(f"job: mpi_job_places: {name}: {count!r} is no number")
         arguments = {"run_id": uuid.uuid4().hex[:12], "lease_s": LEASE_S, **given}
         arguments["nodes"] = [needed(entry) for entry in arguments.get("nodes") or []]
         if self._task.check_mode:

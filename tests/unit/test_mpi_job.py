@@ -317,6 +317,22 @@ def test_the_newest_checkpoint_is_named_and_whether_it_is_of_this_job(tmp_path: 
     assert job.newest(one, node, job.Storage(), Nodes()) == {}
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"program": "python3 /srv/a,b.py"}, r"no list: write it as \['python3', '/srv/a,b.py'\]"),
+        ({"program": ["a"], "places": {"node01": "all"}}, "mpi_job_places: node01: 'all' is no"),
+        ({"program": ["a"], "places": {"node01": True}}, "mpi_job_places: node01: True is no"),
+    ],
+)
+def test_variables_of_a_wrong_type_do_not_reach_the_launcher(
+    given: dict[str, Any], words: str
+) -> None:
+    plugin = action.ActionModule.__new__(action.ActionModule)  # any call of a host would fail
+    with pytest.raises(action.AnsibleActionFail, match=words):
+        plugin.job(given, {})
+
+
 class Shown:
     """The action plugin, and an output of a job that it looks at until it has no more."""
 
