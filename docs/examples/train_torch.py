@@ -23,7 +23,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 RATE, MOMENTUM = 0.125, 0.9  # a power of two: fused multiply-add or not, the same bits
 BATCH = train.SHARDS * train.SHARD
-# MPI knows rank and size. The GPU has to be chosen before MPI starts; who starts ranks sets one:
+# MPI has rank and size. The GPU has to be chosen before MPI starts; the launcher sets one of these:
 LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 
 
