@@ -78,9 +78,27 @@ def test_the_script_is_the_command_and_its_environment_for_the_user_alone(tmp_pa
     assert text.endswith("""rail-bind python3 train.py --name 'it'"'"'s'\n""")
     assert "--mca pml ucx" in text and "x y z" not in " ".join(one.command(NODES))
     assert stat.S_IMODE(script.stat().st_mode) == 0o700
-    assert stat.S_IMODE(one.directory.stat().st_mode) == 0o700
     assert (one.directory / job.HOSTS).read_text() == "node01 slots=2\nnode02 slots=2\n"
     assert subprocess.run(["sh", "-n", str(script)], check=False).returncode == 0
+
+
+def test_the_user_cannot_replace_what_root_opens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owners: dict[str, tuple[int, int]] = {}
+    given = lambda path, uid, gid: owners.update({path.name: (uid, gid)})  # noqa: E731
+    monkeypatch.setattr(job.os, "chown", given)
+    one = wanted(tmp_path)
+    before = os.umask(0o077)
+    try:
+        job.prepare(one, NODES, 2000, 2001)
+    finally:
+        os.umask(before)
+    assert owners.pop(one.run_id) == (-1, 2001) and set(owners.values()) == {(2000, 2001)}
+    jobs = one.directory.parent
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (jobs, one.directory)] == [0o755, 0o750]
+    modes = {stat.S_IMODE(path.stat().st_mode) & 0o077 for path in one.directory.iterdir()}
+    assert modes == {0}
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from typing import Any, Optional
 from ..core import machine
 from ..core.checks import FAILED, OK, Check, as_dicts, failures, not_applicable
 from ..core.commands import Runner
+from ..core.files import make_directories
 from ..core.part import PlanError
 from ..core.text import some
 from .allreduce import hosts, verdict
@@ -327,8 +328,13 @@ def _storage(job: Job, said: Mapping[str, Sequence[str]]) -> Storage:
 
 
 def prepare(job: Job, nodes: Sequence[Node], uid: int, gid: int) -> None:
-    """Directory, script and hostfile. The environment may have secrets: for the user alone."""
-    job.directory.mkdir(mode=0o700, parents=True)
+    """Directory, script and hostfile. The environment may have secrets: for the user alone.
+
+    Not the directory: root opens the output in it, which a process of the user could replace.
+    """
+    make_directories(job.directory.parent, 0o755)
+    job.directory.mkdir(0o700)
+    job.directory.chmod(0o750)
     listed = job.launcher.hostfile(_slots(nodes), job.mapping)
     for name, text, mode in (
         (SCRIPT, job.script(nodes), 0o700),
@@ -340,7 +346,7 @@ def prepare(job: Job, nodes: Sequence[Node], uid: int, gid: int) -> None:
         path.touch(mode)
         path.write_text(text, encoding="utf-8")
         os.chown(path, uid, gid)
-    os.chown(job.directory, uid, gid)
+    os.chown(job.directory, -1, gid)
 
 
 def _watched(
