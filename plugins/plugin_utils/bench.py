@@ -152,6 +152,12 @@ def launches(wanted: Wanted, ranks: Sequence[Rank]) -> list[Launch]:
             f"mpi_bench_iterations {wanted.iterations}: wanted sizes of at least 1 byte, the "
             "largest not below the smallest, and 0 or more iterations"
         )
+    able = ("bw", *COLLECTIVES) if wanted.program == "nccl" else BENCHMARKS
+    if not set(able).intersection(wanted.benchmarks):
+        raise PlanError(
+            f"mpi_bench_benchmarks: {wanted.program} has nothing to measure: wanted some of "
+            f"{', '.join(able)}"
+        )
     pairs = pairs_of(ranks, wanted.pairs)
     if not pairs and set(PAIRWISE).intersection(wanted.benchmarks) and wanted.program != "nccl":
         raise PlanError(f"one rank alone has no pair: leave out {', '.join(PAIRWISE)}")
@@ -192,7 +198,12 @@ def launches(wanted: Wanted, ranks: Sequence[Rank]) -> list[Launch]:
             numbers = sorted([pair.one.number, pair.other.number])
             inside = pair.one.node == pair.other.node
             if numbers != ([0, 1] if inside else [0, 0]):
-                continue  # OSU's programs take two ranks, the first of their nodes
+                if not wanted.pairs:
+                    continue
+                raise PlanError(
+                    f"mpi_bench_pairs: {pair.name!r}: OSU's programs take two ranks, the first of "
+                    "their nodes: node01:0 - node02:0, or node01:0 - node01:1"
+                )
             places = {pair.one.node: 2} if inside else {pair.one.node: 1, pair.other.node: 1}
             found.append(Launch({"program": words, "places": places}, pair.name))
     return found

@@ -126,6 +126,21 @@ def test_sizes_and_iterations_that_measure_nothing_are_refused(given: dict[str, 
         bench.launches(bench.Wanted(**given), RANKS)
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"benchmarks": ()}, "mpi4py has nothing to measure"),
+        ({"program": "nccl", "benchmarks": ("latency", "bibw")}, "nccl has nothing to measure"),
+        ({"program": "osu", "pairs": ("node01:3 - node02:3",)}, "'node01:3 - node02:3': OSU's"),
+    ],
+)
+def test_a_run_that_would_leave_out_what_is_asked_for_is_refused(
+    given: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(PlanError, match=words):
+        bench.launches(bench.Wanted(**given), RANKS)
+
+
 def test_one_rank_alone_has_no_pair() -> None:
     alone = bench.ranks_of(directory(nodes=1, slots=1))
     with pytest.raises(PlanError, match="leave out latency, bw, bibw"):
