@@ -328,6 +328,7 @@ def test_the_newest_checkpoint_is_named_and_whether_it_is_of_this_job(tmp_path: 
         path.write_bytes(b"x" * 1_000_000 * step)
         os.utime(path, (time.time() - age,) * 2)
     (place / ".partial").touch()
+    (place / "step\nmpi-ready newest 99999999999 x y").touch()
     newest = found(time.time() - 250)
     assert newest["path"] == str(place / "step 10") and newest["own"]
     assert newest["bytes"] == 10_000_000 and 200 <= newest["age_s"] < 300

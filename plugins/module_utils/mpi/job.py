@@ -90,7 +90,9 @@ exit 0
 NEWEST = r"""
 echo "mpi-ready now $(date +%s.%N)"
 found='mpi-ready newest %T@ %s %p\n'
-timeout -s KILL 30 find "$1" -type f ! -name '.*' -printf "$found" 2>/dev/null |
+line='
+'
+timeout -s KILL 30 find "$1" -type f ! -name '.*' ! -path "*$line*" -printf "$found" 2>/dev/null |
   sort -k 3 -n | tail -n 1
 """
 # Session directories and shared memory of ranks that were killed; others of the user may run.
