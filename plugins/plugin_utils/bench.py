@@ -21,7 +21,6 @@ from ..module_utils.mpi.allreduce.gpu import read_nccl
 from ..module_utils.mpi.environment import PROGRAM_DIRECTORY, rails_by_rank, rails_from_model
 
 PROGRAM = f"{PROGRAM_DIRECTORY}/sweep.py"
-RAIL_BIND = f"{PROGRAM_DIRECTORY}/rail-bind"
 PAIRWISE = ("latency", "bw", "bibw")
 COLLECTIVES = ("allreduce", "alltoall")
 BENCHMARKS = (*PAIRWISE, *COLLECTIVES)
