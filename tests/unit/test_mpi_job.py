@@ -261,6 +261,18 @@ def test_a_node_says_what_it_lacks_and_which_job_runs(tmp_path: Path) -> None:
     assert text.endswith("file systems do not answer within 20 s\nmpi-ready end\n")
 
 
+@pytest.mark.parametrize("name", ["orted", "prted", "mpirun", "prterun", "hydra_pmi_proxy"])
+def test_nothing_is_removed_while_another_mpi_runs(tmp_path: Path, name: str) -> None:
+    """By stand-ins of pgrep, which finds a process of that name, and of find, which is not run."""
+    pgrep = f'#!/bin/sh\nfor names; do :; done\necho {name} | grep -qxE "$names"\n'
+    for program, text in (("pgrep", pgrep), ("find", f"#!/bin/sh\ntouch {tmp_path}/removed\n")):
+        (tmp_path / program).write_text(text, encoding="utf-8")
+        (tmp_path / program).chmod(0o755)
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    subprocess.run(["sh", "-c", job.TIDY], env=path, check=True)
+    assert not (tmp_path / "removed").exists()
+
+
 def storage(folder: Path, asked: str = "", **places: object) -> dict[str, list[str]]:
     """What STORAGE, as sh runs it, says of a node that is no container, and mounts `shared`."""
     script = job.STORAGE.replace("/run/systemd/container", str(folder / "container"))

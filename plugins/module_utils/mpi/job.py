@@ -97,7 +97,7 @@ timeout -s KILL 30 find "$1" -type f ! -name '.*' ! -path "*$line*" -printf "$fo
 """
 # Session directories and shared memory of ranks that were killed; others of the user may run.
 TIDY = r"""
-pgrep -u "$(id -u)" -x 'orted|mpirun|hydra_pmi_proxy' >/dev/null && exit
+pgrep -u "$(id -u)" -x 'orted|prted|mpirun|prterun|hydra_pmi_proxy' >/dev/null && exit
 find /tmp -maxdepth 1 -user "$(id -u)" -name 'ompi.*' -print -exec rm -rf {} + 2>/dev/null
 find /dev/shm -maxdepth 1 -user "$(id -u)" \( -name 'vader_segment.*' -o -name 'ucx_shm_*' \) \
   -print -exec rm -f {} + 2>/dev/null
