@@ -127,6 +127,8 @@ class Machine:
         ]
         return Result(argv, 0, "\n".join(messages), "")
 
+    clock = float(NOW)
+
     def request(self, **changes: Any) -> trust.Request:
         with self.journal.locked():
             outcome = AuthorityStore(self.journal).prepare(
@@ -383,6 +385,7 @@ def test_a_strict_node_admits_no_key_of_a_home(machine: Machine) -> None:
     assert machine.call(machine.request(strict=True)).changed
     lines = machine.places.sshd_drop_in.read_text().splitlines()
     assert {"    AuthorizedKeysFile none", "    AuthenticationMethods publickey"} <= set(lines)
+    assert "    AuthorizedKeysCommand none" in lines
     checks = machine.call(machine.request(strict=True)).checks
     found = {check.name: check.found for check in checks}
     assert found["sshd_authorizedkeysfile"] == "none"

@@ -50,7 +50,11 @@ DROP_IN = "10-baremetal-mpi-roce.conf"
 """Before what distributions and installers put there (50-...): the first value found holds."""
 SSHD_CONFIG, SSHD_DROP_IN = "/etc/ssh/sshd_config", f"/etc/ssh/sshd_config.d/{DROP_IN}"
 SSH_CONFIG, SSH_DROP_IN = "/etc/ssh/ssh_config", f"/etc/ssh/ssh_config.d/{DROP_IN}"
-STRICT = {"authorizedkeysfile": "none", "authenticationmethods": "publickey"}
+STRICT = {
+    "AuthorizedKeysFile": "none",
+    "AuthorizedKeysCommand": "none",
+    "AuthenticationMethods": "publickey",
+}
 BLOCK = "ssh"
 """Name of the block with the Include in a main file that has none."""
 LOCK = "/run/baremetal-mpi-roce-ssh.lock"
@@ -367,7 +371,7 @@ class Files:
             "authorizedprincipalsfile": PRINCIPALS,
             "revokedkeys": REVOKED,
             "pubkeyauthentication": "yes",
-            **(STRICT if self.request.strict else {}),
+            **{name.lower(): value for name, value in STRICT.items() if self.request.strict},
         }
         for keyword, wanted in wanted_of.items():
             found = sshd.first(settings, keyword)
@@ -419,7 +423,7 @@ def sshd_text(user: str, host_key: str = "", strict: bool = False) -> str:
         f"    TrustedUserCAKeys {USER_AUTHORITIES}",
         f"    AuthorizedPrincipalsFile {PRINCIPALS}",
         f"    RevokedKeys {REVOKED}",
-        *(["    AuthorizedKeysFile none", "    AuthenticationMethods publickey"] if strict else []),
+        *(f"    {name} {value}" for name, value in STRICT.items() if strict),
         "Match all",
     ]
     return with_header("\n".join(lines) + "\n")
