@@ -9,6 +9,7 @@ import stat
 import syslog
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -165,7 +166,9 @@ def test_openssh_reads_what_is_signed(options: tuple[str, ...], tmp_path: Path) 
     assert Journal(tmp_path).read()["node01"].issued == list(records.values())
 
 
-def test_an_authority_that_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
+def test_an_authority_that_cannot_be_read_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = keypair(tmp_path / "key")
     with pytest.raises(publishing.SigningError, match="ca: cannot read it"):
         issue(tmp_path, key)
@@ -173,6 +176,11 @@ def test_an_authority_that_cannot_be_read_is_refused_by_name(tmp_path: Path) -> 
     (tmp_path / "ca").chmod(0o640)
     with pytest.raises(publishing.SigningError, match=r"mode 0640 owner .*: chmod 600"):
         issue(tmp_path, key)
+    with monkeypatch.context() as patch:
+        status = SimpleNamespace(st_mode=0o100600, st_uid=4242)
+        patch.setattr(Path, "stat", lambda _path: status)
+        with pytest.raises(publishing.SigningError, match=r"owner 4242: .*: chown \d+ /"):
+            issue(tmp_path, key)
     (tmp_path / "ca").unlink()
     keypair(tmp_path / "ca", passphrase="secret words")
     with pytest.raises(publishing.SigningError, match="ca: not an OpenSSH private key without"):

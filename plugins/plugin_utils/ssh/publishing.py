@@ -60,7 +60,8 @@ def private_key(path: Path) -> Any:
         status = path.stat()
         if status.st_mode & 0o077 or status.st_uid not in (0, os.geteuid()):
             found = f"mode {status.st_mode & 0o777:04o} owner {status.st_uid}"
-            raise SigningError(f"{path}: {found}: others may read it: chmod 600 {path}")
+            remedy = "chmod 600" if status.st_mode & 0o077 else f"chown {os.geteuid()}"
+            raise SigningError(f"{path}: {found}: others may change or read it: {remedy} {path}")
         return load_ssh_private_key(path.read_bytes(), password=None)
     except OSError as error:
         raise SigningError(f"{path}: cannot read it: {error.strerror}") from error
