@@ -56,6 +56,8 @@ class ActionModule(ActionBase):
             days = f"ssh_trust_validity_days ({validity_days:g})"
             return {"failed": True, "msg": f"ssh: ssh_trust_renew_days must be less than {days}"}
         arguments.update(now=now, issued=known["issued"], refused_keys=known["refused_keys"])
+        if known["recorded"]:  # one that left, or was revoked, and missed a rotation
+            arguments["replace_authority"] = True
         first = self._execute(arguments, task_vars)
         if self._task.check_mode or not _ended_well(first):
             return first
@@ -92,7 +94,11 @@ class ActionModule(ActionBase):
                     " was not installed anew."
                 )
         krl = hashlib.sha256(base64.b64decode(authority["revoked"])).hexdigest()
-        if first["sign"] or (known["trusts"], known["krl"]) != (authority["trusted"], krl):
+        if (
+            first["sign"]
+            or known["pending"]
+            or (known["trusts"], known["krl"]) != (authority["trusted"], krl)
+        ):
             serials = [record["serial"] for record in arguments["issued"].values()]
             journal.trusts(name, authority["trusted"], krl, serials)
         return result

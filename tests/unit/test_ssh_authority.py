@@ -216,6 +216,32 @@ def test_an_emergency_revokes_a_node_of_the_inventory_with_its_keys(
         cluster.prepare(revoke=["nod01"])
 
 
+def test_the_keys_of_a_node_that_has_left_are_revoked_as_well(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.prepare()
+    cluster.lay(*NODES)
+    cluster.prepare(["node01"])
+    assert cluster.outcome.refused_keys == []
+    assert cluster.prepare(["node01"], revoke=["node02"]).removed == ["node02"]
+    assert cluster.outcome.refused_keys == [cluster.key]
+    assert cluster.prepare(["node01"], revoke=["node02"]).removed == []
+    assert cluster.outcome.refused_keys == [cluster.key]
+
+
+def test_a_clock_that_was_ahead_for_one_run_ends_no_revocation(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.prepare()
+    cluster.lay(*NODES)
+    cluster.prepare(["node01"])
+    record = '{"node": "node03", "left": true, "time": 4000000000}'
+    with cluster.journal.path.open("a") as stream:
+        stream.write(f"\n{record}")
+    cluster.prepare(["node01"])
+    assert cluster.revoked("node02", "user", tmp_path)
+
+
 def test_a_removal_that_was_killed_is_done_again(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,6 +312,26 @@ def test_rotation_waits_for_a_node_that_is_away(cluster: Cluster) -> None:
         cluster.lay("node01")
     assert cluster.believed() == ["generation-2", "generation-1"]
     assert cluster.outcome.steps == ["authority generation-1 stays until replaced on node02"]
+
+
+def test_rotation_waits_for_certificates_that_did_not_arrive(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.prepare()
+    cluster.lay(*NODES)
+    cluster.prepare(generation=2)
+    cluster.lay(*NODES)
+    cluster.prepare(generation=2)
+    cluster.lay("node01")
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster.journal, "trusts", lambda *_words: None)
+        cluster.lay("node02")
+    cluster.prepare(generation=2)
+    assert cluster.believed() == ["generation-2", "generation-1"]
+    assert cluster.outcome.steps == ["authority generation-1 stays until replaced on node02"]
+    cluster.lay("node02")
+    cluster.prepare(generation=2)
+    assert cluster.believed() == ["generation-2"]
 
 
 def test_no_two_nodes_ever_meet_that_do_not_believe_each_other(cluster: Cluster) -> None:
@@ -372,3 +418,6 @@ def test_expiry_is_that_of_the_first_certificate_in_use() -> None:
     nodes = {"node01": Member(issued=issued), "node02": Member()}
     assert expiring(nodes, NOW, 11) == "node01 (10 days)"
     assert expiring(nodes, NOW, 10) == ""
+    short = {"node01": Member(issued=[Issued("user", 1, "a", NOW + DAY // 2)])}
+    assert expiring(short, NOW, 0.25) == ""
+    assert expiring(short, NOW, 0.75) == "node01 (0 days)"

@@ -18,6 +18,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -236,7 +237,7 @@ class AuthorityStore:
             if write:
                 self.journal.left(name)
         for name in revoke:
-            if known[name].issued or known[name].complete:
+            if known[name].keys or known[name].issued or known[name].complete:
                 outcome.removed.append(name)
                 known[name].leave(now, with_keys=True)
                 if write:
@@ -314,6 +315,7 @@ class AuthorityStore:
 
 def _revoked(outcome: Outcome, known: Mapping[str, Member]) -> None:
     last = max((node.revoked_at for node in known.values()), default=0)
+    last = min(last, int(time.time()))  # a clock that was ahead for a run ends no revocation
     for node in known.values():
         outcome.refused_keys += node.refused_keys
         for each in node.revoked:
@@ -341,8 +343,9 @@ def _generation(name: str) -> int:
 
 
 def _signed_by(node: Member, authority: str) -> bool:
-    latest = node.latest()
-    return all(kind in latest and latest[kind].authority == authority for kind in KINDS)
+    """Whether the node has certificates of this authority, and no others that it may still use."""
+    wanted = {(kind, authority) for kind in KINDS}
+    return {(each.kind, each.authority) for each in node.issued} == wanted
 
 
 def expiring(nodes: Mapping[str, Member], now: int, warn_days: float) -> str:
@@ -352,6 +355,6 @@ def expiring(nodes: Mapping[str, Member], now: int, warn_days: float) -> str:
         for name, node in nodes.items()
         if node.issued
     }
-    left = sorted(((end - now) // DAY, name) for name, end in ends.items())
-    soon = [f"{name} ({days} days)" for days, name in left if days < warn_days]
+    left = sorted((end - now, name) for name, end in ends.items())
+    soon = [f"{name} ({each // DAY} days)" for each, name in left if each < warn_days * DAY]
     return some(soon, 5) if soon else ""

@@ -67,6 +67,12 @@ class Member:
         """By kind, the certificate that the node must have: the last one issued."""
         return {each.kind: each for each in self.issued}
 
+    @property
+    def keys(self) -> list[str]:
+        """Public keys that were signed and are not refused."""
+        ever = dict.fromkeys(each.key for each in [*self.revoked, *self.issued])
+        return [key for key in ever if key and key not in self.refused_keys]
+
     def known(self) -> dict[str, Any]:
         """What the action for the node needs of it, as JSON."""
         issued = {kind: asdict(each) for kind, each in self.latest().items() if each.key}
@@ -75,13 +81,14 @@ class Member:
             "trusts": self.trusts,
             "krl": self.krl,
             "refused_keys": self.refused_keys,
+            "recorded": bool(self.issued or self.revoked),
+            "pending": len(self.issued) > len(self.latest()),
         }
 
     def leave(self, now: int, with_keys: bool = False) -> None:
         """A node that left may come back with its keys, one that was revoked may not."""
         if with_keys:
-            keys = [each.key for each in self.issued if each.key not in self.refused_keys]
-            self.refused_keys += dict.fromkeys(keys)
+            self.refused_keys += self.keys
         self.revoked += self.issued
         self.revoked_at = now
         self.issued, self.trusts, self.krl = [], [], ""
