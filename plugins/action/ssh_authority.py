@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -41,6 +42,7 @@ ARGUMENTS = {
     "max_removed": {"type": "int", "default": MAX_REMOVED},
     "revoke": {"type": "list", "elements": "str", "default": []},
     "after": {"type": "bool", "default": False},
+    "reached": {"type": "list", "elements": "str", "default": []},
 }
 
 
@@ -69,14 +71,16 @@ def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
     now = int(time.time())
     entries = publishing.members(arguments["directory"])
     names = [str(entry["name"]) for entry in entries]
+    arguments["extra_sources"] = [_network(each) for each in arguments["extra_sources"]]
     journal = Journal(state_dir_of(arguments))
     store = AuthorityStore(journal)
     if arguments["after"]:
         outcome = store.after(names)
         result = _result(arguments, entries, journal, outcome)
-        if outcome.outdated:
-            away = some(outcome.outdated, 20)
-            result["warnings"] = [f"ssh: nodes with an old revocation list: {away}"]
+        away = [name for name in outcome.outdated if name not in arguments["reached"]]
+        if away:
+            listed = some(away, 20)
+            result["warnings"] = [f"ssh: nodes with an old revocation list: {listed}"]
         return result
     with journal.locked() if write else contextlib.nullcontext():
         rotating = bool(store.state().current)
@@ -137,11 +141,24 @@ def _result(
                 **publishing.logins_of(entry, account, sources, between),
                 "revoked": str(entry["name"]) in arguments["revoke"],
                 "probes": probes[str(entry["name"])],
-                "known": outcome.nodes[str(entry["name"])].known(),
+                "known": {
+                    **outcome.nodes[str(entry["name"])].known(),
+                    "refused_keys": outcome.refused_keys,
+                },
             }
             for entry in entries
         },
     }
+
+
+def _network(text: str) -> str:
+    """As sshd reads it. One that it does not makes it refuse the whole certificate."""
+    try:
+        return str(ipaddress.ip_network(text))
+    except ValueError as error:
+        raise AuthorityError(
+            f"ssh_trust_extra_sources: {error}: wanted addresses and networks, as 10.30.0.0/24"
+        ) from error
 
 
 def state_dir_of(arguments: dict[str, Any]) -> Path:

@@ -57,6 +57,11 @@ options:
         revoked. Nodes that still have an older list are warned of.
     type: bool
     default: false
+  reached:
+    description: With O(after), nodes that get the list next. They are not warned of.
+    type: list
+    elements: str
+    default: []
   max_removed: {type: int, default: 8, description: Nodes that may leave the inventory at once.}
 """
 

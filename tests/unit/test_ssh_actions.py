@@ -10,8 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.baremetal.mpi_roce.plugins.action import ssh_authority, ssh_trust
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.keys import digest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import (
+    AuthorityError,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import Journal
 
 from tests.unit.ssh_cluster import directory, keypair
@@ -124,6 +128,70 @@ def test_a_revoked_node_gets_nothing_and_the_others_are_asked_for_the_list(tmp_p
     assert hosts[0].calls[0]["refused_keys"] == list(hosts[0].keys.values())
 
 
+def test_a_replacement_that_was_killed_is_revoked_by_the_next_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = Host(tmp_path, "node01")
+    host.run(prepared(tmp_path))
+    old, host.kept = Journal(tmp_path / "ssh-ca").read()["node01"].issued, {}
+
+    def killed(*_words: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Journal, "trusts", killed)
+        host.run(prepared(tmp_path))
+    again = host.run(prepared(tmp_path))
+    assert (again["sign"], len(host.calls)) == ({}, 1), "the node has its certificates"
+    node = Journal(tmp_path / "ssh-ca").read()["node01"]
+    assert (node.revoked, node.known()["pending"]) == (old, False)
+    host.run(prepared(tmp_path))  # it gets the list
+    lines = (tmp_path / "ssh-ca/journal.jsonl").read_text()
+    host.run(prepared(tmp_path))
+    assert (tmp_path / "ssh-ca/journal.jsonl").read_text() == lines
+
+
+def test_nodes_that_get_the_list_next_are_not_warned_of(tmp_path: Path) -> None:
+    hosts = [Host(tmp_path, name) for name in ("node01", "node02")]
+    for host in hosts:
+        host.run(prepared(tmp_path))
+    hosts[0].kept = {}
+    hosts[0].run(prepared(tmp_path))
+    after = prepared(tmp_path, after=True, reached=["node01"])
+    assert after["warnings"] == ["ssh: nodes with an old revocation list: node02"]
+    assert "warnings" not in prepared(tmp_path, after=True, reached=["node01", "node02"])
+
+
+@pytest.mark.parametrize("end", ["left", "revoked"])
+def test_a_node_that_returns_after_a_rotation_is_known(end: str, tmp_path: Path) -> None:
+    host = Host(tmp_path, "node01")
+    host.run(prepared(tmp_path))
+    assert host.calls[0].get("replace_authority") is None, "it has no record yet"
+    getattr(Journal(tmp_path / "ssh-ca"), end)("node01")
+    host.run(prepared(tmp_path, ca_generation=2, ca_overlap=False))
+    assert host.calls[0]["replace_authority"] is True
+
+
+def test_keys_that_were_revoked_are_refused_of_every_node(tmp_path: Path) -> None:
+    host = Host(tmp_path, "node01")
+    host.run(prepared(tmp_path))
+    prepared(tmp_path, revoke=["node01"])
+    known = prepared(tmp_path)["hosts"]["node02"]["known"]
+    assert known["refused_keys"] == list(host.keys.values()), "the node under another name"
+
+
+@pytest.mark.parametrize("wrong", ["gateway", "10.30.0.9/24", "10.30.0.0/33", ""])
+def test_a_source_that_sshd_cannot_read_stops_the_run(wrong: str, tmp_path: Path) -> None:
+    with pytest.raises(AuthorityError, match=r"ssh_trust_extra_sources: .*: wanted addresses"):
+        prepared(tmp_path, extra_sources=["10.30.0.9", wrong])
+    messages = prepared(tmp_path, extra_sources=["10.30.0.9", "10.31.0.0/255.255.0.0", "fd00::/8"])
+    assert messages["hosts"]["node01"]["sources"][-3:] == [
+        "10.30.0.9/32",
+        "10.31.0.0/16",
+        "fd00::/8",
+    ]
+
+
 def test_a_certificate_must_last_longer_than_its_renewal(tmp_path: Path) -> None:
     messages = prepared(tmp_path)
     action = ssh_trust.ActionModule.__new__(ssh_trust.ActionModule)
@@ -204,3 +272,18 @@ def test_expiry_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert prepared(tmp_path)["warnings"] == []
     (warning,) = prepared(tmp_path, warn_days=91)["warnings"]
     assert warning.startswith("ssh: certificates of node01 (90 days) expire within 91 days")
+
+
+class Once(yaml.SafeLoader):
+    """Refuses what Ansible warns of in every run: a key twice in a mapping, merged or not."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        self.flatten_mapping(node)
+        keys = [key.value for key, _value in node.value]
+        assert len(keys) == len(set(keys)), (node.start_mark.line, keys)
+        return super().construct_mapping(node, deep)
+
+
+def test_no_task_of_the_role_has_a_key_twice() -> None:
+    tasks = Path(__file__).parents[2] / "roles/ssh_trust/tasks/main.yml"
+    assert yaml.load(tasks.read_text(), Once)
