@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
+import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import reports
 
 
@@ -54,3 +56,16 @@ def test_a_report_replaces_a_link_and_not_what_it_names(tmp_path: Path) -> None:
     reports.save(tmp_path / "smoke-latest.json", "{}")
     assert (tmp_path / "other").read_text() == "kept"
     assert (tmp_path / "smoke-latest.json").read_text() == "{}"
+
+
+def test_a_directory_of_another_group_gets_the_report_of_the_operator_s_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def not_a_member(_handle: int, _uid: int, gid: int) -> None:
+        if gid != 4242:
+            raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "fchown", not_a_member)
+    monkeypatch.setattr(os, "getgid", lambda: 4242)
+    reports.save(tmp_path / "smoke-latest.json", "{}")
+    assert [path.name for path in tmp_path.iterdir()] == ["smoke-latest.json"]

@@ -7,18 +7,16 @@ import difflib
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-MOST_TEXT, MOST_DEPTH = 1_000_000, 40
-"""Of an answer of a host: characters of one text, and levels of lists in lists."""
+MOST_DEPTH = 40
+"""Of an answer of a host: levels of lists in lists."""
 
 
 def printable(value: Any, depth: int = MOST_DEPTH) -> Any:
     """What a host answered, so that a terminal only prints it: no control of cursor or direction.
 
-    Such characters come out as Python writes them (`\\x1b`), of a text too long the beginning.
+    Such characters come out as Python writes them (`\\x1b`). No text is cut: a task may read it.
     """
     if isinstance(value, str):
-        if len(value) > MOST_TEXT:
-            value = f"{value[:MOST_TEXT]} ... and {len(value) - MOST_TEXT} characters more"
         if value.isprintable():
             return value
         return "".join(

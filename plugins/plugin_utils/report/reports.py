@@ -14,11 +14,17 @@ from ...module_utils.core.files import make_directories, write_atomically
 
 
 def save(path: Path, text: str) -> None:
-    """For the operator and the group of the directory: addresses and faults are in it."""
+    """For the operator and the group of the directory: addresses and faults are in it.
+
+    A group of which the operator is no member (in /tmp, say) cannot get it.
+    """
     make_directories(path.parent, 0o750)
     if path.is_symlink():
         path.unlink()  # never through it
-    write_atomically(path, text, 0o640, os.getuid(), path.parent.stat().st_gid)
+    try:
+        write_atomically(path, text, 0o640, os.getuid(), path.parent.stat().st_gid)
+    except PermissionError:
+        write_atomically(path, text, 0o640, os.getuid(), os.getgid())
 
 
 def keep(directory: Path, layer: str, found: Mapping[str, Any], display: Any, setting: str) -> str:
