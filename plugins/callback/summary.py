@@ -115,7 +115,7 @@ def _shown(source):
 
 
 def _first_line(fields):
-    return str(fields.get("msg") or "").strip().partition("\n")[0]
+    return printable(str(fields.get("msg") or "").strip().partition("\n")[0])
 
 
 class CallbackModule(CallbackBase):
@@ -188,7 +188,7 @@ class CallbackModule(CallbackBase):
         if self._verified:
             self._summary.expected[self._verified][host] = f"{task}: {_first_line(fields)}"
             if result._task.diff and fields.get("diff"):  # Ansible shows those of successes alone
-                self._display.display(self._get_diff(fields["diff"]))
+                self._display.display(self._get_diff(printable(fields["diff"])))
 
     def v2_runner_on_unreachable(self, result):
         host, why = result._host.get_name(), _first_line(result._result)

@@ -163,7 +163,7 @@ def test_looking_tells_running_finished_and_killed_apart(tmp_path: Path) -> None
     assert look(job, progress) == ["finished", '{"changed": false}']
 
 
-SLOW = AnsibleConnectionFailure("Timeout (12s) waiting for privilege escalation prompt: ")
+SLOW = AnsibleConnectionFailure("Timeout (12s) waiting for privilege escalation prompt: \x9b2J")
 REFUSED = {"rc": 255, "stdout": "", "stderr": "connection refused"}
 DONE = 'finished\n{"changed": false, "ansible_job_id": "j1.2"}'
 Answer = Union[str, Exception, dict[str, Any]]
@@ -214,6 +214,7 @@ def test_a_look_that_is_slow_or_fails_is_followed_by_another(
     assert watched.run() == {"changed": False}
     assert watched.did == [*["look"] * 6, "remove"], "and none is lost at the very end"
     assert [text for text in watched.shown if "Timeout (12s)" in text]
+    assert all(text.isprintable() for text in watched.shown)
     assert [text for text in watched.shown if "connection refused" in text]
     assert watched.shown.count("allreduce: 2 of 7 sizes, 8 s") == 1
 

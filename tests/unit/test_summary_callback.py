@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.callback import summary
 
 pytestmark = pytest.mark.slow
 
@@ -73,6 +74,10 @@ def test_no_answer_of_a_node_controls_the_terminal(run):
     assert "\\x1b[2Jwell" in printed
     assert not {each for each in printed if not each.isprintable() and each != "\n"}
     assert "not here\\\\x1b[1A" in json.dumps(report)
+
+
+def test_why_a_host_is_unreachable_only_prints():
+    assert summary._first_line({"msg": "banner \x9b2J\nmore"}) == "banner \\x9b2J"
 
 
 def test_the_report_names_the_run(run):
