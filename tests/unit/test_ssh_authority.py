@@ -221,6 +221,7 @@ def test_the_keys_of_a_node_that_has_left_are_revoked_as_well(
 ) -> None:
     cluster.prepare()
     cluster.lay(*NODES)
+    assert cluster.prepare(["node01"], revoke=["node02"], write=False).removed == ["node02"]
     cluster.prepare(["node01"])
     assert cluster.outcome.refused_keys == []
     assert cluster.prepare(["node01"], revoke=["node02"]).removed == ["node02"]

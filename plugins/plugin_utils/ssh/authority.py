@@ -238,7 +238,7 @@ class AuthorityStore:
                 self.journal.left(name)
         for name in revoke:
             if known[name].keys or known[name].issued or known[name].complete:
-                outcome.removed.append(name)
+                outcome.removed = [*dict.fromkeys([*outcome.removed, name])]
                 known[name].leave(now, with_keys=True)
                 if write:
                     self.journal.revoked(name)
