@@ -83,8 +83,8 @@ authority:
   returned: success
 hosts: {type: dict, returned: success, description: "Names, targets and journal of each node."}
 state_dir: {type: str, returned: success, description: The directory on the controller.}
-removed: {type: list, elements: str, returned: success, description: Nodes that were revoked.}
+removed: {type: list, elements: str, returned: without O(after), description: Revoked nodes.}
 outdated: {type: list, elements: str, returned: success, description: With an old revocation list.}
 incomplete: {type: list, elements: str, returned: success, description: Nodes without a run yet.}
-steps: {type: list, elements: str, returned: success, description: Steps taken or waiting.}
+steps: {type: list, elements: str, returned: without O(after), description: Steps taken or waiting.}
 """
