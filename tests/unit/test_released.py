@@ -99,3 +99,16 @@ def test_actions_of_the_workflow_are_pinned_and_it_may_only_read():
     assert uses and all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", each) for each in uses)
     assert yaml.safe_load(workflow)["permissions"] == {"contents": "read"}
     assert "secrets." not in workflow
+
+
+def test_each_line_of_the_threat_model_names_a_test_that_there_is():
+    rows = [line for line in text("SECURITY.md").splitlines() if line.startswith("| ")][2:]
+    there = {
+        name
+        for path in ROOT.glob("tests/*/test_*.py")
+        for name in re.findall(r"def (test_\w+)", path.read_text(encoding="utf-8"))
+    }
+    assert len(rows) > 5
+    for row in rows:
+        named = re.findall(r"`(test_\w+)`", row)
+        assert named and set(named) <= there, row
