@@ -22,6 +22,7 @@ from tools.run_tests import descendants
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "docs/examples"
 
+TAG = re.compile(r"^\[1,\d+\]<std(?:out|err)>:", re.MULTILINE)
 LOSS = re.compile(r"^step \d+ loss (\S+)", re.MULTILINE)
 END = re.compile(
     r"^(?:done|stopped by a signal): step (\d+), same weights on (\d+) ranks, sha256 (\w{64})$",
@@ -45,7 +46,8 @@ class Job:
 
     @property
     def output(self) -> str:
-        return Path(self._file.name).read_text(errors="replace")
+        """Without the rank that playbooks/run.yml has mpirun put before each line."""
+        return TAG.sub("", Path(self._file.name).read_text(errors="replace"))
 
     def until_step(self, step: int) -> None:
         def there() -> bool:

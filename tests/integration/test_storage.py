@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +19,8 @@ from typing import Any
 import pytest
 
 from tests import waiting
-from tests.nodes import Nodes, Run
+from tests.jobs import END, Job
+from tests.nodes import TOP, Nodes, Run
 
 pytestmark = pytest.mark.machines
 
@@ -335,6 +337,47 @@ def test_a_directory_that_holds_something_is_not_mounted_over(
         assert not machines.on(client).file("/etc/systemd/system/mnt-full.mount").exists
     finally:
         machines.on(client).check_output("rm -r /mnt/full")
+
+
+# A job
+
+
+def test_a_job_that_loses_a_rank_goes_on_from_its_checkpoint_on_the_server(
+    machines: Nodes, systems: dict[str, dict[str, Any]], server: str, client: str
+) -> None:
+    """docs/examples/train.py by playbooks/run.yml: the same weights as without interruption."""
+    point, program = systems["rdma"]["mount"], "/var/tmp/train-job.py"
+
+    def command(name: str) -> list[str]:
+        variables = {
+            "mpi_job_files": [{"src": str(TOP / "docs/examples/train.py"), "dest": program}],
+            "mpi_job_program": [
+                *("python3", program, "--deterministic", "--steps=60", "--every=5", "--report=1")
+            ],
+            "mpi_job_checkpoint_directory": f"{point}/{name}",
+        }
+        return machines.command("playbooks/run.yml", "--extra-vars", json.dumps(variables))
+
+    def job(name: str) -> Job:
+        return Job(command(name), machines.environment)
+
+    try:
+        whole = job("train-whole").end()
+        [(step, _ranks, digest)] = END.findall(whole)
+        assert step == "60" and '"job_storage"' not in whole
+        killed = job("train-killed")
+        killed.until_step(12)
+        machines.on(client).check_output(f"pkill -KILL -f -o '^python3 {program}'")
+        failed = killed.end(good=False)
+        newest = rf"newest checkpoint: {point}/train-killed/train-\d+.checkpoint, .* s old$"
+        assert re.search(newest, failed.replace("\\n", "\n"), re.MULTILINE), failed
+        assert (
+            machines.on(server).run(f"ls {served_directory(systems['rdma'])}/train-killed").rc == 0
+        )
+        again = job("train-killed").end()
+        assert "from step 0\n" not in again and END.findall(again) == [("60", "4", digest)]
+    finally:
+        machines.on(server).check_output(f"rm -rf {point}/train-*")
 
 
 # By hand
