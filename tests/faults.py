@@ -248,8 +248,7 @@ NODE_FAULTS = [
     Fault(
         "host keys are not compared",
         *("ssh", "ssh_client", FIRST),
-        # The fault itself, on a virtual node: verify has to find it.
-        f"printf 'Host *\\n StrictHostKeyChecking no\\n' >{SSH_CLIENT}",
+        f"printf 'Host *\\n StrictHostKeyChecking no\\n' >{SSH_CLIENT}",  # the fault to be found
         undo=f"rm {SSH_CLIENT}",
     ),
     Fault(

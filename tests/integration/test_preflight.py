@@ -36,8 +36,8 @@ def test_nothing_is_named_on_nodes_without_faults(fresh_nodes: Nodes) -> None:
 def test_three_faults_are_named_at_once(fresh_nodes: Nodes) -> None:
     nodes = fresh_nodes
     first, second, third = nodes.group("compute")[:3]
-    # No key is needed: nothing answers there, so nothing can be fetched or installed.
-    dead = "deb [trusted=yes] http://127.0.0.1:9/dead ./"
+    # No key is needed, so that the missing answer is the only fault.
+    dead = "deb [trusted=yes] http://127.0.0.1:9/dead ./"  # nothing listens: nothing is fetched
     rail = nodes.of(second)["cluster_rails"][1]["interface"]
     nodes.on(first).check_output(f"echo '{dead}' >{DEAD}")
     nodes.on(second).check_output("mkdir -p /etc/netplan")

@@ -101,7 +101,7 @@ def test_a_stolen_certificate_and_a_compute_node_get_no_further(trust: Trust) ->
     keys = trust.nodes.on(owner).check_output(f"tar -c -C {OWN} . | base64 -w0")
     ssh = (
         f"ssh -n -F /dev/null -i {OWN}.copy/id_ed25519 -o BatchMode=yes"
-        " -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null"
+        f" -o StrictHostKeyChecking=yes -o UserKnownHostsFile={OWN}/known_hosts"
     )
     found = {}
     for name in (owner, thief):

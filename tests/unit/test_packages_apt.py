@@ -739,8 +739,8 @@ def test_repositories_are_asked_as_apt_is_set_up(site):
     # Addresses alone are read (`--print-uris`) in a root of the test's own: nothing is fetched, so
     # that the sources need no key.
     (apt / "sources.list.d/site.list").write_text(
-        "deb [trusted=yes] https://u:p@mirror.example/ubuntu noble-updates main universe\n"
-        "deb [trusted=yes] http://near.example/flat ./\n"
+        "deb [trusted=yes] https://u:p@mirror.example/ubuntu noble-updates main universe\n"  # read
+        "deb [trusted=yes] http://near.example/flat ./\n"  # read
     )
     with site.root.config.open("a") as config:
         config.write('Acquire::http::Proxy "http://proxy.example:3128";\n')
@@ -765,7 +765,7 @@ def test_what_apt_asks_in_a_way_of_its_own_need_not_answer_here(site):
     # As above: addresses are read, and nothing is fetched that a key would have to sign.
     (site.root.root / "etc/apt/sources.list.d/site.list").write_text(
         "".join(
-            f"deb [trusted=yes] https://{name}.example/ubuntu noble main\n"
+            f"deb [trusted=yes] https://{name}.example/ubuntu noble main\n"  # read
             for name in ("own", "socks", "blind", "plain")
         )
     )
