@@ -78,10 +78,18 @@ def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
         outcome = store.after(names)
         result = _result(arguments, entries, journal, outcome)
         away = [name for name in outcome.outdated if name not in arguments["reached"]]
+        revoke = arguments["revoke"]
+        have = [
+            name
+            for name, node in outcome.nodes.items()
+            if node.complete and name not in [*away, *revoke]
+        ]
+        warnings = []
+        if revoke:
+            warnings.append(f"ssh: {some(revoke, 20)} refused by {some(have, 100)}")
         if away:
-            listed = some(away, 20)
-            result["warnings"] = [f"ssh: nodes with an old revocation list: {listed}"]
-        return result
+            warnings.append(f"ssh: nodes with an old revocation list: {some(away, 20)}")
+        return {**result, "warnings": warnings}
     with journal.locked() if write else contextlib.nullcontext():
         rotating = bool(store.state().current)
         outcome = store.prepare(

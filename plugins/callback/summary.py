@@ -136,6 +136,11 @@ class CallbackModule(CallbackBase):
         self._summary.playbook = Path(playbook._file_name).name
         given = context.CLIARGS.get("inventory") or ()
         self._summary.inventories = tuple(_shown(source) for source in given)
+        if C.INJECT_FACTS_AS_VARS:
+            self._display.warning(
+                "inject_facts_as_vars is on: a compromised host sets variables of roles, such as"
+                " names of files on the controller, by its facts. Set it to False in ansible.cfg."
+            )
         self._count = ExecutionCount()
         self._count.install()
 
@@ -184,9 +189,9 @@ class CallbackModule(CallbackBase):
         if ignore_errors or "verdict" in result._result:
             return
         host, task, fields = result._host.get_name(), result._task.get_name(), result._result
-        self._summary.failed[host] = task
+        self._summary.failed[host] = why = f"{task}: {_first_line(fields)}"
         if self._verified:
-            self._summary.expected[self._verified][host] = f"{task}: {_first_line(fields)}"
+            self._summary.expected[self._verified][host] = why
             if result._task.diff and fields.get("diff"):  # Ansible shows those of successes alone
                 self._display.display(self._get_diff(printable(fields["diff"])))
 

@@ -34,13 +34,13 @@ EXAMPLES = r"""
 - name: Show which interface is behind which RDMA device
   ansible.builtin.debug:
     msg: "{{ item.interface }} is {{ item.device }} at {{ item.pci }}, beside GPU {{ item.gpus }}"
-  loop: "{{ rdma_hardware.nics | selectattr('kind', 'eq', 'rail') }}"
+  loop: "{{ ansible_facts.rdma_hardware.nics | selectattr('kind', 'eq', 'rail') }}"
   loop_control:
     label: "{{ item.pci }}"
 
 - name: Show the keys of a cluster model of such machines
   ansible.builtin.debug:
-    var: rdma_hardware.model
+    var: ansible_facts.rdma_hardware.model
 """
 
 RETURN = r"""

@@ -234,6 +234,7 @@ class TestEmergency:
         run = trust.play(revoke, f"--limit=!{away}", expect=2)
         assert f"{stolen} is in ssh_trust_revoke: nothing is signed for it" in run.output
         assert f"nodes with an old revocation list: {away}" in run.output
+        assert f"ssh: {stolen} refused by {', '.join(reversed(others))}, " in run.output
         for other in others:
             assert "Permission denied" in trust.login(stolen, other)
             assert "revoked" in trust.login(other, stolen)

@@ -220,14 +220,27 @@ def test_the_keys_of_a_node_that_has_left_are_revoked_as_well(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.prepare()
-    cluster.lay(*NODES)
+    cluster.lay("node02")
+    shared = cluster.key
+    cluster.key = keypair(tmp_path / "of-node01")
+    cluster.lay("node01")
     assert cluster.prepare(["node01"], revoke=["node02"], write=False).removed == ["node02"]
     cluster.prepare(["node01"])
     assert cluster.outcome.refused_keys == []
     assert cluster.prepare(["node01"], revoke=["node02"]).removed == ["node02"]
-    assert cluster.outcome.refused_keys == [cluster.key]
+    assert cluster.outcome.refused_keys == [shared]
     assert cluster.prepare(["node01"], revoke=["node02"]).removed == []
-    assert cluster.outcome.refused_keys == [cluster.key]
+    assert cluster.outcome.refused_keys == [shared]
+
+
+def test_a_key_that_another_node_has_as_well_stays(cluster: Cluster) -> None:
+    """A cloned image, or an attacker who showed the public key of another node as its own."""
+    cluster.prepare()
+    cluster.lay(*NODES)
+    cluster.prepare(revoke=["node02"])
+    assert cluster.outcome.refused_keys == []
+    cluster.prepare(revoke=NODES)
+    assert set(cluster.outcome.refused_keys) == {cluster.key}
 
 
 def test_a_clock_that_was_ahead_for_one_run_ends_no_revocation(

@@ -64,10 +64,11 @@ def test_not_applicable_is_said_aloud_with_its_reason_and_count():
 
 
 def test_hosts_that_need_the_operator_are_named():
-    run = summary(failed={"node02": "Configure the rails"}, unreachable={"login01": "Ping"})
+    why = "Configure the rails: no carrier"
+    run = summary(failed={"node01": why, "node02": why}, unreachable={"login01": "Ping"})
     run.add_result("node01", result("os", check(checks.REBOOT, "cmdline", reason="iommu=pt")))
     lines = run.lines(1, 60)
-    assert "failed: node02 (Configure the rails)" in lines
+    assert f"failed: node01, node02: {why}" in lines
     assert "unreachable: login01" in lines
     assert "reboot needed: node01 (os: iommu=pt)" in lines
 

@@ -63,7 +63,7 @@ def test_the_summary_ends_the_run(run):
     messages = printed.partition("SUMMARY")[2]
     assert "os     2 of 3 compute, 1 launcher   3               3" in messages
     assert "3 not applicable, not here\\x1b[1A: os thp 3" in messages
-    assert "failed: node02 (Fail on one node)" in messages
+    assert "failed: node02: Fail on one node: non-zero return code" in messages
     assert "unreachable: node03\n" in messages
     assert "remote module executions per compute node: 4 at most (node02), limit 60" in messages
     assert "report: " in messages
@@ -74,6 +74,13 @@ def test_no_answer_of_a_node_controls_the_terminal(run):
     assert "\\x1b[2Jwell" in printed
     assert not {each for each in printed if not each.isprintable() and each != "\n"}
     assert "not here\\\\x1b[1A" in json.dumps(report)
+
+
+def test_a_fact_of_a_node_sets_no_variable(run, tmp_path):
+    assert "failed: node02" in run[0]
+    printed, _report = play(tmp_path, ANSIBLE_INJECT_FACT_VARS="True")
+    assert "failed: node02" not in printed, "what the setting is for"
+    assert "inject_facts_as_vars is on" in printed
 
 
 def test_why_a_host_is_unreachable_only_prints():

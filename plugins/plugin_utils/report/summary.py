@@ -83,7 +83,7 @@ class RunSummary:
     """Every host of the inventory and its role."""
     layers: dict[str, dict[str, LayerOnHost]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
-    """Host, and the task that failed on it."""
+    """Host, and the task that failed on it with the first line of its message."""
     unreachable: dict[str, str] = field(default_factory=dict)
     """Host, and why."""
     changed: Counter[str] = field(default_factory=Counter)
@@ -210,8 +210,13 @@ class RunSummary:
         for layer, by_reason in self.unverified().items():
             for why, hosts in by_reason.items():
                 lines.append(f"not verified: {layer} on {_listed(hosts)}: {why}")
-        if self.failed:
-            lines.append(f"failed: {_listed(f'{h} ({t})' for h, t in self.failed.items())}")
+        failed: dict[str, list[str]] = {}
+        for host, why in self.failed.items():
+            failed.setdefault(why, []).append(host)
+        for why, hosts in list(failed.items())[:NAMES_SHOWN]:
+            lines.append(f"failed: {_listed(hosts)}: {why}")
+        if len(failed) > NAMES_SHOWN:
+            lines.append(f"failed: for {len(failed) - NAMES_SHOWN} more reasons, see the report")
         if self.unreachable:
             lines.append(f"unreachable: {_listed(self.unreachable)}")
         for line, hosts in self.simulated.items():

@@ -316,8 +316,16 @@ class AuthorityStore:
 def _revoked(outcome: Outcome, known: Mapping[str, Member]) -> None:
     last = max((node.revoked_at for node in known.values()), default=0)
     last = min(last, int(time.time()))  # a clock that was ahead for a run ends no revocation
-    for node in known.values():
-        outcome.refused_keys += node.refused_keys
+    # A machine cloned with its keys, or an attacker who showed the key of another node, must not
+    # have that node refused as well.
+    holders: dict[str, set[str]] = {}
+    for name, node in known.items():
+        for each in node.issued:
+            holders.setdefault(each.key, set()).add(name)
+    for name, node in known.items():
+        outcome.refused_keys += [
+            key for key in node.refused_keys if not holders.get(key, set()) - {name}
+        ]
         for each in node.revoked:
             if each.valid_before > last:
                 outcome.revoked.setdefault((each.authority, each.kind), []).append(each.serial)

@@ -115,7 +115,7 @@ def issue(
     """
     certificates, records = {}, {}
     for kind in kinds:
-        key = key_of(public_keys.get(kind))
+        key = key_of(str(public_keys.get(kind)))
         if not key or key != public_keys[kind]:
             raise SigningError(f"{name}: its {kind} key is not one ed25519 public key: not signed")
         unsigned = Issued(
