@@ -6,7 +6,6 @@ Its Python is a program that changes what modules answer. The summary of each ru
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shlex
 import textwrap
@@ -34,7 +33,7 @@ print(json.dumps(answer))
 """
 OTHERS = f"""
 cat /etc/passwd /etc/hosts /etc/ssh/sshd_config.d/* {OWN}/known_hosts | sha256sum
-find /home /root /etc/cron* /etc/sudoers.d -newer /run/before-attack ! -name '*history*' 2>/dev/null
+find /home /root /etc/cron* /etc/sudoers.d /usr/local -type f -newer /run/before-attack 2>/dev/null
 """
 
 
@@ -88,10 +87,9 @@ def attacker(nodes: Nodes) -> Iterator[Attacker]:
     assert nodes.play("playbooks/ssh.yml").total("failed") == 0
 
 
-def state_of(nodes: Nodes) -> tuple[Path, str]:
-    """The authority's directory, and a digest of what it has trusted and signed."""
-    state = nodes.ssh_config.parent / "ssh-ca"
-    return state, hashlib.sha256((state / "journal.jsonl").read_bytes()).hexdigest()
+def journal(nodes: Nodes) -> Path:
+    """What the authority has signed, and what nodes trust."""
+    return nodes.ssh_config.parent / "ssh-ca/journal.jsonl"
 
 
 FORGED = {
@@ -104,7 +102,7 @@ FORGED = {
 
 @pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED)
 def test_a_forged_key_is_not_signed(attacker: Attacker, forged: str) -> None:
-    _state, before = state_of(attacker.nodes)
+    before = journal(attacker.nodes).read_bytes()
     attacker.answers(
         f"""
         if "public_keys" in answer:
@@ -114,7 +112,7 @@ def test_a_forged_key_is_not_signed(attacker: Attacker, forged: str) -> None:
         """
     )
     attacker.play("playbooks/ssh.yml", named="its user key is not one ed25519 public key")
-    assert state_of(attacker.nodes)[1] == before
+    assert journal(attacker.nodes).read_bytes() == before
 
 
 ANSWERS = {
@@ -133,7 +131,7 @@ def test_no_answer_does_more_than_fail_its_host(
     attacker: Attacker, attack: str, named: str
 ) -> None:
     attacker.answers(attack)
-    run = attacker.play("playbooks/names.yml", "-vvv", "--diff", named=named)
+    run = attacker.play("playbooks/names.yml", "-v", "--diff", named=named)
     assert not {each for each in run.output if not each.isprintable() and each != "\n"}
     assert len(run.output) < 4_000_000
 
@@ -149,14 +147,90 @@ def test_facts_set_no_variable(attacker: Attacker) -> None:
             answer["sign"] = {{"user": "asked"}}
         """
     )
-    state, before = state_of(attacker.nodes)
+    path = journal(attacker.nodes)
+    before = path.stat().st_size
     words = ("--tags=names,ssh", f"--limit={attacker.name},{attacker.others[-1]}")
     attacker.nodes.play("site.yml", *words, expect=None)
     attacker.restore()
     assert not Path("/root/of-the-attacker").exists()
-    lines = (state / "journal.jsonl").read_text(encoding="utf-8").splitlines()
-    issued = [json.loads(line) for line in lines if '"serial"' in line]
-    assert state_of(attacker.nodes)[1] != before, "it may ask for a certificate"
-    assert {one["node"] for one in issued[-1:]} == {attacker.name}
-    assert issued[-1]["valid_before"] - issued[-1]["time"] < 91 * 86400
-    assert not [one for one in issued if "0.0.0.0" in str(one["sources"])]
+    lines = path.read_bytes()[before:].splitlines()
+    (issued,) = [json.loads(line) for line in lines if b'"serial"' in line]
+    assert (issued["node"], issued["kind"]) == (attacker.name, "user"), "it may ask for one"
+    assert issued["valid_before"] - issued["time"] < 91 * 86400
+    assert "0.0.0.0/0" not in issued["sources"]
+
+
+def test_root_writes_through_no_link_of_the_mpi_user(attacker: Attacker, tmp_path: Path) -> None:
+    """Which the attacker is everywhere if nodes share the home."""
+    nodes = attacker.nodes
+    (tmp_path / "train.py").write_text("", encoding="utf-8")
+    links = "ln -s /etc ~/run; ln -s /etc /var/tmp/run"
+    hosts = nodes.group("compute", "launcher")
+    for name in hosts:
+        nodes.on(name).check_output(f"runuser -u mpi -- sh -c {shlex.quote(links)}")
+    try:
+        for place in ("/home/mpi/run/train.py", "/home/mpi/train.py", "/var/tmp/run"):
+            files = [{"src": str(tmp_path / "train.py"), "dest": place}]
+            given = {"mpi_job_files": files, "mpi_job_program": ["true"]}
+            run = nodes.play("playbooks/run.yml", "-e", json.dumps(given), expect=2)
+            assert run.hosts_with("failed") == set(hosts)
+            assert "mpi mpi" in run.output or "mpi run" in run.output
+    finally:
+        for name in hosts:
+            nodes.on(name).check_output(
+                "rm /home/mpi/run /var/tmp/run; ! ls /etc/train.py /etc/run"
+            )
+
+
+class Login:
+    """With a copy of what a node has, by nothing but this copy."""
+
+    def __init__(self, nodes: Nodes, owner: str) -> None:
+        self.nodes = nodes
+        self.keys = nodes.on(owner).check_output(f"tar -c -C {OWN} . | base64 -w0")
+
+    def __call__(self, source: str, target: str) -> str:
+        """Empty when it lets in, else what ssh printed."""
+        ssh = (
+            f"ssh -n -F /dev/null -i {OWN}.copy/id_ed25519 -o BatchMode=yes -o ConnectTimeout=10"
+            f" -o StrictHostKeyChecking=yes -o UserKnownHostsFile={OWN}.copy/known_hosts"
+        )
+        host = self.nodes.on(source)
+        unpack = f"install -d {OWN}.copy && echo {self.keys} | base64 -d | tar -x -C {OWN}.copy"
+        host.check_output(f"{unpack} && chown mpi {OWN}.copy/id_ed25519")
+        done = host.run(f"su -l mpi -c '{ssh} {target} hostname' || exit 1")
+        host.check_output(f"rm -r {OWN}.copy")
+        assert done.stdout.strip() == ("" if done.rc else target)
+        return str(done.stderr) if done.rc else ""
+
+
+def test_a_stolen_certificate_and_a_compute_node_get_no_further(attacker: Attacker) -> None:
+    """Principals keep compute nodes off the launcher, addresses keep a copy off other hosts."""
+    nodes, owner = attacker.nodes, attacker.name
+    elsewhere, target, *_rest = attacker.others
+    launcher = attacker.others[-1]
+    stolen = Login(nodes, owner)
+    assert stolen(owner, target) == ""
+    assert "Permission denied" in stolen(owner, launcher)
+    assert "Permission denied" in stolen(elsewhere, target)
+    attacker.host.check_output(f"rm {OWN}/id_ed25519")
+    nodes.play("playbooks/ssh.yml")
+    assert "Permission denied" in stolen(owner, target), "it has a successor"
+    assert Login(nodes, owner)(owner, target) == ""
+
+
+def test_an_emergency_ends_it(attacker: Attacker) -> None:
+    nodes, name, target = attacker.nodes, attacker.name, attacker.others[0]
+    attacker.answers('answer["sign"] = {"user": "asked", "host": "asked"}')
+    revoke = f'--extra-vars={{"ssh_trust_revoke": ["{name}"]}}'
+    run = attacker.play("playbooks/ssh.yml", revoke, named="nothing is signed for it")
+    compute, launcher = attacker.others[:-1], attacker.others[-1]
+    assert f"ssh: {name} refused by {', '.join([*compute, launcher])}" in run.output
+    attacker.restore()
+    assert "Permission denied" in Login(nodes, name)(name, target)
+    attacker.host.check_output(
+        "rm /etc/ssh/ssh_host_ed25519_key* && ssh-keygen -A && systemctl reload ssh*"
+    )
+    nodes.state(present=True)
+    nodes.play("playbooks/ssh.yml")
+    assert Login(nodes, name)(name, target) == ""

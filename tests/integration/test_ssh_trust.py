@@ -93,27 +93,6 @@ def test_a_second_run_changes_nothing_and_costs_two_executions(trust: Trust) -> 
     assert re.search(r": 2 at most", text), "one to lay the trust and one to prove it"
 
 
-def test_a_stolen_certificate_and_a_compute_node_get_no_further(trust: Trust) -> None:
-    """Principals keep compute nodes off the launcher, addresses keep a copy off other hosts."""
-    thief, owner, target = trust.compute[:3]
-    assert "Permission denied" in trust.login(owner, trust.launcher)
-    assert trust.login(owner, target) == ""
-    keys = trust.nodes.on(owner).check_output(f"tar -c -C {OWN} . | base64 -w0")
-    ssh = (
-        f"ssh -n -F /dev/null -i {OWN}.copy/id_ed25519 -o BatchMode=yes"
-        f" -o StrictHostKeyChecking=yes -o UserKnownHostsFile={OWN}/known_hosts"
-    )
-    found = {}
-    for name in (owner, thief):
-        host = trust.nodes.on(name)
-        unpack = f"install -d {OWN}.copy && echo {keys} | base64 -d | tar -x -C {OWN}.copy"
-        host.check_output(f"{unpack} && chown mpi {OWN}.copy/id_ed25519")
-        found[name] = host.run(f"su -l mpi -c '{ssh} {target} hostname' || exit 1")
-        host.check_output(f"rm -r {OWN}.copy")
-    assert found[owner].stdout.strip() == target
-    assert "Permission denied" in found[thief].stderr
-
-
 def test_no_secret_at_any_verbosity(trust: Trust) -> None:
     last = trust.compute[-1]
     trust.nodes.on(last).check_output(f"rm -r {OWN}")
