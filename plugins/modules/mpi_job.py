@@ -190,7 +190,7 @@ def main() -> None:
         user = account.find(given["user"])
         if user is None:
             raise PlanError(f"user {given['user']} does not exist: run --tags ssh")
-        environment = {name: str(value) for name, value in given.pop("environment").items()}
+        environment = job.texts(given.pop("environment"), "mpi_job_environment")
         place = given.pop("checkpoint_directory")
         wanted = job.Job(
             nodes=nodes_of(given.pop("nodes")),
@@ -200,7 +200,7 @@ def main() -> None:
             hostfile=Path(given.pop("hostfile")),
             places={name: int(count) for name, count in given.pop("places").items()},
             environment={**({job.CHECKPOINTS: place} if place else {}), **environment},
-            parameters={name: str(value) for name, value in given.pop("parameters").items()},
+            parameters=job.texts(given.pop("parameters"), "parameters of mpirun"),
             **given,
         )
         if module.check_mode:
@@ -220,6 +220,8 @@ def main() -> None:
         result = start()
     except HeldError as error:
         module.fail_json(msg=f"job: another job runs: {error}", checks=[], **common)
+    except job.EndedError as error:
+        module.fail_json(msg=f"job: {error}", changed=True, checks=[], **common)
     except (PlanError, commands.CommandError, OSError, KeyError) as error:
         module.fail_json(msg=f"job: nothing was started: {error}", checks=[], **common)
     finally:
