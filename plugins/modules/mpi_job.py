@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: mpi_job
 short_description: Runs a program over MPI on the nodes of the hostfile
-extends_documentation_fragment: [baremetal.mpi_roce.module]
+extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.launched]
 description:
   - Runs on the launcher, as the MPI user. Before it starts anything, each node has to answer, with
     its rails up, the program and the working directory there, no other MPI job, idle GPUs, and
@@ -19,17 +19,11 @@ description:
     the job left on any node, and removes its session directories and shared memory.
   - The action plugin of the same name runs it detached and shows the output as it comes.
 options:
-  nodes:
-    description: Nodes of the cluster, as M(baremetal.mpi_roce.cluster_directory) returns them.
-    type: list
-    elements: dict
-    required: true
   program:
     description: Program and arguments. A path is one on every node.
     type: list
     elements: str
     required: true
-  user: {type: str, required: true, description: The MPI user.}
   ranks: {type: int, default: 0, description: Number of ranks; 0 for every slot.}
   places:
     description: Ranks by node, for a job on some of them; empty for every slot of all nodes.
@@ -47,27 +41,6 @@ options:
     type: dict
     default: {}
   work_directory: {type: path, default: /tmp, description: "Where ranks start, on every node."}
-  provider:
-    description: Provider of the model; ranks are launched by Open MPI, with V(impi) by Intel MPI.
-    type: str
-    default: distribution
-  parameters:
-    description: Further parameters of Open MPI; with O(provider=impi) variables of the ranks.
-    type: dict
-    default: {}
-  transport:
-    description: Transport of the cluster; with V(rc) the RDMA port of each rail has to be active.
-    type: str
-    choices: [tcp, rc]
-    default: tcp
-  hostfile:
-    description: The cluster's hostfile.
-    type: path
-    default: /etc/baremetal-mpi-roce/hostfile
-  directory:
-    description: Directory of jobs on the launcher; each has its own in it.
-    type: path
-    default: /var/lib/baremetal-mpi-roce/jobs
   time_limit_s:
     {type: float, default: 3600, description: Seconds after which the job is ended and has failed.}
   lease_s:
@@ -128,8 +101,6 @@ layer: {type: str, returned: always, description: Always C(job).}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 """
 
-import contextlib
-import os
 import shlex
 import signal
 import uuid
@@ -137,33 +108,25 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core import commands, files
-from ..module_utils.core.locks import HeldError, alone
+from ..module_utils.core import commands
+from ..module_utils.core.locks import RUNS, HeldError, alone, progress
 from ..module_utils.core.part import PlanError
 from ..module_utils.mpi import job
 from ..module_utils.mpi.allreduce.plan import nodes_of
-from ..module_utils.mpi.launcher import MAPPINGS, of_provider
+from ..module_utils.mpi.launcher import LAUNCHED, MAPPINGS, of_provider
 from ..module_utils.ssh import account
-
-PROGRESS_DIRECTORY = Path("/run/baremetal-mpi-roce")
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "nodes": {"type": "list", "elements": "dict", "required": True},
+            **LAUNCHED,
             "program": {"type": "list", "elements": "str", "required": True},
-            "user": {"type": "str", "required": True},
             "ranks": {"type": "int", "default": 0},
             "places": {"type": "dict", "default": {}},
             "mapping": {"type": "str", "choices": list(MAPPINGS), "default": "gpu"},
             "environment": {"type": "dict", "default": {}},
             "work_directory": {"type": "path", "default": "/tmp"},
-            "provider": {"type": "str", "default": "distribution"},
-            "parameters": {"type": "dict", "default": {}},
-            "transport": {"type": "str", "choices": ["tcp", "rc"], "default": "tcp"},
-            "hostfile": {"type": "path", "default": "/etc/baremetal-mpi-roce/hostfile"},
-            "directory": {"type": "path", "default": "/var/lib/baremetal-mpi-roce/jobs"},
             "time_limit_s": {"type": "float", "default": 3600},
             "lease_s": {"type": "float", "default": 0},
             "allow_missing": {"type": "bool", "default": False},
@@ -179,28 +142,24 @@ def main() -> None:
     )
     given = dict(module.params)
     given["run_id"] = given["run_id"] or uuid.uuid4().hex[:12]
-    progress = PROGRESS_DIRECTORY / f"{given['run_id']}.progress"
     interrupted: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _frame: interrupted.append(number))
-
-    def show(text: str) -> None:
-        files.write_atomically(progress, f"{os.getpid()}\n{text}\n", 0o644, 0, 0)
 
     def start() -> dict:
         user = account.find(given["user"])
         if user is None:
             raise PlanError(f"user {given['user']} does not exist: run --tags ssh")
-        environment = {name: str(value) for name, value in given.pop("environment").items()}
+        environment = job.texts(given.pop("environment"), "mpi_job_environment")
         place = given.pop("checkpoint_directory")
         wanted = job.Job(
             nodes=nodes_of(given.pop("nodes")),
             program=tuple(given.pop("program")),
             launcher=of_provider(given.pop("provider")),
-            directory=Path(given.pop("directory")) / given["run_id"],
+            directory=job.JOBS / given["run_id"],
             hostfile=Path(given.pop("hostfile")),
             places={name: int(count) for name, count in given.pop("places").items()},
             environment={**({job.CHECKPOINTS: place} if place else {}), **environment},
-            parameters={name: str(value) for name, value in given.pop("parameters").items()},
+            parameters=job.texts(given.pop("parameters"), "parameters of mpirun"),
             **given,
         )
         if module.check_mode:
@@ -209,7 +168,7 @@ def main() -> None:
                 "checks": [],
                 "message": "",
             }
-        with alone(PROGRESS_DIRECTORY / "job.lock", 0):
+        with progress(wanted.run_id) as show, alone(RUNS / "job.lock", 0):
             return job.run(
                 wanted, commands.run, show, user.pw_uid, user.pw_gid, lambda: interrupted
             )
@@ -220,11 +179,10 @@ def main() -> None:
         result = start()
     except HeldError as error:
         module.fail_json(msg=f"job: another job runs: {error}", checks=[], **common)
+    except job.EndedError as error:
+        module.fail_json(msg=f"job: {error}", changed=True, checks=[], **common)
     except (PlanError, commands.CommandError, OSError, KeyError) as error:
         module.fail_json(msg=f"job: nothing was started: {error}", checks=[], **common)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            progress.unlink()
     message = result.pop("message")
     result = {**result, **common, "changed": True}
     if message:

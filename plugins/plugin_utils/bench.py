@@ -135,10 +135,12 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Launch:
-    """One job: arguments of the module mpi_job, and what its output is of, where that is silent."""
+    """One job: arguments of the module mpi_job, what its output is of, where that is silent, and
+    how many tables it has."""
 
     arguments: dict[str, Any]
     where: str = ""
+    tables: int = 1
 
 
 def launches(wanted: Wanted, ranks: Sequence[Rank]) -> list[Launch]:
@@ -167,7 +169,8 @@ def launches(wanted: Wanted, ranks: Sequence[Rank]) -> list[Launch]:
         words += ["--pairs", *(f"{pair.one.place},{pair.other.place}" for pair in pairs)]
         words += ["--min-bytes", str(wanted.min_bytes), "--max-bytes", str(wanted.max_bytes)]
         words += ["--iterations", str(wanted.iterations)]
-        return [Launch({"program": words})]
+        each = [len(pairs) if name in PAIRWISE else 1 for name in wanted.benchmarks]
+        return [Launch({"program": words}, tables=sum(each))]
     if wanted.program == "nccl":
         sizes = ["-b", str(max(wanted.min_bytes, 8)), "-e", str(wanted.max_bytes), "-f", "2"]
         count = ["-n", str(wanted.iterations)] if wanted.iterations else []

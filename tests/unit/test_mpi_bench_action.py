@@ -42,7 +42,8 @@ class Launcher:
 
     def run(self, **given: Any) -> dict[str, Any]:
         options = {name: of.get("default") for name, of in action.SPEC.items()}
-        options.update(nodes=directory(), user="mpi", program="osu", benchmarks=["bw"], **given)
+        options.update(nodes=directory(), user="mpi", program="osu", benchmarks=["bw"])
+        options.update(given)
         return self.plugin.measured(options, {})
 
 
@@ -83,10 +84,16 @@ def test_a_job_that_failed_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_program_without_a_table_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     launcher = Launcher(monkeypatch)
     monkeypatch.setattr(launcher.plugin, "_output", lambda _directory: "usage: osu_bw\n")
-    with pytest.raises(
-        AnsibleActionFail, match=r"no table of a benchmark is in /jobs/1/output\.log"
-    ):
+    with pytest.raises(AnsibleActionFail, match=r"0 of 1 tables .* of /jobs/1/output\.log"):
         launcher.run()
+
+
+def test_a_table_that_the_end_of_the_output_lacks_is_not_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    launcher = Launcher(monkeypatch)
+    with pytest.raises(AnsibleActionFail, match="1 of 3 tables are in the last 4 MiB"):
+        launcher.run(program="mpi4py")
 
 
 def test_check_mode_measures_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

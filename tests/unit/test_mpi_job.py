@@ -148,6 +148,54 @@ def test_an_interruption_before_the_start_starts_nothing(tmp_path: Path) -> None
     assert not one.directory.exists()
 
 
+class Slept:
+    """A process of mpirun that ends by itself, or when its unit is stopped."""
+
+    def __init__(self, rc: Optional[int]) -> None:
+        self.rc = rc
+
+    def poll(self) -> Optional[int]:
+        return self.rc
+
+    def wait(self, timeout: float) -> int:
+        return self.rc or 0
+
+
+@pytest.mark.parametrize("sweep", [job.CommandError("ssh: none"), OSError("No space left")])
+def test_what_fails_after_the_ranks_ran_does_not_say_that_none_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sweep: Exception
+) -> None:
+    def fails(*_given: object) -> None:
+        raise sweep
+
+    monkeypatch.setattr(job, "_started", lambda _job: Slept(3))
+    monkeypatch.setattr(job.hosts, "sweep", fails)
+    with pytest.raises(job.EndedError) as told:
+        job.run(wanted(tmp_path), Nodes(), lambda text: None, os.getuid(), os.getgid())
+    assert f"has run, exit status 3 after 0 s, and then: {sweep}" in str(told.value)
+    assert "left on node01, node02: look with pgrep -fa 0123456789ab" in str(told.value)
+
+
+def test_a_job_whose_directory_is_gone_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped: list[str] = []
+    one = wanted(tmp_path)
+
+    def nodes(argv: Sequence[str], **_given: Any) -> Result:
+        stopped.extend(argv[1:])
+        return Result(tuple(argv), 0, "", "")
+
+    ended = job._watched(one, NODES, Slept(None), nodes, lambda: False)
+    assert stopped == ["stop", one.unit] and "its directory cannot be read" in ended.stopped
+
+
+def test_a_variable_without_a_value_is_no_text() -> None:
+    assert job.texts({"N": 8, "E": ""}, "x") == {"N": "8", "E": ""}
+    with pytest.raises(PlanError, match="mpi_job_environment: A, B: no value"):
+        job.texts({"A": None, "N": 8, "B": None}, "mpi_job_environment")
+
+
 def test_a_job_on_some_nodes_has_its_ranks_there(tmp_path: Path) -> None:
     one = wanted(tmp_path, places={"node02": 1})
     nodes = job.chosen(one, NODES)

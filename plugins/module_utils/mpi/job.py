@@ -20,7 +20,7 @@ from typing import Any, Optional
 
 from ..core import machine
 from ..core.checks import FAILED, OK, Check, as_dicts, failures, not_applicable
-from ..core.commands import Runner
+from ..core.commands import CommandError, Runner
 from ..core.files import make_directories
 from ..core.part import PlanError
 from ..core.text import some
@@ -30,6 +30,8 @@ from .allreduce.plan import PROGRAM, RAIL_BIND, Node, Plan, as_listed
 from .launcher import OPEN_MPI, Launcher
 
 SCRIPT, HOSTS, OUTPUT, LEASE = "job.sh", "hostfile", "output.log", "lease"
+JOBS = Path("/var/lib/baremetal-mpi-roce/jobs")
+"""On the launcher; each job has its own directory in it."""
 CHECKPOINTS = "CLUSTER_CHECKPOINT_DIR"
 STORAGE_CHECK = "job_storage"
 LAST_LINES = 12
@@ -114,7 +116,7 @@ class Job:
     user: str
     run_id: str
     directory: Path
-    """Of this job, on the launcher."""
+    """Of this job."""
     hostfile: Path
     ranks: int = 0
     places: Mapping[str, int] = field(default_factory=dict)
@@ -184,6 +186,10 @@ class Ended:
     first_output_s: Optional[float] = None
 
 
+class EndedError(Exception):
+    """What went wrong once ranks had been started."""
+
+
 @dataclass(frozen=True)
 class Storage:
     """What nodes reported of shared file systems."""
@@ -203,7 +209,8 @@ def run(
     gid: int,
     interrupted: Callable[[], object] = lambda: False,
 ) -> dict[str, Any]:
-    """The result of a job, as the module returns it. Raises PlanError before anything starts."""
+    """The result of a job, as the module returns it. Raises PlanError before anything starts, and
+    EndedError where it could not be ended, swept up or read after that."""
     nodes, differences = as_listed(job.nodes, _text(job.hostfile), job.launcher)
     if differences:
         raise PlanError(f"{job.hostfile}: {some(differences, 8)}; run --tags hostfile")
@@ -218,7 +225,23 @@ def run(
         raise PlanError(INTERRUPTED)
     prepare(job, nodes, uid, gid)
     show(f"starting {job.ranks or slots} ranks on {len(nodes)} nodes")
-    ended = _watched(job, nodes, runner, interrupted)
+    process, how = _started(job), "was started"
+    try:
+        ended = _watched(job, nodes, process, runner, interrupted)
+        how = f"has run, {ended.stopped or f'exit status {ended.rc}'} after {ended.seconds:.0f} s"
+        return {**_after(job, nodes, ended, storage, runner), "missing": missing}
+    except (CommandError, OSError, subprocess.TimeoutExpired) as error:
+        raise EndedError(
+            f"{job.run_id} {how}, and then: {error}\n"
+            f"  output: {job.directory}/{OUTPUT}; something of it may be left on "
+            f"{some([node.name for node in nodes])}: look with pgrep -fa {job.run_id}"
+        ) from error
+
+
+def _after(
+    job: Job, nodes: Sequence[Node], ended: Ended, storage: Storage, runner: Runner
+) -> dict[str, Any]:
+    """Nodes are swept, and what the job came to is read."""
     swept = hosts.sweep(runner, job.user, [node.host for node in nodes], job.run_id)
     left = tidy(job, nodes, runner)
     output = _text(job.directory / OUTPUT, LAST_BYTES)
@@ -236,7 +259,6 @@ def run(
         "stopped": ended.stopped,
         "failed_rank": rank,
         "lines": lines,
-        "missing": missing,
         "removed": left,
         "first_output_s": ended.first_output_s,
         "checkpoint": checkpoint,
@@ -247,6 +269,14 @@ def run(
         "checks": as_dicts(checks),
         "message": _message(job, checks, lines, checkpoint),
     }
+
+
+def texts(values: Mapping[str, Any], what: str) -> dict[str, str]:
+    """The option's values as mpirun takes them."""
+    empty = [name for name, value in values.items() if value is None]
+    if empty:
+        raise PlanError(f"{what}: {some(empty)}: no value; give one, or leave the name out")
+    return {name: str(value) for name, value in values.items()}
 
 
 def chosen(job: Job, nodes: Sequence[Node]) -> tuple[Node, ...]:
@@ -351,24 +381,37 @@ def prepare(job: Job, nodes: Sequence[Node], uid: int, gid: int) -> None:
     os.chown(job.directory, -1, gid)
 
 
+def _started(job: Job) -> subprocess.Popen[bytes]:
+    argv = login_shell(job.user, [str(job.directory / SCRIPT)])
+    output = job.directory / OUTPUT
+    argv = bounded(argv, job.unit, job.time_limit_s, what=f"MPI job {job.run_id}", output=output)
+    return subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True)
+
+
 def _watched(
-    job: Job, nodes: Sequence[Node], runner: Runner, interrupted: Callable[[], object]
+    job: Job,
+    nodes: Sequence[Node],
+    process: subprocess.Popen[bytes],
+    runner: Runner,
+    interrupted: Callable[[], object],
 ) -> Ended:
     begin = time.monotonic()
     output, lease = job.directory / OUTPUT, job.directory / LEASE
-    argv = login_shell(job.user, [str(job.directory / SCRIPT)])
-    argv = bounded(argv, job.unit, job.time_limit_s, what=f"MPI job {job.run_id}", output=output)
-    process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True)
     stopped, size, grown, first = "", 0, begin, None  # type: str, int, float, Optional[float]
     while process.poll() is None and not stopped:
         time.sleep(_POLL_S)
         now = time.monotonic()
-        if output.stat().st_size != size:
-            size, grown = output.stat().st_size, now
+        try:
+            written, renewed = output.stat().st_size, lease.stat().st_mtime
+        except OSError as error:
+            stopped = f"its directory cannot be read: {error}"
+            break
+        if written != size:
+            size, grown = written, now
             first = round(now - begin, 1) if first is None else first
         if interrupted():
             stopped = INTERRUPTED
-        elif job.lease_s and time.time() - lease.stat().st_mtime > job.lease_s:
+        elif job.lease_s and time.time() - renewed > job.lease_s:
             stopped = f"ansible-playbook was ended, or lost this host for {job.lease_s:g} s"
         elif now - grown > _QUIET_S:
             grown = now
