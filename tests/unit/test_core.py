@@ -118,6 +118,23 @@ def test_a_program_that_fails_hangs_or_is_missing_says_so():
         run(["no-such-program"])
 
 
+def test_what_goes_to_a_program_and_comes_back_is_longer_than_a_pipe_holds():
+    long = "é\n" * 500_000
+    both = run(["sh", "-c", "tee /dev/stderr"], stdin=long)
+    assert (both.stdout, both.stderr) == (long, long)
+    assert run(["true"], stdin=long).stdout == ""  # and it reads none of it
+    assert run(["printf", r"a\r\nb\rc\377"]).stdout == "a\nb\nc\ufffd"
+
+
+def test_a_program_that_prints_without_end_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(commands, "MOST_BYTES", 1 << 20)
+    child = tmp_path / "child"
+    with pytest.raises(CommandError, match=r"yes >&2.*: ended, as it printed more than 1 MiB"):
+        run(["sh", "-c", f"yes & echo $! > {child}; yes >&2"], check=False)
+    stat = Path(f"/proc/{child.read_text().strip()}/stat")
+    until(lambda: not runs(stat), "the end of what it started")
+
+
 def test_a_program_that_hangs_takes_what_it_started_with_it(tmp_path, monkeypatch):
     child = tmp_path / "child"
     popen = subprocess.Popen
