@@ -7,6 +7,7 @@ import base64
 import errno
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -53,6 +54,13 @@ def test_what_moves_the_cursor_or_turns_the_text_is_written_out(sign):
     assert text.printable(f"leaf{sign}01") == f"leaf{sign.encode('unicode_escape').decode()}01"
     check = checks.Check("lldp", "a", "b", checks.FAILED, f"{sign}swp1", f"one\n{sign}two")
     assert check.line().isprintable()
+
+
+@pytest.mark.parametrize("part", ["found", "wanted", "subject", "reason"])
+def test_a_check_takes_a_bounded_part_of_the_terminal(part):
+    given = {"wanted": "a", "found": "b", "subject": "swp1", "reason": "c", part: "x" * 10_000_000}
+    line = checks.Check(name="lldp", status=checks.FAILED, **given).line()
+    assert len(line) < 4100 and re.search(r"x \.\.\. and 99960\d\d characters more$", line)
 
 
 def test_an_answer_without_end_is_cut_and_the_content_of_a_file_is_not():
