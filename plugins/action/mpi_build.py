@@ -7,6 +7,7 @@ what does not have it is not used.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import uuid
@@ -77,8 +78,12 @@ class ActionModule(DetachedAction):
 
 def look_of(variables: Mapping[str, Any], read: str) -> dict[str, Any]:
     """What the role's tasks/wanted.yml read on a host, and its slots."""
-    said = (variables.get(read) or {}).get("stdout") or "{}"
-    return {**json.loads(said), "slots": int(variables.get("cluster_slots") or 0)}
+    found: dict[str, Any] = {}
+    with contextlib.suppress(AttributeError, LookupError, ValueError, RecursionError):
+        said = json.loads((variables.get(read) or {})["stdout"])
+        if {"pack", "mpi", "begun", "toolkit"} <= said.keys():
+            found = said
+    return {**found, "slots": int(variables.get("cluster_slots") or 0)}
 
 
 def builder_of(looks: Mapping[str, Mapping[str, Any]], pack: str, cuda: bool) -> str:

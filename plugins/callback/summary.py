@@ -58,22 +58,67 @@ from pathlib import Path
 
 from ansible import constants as C
 from ansible import context
+from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.plugins.callback import CallbackBase
+from ansible.utils import color as terminal
+from ansible.utils.display import Display
 
 from ..module_utils.core.checks import STRICT
-from ..module_utils.core.text import printable
+from ..module_utils.core.text import bytes_text, printable, shortened
 from ..plugin_utils.report import summary as report
 from ..plugin_utils.report.reports import save
 from ..plugin_utils.report.summary import ROLES, RunSummary
+
+MOST_BYTES = 32 << 20
+"""Of what a command prints on a host, a module among them."""
+MOST_CHARACTERS = 20_000
+"""Of a module's message."""
+MOST_SHOWN = 1 << 20
+"""Characters of a line, a result or a difference, on the terminal and in the log."""
+COLOUR = re.compile(r"(\x1b\[(?:0|[01];3[0-7]|38;5;\d{1,3})m)")
+"""As Ansible puts it into its own lines."""
+
+
+def _instead(owner, name, method):
+    """Has `method` called in the place of one of Ansible's, with that one first.
+
+    Workers are forked from this process, so what stands here stands there.
+    """
+    original = getattr(owner, name)
+    original = getattr(original, "stands_for", original)
+
+    @functools.wraps(original)
+    def called(*args, **kwargs):
+        return method(original, *args, **kwargs)
+
+    called.stands_for = original
+    setattr(owner, name, called)
+
+
+def _display(original, display, msg, *args, **kwargs):
+    """All that Ansible shows or logs comes by here: results, differences, complaints of ssh."""
+    parts = COLOUR.split(msg) if terminal.ANSIBLE_COLOR else [msg]
+    parts[::2] = map(printable, parts[::2])
+    return original(display, shortened("".join(parts), MOST_SHOWN), *args, **kwargs)
+
+
+def _command(original, *args, **kwargs):
+    answer = original(*args, **kwargs)
+    size = len(answer["stdout"]) + len(answer["stderr"])
+    if size > MOST_BYTES:
+        raise AnsibleError(
+            f"the host answered a command with {bytes_text(size)}, and more than "
+            f"{bytes_text(MOST_BYTES)} are not read: log in there, and look at what prints it"
+        )
+    return answer
 
 
 class ExecutionCount:
     """Counts module executions on remote hosts, in whichever worker they happen, and makes their
     answers printable.
 
-    Workers are forked from this process, so what wraps ActionBase here wraps it there. Each
-    execution appends one line to a nameless file that all of them hold open.
+    Each execution appends one line to a nameless file that all workers hold open.
     """
 
     def __init__(self):
@@ -82,19 +127,22 @@ class ExecutionCount:
         fcntl.fcntl(number, fcntl.F_SETFL, fcntl.fcntl(number, fcntl.F_GETFL) | os.O_APPEND)
 
     def install(self):
-        original = ActionBase._execute_module
-        original = getattr(original, "counts_for", original)
+        _instead(Display, "display", _display)
+        _instead(ActionBase, "_low_level_execute_command", _command)
+        _instead(ActionBase, "_execute_module", self._counted)
 
-        @functools.wraps(original)
-        def counted(action, *args, **kwargs):
-            # Raises when the host is unreachable. Several parts of Ansible print the answer.
+    def _counted(self, original, action, *args, **kwargs):
+        try:
+            # Raises when the host is unreachable. Reports and other tasks have the answer.
             result = printable(original(action, *args, **kwargs))
-            with contextlib.suppress(Exception):  # a figure less, never a run less
-                self._note(action, kwargs.get("task_vars") or {})
-            return result
-
-        counted.counts_for = original
-        ActionBase._execute_module = counted
+        except RecursionError:
+            raise AnsibleError("the module's answer is JSON of too many levels") from None
+        if len(str(result.get("msg"))) > MOST_CHARACTERS:
+            result["msg"] = shortened(str(result["msg"]), MOST_CHARACTERS)
+            result.pop("exception", None)  # it has the message too
+        with contextlib.suppress(Exception):  # a figure less, never a run less
+            self._note(action, kwargs.get("task_vars") or {})
+        return result
 
     def _note(self, action, task_vars):
         if action._connection.transport.rpartition(".")[2] == "local":
@@ -193,7 +241,7 @@ class CallbackModule(CallbackBase):
         if self._verified:
             self._summary.expected[self._verified][host] = why
             if result._task.diff and fields.get("diff"):  # Ansible shows those of successes alone
-                self._display.display(self._get_diff(printable(fields["diff"])))
+                self._display.display(self._get_diff(fields["diff"]))
 
     def v2_runner_on_unreachable(self, result):
         host, why = result._host.get_name(), _first_line(result._result)

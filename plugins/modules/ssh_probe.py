@@ -63,7 +63,6 @@ checks: {type: list, elements: dict, returned: always, description: See docs/che
 
 import os
 import pwd
-import subprocess
 import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -82,7 +81,7 @@ from ..module_utils.core.checks import (
     compare,
     end,
 )
-from ..module_utils.core.commands import CommandError, run
+from ..module_utils.core.commands import CommandError, NoAnswerError, run
 from ..module_utils.ssh import account
 from ..module_utils.ssh.keys import KNOWN_HOSTS, REVOKED
 
@@ -105,28 +104,17 @@ def argv(target: str, timeout_s: int) -> list[str]:
 def ask(words: Sequence[str], user: pwd.struct_passwd, timeout_s: float) -> tuple[str, str]:
     """What a program printed as the MPI user, and why it failed."""
     names = {"HOME": user.pw_dir, "USER": user.pw_name, "LOGNAME": user.pw_name}
-    # A process without root is the MPI user already.
-    identity: dict[str, Any] = {}
-    if os.geteuid() == 0:
-        identity = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+    names.update(PATH="/usr/local/bin:/usr/bin:/bin", LC_ALL="C")
+    as_user: dict[str, Any] = {"env": names, "cwd": "/"}
+    if os.geteuid() == 0:  # else the process is the MPI user already
+        as_user.update(user=user.pw_uid, group=user.pw_gid, extra_groups=[])
     try:
-        done = subprocess.run(
-            words,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout_s + GRACE_S,
-            env={**names, "PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C"},
-            cwd="/",
-            check=False,
-            **identity,
-        )
-    except subprocess.TimeoutExpired:
+        done = run(words, check=False, timeout_s=timeout_s + GRACE_S, popen=as_user)
+    except NoAnswerError:
         return "", "ssh: timed out after the connection"
-    except FileNotFoundError:
-        return "", "ssh: not installed here"
-    return done.stdout, reason(done.stderr, done.returncode) if done.returncode else ""
+    except CommandError as error:
+        return "", str(error)
+    return done.stdout, reason(done.stderr, done.rc) if done.rc else ""
 
 
 def attempt(

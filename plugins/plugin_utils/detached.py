@@ -140,7 +140,7 @@ def result_of(layer: str, text: str) -> dict[str, Any]:
     """What Ansible's record of the job has."""
     try:
         found = dict(printable(json.loads(text)))  # JSON hides what does not print
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         shown = printable(text[-2000:]) or "nothing"
         return {"failed": True, "msg": f"{layer}: the module ended without a result: {shown}"}
     found.pop("ansible_job_id", None)

@@ -67,6 +67,30 @@ def test_records_come_as_they_are_made_and_complaints_are_kept(tmp_path: Path) -
     assert "welcome" in outcome.complaints
 
 
+@pytest.mark.parametrize(
+    "kind", ["", "x" * 99 + "\n", RECORD % "size" + "\n"], ids=["line", "lines", "records"]
+)
+def test_what_a_rank_prints_without_end_is_read_and_not_kept(kind: str, tmp_path: Path) -> None:
+    """60 MB, with the launcher's complaint behind it on the other output."""
+    part = kind or "x"
+    code = f"import os; part = {part.encode()!r} * {1_000_000 // len(part)}\n"
+    program = tmp_path / "prints.py"
+    program.write_text(f"{code}for _ in range(60): os.write(1, part)\nos.write(2, b'it failed')")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
+    before = peak_kb()
+    outcome = launch.launch([sys.executable, str(program)], deadline(120))
+    assert outcome.rc == 0 and outcome.complaints.endswith("it failed")
+    too_many = "ranks sent records of more than 8 MiB" in outcome.complaints
+    assert too_many == kind.startswith(launch.MARK)
+    assert sum(len(RECORD % one["kind"]) for one in outcome.records) <= launch.MOST_RECORDS
+    assert peak_kb() - before < 200_000
+
+
+def peak_kb() -> int:
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(status.partition("VmHWM:")[2].split()[0])
+
+
 def test_a_launcher_that_hangs_is_ended_in_time(tmp_path: Path) -> None:
     mark = uuid.uuid4().hex
     script = f"echo '{RECORD % 'size'}'\nsleep 300\n"
@@ -129,6 +153,7 @@ def test_records_among_other_lines() -> None:
         'allreduce-record {"kind": "size", "bytes": 4}\n',
         'allreduce-record {"kind": "si',
         "allreduce-record 7\n",
+        "allreduce-record " + "[" * 100_000 + "\n",
         ' allreduce-record {"kind": "size"}\n',
     ]
     found = [launch.record(line) for line in lines]

@@ -7,6 +7,7 @@ import base64
 import errno
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -53,6 +54,13 @@ def test_what_moves_the_cursor_or_turns_the_text_is_written_out(sign):
     assert text.printable(f"leaf{sign}01") == f"leaf{sign.encode('unicode_escape').decode()}01"
     check = checks.Check("lldp", "a", "b", checks.FAILED, f"{sign}swp1", f"one\n{sign}two")
     assert check.line().isprintable()
+
+
+@pytest.mark.parametrize("part", ["found", "wanted", "subject", "reason"])
+def test_a_check_takes_a_bounded_part_of_the_terminal(part):
+    given = {"wanted": "a", "found": "b", "subject": "swp1", "reason": "c", part: "x" * 10_000_000}
+    line = checks.Check(name="lldp", status=checks.FAILED, **given).line()
+    assert len(line) < 4100 and re.search(r"x \.\.\. and 99960\d\d characters more$", line)
 
 
 def test_an_answer_without_end_is_cut_and_the_content_of_a_file_is_not():
@@ -116,6 +124,23 @@ def test_a_program_that_fails_hangs_or_is_missing_says_so():
         run(["sleep", "infinity"], timeout_s=0.2)
     with pytest.raises(CommandError, match="no-such-program: not installed"):
         run(["no-such-program"])
+
+
+def test_what_goes_to_a_program_and_comes_back_is_longer_than_a_pipe_holds():
+    long = "é\n" * 500_000
+    both = run(["sh", "-c", "tee /dev/stderr"], stdin=long)
+    assert (both.stdout, both.stderr) == (long, long)
+    assert run(["true"], stdin=long).stdout == ""  # and it reads none of it
+    assert run(["printf", r"a\r\nb\rc\377"]).stdout == "a\nb\nc\ufffd"
+
+
+def test_a_program_that_prints_without_end_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(commands, "MOST_BYTES", 1 << 20)
+    child = tmp_path / "child"
+    with pytest.raises(CommandError, match=r"yes >&2.*: ended, as it printed more than 1 MiB"):
+        run(["sh", "-c", f"yes & echo $! > {child}; yes >&2"], check=False)
+    stat = Path(f"/proc/{child.read_text().strip()}/stat")
+    until(lambda: not runs(stat), "the end of what it started")
 
 
 def test_a_program_that_hangs_takes_what_it_started_with_it(tmp_path, monkeypatch):

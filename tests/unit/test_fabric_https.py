@@ -9,6 +9,7 @@ import traceback
 from pathlib import Path
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import https
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.https import (
     Https,
     Lost,
@@ -54,8 +55,8 @@ def login(port: int, authority: Authority | None, **more: object) -> Login:
 
 
 def ask(given: Login, method: str = "GET", path: str = "/nvue_v1/system") -> object:
-    with Https(given, SERVICE) as https:
-        return https.request(method, path, body={"x": 1} if method != "GET" else None)
+    with Https(given, SERVICE) as switch:
+        return switch.request(method, path, body={"x": 1} if method != "GET" else None)
 
 
 def failing(given: Login, kind: type[SwitchError] = SwitchError) -> str:
@@ -163,6 +164,22 @@ def test_a_page_that_is_not_json_is_named(authority: Authority, issued: tuple[Pa
     with serving(*issued, Served(body=b"<html>Login</html>", kind="text/html")) as port:
         message = failing(login(port, authority))
     assert "text/html, not JSON" in message and "switch_qos_port" in message
+
+
+def test_an_answer_is_bounded_and_only_prints(
+    authority: Authority, issued: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(https, "MOST_BYTES", 1 << 20)
+    with serving(*issued, Served(body=b"[" + b" " * (1 << 20) + b"]")) as port:
+        message = failing(login(port, authority), Lost)
+    assert message.endswith("GET /nvue_v1/system: the answer is longer than 1 MiB.")
+    deep = b"[" * 100_000
+    with serving(*issued, Served(body=deep)) as port:
+        assert "not JSON" in failing(login(port, authority))
+    with serving(*issued, Served(500, deep)) as port:
+        assert "HTTP 500: [[[" in failing(login(port, authority), Refused)
+    with serving(*issued, Served(body=b'{"name\\u001b[2J": ["\xe2\x80\xae"]}')) as port:
+        assert ask(login(port, authority)) == {"name\\x1b[2J": ["\\u202e"]}
 
 
 @pytest.mark.parametrize("content", [None, "no certificate in here"])

@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import (
+    SYSTEM,
+    reading,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import (
     switch as driver,
 )
@@ -17,6 +20,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.re
     Completed,
     last_lines,
     lookup_of,
+    parsed,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.switch import (
     SonicApplied,
@@ -547,6 +551,21 @@ def test_what_is_no_json_is_not_shown(overheard: Overheard, text: str) -> None:
     with pytest.raises(SwitchError, match=r"sonic-cfggen -d --print-data`.*printed no JSON"):
         SYSTEM.connect(overheard).read()
     assert SECRET not in overheard.output
+
+
+def test_what_a_switch_reports_only_prints() -> None:
+    hostile = "spine01\x1b[2J\u202e"
+    tables = json.dumps({"PORT": {hostile: {hostile: [hostile]}}}, ensure_ascii=False)
+    state = json.dumps({f"LLDP:{hostile}": {"value": {"lldp_rem_sys_name": hostile}}})
+    said = {
+        **dict.fromkeys(("config", "saved"), tables),
+        **dict.fromkeys(("ports", "neighbours"), state),
+        "version": f"build_version: {hostile}\nasic_type: x",
+        "units": hostile,
+    }
+    out = "".join(f"{text}\n{reading.MARK} {name} 0\n" for name, text in said.items())
+    shown = repr(parsed(Completed(0, out, "")))
+    assert shown.count(r"spine01\\x1b[2J\\u202e") == 3 + 3 + 2 + 2 + 1 + 1
 
 
 def test_the_status_of_the_program_that_failed_is_kept(overheard: Overheard) -> None:

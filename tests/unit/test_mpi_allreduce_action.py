@@ -104,6 +104,7 @@ def test_an_answer_that_is_none_is_a_failure_with_what_came() -> None:
     assert "MemoryError" in found["msg"]
     assert "nothing" in detached.result_of("smoke", "")["msg"]
     assert detached.result_of("smoke", "[1]")["failed"]
+    assert detached.result_of("smoke", "[" * 100_000)["failed"]
     assert detached.result_of("smoke", '{"msg": "\\u001b[2J"}') == {"msg": "\\x1b[2J"}
     long = {"rows": "x" * 2_000_000}
     assert detached.result_of("smoke", str(detached.printable(json.dumps(long)))) == long

@@ -167,4 +167,5 @@ def test_a_host_that_did_not_answer_is_no_builder() -> None:
     words = {key: value for key, value in look(True, toolkit=True).items() if key != "slots"}
     printed = {"look": {"stdout": json.dumps(words)}, "cluster_slots": 4}
     assert action.look_of(printed, "look") == look(True, toolkit=True, slots=4)
-    assert action.look_of({}, "look") == {"slots": 0}
+    for said in ({}, *({"stdout": text} for text in ("", "[7]", '{"pack": "/p"}', "[" * 100_000))):
+        assert action.look_of({"look": said}, "look") == {"slots": 0}

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any, Optional
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import commands
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result, run
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node, PlanError
@@ -446,6 +447,14 @@ def test_a_login_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyP
     program(tmp_path, monkeypatch, "exec sleep infinity")
     monkeypatch.setattr(probe, "GRACE_S", 0.1)
     assert "timed out" in probe.attempt(tried("n"), USER, 0)["why"]
+
+
+def test_a_login_that_prints_without_end_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(tmp_path, monkeypatch, "exec yes")
+    monkeypatch.setattr(commands, "MOST_BYTES", 1 << 20)
+    assert "printed more than 1 MiB" in probe.attempt(tried("n"), USER, 60)["why"]
 
 
 @pytest.mark.parametrize(

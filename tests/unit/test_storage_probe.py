@@ -128,6 +128,10 @@ def test_a_file_cut_short_and_one_of_another_node_are_found(tmp_path: Path) -> N
         ("node02.data", whole[:-1], f"{SIZE} were written"),
         ("node02.data", (ours(tmp_path) / "node01.data").read_bytes(), "differs"),
         ("node02.probe", b"something else", "another content"),
+        *(
+            ("node02.probe", (probe.MAGIC + begin).ljust(probe.SMALL, fill), "another content")
+            for begin, fill in ((b"", b"["), (b"{}", b" "), (b"[7]", b" "))
+        ),
     ):
         (ours(tmp_path) / name).write_bytes(data)
         assert text in reading(tmp_path).found["wrong"]["text"]

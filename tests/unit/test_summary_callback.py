@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from ansible.errors import AnsibleError
 from ansible_collections.baremetal.mpi_roce.plugins.callback import summary
 
 pytestmark = pytest.mark.slow
@@ -46,13 +50,13 @@ def play(tmp_path: Path, *words: str, **environment: str) -> tuple[str, dict]:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return play(tmp_path_factory.mktemp("run"))
+    return play(tmp_path_factory.mktemp("run"), "--diff")
 
 
 def test_exactly_the_modules_run_on_nodes_are_counted(run):
     _printed, report = run
     assert report["remote_module_executions"]["hosts"] == {
-        "login01": 1 + 1,  # speak, and the ping that node01 delegated
+        "login01": 2 + 1,  # speak twice, and the ping that node01 delegated
         "node01": 1,
         "node02": 1 + 2 + 1,  # speak, two pings of a loop, the command that failed
     }
@@ -71,7 +75,15 @@ def test_the_summary_ends_the_run(run):
 
 def test_no_answer_of_a_node_controls_the_terminal(run):
     printed, report = run
-    assert "\\x1b[2Jwell" in printed
+    plain = re.sub(r"\\+(x|u00)1b", r"\\x1b", printed)  # the same in JSON
+    for said in (
+        r"\x1b[2Jwell",  # an error of a command
+        r"192.0.2.1 is for\x1b[2J documentation",  # of the connection
+        r"-spine01\x1b[2Jdiff\u202e",  # what an action on the controller returned
+        r"spine01\x1b[2Jraised",
+        r"\x1b[2Jmodule xxx",
+    ):
+        assert said in plain
     assert not {each for each in printed if not each.isprintable() and each != "\n"}
     assert "not here\\\\x1b[1A" in json.dumps(report)
 
@@ -81,6 +93,44 @@ def test_a_fact_of_a_node_sets_no_variable(run, tmp_path):
     printed, _report = play(tmp_path, ANSIBLE_INJECT_FACT_VARS="True")
     assert "failed: node02" not in printed, "what the setting is for"
     assert "inject_facts_as_vars is on" in printed
+
+
+def test_an_answer_without_end_fails_its_host_and_does_not_fill_the_terminal(run, monkeypatch):
+    printed, _report = run
+    assert "JSON of too many levels" in printed
+    assert "xx ... and 80014 characters more" in printed
+    assert max(map(len, printed.splitlines())) < 21_000
+    monkeypatch.setattr(summary, "MOST_BYTES", 1 << 20)
+    for size in (1 << 19, (1 << 19) + 1):
+        answer = {"stdout": "x" * (1 << 19), "stderr": "y" * size}
+        with contextlib.nullcontext() if size == 1 << 19 else pytest.raises(AnsibleError) as caught:
+            assert summary._command(lambda given: given, answer) is answer
+    assert "more than 1 MiB are not read" in str(caught.value)
+
+
+@pytest.mark.parametrize("colour", [True, False])
+def test_only_the_colours_of_ansible_itself_reach_the_terminal(colour, monkeypatch):
+    monkeypatch.setattr(summary.terminal, "ANSIBLE_COLOR", colour)
+    shown = []
+    for line in ("\x1b[0;31m-leaf\x1b[8m\x1b[2J\x1b[0m\n", "x" * (2 << 20)):
+        summary._display(lambda _display, line: shown.append(line), None, line)
+    assert shown[0].startswith("\x1b[0;31m" if colour else "\\x1b[0;31m")
+    assert r"-leaf\x1b[8m\x1b[2J" in shown[0]
+    assert len(shown[1]) < summary.MOST_SHOWN + 100
+
+
+def test_plugins_print_by_nothing_else():
+    """What is on the terminal by `Display.display` has passed by what the callback puts there."""
+    others = []
+    for folder in ("action", "callback", "inventory", "lookup", "plugin_utils"):
+        for path in (TOP / "plugins" / folder).rglob("*.py"):
+            for each in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                name = getattr(each, "id", "")
+                if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name):
+                    name = f"{each.value.id}.{each.attr}"
+                if name in ("print", "sys.stdout", "sys.stderr"):
+                    others.append(f"{path}:{each.lineno}")
+    assert others == []
 
 
 def test_why_a_host_is_unreachable_only_prints():

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NoReturn, Optional, Protocol
 
-from .text import counted, one_line
+from .text import counted, one_line, shortened
 
 OK = "ok"
 """Read back as wanted."""
@@ -24,6 +24,9 @@ PENDING = "pending"
 """Check mode only: differs now, and a run without check mode would change it."""
 REBOOT = "reboot"
 """Configured and recorded; takes effect at the next reboot, which no role performs."""
+
+MOST_CHARACTERS = 4000
+"""Of a check on the terminal."""
 
 STATUSES = (OK, FAILED, NOT_APPLICABLE, PENDING, REBOOT)
 
@@ -62,7 +65,8 @@ class Check:
         """One line for the operator: what, where, wanted, found, why."""
         where = f" {one_line(self.subject)}" if self.subject else ""
         why = f" ({one_line(self.reason)})" if self.reason else ""
-        return f"{self.name}{where}: wanted {self.wanted!r}, found {self.found!r}{why}"
+        line = f"{self.name}{where}: wanted {self.wanted!r}, found {self.found!r}{why}"
+        return shortened(line, MOST_CHARACTERS)
 
 
 def compare(

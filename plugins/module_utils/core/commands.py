@@ -4,19 +4,26 @@
 from __future__ import annotations
 
 import os
+import select
+import selectors
 import shlex
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Optional, Protocol
+from typing import Any, Optional, Protocol
+
+from .text import bytes_text
 
 SYSTEM = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 """Where programs of the administrator are; the PATH of a plain login does not have them."""
 REAP_S = 5.0
 """Seconds that a killed program has to go. One in uninterruptible sleep (a hung driver) may not."""
+MOST_BYTES = 32 << 20
+"""That a program may print, on both its outputs: `dpkg -l` of a large machine prints 1 MiB."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +35,8 @@ class Result:
 
 
 class CommandError(Exception):
-    """A program failed, is missing, or took too long; the text has its command and output."""
+    """A program failed, is missing, took too long or printed too much; the text has its command and
+    output."""
 
 
 class NoAnswerError(CommandError):
@@ -54,11 +62,12 @@ def run(
     stdin: Optional[str] = None,
     timeout_s: float = 60.0,
     env: Optional[Mapping[str, str]] = None,
+    popen: Optional[Mapping[str, Any]] = None,
 ) -> Result:
     """Run `argv` (never through a shell) and return what it printed.
 
-    Raises CommandError when the program is missing, exceeds `timeout_s`, or (with `check`) exits
-    non-zero.
+    Raises CommandError when the program is missing, exceeds `timeout_s` or MOST_BYTES, or (with
+    `check`) exits non-zero. `popen`: arguments of Popen besides or instead of those here.
     """
     shown = " ".join(shlex.quote(word) for word in argv)
     environment = {**os.environ, "PATH": search_path(), "LC_ALL": "C", **(env or {})}
@@ -68,22 +77,26 @@ def run(
             stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env=environment,
             start_new_session=True,  # a group of its own, which can be ended as a whole
+            **{"env": environment, **(popen or {})},
         )
     except FileNotFoundError as error:
         raise CommandError(f"{argv[0]}: not installed (wanted to run: {shown})") from error
     # Not `with process`: that waits for its end without a limit.
+    until = time.monotonic() + timeout_s
     try:
-        stdout, stderr = process.communicate(stdin, timeout=timeout_s)
+        stdout, stderr = _printed(process, shown, (stdin or "").encode("utf-8", "replace"), until)
+        process.wait(max(0.0, until - time.monotonic()))
     except subprocess.TimeoutExpired as error:
         _end(process)
         raise NoAnswerError(shown, timeout_s) from error
     except BaseException:
         _end(process)
         raise
+    finally:
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
     result = Result(tuple(argv), process.returncode, stdout, stderr)
     if check and result.rc != 0:
         output = (result.stderr.strip() or result.stdout.strip() or "it printed nothing")[-2000:]
@@ -102,7 +115,46 @@ def find_program(name: str) -> Optional[str]:
     return shutil.which(name, path=search_path())
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _printed(
+    process: subprocess.Popen[bytes], shown: str, stdin: bytes, until: float
+) -> tuple[str, str]:
+    """Both outputs, when the program and what it started have closed them."""
+    outputs: dict[Any, bytearray] = {process.stdout: bytearray(), process.stderr: bytearray()}
+    left = memoryview(stdin)
+    with selectors.DefaultSelector() as ready:
+        for stream in outputs:
+            ready.register(stream, selectors.EVENT_READ)
+        if process.stdin is not None:
+            ready.register(process.stdin, selectors.EVENT_WRITE)
+        while ready.get_map():
+            if time.monotonic() > until:
+                raise subprocess.TimeoutExpired(shown, 0)
+            for key, _events in ready.select(max(0.0, until - time.monotonic())):
+                if key.fileobj in outputs:
+                    data = os.read(key.fd, 1 << 16)
+                    outputs[key.fileobj] += data
+                    done = not data
+                else:
+                    try:  # as much as a pipe that is ready takes without waiting
+                        left = left[os.write(key.fd, left[: select.PIPE_BUF]) :]
+                    except BrokenPipeError:
+                        left = left[:0]
+                    done = not left
+                if done:
+                    ready.unregister(key.fileobj)
+                    key.fileobj.close()  # type: ignore[union-attr]
+            if sum(map(len, outputs.values())) > MOST_BYTES:
+                raise CommandError(
+                    f"{shown}: ended, as it printed more than {bytes_text(MOST_BYTES)}"
+                )
+    stdout, stderr = (
+        output.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
+        for output in outputs.values()
+    )
+    return stdout, stderr
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
     """Kill a program and what it started: a killed ssh or runuser leaves its children running.
 
     What does not go in time is left to the kernel, which ends it as soon as it wakes up.
@@ -111,7 +163,3 @@ def _end(process: subprocess.Popen[str]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     with suppress(subprocess.TimeoutExpired):
         process.wait(REAP_S)
-    for stream in (process.stdin, process.stdout, process.stderr):
-        with suppress(OSError, ValueError):
-            if stream is not None:
-                stream.close()

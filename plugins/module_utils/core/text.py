@@ -17,7 +17,7 @@ def printable(value: Any, depth: int = MOST_DEPTH) -> Any:
     Such characters come out as Python writes them (`\\x1b`). No text is cut: a task may read it.
     """
     if isinstance(value, str):
-        if value.isprintable():
+        if value.replace("\n", "").replace("\t", "").isprintable():
             return value
         return "".join(
             each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode()
@@ -34,6 +34,11 @@ def printable(value: Any, depth: int = MOST_DEPTH) -> Any:
 
 def one_line(text: str) -> str:
     return " ".join(str(printable(text)).split())
+
+
+def shortened(text: str, most: int) -> str:
+    left = len(text) - most
+    return f"{text[:most]} ... and {left} characters more" if left > 0 else text
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

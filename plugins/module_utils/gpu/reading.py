@@ -34,7 +34,7 @@ _VERSION = re.compile(r"\d{3}\.\d+(?:\.\d+)?")
 
 JOURNAL = (
     *("journalctl", "-k", "-b", "-o", "json", "--no-pager", "--output-fields=MESSAGE"),
-    "--quiet",
+    *("--quiet", "--lines=50000"),
 )
 RECORDED = "var/log/kernel.json"
 """The kernel log of a stand-in, below its hardware root: journalctl would show the host's."""
@@ -205,7 +205,7 @@ def library_version(text: str) -> str:
 
 
 def read_xids(run: Runner, root: Path) -> tuple[list[Xid], str]:
-    """Every Xid of this boot; or none, and why that is not known."""
+    """Every Xid in the last messages of this boot; or none, and why that is not known."""
     try:
         text = run(JOURNAL).stdout if root == Path("/") else (root / RECORDED).read_text("utf-8")
     except (CommandError, OSError) as error:

@@ -183,8 +183,10 @@ def note(task: dict[str, Any], sequence: int, size: int) -> bytes:
 def read_note(data: bytes, name: str, about: str) -> dict[str, Any]:
     """Raises Wrong where it is none of ours, or cut short."""
     if len(data) == SMALL and data.startswith(MAGIC):
-        with suppress(ValueError):
-            return dict(json.loads(data[len(MAGIC) :]))
+        with suppress(ValueError, TypeError, RecursionError):
+            found = dict(json.loads(data[len(MAGIC) :]))
+            if {"token", "sequence", "bytes"} <= found.keys():
+                return found
     raise Wrong(about, f"{name} has {len(data)} bytes of another content than was written")
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
-from ...module_utils.core.text import one_line
+from ...module_utils.core.text import bytes_text, one_line, printable
 from .system import Login, SwitchError
 
 try:
@@ -29,6 +29,8 @@ else:
 
 LONGEST_MESSAGE = 400
 """Characters of a switch's own message that are shown."""
+MOST_BYTES = 32 << 20
+"""Of an answer: the state of all ports of a large switch is a tenth of it."""
 
 
 class Lost(SwitchError):
@@ -109,34 +111,41 @@ class Https:
         body: Any = None,
         timeout_s: Optional[float] = None,
     ) -> Any:
-        """The answer, read as JSON; None where it is empty.
+        """The answer, read as JSON and printable; None where it is empty.
 
         `path` is used as it is: quote what may hold a slash.
         """
         asked = f"{self.where}: {method} {path}"
         timeout = self._login.timeout_s if timeout_s is None else timeout_s
         answer: Optional[httpx.Response] = None
-        reason = ""
+        content, reason = bytearray(), ""
         try:
-            answer = self._client.request(method, path, params=query, json=body, timeout=timeout)
+            with self._client.stream(
+                method, path, params=query, json=body, timeout=timeout
+            ) as answer:
+                for part in answer.iter_bytes():
+                    content += part
+                    if len(content) > MOST_BYTES:
+                        reason = f"the answer is longer than {bytes_text(MOST_BYTES)}."
+                        break
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             reason = self._reason(error, timeout)
-        if answer is None:
+        if answer is None or reason:
             # Raised here, where no exception is being handled: chained to httpx's, it would carry
             # the request and with it the Authorization header.
             raise Lost(f"{asked}: {reason}")
         if not answer.is_success:
-            message = text_of(answer.text)
+            message = text_of(content.decode(errors="replace"))
             for secret in _secrets(self._login):
                 message = message.replace(secret, "***")
             message = f": {message.rstrip('. ')}" if message else ""
             advice = self._advice(answer.status_code)
             text = f"{asked}: HTTP {answer.status_code}{message}. {advice}"
             raise Refused(text.rstrip(), answer.status_code)
-        if not answer.content.strip():
+        if not content.strip():
             return None
-        with contextlib.suppress(ValueError):
-            return answer.json()
+        with contextlib.suppress(ValueError, RecursionError):
+            return printable(json.loads(content))
         raise SwitchError(
             f"{asked}: the answer is {answer.headers.get('content-type', 'untyped')}, not JSON. "
             f"Is this port the {self._service.name}? switch_qos_port sets another one."
@@ -199,7 +208,7 @@ def _chain(error: Optional[BaseException]) -> Iterator[BaseException]:
 
 def text_of(text: str) -> str:
     """A server's own message, in one line of bounded length."""
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, RecursionError):
         text = _message(json.loads(text))
     text = one_line(text)
     return text if len(text) <= LONGEST_MESSAGE else text[:LONGEST_MESSAGE] + " ..."

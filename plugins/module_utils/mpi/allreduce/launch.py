@@ -19,11 +19,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Optional
 
+from ...core.text import bytes_text
 from .hosts import as_user
 from .plan import Node, Plan
 
-KEPT_BYTES = 1 << 20
-"""Of the launcher's error messages: a thousand ranks may print the same."""
+KEPT = 1 << 20
+"""Characters of what is no record, of each output: a thousand ranks may print the same."""
+MOST_RECORDS = 8 << 20
+"""Characters of all records: those of a thousand nodes are a tenth of it."""
 GRACE_S = 5.0
 """Time for the launcher to end its ranks after the request to stop."""
 QUIET_S = 10.0
@@ -109,8 +112,8 @@ def launch(
         raise RuntimeError("a pipe of the launcher is missing")
     lines: queue.Queue[Optional[str]] = queue.Queue()
     complaints: list[str] = []
-    threading.Thread(target=_forward, args=(process.stdout, lines), daemon=True).start()
-    errors = threading.Thread(target=_keep, args=(process.stderr, complaints), daemon=True)
+    threading.Thread(target=_read, args=(process.stdout, complaints, lines), daemon=True).start()
+    errors = threading.Thread(target=_read, args=(process.stderr, complaints), daemon=True)
     errors.start()
 
     outcome = Outcome(rc=-1, timed_out=False, seconds=0.0)
@@ -127,11 +130,9 @@ def launch(
             if line is None:
                 break
             found = record(line)
-            if found is None:
-                complaints.append(line)
-                continue
-            outcome.records.append(found)
-            progress(found)
+            if found is not None:
+                outcome.records.append(found)
+                progress(found)
         process.wait(timeout=max(0.01, until - time.monotonic()))
     except (queue.Empty, subprocess.TimeoutExpired):
         outcome.timed_out = True
@@ -140,7 +141,7 @@ def launch(
     outcome.rc = process.wait()
     errors.join(timeout=GRACE_S)
     outcome.seconds = round(time.monotonic() - begin, 2)
-    outcome.complaints = "".join(complaints)[:KEPT_BYTES]
+    outcome.complaints = "".join(complaints)
     return outcome
 
 
@@ -156,18 +157,24 @@ def _end(process: subprocess.Popen[str]) -> None:
         process.kill()
 
 
-def _forward(stream: IO[str], lines: queue.Queue[Optional[str]]) -> None:
-    for line in stream:
-        lines.put(line)
-    lines.put(None)
-
-
-def _keep(stream: IO[str], kept: list[str]) -> None:
-    size = 0
-    for line in stream:
-        size += len(line)
-        if size <= KEPT_BYTES:
+def _read(
+    stream: IO[str], kept: list[str], records: Optional[queue.Queue[Optional[str]]] = None
+) -> None:
+    """All that is printed, of which a bounded part is kept: ranks may print without end."""
+    size = {True: 0, False: 0}
+    for line in iter(lambda: stream.readline(KEPT), ""):
+        is_record = records is not None and line.startswith(MARK)
+        size[is_record] += len(line)
+        if size[is_record] > (MOST_RECORDS if is_record else KEPT):
+            continue
+        if records is not None and is_record:
+            records.put(line)
+        else:
             kept.append(line)
+    if size[True] > MOST_RECORDS:
+        kept.insert(0, f"error: the ranks sent records of more than {bytes_text(MOST_RECORDS)}\n")
+    if records is not None:
+        records.put(None)
 
 
 # The output.
@@ -179,7 +186,7 @@ def record(line: str) -> Optional[dict[str, Any]]:
         return None
     try:
         value = json.loads(line[len(MARK) :])
-    except ValueError:
+    except (ValueError, RecursionError):
         return None  # cut short: the run ended in the middle of it
     return value if isinstance(value, dict) and "kind" in value else None
 

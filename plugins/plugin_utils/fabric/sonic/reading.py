@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from shlex import quote
 from typing import Any, Optional, Protocol
 
-from ....module_utils.core.text import one_line
+from ....module_utils.core.text import one_line, printable
 from ...qos.compiled import PfcWatchdog
 from ...qos.contract import DSCPS, PRIORITIES
 from ..system import (
@@ -168,7 +168,7 @@ def parsed(answer: Completed) -> Present:
         asic_type=_word(parts[VERSION][1], "asic_type"),
         ports=_hashes(PORTS, parts[PORTS][1]),
         neighbours=_hashes(NEIGHBOURS, neighbours) if rc == 0 else None,
-        units=tuple(filter(None, map(str.strip, parts.get(UNITS, (1, ""))[1].splitlines()))),
+        units=tuple(filter(None, map(one_line, parts.get(UNITS, (1, ""))[1].splitlines()))),
     )
 
 
@@ -188,7 +188,7 @@ def _parts(answer: Completed) -> dict[str, tuple[int, str]]:
 def _json(what: str, text: str) -> dict[str, dict[str, Any]]:
     """An object of objects; other values are not looked at."""
     try:
-        value = json.loads(text or "{}")
+        value = printable(json.loads(text or "{}"))
     except (ValueError, RecursionError) as error:
         raise SwitchError(
             f"`{SHOWN[what]}` printed no JSON ({error}). Run it on the switch: it has to, "
@@ -225,7 +225,7 @@ def _hashes(what: str, text: str) -> dict[str, Row]:
 def _word(text: str, key: str) -> str:
     """One line of a flat YAML file, without quotes."""
     found = re.search(rf"^{key}:\s*(['\"]?)(.*?)\1\s*$", text, re.MULTILINE)
-    return found[2] if found else ""
+    return one_line(found[2]) if found else ""
 
 
 def lookup_file(present: Present) -> str:

@@ -7,7 +7,14 @@ from ansible.module_utils.basic import AnsibleModule
 
 
 def main():
-    module = AnsibleModule({"layer": {}, "checks": {"type": "list", "elements": "dict"}})
+    checks = {"type": "list", "elements": "dict"}
+    module = AnsibleModule({"layer": {}, "checks": checks, "fail": {}, "deep": {"type": "int"}})
+    fail, deep = module.params.pop("fail"), module.params.pop("deep")
+    if fail:
+        module.fail_json(msg=fail)
+    if deep:
+        print('{"deep": ' + "[" * deep + "]" * deep + "}")
+        return
     facts = {"fail_one": False}  # a variable of the play, to which no answer of a node belongs
     module.exit_json(changed=False, ansible_facts=facts, **module.params)
 
