@@ -25,9 +25,10 @@ def load(path: str):
 
 
 GROUPS = load("meta/runtime.yml")["action_groups"]
-PINNED = set(re.findall(r"^[\w-]+==\S+$", text("requirements/test.txt"), re.M)) | set(
-    re.findall(r"^[\w-]+==\S+$", text("requirements/controller.txt"), re.M)
-)
+
+
+def pinned(*lists: str) -> set[str]:
+    return {one for each in lists for one in re.findall(r"^[\w-]+==\S+", text(each), re.M)}
 
 
 def documented(path: str, name: str) -> dict:
@@ -89,8 +90,25 @@ def test_the_execution_environment_has_this_collection_and_the_tested_versions()
     needs = load("execution-environment.yml")["dependencies"]
     (collection,) = needs["galaxy"]["collections"]
     assert collection["name"].endswith(f"-{version}.tar.gz")
-    assert {needs[each]["package_pip"] for each in ("ansible_core", "ansible_runner")} <= PINNED
+    assert {needs[each]["package_pip"] for each in ("ansible_core", "ansible_runner")} <= pinned(
+        "requirements/controller.in", "requirements/test.in"
+    )
     assert version in load("changelogs/changelog.yaml")["releases"]
+
+
+@pytest.mark.parametrize("name", ["controller", "test"])
+def test_a_lock_has_each_package_of_its_list_and_all_have_hashes_of_no_named_index(name):
+    """That it has what those need as well, pip checks (--require-hashes)."""
+    path = f"requirements/{name}"
+    lock = text(f"{path}.txt")
+    blocks = re.findall(r"^\w.*(?:\n .*)*", lock, re.M)
+    assert pinned(f"{path}.in", *(["requirements/controller.txt"] * (name == "test"))) <= pinned(
+        f"{path}.txt"
+    )
+    assert all(re.match(r"[\w-]+==\S+( ;.*)? \\\n    --hash=sha256:", block) for block in blocks)
+    assert not re.search(r"^\s*(--(?!hash)|-\w)|://", lock, re.M)
+    oldest = re.search(r"^readonly PYTHON_OLDEST=(.*)$", text("tools/bootstrap.sh"), re.M)
+    assert oldest and f"--universal --python-version {oldest[1]} " in lock
 
 
 def test_actions_of_the_workflow_are_pinned_and_it_may_only_read():
