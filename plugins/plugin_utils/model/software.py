@@ -302,6 +302,12 @@ MPI = Section(
             default="",
         ),
         Key(
+            "mpi4py_sha256",
+            ListOf(_checksum(), "checksums"),
+            "Of its wheels, one for each Python. Empty: not checked.",
+            default=[],
+        ),
+        Key(
             "wheels",
             Text(r"[^\s{}'\"]+", "a directory of the controller", "wheels", 200),
             "For all but `distribution`: directory with the wheels, relative to the inventory.",
