@@ -2,8 +2,9 @@
 # What ./demo and ./test need on this machine: checked every time, and installed when missing.
 # To be sourced from the root of the checkout. Nothing here reads standard input.
 #
-#   bootstrap_python controller|test   .venv/ with requirements/NAME.txt; ANSIBLE_CORE=2.20 takes the
-#                                      newest ansible-core of that series instead of the pinned one
+#   bootstrap_python controller|test   .venv/ with requirements/NAME.txt, whose hashes pip checks;
+#                                      ANSIBLE_CORE=2.20 takes the newest ansible-core of that series
+#                                      instead of the locked one, by its version alone
 #   bootstrap_apt FILE...              the Debian packages listed in requirements/FILE
 #   require_root                       root, or sudo without a password
 
@@ -118,7 +119,8 @@ bootstrap_python() {
     "$python" -m venv --clear "$VENV"
   fi
   say "Installing into $VENV/: requirements/$set.txt${ANSIBLE_CORE:+, then ansible-core $ANSIBLE_CORE}"
-  pip_install -r "requirements/$set.txt"
+  # Wheels alone: what builds others has no hash.
+  pip_install --require-hashes --only-binary :all: -r "requirements/$set.txt"
   [ -z "${ANSIBLE_CORE-}" ] || pip_install "ansible-core==$ANSIBLE_CORE.*" # pip refuses both at once
   printf '%s\n' "$want" >"$stamp"
 }

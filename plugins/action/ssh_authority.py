@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,8 +14,10 @@ from typing import Any, Optional
 from ansible.plugins.action import ActionBase
 
 from ..module_utils.core.commands import CommandError
+from ..module_utils.core.files import diff, write_atomically
 from ..module_utils.core.text import some
 from ..module_utils.ssh.keys import HOST, USER
+from ..module_utils.ssh.trust import authority_lines
 from ..plugin_utils.ssh import publishing
 from ..plugin_utils.ssh.authority import (
     MAX_REMOVED,
@@ -103,6 +106,8 @@ def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
             max_removed=arguments["max_removed"],
             revoke=arguments["revoke"],
         )
+        result = _result(arguments, entries, journal, outcome)
+        known_hosts = _known_hosts(journal.directory / "known_hosts", result["authority"], write)
     warnings = [f"ssh: {step}" for step in outcome.steps] if rotating else []
     if outcome.removed:
         warnings.insert(
@@ -118,8 +123,9 @@ def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
             " a run of --tags ssh that reaches them signs new ones"
         )
     return {
-        **_result(arguments, entries, journal, outcome),
-        "changed": bool(outcome.removed or outcome.made),
+        **result,
+        "changed": bool(outcome.removed or outcome.made or known_hosts),
+        "diff": known_hosts,
         "removed": outcome.removed,
         "steps": outcome.steps,
         "warnings": warnings,
@@ -157,6 +163,17 @@ def _result(
             for entry in entries
         },
     }
+
+
+def _known_hosts(path: Path, authority: dict[str, Any], write: bool) -> list[dict[str, str]]:
+    """The nodes' own known_hosts, for operators and the controller; the diff where it changes."""
+    text = authority_lines(authority["host_authorities"], authority["patterns"])
+    before = path.read_text(encoding="utf-8") if path.is_file() else ""
+    if before == text or not authority["host_authorities"]:  # none was made yet (check mode)
+        return []
+    if write:
+        write_atomically(path, text, 0o644, os.getuid(), os.getgid())
+    return [diff(str(path), before, text)]
 
 
 def _network(text: str) -> str:

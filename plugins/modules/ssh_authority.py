@@ -12,6 +12,7 @@ description:
   - Runs on the controller, once for all nodes (C(run_once)), without a connection.
   - Makes the cluster's certificate authorities for users and hosts, takes each due step of a
     rotation, and revokes nodes that left the inventory, whatever the limit.
+  - Keeps C(known_hosts) in O(state_dir), with which operators and the controller verify all nodes.
 options:
   cluster_name: {type: str, required: true, description: Name of the cluster.}
   domain: {type: str, default: "", description: DNS domain; nodes are then known by it as well.}

@@ -93,6 +93,19 @@ def test_a_second_run_changes_nothing_and_costs_two_executions(trust: Trust) -> 
     assert re.search(r": 2 at most", text), "one to lay the trust and one to prove it"
 
 
+def test_the_controller_verifies_a_node_by_the_authority_alone(trust: Trust) -> None:
+    """At its management address, with a file of known hosts that has nothing of that node."""
+    node = trust.compute[0]
+    address = trust.nodes.of(node)["ansible_host"]
+    words = ["ssh", "-F", trust.nodes.ssh_config, "-o", f"HostKeyAlias={address}"]
+    words += ["-o", "StrictHostKeyChecking=yes", "-o", "GlobalKnownHostsFile=/dev/null"]
+    for known, wanted in (trust.state / "known_hosts", 0), (Path("/dev/null"), 255):
+        argv = [*words, "-o", f"UserKnownHostsFile={known}", node, "hostname"]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout.strip()) == (wanted, "" if wanted else node)
+    assert "Host key verification failed" in done.stderr
+
+
 def test_no_secret_at_any_verbosity(trust: Trust) -> None:
     last = trust.compute[-1]
     trust.nodes.on(last).check_output(f"rm -r {OWN}")

@@ -4,7 +4,11 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 import os
+import platform
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +27,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software 
     read_software,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import dotted
+
+from tests.unit.action_plays import run_play
 
 PREFIXES = "opt/baremetal-mpi-roce"
 HPCX = "/opt/baremetal-mpi-roce/hpcx-1-aa"
@@ -183,3 +189,31 @@ def test_keys_of_a_provider_go_with_it(mpi: dict[str, Any], wrong: list[str]) ->
         read_software({"mpi": mpi})
     found = [f"{each.code} {dotted(each.path[1:])}" for each in caught.value.findings]
     assert found == wrong
+
+
+@pytest.mark.slow
+def test_a_wheel_of_mpi4py_with_another_checksum_is_refused(tmp_path: Path) -> None:
+    found = f"cp{sys.version_info[0]}{sys.version_info[1]}", platform.machine()
+    wheel = tmp_path / "wheels/mpi4py-4.1.1-{0}-{0}-manylinux_2_28_{1}.whl".format(*found)
+    wheel.parent.mkdir()
+    wheel.write_text("a wheel")
+    play = """
+- hosts: node01
+  gather_facts: false
+  vars:
+    ansible_python_interpreter: "{{ ansible_playbook_python }}"
+    mpi_stack_python: "{{ ansible_playbook_python }}"
+  tasks:
+    - ansible.builtin.setup: {gather_subset: ['!all', '!min', distribution]}
+    - ansible.builtin.include_role: {name: baremetal.mpi_roce.mpi_stack, tasks_from: wanted}
+"""
+    mine = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    for listed, status in ([mine], 0), (["0" * 64], 2), ([], 0):
+        value = {"mpi": {**BUILT, "mpi4py_sha256": listed}}
+        host: dict[str, Any] = {"ansible_connection": "local"}
+        host["cluster_software"] = read_software(value).as_variable()
+        hosts = {"all": {"hosts": {"node01": host}}}
+        (tmp_path / "hosts.yml").write_text(json.dumps(hosts), encoding="utf-8")
+        ended, said = run_play(tmp_path, play, tmp_path / "hosts.yml")
+        assert ended == status, said
+        assert (f"has the SHA-256 {mine}, which is not in" in said) is (status == 2)

@@ -7,7 +7,9 @@ What the built collection has and whether it installs: tools/package.sh.
 from __future__ import annotations
 
 import ast
+import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -25,9 +27,10 @@ def load(path: str):
 
 
 GROUPS = load("meta/runtime.yml")["action_groups"]
-PINNED = set(re.findall(r"^[\w-]+==\S+$", text("requirements/test.txt"), re.M)) | set(
-    re.findall(r"^[\w-]+==\S+$", text("requirements/controller.txt"), re.M)
-)
+
+
+def pinned(*lists: str) -> set[str]:
+    return {one for each in lists for one in re.findall(r"^[\w-]+==\S+", text(each), re.M)}
 
 
 def documented(path: str, name: str) -> dict:
@@ -89,8 +92,46 @@ def test_the_execution_environment_has_this_collection_and_the_tested_versions()
     needs = load("execution-environment.yml")["dependencies"]
     (collection,) = needs["galaxy"]["collections"]
     assert collection["name"].endswith(f"-{version}.tar.gz")
-    assert {needs[each]["package_pip"] for each in ("ansible_core", "ansible_runner")} <= PINNED
+    assert {needs[each]["package_pip"] for each in ("ansible_core", "ansible_runner")} <= pinned(
+        "requirements/controller.in", "requirements/test.in"
+    )
     assert version in load("changelogs/changelog.yaml")["releases"]
+
+
+@pytest.mark.parametrize("name", ["controller", "test"])
+def test_a_lock_has_each_package_of_its_list_and_all_have_hashes_of_no_named_index(name):
+    """That it has what those need as well, pip checks (--require-hashes)."""
+    path = f"requirements/{name}"
+    lock = text(f"{path}.txt")
+    blocks = re.findall(r"^\w.*(?:\n .*)*", lock, re.M)
+    assert pinned(f"{path}.in", *(["requirements/controller.txt"] * (name == "test"))) <= pinned(
+        f"{path}.txt"
+    )
+    assert all(re.match(r"[\w-]+==\S+( ;.*)? \\\n    --hash=sha256:", block) for block in blocks)
+    assert not re.search(r"^\s*(--(?!hash)|-\w)|://", lock, re.M)
+    oldest = re.search(r"^readonly PYTHON_OLDEST=(.*)$", text("tools/bootstrap.sh"), re.M)
+    assert oldest and f"--universal --python-version {oldest[1]} " in lock
+
+
+@pytest.mark.slow
+def test_a_release_has_a_bill_of_materials_with_each_package_of_the_lock_and_its_hashes(tmp_path):
+    build = [ROOT / "tools/build_collection.sh", tmp_path]
+    subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
+    [archive] = tmp_path.glob("*.tar.gz")
+    path = tmp_path / archive.name.replace(".tar.gz", ".cdx.json")
+    bill = json.loads(path.read_text(encoding="utf-8"))
+    version = load("galaxy.yml")["version"]
+    of = bill["metadata"]["component"]
+    assert (of["name"], of["version"]) == ("baremetal-mpi_roce", version)
+    listed = {
+        f"{one['name']}=={one['version']}": {
+            digest["content"] for source in one["externalReferences"] for digest in source["hashes"]
+        }
+        for one in bill["components"]
+    }
+    lock = text("requirements/controller.txt")
+    assert listed.keys() == pinned("requirements/controller.txt")
+    assert set().union(*listed.values()) == set(re.findall("sha256:([0-9a-f]{64})", lock))
 
 
 def test_actions_of_the_workflow_are_pinned_and_it_may_only_read():

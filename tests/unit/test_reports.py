@@ -58,6 +58,18 @@ def test_a_report_replaces_a_link_and_not_what_it_names(tmp_path: Path) -> None:
     assert (tmp_path / "smoke-latest.json").read_text() == "{}"
 
 
+def test_reports_are_of_the_group_of_a_directory_with_setgid(tmp_path: Path) -> None:
+    group = os.getgroups()[-1] if os.getuid() else 4242
+    os.chown(tmp_path, -1, group)
+    tmp_path.chmod(0o2750)
+    for _written in range(2):
+        path = tmp_path / "reports/c/smoke-latest.json"
+        reports.save(path, "{}")
+        found = [each.stat() for each in (path.parent.parent, path.parent, path)]
+        assert {each.st_gid for each in found} == {group}
+        assert [each.st_mode & 0o7777 for each in found] == [0o2750, 0o2750, 0o640]
+
+
 def test_a_directory_of_another_group_gets_the_report_of_the_operator_s_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -160,6 +160,18 @@ def test_one_wrong_key_hides_no_other() -> None:
     ]
 
 
+def test_plain_http_and_unchecked_metadata_are_refused_with_both_remedies() -> None:
+    wrong = value(
+        repositories__cuda__url="http://mirror/cuda",
+        repositories__cuda__signed_metadata=False,
+        repositories__doca__signed_metadata=False,
+    )
+    assert refused(wrong) == ["software.unchecked_metadata repositories.cuda.signed_metadata False"]
+    with pytest.raises(SoftwareError, match=r"https:// in .*cuda\.url, or signed_metadata: true"):
+        read_software(wrong)
+    assert software(repositories__cuda__url="http://mirror/cuda")
+
+
 URLS = st.text(st.characters(codec="ascii"), max_size=30)
 
 

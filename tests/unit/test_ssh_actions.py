@@ -259,6 +259,28 @@ def test_who_left_is_told_and_in_check_mode_stays(tmp_path: Path) -> None:
     assert prepared(tmp_path, directory=directory(1))["removed"] == []
 
 
+def test_known_hosts_of_the_controller_change_by_a_rotation_alone(tmp_path: Path) -> None:
+    known, hosts = tmp_path / "ssh-ca/known_hosts", [Host(tmp_path, "node01")]
+    prepared(tmp_path, write=False, directory=directory(1))
+    assert not known.exists()
+    first = prepared(tmp_path, directory=directory(1))
+    assert first["changed"] and known.stat().st_mode & 0o777 == 0o644
+    (key,) = first["authority"]["host_authorities"]
+    line = f"@cert-authority {','.join(first['authority']['patterns'])} {key}"
+    assert known.read_text().splitlines()[1:] == [line]
+    laid = known.stat()
+    hosts[0].run(prepared(tmp_path, directory=directory(1)))
+    hosts[0].run(prepared(tmp_path, directory=directory(1), revoke=["node01"]))
+    again = prepared(tmp_path, directory=directory(2))
+    assert (again["changed"], known.stat().st_ino) == (False, laid.st_ino)
+    told = prepared(tmp_path, write=False, management_prefix=16)
+    assert told["changed"] and told["diff"] and known.stat().st_ino == laid.st_ino
+    (shown,) = prepared(tmp_path, ca_generation=2)["diff"]
+    assert shown["before"].splitlines()[1:] == [line]
+    assert known.read_text() == shown["after"]
+    assert [each == line for each in shown["after"].splitlines()[1:]] == [True, False]
+
+
 def test_who_was_never_laid_is_told(tmp_path: Path) -> None:
     assert prepared(tmp_path)["incomplete"] == ["launcher", "node01", "node02"]
     Host(tmp_path, "node01").run(prepared(tmp_path))

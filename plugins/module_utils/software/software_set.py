@@ -111,6 +111,8 @@ class Mpi:
     sources: Optional[Sources] = None
     mpi4py: str = ""
     """Version of mpi4py beside what is unpacked; the distribution has its own."""
+    mpi4py_sha256: Sequence[str] = field(default_factory=list)
+    """Its wheels; empty: any."""
     wheels: str = ""
     """Directory of the controller, relative to the inventory, with wheels."""
 

@@ -125,6 +125,21 @@ DRIVER = Section(
 )
 
 
+class _Repository(Section):
+    def check(self, value: Any, findings: Findings, path: Path = ()) -> Any:
+        checked = super().check(value, findings, path)
+        plain = checked and str(checked["url"]).startswith("http:")
+        if plain and checked["signed_metadata"] is False:
+            findings.add(
+                "software.unchecked_metadata",
+                (*path, "signed_metadata"),
+                "is false, and url begins with http://: nothing checks which packages there are",
+                f"Write https:// in {dotted((*path, 'url'))}, or signed_metadata: true",
+                False,
+            )
+        return checked
+
+
 def repository(name: str, text: str, fields: tuple[str, ...], url: str = "") -> Section:
     """The keys of a package repository. `fields` in its URL are filled in; `url` is the default.
 
@@ -135,7 +150,7 @@ def repository(name: str, text: str, fields: tuple[str, ...], url: str = "") -> 
     wanted = (
         f"a URL (https, http, file) without user or password, in which {filled_in} are filled in"
     )
-    return Section(
+    return _Repository(
         name,
         text,
         (
@@ -285,6 +300,12 @@ MPI = Section(
             "For all but `distribution`: version of mpi4py. From 4.1.0 on its wheels are for any "
             "MPI.",
             default="",
+        ),
+        Key(
+            "mpi4py_sha256",
+            ListOf(_checksum(), "checksums"),
+            "Of its wheels, one for each Python. Empty: not checked.",
+            default=[],
         ),
         Key(
             "wheels",
