@@ -54,6 +54,7 @@ def run(
     stdin: Optional[str] = None,
     timeout_s: float = 60.0,
     env: Optional[Mapping[str, str]] = None,
+    pass_fds: Sequence[int] = (),
 ) -> Result:
     """Run `argv` (never through a shell) and return what it printed.
 
@@ -71,6 +72,7 @@ def run(
             text=True,
             errors="replace",
             env=environment,
+            pass_fds=pass_fds,
             start_new_session=True,  # a group of its own, which can be ended as a whole
         )
     except FileNotFoundError as error:

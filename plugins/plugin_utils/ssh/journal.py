@@ -172,6 +172,12 @@ class Journal:
                 continue
         return found
 
+    def has(self, serial: int) -> bool:
+        """Whether a certificate of this number was issued: by it a certificate is revoked."""
+        with contextlib.suppress(FileNotFoundError):
+            return f'"serial": {serial},' in self.path.read_text("utf-8", "replace")
+        return False
+
     def _append(self, records: Sequence[dict[str, Any]]) -> None:
         """Add lines and flush them to disk. Each begins with its newline, which ends a torn one."""
         made = {"time": int(time.time()), "operator": operator()}
