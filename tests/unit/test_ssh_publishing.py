@@ -159,7 +159,7 @@ def test_an_authority_that_cannot_be_read_is_refused_by_name(
         status = SimpleNamespace(st_mode=0o100600, st_uid=4242)
         patch.setattr(Path, "stat", lambda _path: status)
         with pytest.raises(publishing.SigningError, match=r"owner 4242: .*: chown \d+ /"):
-            publishing.private_key(tmp_path / "ca")
+            publishing.private_key(tmp_path / "ca", None)
     (tmp_path / "ca").chmod(0o600)
     for text, why in ((b"x", "not a private key of OpenSSH"), (private[:99], "not a private key")):
         (tmp_path / "ca").write_bytes(text)

@@ -1,4 +1,5 @@
-"""Who signs: a key in the ssh-agent, one with a passphrase, a command of the operator.
+"""Who signs: a key in the ssh-agent, one with a passphrase, a command of the operator; and state
+that a group of operators shares.
 
 ssh-agent, ssh-add and ssh-keygen are the real ones. The signer is a stand-in for a program of the
 operator, and `vault` one that takes the parameters of "Sign SSH key" in the API of Vault's SSH
@@ -10,9 +11,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -339,3 +343,104 @@ def test_a_key_that_moves_into_the_agent_is_no_rotation(tmp_path: Path) -> None:
         (False, "supplied", "ca.pub"),
         (False, "supplied", "ca"),
     ]
+
+
+# State that a group shares.
+
+OPS = 54321
+ANN, BOB = 1, 2
+"""daemon and bin on every system: ssh-keygen asks for the name of its user."""
+
+
+def as_operator(uid: int, work: Callable[[], None]) -> None:
+    """Do it as another user of the group, in a process of its own."""
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            os.umask(0o077)
+            os.setgroups([OPS])
+            os.setresgid(uid, uid, uid)
+            os.setresuid(uid, uid, uid)
+            work()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.fixture
+def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory as `install -d -m 2770 -g OPS` makes it, in one that all may enter."""
+    if os.geteuid():
+        pytest.skip("needs root, for other users")
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # only time goes by
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o711)
+        (Path(folder) / "key.pub").write_text(keypair(Path(folder) / "key"))
+        made = Path(folder) / "ssh-ca"
+        subprocess.run(["install", "-d", "-m", "2770", "-g", str(OPS), made], check=True)
+        yield made
+
+
+def cycle(folder: Path, generation: int, passphrase: str = "") -> None:
+    """What a run does: prepare, sign, record, and look again."""
+    given = arguments(folder.parent, ca_generation=generation, ca_passphrase=passphrase)
+    result = ssh_authority.prepare(dict(given), write=True)
+    key = (folder.parent / "key.pub").read_text("ascii")
+    journal = Journal(folder)
+    for name in ("launcher", "node01"):
+        host = result["hosts"][name]
+        signed = dict.fromkeys(("user", "host"), "there is none")
+        public = {"user": key, "host": key}
+        _texts, records = publishing.issue(
+            journal,
+            name,
+            signed,
+            public,
+            result["authority"],
+            user="mpi",
+            host=host,
+            validity_days=10,
+            now=NOW,
+            passphrase=passphrase,
+        )
+        serials = [each.serial for each in records.values()]
+        journal.trusts(name, result["authority"]["trusted"], "", serials)
+    ssh_authority.prepare({**given, "after": True}, write=True)
+
+
+@pytest.mark.parametrize("was_private", [False, True])
+def test_operators_of_a_group_share_the_state(shared: Path, was_private: bool) -> None:
+    if was_private:
+        os.chown(shared, ANN, ANN)
+        shared.chmod(0o700)
+        as_operator(ANN, lambda: cycle(shared, 1))
+        subprocess.run(["install", "-d", "-m", "2770", "-g", str(OPS), shared], check=True)
+    as_operator(ANN, lambda: cycle(shared, 1))
+    as_operator(BOB, lambda: cycle(shared, 1))
+    for path in shared.rglob("*"):
+        status = path.stat()
+        wanted = 0o2770 if path.is_dir() else 0o660
+        assert (stat.S_IMODE(status.st_mode), status.st_gid) == (wanted, OPS), path
+    for uid in (BOB, ANN, BOB, ANN):
+        as_operator(uid, lambda: cycle(shared, 2))
+    assert [each.name for each in (shared / "authorities").iterdir()] == ["generation-2"]
+    assert Journal(shared).read()["node01"].trusts == ["generation-2"]
+
+
+def test_others_get_nothing_of_what_is_shared(shared: Path) -> None:
+    as_operator(ANN, lambda: cycle(shared, 1, SECRET))
+    ca = shared / "authorities/generation-1/user_ca"
+    ca.chmod(0o664)
+    with pytest.raises(SigningError, match=r"mode 0664 .* chmod 600"):
+        publishing.private_key(ca, OPS)
+    ca.chmod(0o660)
+    assert publishing.private_key(ca, OPS)
+    with pytest.raises(SigningError, match=r"mode 0660 .* chmod 600"):
+        publishing.private_key(ca, None)
+    for mode in (0o2770, 0o770, 0o2750, 0o2777):
+        shared.chmod(mode)
+        assert Journal(shared).group() == (OPS if mode == 0o2770 else None), oct(mode)

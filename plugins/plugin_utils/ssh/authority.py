@@ -185,7 +185,9 @@ class AuthorityStore:
             if outcome.made:
                 path = self.journal.directory / "state.json"
                 text = json.dumps(vars(after)) + "\n"
-                write_atomically(path, text, 0o600, os.getuid(), os.getgid())
+                group = self.journal.group()
+                mode, gid = (0o600, os.getgid()) if group is None else (0o660, group)
+                write_atomically(path, text, mode, os.getuid(), gid)
         outcome.authorities = [
             self.load(name) for name in after.trusted if write or name in before.trusted
         ]
@@ -193,7 +195,8 @@ class AuthorityStore:
             # Private keys of dropped authorities go with their directories.
             for folder in self.directory.iterdir():
                 if folder.name not in after.trusted:
-                    shutil.rmtree(folder)
+                    # What a killed run of another operator left may be closed.
+                    shutil.rmtree(folder, ignore_errors=folder.name.startswith("."))
         return self._listed(outcome)
 
     def after(self, members: Sequence[str]) -> Outcome:

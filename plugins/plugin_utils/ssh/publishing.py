@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from ...module_utils.core.commands import CommandError, run
 from ...module_utils.core.text import one_line
@@ -57,13 +57,15 @@ class SigningError(Exception):
     """The authority's private key cannot be used, or a node's public key cannot be signed."""
 
 
-def private_key(path: Path) -> bytes:
-    """The file of a private key that its owner alone may read."""
+def private_key(path: Path, group: Optional[int]) -> bytes:
+    """The file of a private key that its owner alone, or the `group` of operators, may read."""
     try:
         status = path.stat()
-        if status.st_mode & 0o077 or status.st_uid not in (0, os.geteuid()):
+        shared = group is not None and status.st_gid == group
+        wrong = status.st_mode & (0o007 if shared else 0o077)
+        if wrong or (status.st_uid not in (0, os.geteuid()) and not shared):
             found = f"mode {status.st_mode & 0o777:04o} owner {status.st_uid}"
-            remedy = "chmod 600" if status.st_mode & 0o077 else f"chown {os.geteuid()}"
+            remedy = "chmod 600" if wrong else f"chown {os.geteuid()}"
             raise SigningError(f"{path}: {found}: others may change or read it: {remedy} {path}")
         return path.read_bytes()
     except OSError as error:
@@ -82,7 +84,7 @@ def _by_openssh(journal: Journal, path: Path, asked: Issued, key_id: str, passph
         agent, ca = path.suffix == ".pub", str(path)
         if not agent:
             os.fchmod(memory.fileno(), 0o600)
-            memory.write(private_key(path))
+            memory.write(private_key(path, journal.group()))
             memory.flush()
             ca = f"/dev/fd/{memory.fileno()}"
         times = (asked.valid_after, asked.valid_before)
