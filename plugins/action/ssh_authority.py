@@ -41,6 +41,8 @@ ARGUMENTS = {
     "ca_overlap": {"type": "bool", "default": True},
     "user_ca_key": {"type": "path", "default": ""},
     "host_ca_key": {"type": "path", "default": ""},
+    "ca_passphrase": {"type": "str", "default": "", "no_log": True},
+    "signer": {"type": "list", "elements": "str", "default": []},
     "warn_days": {"type": "float", "default": 14},
     "max_removed": {"type": "int", "default": MAX_REMOVED},
     "revoke": {"type": "list", "elements": "str", "default": []},
@@ -76,7 +78,8 @@ def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
     names = [str(entry["name"]) for entry in entries]
     arguments["extra_sources"] = [_network(each) for each in arguments["extra_sources"]]
     journal = Journal(state_dir_of(arguments))
-    store = AuthorityStore(journal)
+    store = AuthorityStore(journal, arguments["ca_passphrase"])
+    supplied = _supplied(arguments["user_ca_key"], arguments["host_ca_key"], arguments["signer"])
     if arguments["after"]:
         outcome = store.after(names)
         result = _result(arguments, entries, journal, outcome)
@@ -100,7 +103,7 @@ def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
             comment=f"{arguments['cluster_name']} MPI SSH authority",
             generation=arguments["ca_generation"],
             overlap=arguments["ca_overlap"],
-            supplied=_supplied(arguments["user_ca_key"], arguments["host_ca_key"]),
+            supplied=supplied,
             now=now,
             write=write,
             max_removed=arguments["max_removed"],
@@ -144,7 +147,11 @@ def _result(
     probes = publishing.probes_of(entries, between)
     return {
         "authority": publishing.published(
-            entries, outcome.authorities, outcome.krl, arguments["management_prefix"]
+            entries,
+            outcome.authorities,
+            outcome.krl,
+            arguments["management_prefix"],
+            arguments["signer"],
         ),
         "state_dir": str(journal.directory),
         "incomplete": [name for name, node in outcome.nodes.items() if not node.complete],
@@ -191,10 +198,15 @@ def state_dir_of(arguments: dict[str, Any]) -> Path:
     return Path(arguments["state_dir"] or default)
 
 
-def _supplied(user: str, host: str) -> Optional[dict[str, Path]]:
+def _supplied(user: str, host: str, signer: Sequence[str]) -> Optional[dict[str, Path]]:
     if bool(user) != bool(host):
         raise AuthorityError(
             "an authority of your own needs both: set ssh_trust_user_ca_key and"
             " ssh_trust_host_ca_key (they may name the same file)"
+        )
+    if signer and not (user.endswith(".pub") and host.endswith(".pub")):
+        raise AuthorityError(
+            "ssh_trust_signer has the private keys: set ssh_trust_user_ca_key and"
+            " ssh_trust_host_ca_key to files with its public keys (.pub)"
         )
     return {USER: Path(user), HOST: Path(host)} if user else None

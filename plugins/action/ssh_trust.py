@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from ..module_utils.core.commands import CommandError
 from ..module_utils.ssh.keys import HOST, KINDS, digest
 from ..plugin_utils.ssh.journal import Journal
 from ..plugin_utils.ssh.publishing import SigningError, issue
@@ -19,6 +20,8 @@ from ..plugin_utils.ssh.publishing import SigningError, issue
 MODULE = "baremetal.mpi_roce.ssh_trust"
 RESERVED = ("issued", "certificates", "now", "refused_keys")
 """Arguments of the module that only the action sets."""
+ON_CONTROLLER = ("private_keys", "signer")
+"""How the authority signs: no node needs it."""
 
 
 class ActionModule(ActionBase):
@@ -35,7 +38,7 @@ class ActionModule(ActionBase):
             return {"failed": True, "msg": "ssh: state_dir and host of ssh_authority are required"}
         try:
             return self._configure(arguments, Journal(Path(str(state_dir))), known, task_vars)
-        except SigningError as error:
+        except (SigningError, CommandError) as error:
             return {"failed": True, "msg": f"ssh: on the controller: {error}"}
         except OSError as error:
             where = f"{error.filename or state_dir}: {error.strerror or error}"
@@ -58,10 +61,14 @@ class ActionModule(ActionBase):
         arguments.update(now=now, issued=known["issued"], refused_keys=known["refused_keys"])
         if known["recorded"]:  # one that left, or was revoked, and missed a rotation
             arguments["replace_authority"] = True
+        passphrase = str(arguments.pop("ca_passphrase", None) or "")
+        authority = arguments["authority"]
+        of_nodes = {key: value for key, value in authority.items() if key not in ON_CONTROLLER}
+        arguments["authority"] = of_nodes
         first = self._execute(arguments, task_vars)
         if self._task.check_mode or not _ended_well(first):
             return first
-        result, authority = first, arguments["authority"]
+        result = first
         if first["sign"]:
             certificates, records = issue(
                 journal,
@@ -73,9 +80,11 @@ class ActionModule(ActionBase):
                 host=arguments["host"],
                 validity_days=validity_days,
                 now=now,
+                passphrase=passphrase,
             )
             issued = {kind: asdict(record) for kind, record in records.items()}
             arguments.update(certificates=certificates, issued={**known["issued"], **issued})
+            arguments["now"] = int(time.time())  # a signer's certificate may begin after the first
             result = self._execute(arguments, task_vars)
             result["changed"] = True
             result["diff"] = [*first.get("diff", []), *result.get("diff", [])]

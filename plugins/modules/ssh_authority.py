@@ -41,11 +41,18 @@ options:
     default: true
   user_ca_key:
     description:
-      - Private key on the controller of an authority of your own, which then signs users. C(.pub)
-        lies beside it. Needs O(host_ca_key) as well.
+      - Key on the controller of an authority of your own, which then signs users. A private key,
+        with C(.pub) beside it; or its C(.pub) alone, of which an ssh-agent or O(signer) has the
+        private half. Needs O(host_ca_key) as well.
     type: path
     default: ""
   host_ca_key: {type: path, default: "", description: The same for hosts.}
+  ca_passphrase: {type: str, default: "", description: Of private keys in files that are made.}
+  signer:
+    description: Command with its words that signs by the keys of O(user_ca_key) and O(host_ca_key).
+    type: list
+    elements: str
+    default: []
   warn_days: {type: float, default: 14, description: Warn of certificates that expire within them.}
   revoke:
     description: Nodes to refuse everywhere with their keys, though the inventory has them.

@@ -6,6 +6,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.baremetal.mpi_roce.plugins.action import ssh_authority
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import publishing
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import Journal
+
 NOW = 1_800_000_000
 DAY = 86400
 
@@ -38,6 +42,13 @@ def directory(compute: int = 3) -> list[dict[str, Any]]:
     ]
 
 
+def arguments(folder: Path, **changes: Any) -> dict[str, Any]:
+    """Of ssh_authority, for a cluster of two compute nodes."""
+    defaults = {name: spec.get("default") for name, spec in ssh_authority.ARGUMENTS.items()}
+    wanted = {"directory": directory(2), "cluster_name": "c", "state_dir": str(folder / "ssh-ca")}
+    return {**defaults, **wanted, **changes}
+
+
 def keypair(path: Path, *options: str, passphrase: str = "") -> str:
     """The public key of a new pair at `path`, ed25519 unless the options have another type."""
     kind = options or ("-t", "ed25519")
@@ -48,3 +59,40 @@ def keypair(path: Path, *options: str, passphrase: str = "") -> str:
 
 def ssh_keygen(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["ssh-keygen", *words], capture_output=True, text=True, check=False)
+
+
+def issue(
+    folder: Path,
+    key: str,
+    kinds: tuple[str, ...] = ("user", "host"),
+    *,
+    ca: str = "ca",
+    signer: tuple[str, ...] = (),
+    passphrase: str = "",
+) -> Any:
+    """Certificates for node01 with this key, by the authority `ca` in the directory."""
+    public = folder / f"{ca.removesuffix('.pub')}.pub"
+    line = " ".join(public.read_text("ascii").split()[:2]) if public.exists() else "ssh-ed25519 A"
+    authority = {
+        "signs": "generation-1",
+        "private_keys": {"user": folder / ca, "host": folder / ca},
+        "signer": list(signer),
+        "user_authorities": [line],
+        "host_authorities": [line],
+    }
+    return publishing.issue(
+        Journal(folder),
+        "node01",
+        dict.fromkeys(kinds, "there is none"),
+        {"user": key, "host": key},
+        authority,
+        user="mpi",
+        host={
+            "names": ["node01", "10.0.0.11"],
+            "principal": "mpi@c/compute",
+            "sources": ["10.0.0.11", "10.1.0.11"],
+        },
+        validity_days=10,
+        now=NOW,
+        passphrase=passphrase,
+    )

@@ -18,18 +18,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority i
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import Journal
 
-from tests.unit.ssh_cluster import directory, keypair
+from tests.unit.ssh_cluster import arguments, directory, keypair
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda handle: None)  # only time goes by
-
-
-def arguments(folder: Path, **changes: Any) -> dict[str, Any]:
-    defaults = {name: spec.get("default") for name, spec in ssh_authority.ARGUMENTS.items()}
-    wanted = {"directory": directory(2), "cluster_name": "c", "state_dir": str(folder / "ssh-ca")}
-    return {**defaults, **wanted, **changes}
 
 
 class Host:
@@ -55,13 +49,15 @@ class Host:
         answer = {"changed": bool(sign), "diff": [], "sign": sign, "public_keys": self.keys}
         return {**answer, **self.answer}
 
-    def run(self, messages: dict[str, Any], *, check_mode: bool = False) -> dict[str, Any]:
+    def run(
+        self, messages: dict[str, Any], *, check_mode: bool = False, **more: Any
+    ) -> dict[str, Any]:
         action = ssh_trust.ActionModule.__new__(ssh_trust.ActionModule)
         action._task = SimpleNamespace(check_mode=check_mode)
         action._execute_module = self.execute
         self.calls = []
         host = json.loads(json.dumps(messages["hosts"][self.name]))
-        task = {"authority": messages["authority"], "host": host}
+        task = {"authority": messages["authority"], "host": host, **more}
         variables = {"inventory_hostname": self.name}
         known = host["known"]
         return action._configure(dict(task), Journal(Path(messages["state_dir"])), known, variables)
@@ -241,10 +237,13 @@ def test_what_the_action_sets_cannot_be_set_by_a_task(tmp_path: Path) -> None:
 
 
 def test_nothing_told_to_a_node_is_secret(tmp_path: Path) -> None:
-    messages, host = prepared(tmp_path), Host(tmp_path, "node01")
-    result = host.run(messages)
+    messages, host = prepared(tmp_path, ca_passphrase="horse"), Host(tmp_path, "node01")
+    result = host.run(messages, ca_passphrase="horse")
+    assert len(host.calls) == 2, "it was signed with the passphrase"
     said = json.dumps([messages, result, host.calls])
     assert "PRIVATE KEY" not in said
+    assert "horse" not in said
+    assert all(set(call["authority"]).isdisjoint(ssh_trust.ON_CONTROLLER) for call in host.calls)
     for path in (tmp_path / "ssh-ca").rglob("*_ca"):
         assert path.read_text().splitlines()[2] not in said
 

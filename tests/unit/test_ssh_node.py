@@ -358,7 +358,6 @@ def test_certificates_of_another_key_of_that_name_are_signed_anew_once(machine: 
     machine.lay()
     shutil.rmtree(machine.journal.directory / "authorities")
     (machine.journal.directory / "state.json").unlink()
-    publishing.private_key.cache_clear()
     signed = machine.call(machine.request()).sign
     assert signed == dict.fromkeys(("user", "host"), "signed by another key of generation-1")
     assert statuses(machine.lay()) == {"ok"}
@@ -370,7 +369,6 @@ def test_an_authority_without_a_record_on_the_controller_is_not_replaced(machine
     machine.lay()
     before = machine.files()
     shutil.rmtree(machine.journal.directory)
-    publishing.private_key.cache_clear()
     wanted = machine.request()
     for check_mode in (True, False):
         with pytest.raises(PlanError, match="this node trusts the SSH authority SHA256:"):

@@ -23,7 +23,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal imp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.ssh_cluster import DAY, NOW, directory, entry, keypair, ssh_keygen
+from tests.unit.ssh_cluster import DAY, NOW, directory, entry, issue, keypair, ssh_keygen
 
 PAGE = Path(__file__).parents[2] / "docs/ssh-trust.md"
 
@@ -101,30 +101,6 @@ def test_of_a_node_that_was_revoked_the_keys_are_as_well(tmp_path: Path) -> None
     assert (len(node.revoked), node.refused_keys, node.issued) == (4, ["ssh-ed25519 U"], [])
 
 
-def issue(folder: Path, key: str, kinds: tuple[str, ...] = ("user", "host")) -> Any:
-    authority = {
-        "signs": "generation-1",
-        "private_keys": {"user": folder / "ca", "host": folder / "ca"},
-        "user_authorities": ["ssh-ed25519 A"],
-        "host_authorities": ["ssh-ed25519 A"],
-    }
-    return publishing.issue(
-        Journal(folder),
-        "node01",
-        dict.fromkeys(kinds, "there is none"),
-        {"user": key, "host": key},
-        authority,
-        user="mpi",
-        host={
-            "names": ["node01", "10.0.0.11"],
-            "principal": "mpi@c/compute",
-            "sources": ["10.0.0.11", "10.1.0.11"],
-        },
-        validity_days=10,
-        now=NOW,
-    )
-
-
 def test_what_cannot_be_recorded_is_not_issued(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,6 +151,7 @@ def test_an_authority_that_cannot_be_read_is_refused_by_name(
     with pytest.raises(publishing.SigningError, match="ca: cannot read it"):
         issue(tmp_path, key)
     keypair(tmp_path / "ca")
+    private = (tmp_path / "ca").read_bytes()
     (tmp_path / "ca").chmod(0o640)
     with pytest.raises(publishing.SigningError, match=r"mode 0640 owner .*: chmod 600"):
         issue(tmp_path, key)
@@ -182,11 +159,12 @@ def test_an_authority_that_cannot_be_read_is_refused_by_name(
         status = SimpleNamespace(st_mode=0o100600, st_uid=4242)
         patch.setattr(Path, "stat", lambda _path: status)
         with pytest.raises(publishing.SigningError, match=r"owner 4242: .*: chown \d+ /"):
+            publishing.private_key(tmp_path / "ca", None)
+    (tmp_path / "ca").chmod(0o600)
+    for text, why in ((b"x", "not a private key of OpenSSH"), (private[:99], "not a private key")):
+        (tmp_path / "ca").write_bytes(text)
+        with pytest.raises(publishing.SigningError, match=f"^{tmp_path}/ca: .*: {why}"):
             issue(tmp_path, key)
-    (tmp_path / "ca").unlink()
-    keypair(tmp_path / "ca", passphrase="secret words")
-    with pytest.raises(publishing.SigningError, match="ca: not an OpenSSH private key without"):
-        issue(tmp_path, key)
 
 
 def test_of_a_node_only_one_ed25519_key_is_signed(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional
 
-from ...module_utils.core.commands import Runner, run
+from ...module_utils.core.commands import Result, run
 from ...module_utils.core.files import write_atomically
 from ...module_utils.core.text import some
 from ...module_utils.ssh.keys import DAY, KINDS, public_key
@@ -32,6 +32,7 @@ from .journal import Journal, Member
 
 MAX_REMOVED = 8
 """Nodes that may leave the inventory between two runs, by default."""
+ASKPASS = "#!/bin/sh\nIFS= read -r line && printf '%s\\n' \"$line\"\n"
 KRL_DATE = slice(20, 28)
 """When a revocation list was made, in its header (OpenSSH's PROTOCOL.krl). Nothing reads it."""
 
@@ -89,10 +90,11 @@ class Outcome:
 class AuthorityStore:
     """The authorities of one cluster, in the directory of its journal."""
 
-    def __init__(self, journal: Journal, runner: Runner = run) -> None:
+    def __init__(self, journal: Journal, passphrase: str = "") -> None:
         self.journal = journal
         self.directory = journal.directory / "authorities"
-        self.run = runner
+        self.passphrase = passphrase
+        """Of the private keys that are made."""
 
     def state(self) -> State:
         path = self.journal.directory / "state.json"
@@ -124,9 +126,13 @@ class AuthorityStore:
         )
 
     def _make(self, name: str, comment: str, supplied: Mapping[str, Path]) -> None:
-        """Make an authority's directory, whole or not at all."""
+        """Make an authority's directory, whole or not at all. What is supplied may have moved."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if (self.directory / name).is_dir():
+        final = self.directory / name
+        links = {final / f"{kind}_ca": path.absolute() for kind, path in supplied.items()}
+        if final.is_dir() and all(
+            link.is_symlink() and link.readlink() == path for link, path in links.items()
+        ):
             return
         with tempfile.TemporaryDirectory(dir=self.directory, prefix=".new-") as scratch:
             folder = Path(scratch) / name
@@ -138,9 +144,11 @@ class AuthorityStore:
                     public = _supplied_key(supplied[kind]) + "\n"
                     made.with_suffix(".pub").write_text(public, "ascii")
                 else:
-                    argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", ""]
-                    self.run([*argv, "-C", f"{comment} {kind} {name}", "-f", str(made)])
-            folder.rename(self.directory / name)
+                    argv = ["-t", "ed25519", "-C", f"{comment} {kind} {name}", "-f", str(made)]
+                    ssh_keygen(argv, Path(scratch), self.passphrase)
+            if final.is_dir():
+                final.rename(Path(scratch) / "moved")
+            folder.rename(final)
 
     def prepare(
         self,
@@ -157,10 +165,10 @@ class AuthorityStore:
     ) -> Outcome:
         """Bring authorities, journal and revocation list to what the inventory wants.
 
-        `members` are the names of all nodes of the inventory; `supplied` are private keys of the
-        operator's own authority, used where they are; `revoke` are nodes to be refused though the
-        inventory has them. With `write` false nothing is written and the outcome has what would be
-        done.
+        `members` are the names of all nodes of the inventory; `supplied` are keys of the
+        operator's own authority, used where they are: private ones, or the public ones (`.pub`) of
+        an agent or signer; `revoke` are nodes to be refused though the inventory has them. With
+        `write` false nothing is written and the outcome has what would be done.
         """
         outcome = self._without_leavers(members, max_removed, revoke, now, write)
         seen = {name: node for name, node in outcome.nodes.items() if node.complete or node.issued}
@@ -177,7 +185,9 @@ class AuthorityStore:
             if outcome.made:
                 path = self.journal.directory / "state.json"
                 text = json.dumps(vars(after)) + "\n"
-                write_atomically(path, text, 0o600, os.getuid(), os.getgid())
+                group = self.journal.group()
+                mode, gid = (0o600, os.getgid()) if group is None else (0o660, group)
+                write_atomically(path, text, mode, os.getuid(), gid)
         outcome.authorities = [
             self.load(name) for name in after.trusted if write or name in before.trusted
         ]
@@ -185,7 +195,8 @@ class AuthorityStore:
             # Private keys of dropped authorities go with their directories.
             for folder in self.directory.iterdir():
                 if folder.name not in after.trusted:
-                    shutil.rmtree(folder)
+                    # What a killed run of another operator left may be closed.
+                    shutil.rmtree(folder, ignore_errors=folder.name.startswith("."))
         return self._listed(outcome)
 
     def after(self, members: Sequence[str]) -> Outcome:
@@ -296,7 +307,7 @@ class AuthorityStore:
         """The KRL, the same to the bit as long as it lists the same."""
         with tempfile.TemporaryDirectory(prefix="ssh-krl-") as scratch:
             made, key = Path(scratch) / "revoked.krl", Path(scratch) / "ca.pub"
-            self.run(["ssh-keygen", "-q", "-k", "-f", str(made)])
+            run(["ssh-keygen", "-q", "-k", "-f", str(made)])
             for authority in outcome.authorities:
                 for kind, public in authority.public.items():
                     serials = outcome.revoked.get((authority.id, kind), [])
@@ -304,13 +315,34 @@ class AuthorityStore:
                         key.write_text(public + "\n", encoding="ascii")
                         listing = "".join(f"serial: {serial}\n" for serial in serials)
                         argv = ["ssh-keygen", "-q", "-k", "-u", "-f", str(made), "-s", str(key)]
-                        self.run([*argv, "-"], stdin=listing)
+                        run([*argv, "-"], stdin=listing)
             if outcome.refused_keys:
                 listing = "".join(f"{each}\n" for each in outcome.refused_keys)
-                self.run(["ssh-keygen", "-q", "-k", "-u", "-f", str(made), "-"], stdin=listing)
+                run(["ssh-keygen", "-q", "-k", "-u", "-f", str(made), "-"], stdin=listing)
             krl = bytearray(made.read_bytes())
         krl[KRL_DATE] = bytes(8)
         return bytes(krl)
+
+
+def ssh_keygen(
+    argv: Sequence[str],
+    folder: Path,
+    passphrase: str = "",
+    *,
+    check: bool = True,
+    pass_fds: Sequence[int] = (),
+) -> Result:
+    """Run ssh-keygen in UTC. It gets the passphrase by a pipe: argv and environment are visible.
+
+    It asks a program for it, made in `folder`, which hands a line of this pipe on at each call.
+    """
+    ask = folder / "askpass"
+    ask.write_text(ASKPASS, "ascii")
+    ask.chmod(0o700)
+    how = {"SSH_ASKPASS": str(ask), "SSH_ASKPASS_REQUIRE": "force", "DISPLAY": ":0", "TZ": "UTC0"}
+    lines = f"{passphrase.partition(chr(10))[0]}\n" * 2
+    argv = ["ssh-keygen", "-q", *argv]
+    return run(argv, check=check, stdin=lines, env=how, popen={"pass_fds": pass_fds})
 
 
 def _revoked(outcome: Outcome, known: Mapping[str, Member]) -> None:
@@ -332,11 +364,16 @@ def _revoked(outcome: Outcome, known: Mapping[str, Member]) -> None:
 
 
 def _supplied_key(path: Path) -> str:
-    """The public key beside the operator's private key."""
-    public = path.with_name(path.name + ".pub")
+    """The public key that the operator named, or that is beside the private one."""
+    public = path if path.suffix == ".pub" else path.with_name(path.name + ".pub")
     if not path.is_file():
-        raise AuthorityError(f"{path}: no such file: name the private key of your authority")
+        raise AuthorityError(
+            f"{path}: no such file: name the private key of your authority, or its public key"
+            " (.pub) where an ssh-agent or ssh_trust_signer has the private one"
+        )
     key = public_key(public.read_text("utf-8", "replace")) if public.is_file() else ""
+    if key and public.stat().st_mode & 0o002:
+        raise AuthorityError(f"{public}: any user may write it, and nodes trust it: chmod 644")
     if not key:
         raise AuthorityError(
             f"{public}: missing or not a public key: make it with ssh-keygen -y -f {path}"

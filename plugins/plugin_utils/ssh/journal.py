@@ -13,12 +13,13 @@ import contextlib
 import fcntl
 import json
 import os
+import stat
 import syslog
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from ...module_utils.core.locks import alone
 
@@ -127,7 +128,35 @@ class Journal:
     def locked(self) -> Iterator[None]:
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with alone(self.directory / "lock"):
-            yield
+            try:
+                self._append([])
+                self._share()
+                yield
+            finally:
+                self._share()
+
+    def group(self) -> Optional[int]:
+        """The group of operators that shares the directory: it may write there, others may not.
+
+        The operator decides by the directory's mode (2770). Without such a group the directory is
+        private to its owner.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            status = self.directory.stat()
+            if status.st_mode & 0o2027 == stat.S_ISGID | stat.S_IWGRP:
+                return status.st_gid
+        return None
+
+    def _share(self) -> None:
+        """Let the group use what this operator made, whatever made it; links lead elsewhere."""
+        group = self.group()
+        if group is None:
+            return
+        for path in [*self.directory.iterdir(), *(self.directory / "authorities").rglob("*")]:
+            if path.name.startswith(".") or path.is_symlink() or path.stat().st_uid != os.geteuid():
+                continue
+            os.chown(path, -1, group)
+            path.chmod(0o2770 if path.is_dir() else 0o660)
 
     def issued(
         self, name: str, certificates: Sequence[Issued], reasons: Mapping[str, str] = {}
@@ -171,6 +200,12 @@ class Journal:
             except (ValueError, KeyError, TypeError, AttributeError):
                 continue
         return found
+
+    def has(self, serial: int) -> bool:
+        """Whether a certificate of this number was issued: by it a certificate is revoked."""
+        with contextlib.suppress(FileNotFoundError):
+            return f'"serial": {serial},' in self.path.read_text("utf-8", "replace")
+        return False
 
     def _append(self, records: Sequence[dict[str, Any]]) -> None:
         """Add lines and flush them to disk. Each begins with its newline, which ends a torn one."""

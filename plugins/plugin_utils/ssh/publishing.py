@@ -5,32 +5,38 @@ Patterns are the hosts for which the cluster's authority is trusted and its clie
 They are name stems and networks, so they stay short for any number of nodes and do not change when
 a node is added.
 
-`ssh-keygen -s` needs one process for each certificate: 6 ms each, two for each node. ansible-core
-depends on `cryptography`, which signs the same certificate in 0.2 ms in this process.
+ssh-keygen signs, by a key in a file or in the operator's ssh-agent, or a command of the operator
+does. Whatever signed, the certificate is read back and compared with what was asked for.
 """
 
 from __future__ import annotations
 
 import base64
-import functools
+import json
 import os
 import re
 import secrets
+import tempfile
+import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
+from ...module_utils.core.commands import CommandError, run
+from ...module_utils.core.text import one_line
 from ...module_utils.mpi.hostfile import rail_name
 from ...module_utils.ssh.keys import DAY, HOST, KINDS, USER, digest, key_of
-from .authority import Authority
+from .authority import Authority, ssh_keygen
 from .journal import Issued, Journal
 
 try:
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import (
-        SSHCertificateBuilder,
-        SSHCertificateType,
-        load_ssh_private_key,
-        load_ssh_public_key,
+        Encoding,
+        PublicFormat,
+        SSHCertificate,
+        load_ssh_public_identity,
     )
 except ImportError:
     HAS_CRYPTOGRAPHY = False
@@ -41,6 +47,9 @@ BACKDATED_S = 3600
 """Certificates begin an hour ago, so that a node whose clock is a little late accepts them."""
 SERIALS = 2**63 - 1
 """63 bits: some programs take serials for signed numbers."""
+EXTENSIONS: Mapping[str, Mapping[str, str]] = {USER: {"permit-pty": ""}, HOST: {}}
+"""A launcher runs commands, an operator needs a terminal; nothing may be forwarded."""
+SIGNER_S = 60.0
 COMPUTE, LAUNCHER = "compute", "launcher"
 
 
@@ -48,52 +57,129 @@ class SigningError(Exception):
     """The authority's private key cannot be used, or a node's public key cannot be signed."""
 
 
-@functools.cache
-def private_key(path: Path) -> Any:
-    """An authority's private key, read once."""
+def private_key(path: Path, group: Optional[int]) -> bytes:
+    """The file of a private key that its owner alone, or the `group` of operators, may read."""
+    try:
+        status = path.stat()
+        shared = group is not None and status.st_gid == group
+        wrong = status.st_mode & (0o007 if shared else 0o077)
+        if wrong or (status.st_uid not in (0, os.geteuid()) and not shared):
+            found = f"mode {status.st_mode & 0o777:04o} owner {status.st_uid}"
+            remedy = "chmod 600" if wrong else f"chown {os.geteuid()}"
+            raise SigningError(f"{path}: {found}: others may change or read it: {remedy} {path}")
+        return path.read_bytes()
+    except OSError as error:
+        raise SigningError(f"{path}: cannot read it: {error.strerror}") from error
+
+
+def _by_openssh(journal: Journal, path: Path, asked: Issued, key_id: str, passphrase: str) -> str:
+    """Sign by a private key at `path`, or by that of the agent where `path` is a public key.
+
+    ssh-keygen gets the private key in memory: of a file it refuses what a group may read.
+    """
+    with (
+        tempfile.TemporaryDirectory(dir=journal.directory, prefix=".sign-") as scratch,
+        open(os.memfd_create("ca"), "wb") as memory,
+    ):
+        agent, ca = path.suffix == ".pub", str(path)
+        if not agent:
+            os.fchmod(memory.fileno(), 0o600)
+            memory.write(private_key(path, journal.group()))
+            memory.flush()
+            ca = f"/dev/fd/{memory.fileno()}"
+        times = (asked.valid_after, asked.valid_before)
+        valid = ":".join(time.strftime("%Y%m%d%H%M%S", time.gmtime(each)) for each in times)
+        options = [f"source-address={','.join(asked.sources)}"] if asked.sources else []
+        options = ["clear", *EXTENSIONS[asked.kind], *options] if asked.kind == USER else []
+        key = Path(scratch) / "key.pub"
+        key.write_text(f"{asked.key} {key_id}\n", "ascii")
+        argv = ["-Us" if agent else "-s", ca, "-I", key_id, "-n", ",".join(asked.principals)]
+        argv += ["-z", str(asked.serial), "-V", valid, *(f"-O{each}" for each in options)]
+        argv += ["-h"] if asked.kind == HOST else []
+        argv.append(str(key))
+        handles = [memory.fileno()]
+        done = ssh_keygen(argv, Path(scratch), passphrase, check=False, pass_fds=handles)
+        if done.rc == 0:
+            return (Path(scratch) / "key-cert.pub").read_text("ascii")
+    why = one_line(done.stderr.replace(ca, str(path)))
+    if agent:
+        there = os.environ.get("SSH_AUTH_SOCK", "not set")
+        raise SigningError(
+            f"{path}: {why}: the private half of {asked.signer} has to be in the ssh-agent"
+            f" (SSH_AUTH_SOCK: {there}): ssh-add its file, or ssh-add -s the library of its token"
+        )
+    raise SigningError(
+        f"{path}: {why}: not a private key of OpenSSH, or not with this passphrase: set"
+        f" ssh_trust_ca_passphrase; or ssh-add {path}, and name {path}.pub"
+    )
+
+
+def _by_command(command: Sequence[str], asked: Issued, key_id: str, signing_key: str) -> str:
+    """Have the operator's command sign. docs/ssh-trust.md has what it reads and prints."""
+    request = {
+        "kind": asked.kind,
+        "public_key": asked.key,
+        "key_id": key_id,
+        "principals": list(asked.principals),
+        "serial": asked.serial,
+        "valid_after": asked.valid_after,
+        "valid_before": asked.valid_before,
+        "source_addresses": list(asked.sources),
+        "extensions": EXTENSIONS[asked.kind],
+        "signing_key": signing_key,
+    }
+    try:
+        return run(command, stdin=json.dumps(request) + "\n", timeout_s=SIGNER_S).stdout
+    except CommandError as error:
+        raise SigningError(f"ssh_trust_signer: {one_line(str(error))}") from error
+
+
+def _checked(text: str, asked: Issued, key_id: str) -> tuple[str, Issued]:
+    """The certificate as a line of a `-cert.pub` file, and its record, if it is what was asked."""
     if not HAS_CRYPTOGRAPHY:
         raise SigningError(
             "the controller's Python has no module cryptography with SSH certificates"
             " (version 40 or later): install it where ansible-core is installed"
         )
+
+    def line(key: Any) -> str:
+        return str(key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH), "ascii")
+
     try:
-        status = path.stat()
-        if status.st_mode & 0o077 or status.st_uid not in (0, os.geteuid()):
-            found = f"mode {status.st_mode & 0o777:04o} owner {status.st_uid}"
-            remedy = "chmod 600" if status.st_mode & 0o077 else f"chown {os.geteuid()}"
-            raise SigningError(f"{path}: {found}: others may change or read it: {remedy} {path}")
-        return load_ssh_private_key(path.read_bytes(), password=None)
-    except OSError as error:
-        raise SigningError(f"{path}: cannot read it: {error.strerror}") from error
-    except (TypeError, ValueError) as error:
-        raise SigningError(
-            f"{path}: not an OpenSSH private key without passphrase: make it one with"
-            " ssh-keygen -p, or name another file"
-        ) from error
-
-
-def sign(authority: Path, certificate: Issued, key_id: str) -> str:
-    """The certificate as a line of a `-cert.pub` file."""
-    signer = private_key(authority)
-    public = load_ssh_public_key(certificate.key.encode())
-    host = certificate.kind == HOST
-    builder = (
-        SSHCertificateBuilder()
-        .public_key(public)  # type: ignore[arg-type]
-        .serial(certificate.serial)
-        .type(SSHCertificateType.HOST if host else SSHCertificateType.USER)
-        .key_id(key_id.encode())
-        .valid_principals([name.encode() for name in certificate.principals])
-        .valid_after(certificate.valid_after)
-        .valid_before(certificate.valid_before)
+        (one,) = text.strip().splitlines()
+        words = one.split()[:2]
+        found = load_ssh_public_identity(" ".join(words).encode())
+        if not isinstance(found, SSHCertificate):
+            raise ValueError("a public key")
+        found.verify_cert_signature()
+        names = sorted(name.decode() for name in found.valid_principals)
+        critical = {b"source-address": ",".join(asked.sources).encode()} if asked.sources else {}
+        extensions = {key.encode(): each.encode() for key, each in EXTENSIONS[asked.kind].items()}
+        compared = {
+            "type": (asked.kind, found.type.name.lower()),
+            "key": (digest(asked.key), digest(line(found.public_key()))),
+            "signing key": (asked.signer, digest(line(found.signature_key()))),
+            "principals": (sorted(asked.principals), names),
+            "critical options": (critical, dict(found.critical_options)),
+            "extensions": (extensions, dict(found.extensions)),
+        }
+    except (ValueError, UnsupportedAlgorithm, InvalidSignature) as error:
+        shown = one_line(text)[:200] or "nothing"
+        why = one_line(str(error)) or "its signature is wrong"
+        raise SigningError(f"no certificate of one line ({why}): {shown}") from error
+    begin, end = found.valid_after, found.valid_before
+    wrong = [f"{what}: wanted {a}, found {b}" for what, (a, b) in compared.items() if a != b]
+    if not asked.valid_after <= begin < end <= asked.valid_before:
+        within = f"{asked.valid_after} to {asked.valid_before}"
+        wrong.append(f"validity: wanted within {within}, found {begin} to {end}")
+    if not found.serial:
+        wrong.append("serial: wanted one of its own, by which it can be revoked, found 0")
+    if wrong:
+        raise SigningError(f"not the certificate that was asked for: {one_line('; '.join(wrong))}")
+    kept = f"{words[0]} {words[1]} {key_id}\n"
+    return kept, replace(
+        asked, serial=found.serial, valid_after=begin, valid_before=end, digest=digest(kept)
     )
-    if not host:
-        # A launcher runs commands, an operator needs a terminal; nothing may be forwarded.
-        builder = builder.add_extension(b"permit-pty", b"")
-        if certificate.sources:
-            sources = ",".join(certificate.sources).encode()
-            builder = builder.add_critical_option(b"source-address", sources)
-    return f"{builder.sign(signer).public_bytes().decode('ascii')} {key_id}\n"
 
 
 def issue(
@@ -107,13 +193,15 @@ def issue(
     host: Mapping[str, Any],
     validity_days: float,
     now: int,
+    passphrase: str = "",
 ) -> tuple[dict[str, str], dict[str, Issued]]:
     """Certificates of these kinds, each with its reason, for a node, and their records, by kind.
 
     They are in the journal before they leave. A key is text from a node: the journal and the
     revocation list get it only as one ed25519 key.
     """
-    certificates, records = {}, {}
+    certificates: dict[str, str] = {}
+    records: dict[str, Issued] = {}
     for kind in kinds:
         key = key_of(str(public_keys.get(kind)))
         if not key or key != public_keys[kind]:
@@ -130,9 +218,21 @@ def issue(
             signer=digest(authority[f"{kind}_authorities"][0]),
         )
         path = Path(authority["private_keys"][kind])
-        text = sign(path, unsigned, f"{user}@{name}" if kind == USER else name)
-        certificates[kind] = text
-        records[kind] = Issued(**{**vars(unsigned), "digest": digest(text)})
+        path = path.resolve() if path.is_symlink() else path
+        key_id = f"{user}@{name}" if kind == USER else name
+        if authority["signer"] and path.suffix == ".pub":
+            signing_key = authority[f"{kind}_authorities"][0]
+            text = _by_command(authority["signer"], unsigned, key_id, signing_key)
+        else:
+            text = _by_openssh(journal, path, unsigned, key_id, passphrase)
+        try:
+            certificates[kind], record = _checked(text, unsigned, key_id)
+            others = [each.serial for each in records.values()]
+            if record.serial in others or journal.has(record.serial):
+                raise SigningError(f"serial {record.serial}: another certificate has it")
+            records[kind] = record
+        except SigningError as error:
+            raise SigningError(f"the {kind} certificate of {name} is refused: {error}") from error
     journal.issued(name, list(records.values()), kinds)
     return certificates, records
 
@@ -225,6 +325,7 @@ def published(
     authorities: Sequence[Authority],
     krl: bytes,
     management_prefix: int = 24,
+    signer: Sequence[str] = (),
 ) -> dict[str, Any]:
     """What every node gets: a few lines, whatever their number. The first authority signs."""
     first = authorities[0] if authorities else Authority("", {}, {})
@@ -233,6 +334,7 @@ def published(
         "trusted": [each.id for each in authorities],
         "signs": first.id,
         "private_keys": {kind: str(path) for kind, path in first.private.items()},
+        "signer": list(signer),
         "revoked": base64.b64encode(krl).decode("ascii"),
         **{f"{kind}_authorities": [each.public[kind] for each in authorities] for kind in KINDS},
     }
