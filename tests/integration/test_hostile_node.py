@@ -116,7 +116,7 @@ def test_a_forged_key_is_not_signed(attacker: Attacker, forged: str) -> None:
 
 
 ANSWERS = {
-    "deep": ('print("[" * 100000 + "]" * 100000); raise SystemExit', "levels"),
+    "deep": ("print('{\"a\":' + '[' * 100000 + ']' * 100000 + '}'); raise SystemExit", "levels"),
     "huge": ('answer["checks"] = ["A" * 1000] * 60000', "MiB"),
     "no JSON": ('print("\\x1b[2J\\x1b[1;1Hok=99"); raise SystemExit', "Module result"),
     "escapes": (
