@@ -1,4 +1,4 @@
-"""Who signs: a key in the ssh-agent, one with a passphrase, a command of the operator; and state
+"""What signs: a key in the ssh-agent, one with a passphrase, a command of the operator; and state
 that a group of operators shares.
 
 ssh-agent, ssh-add and ssh-keygen are the real ones. The signer is a stand-in for a program of the
@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.action import ssh_authority
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.keys import digest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import publishing
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import authority, publishing
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import (
     AuthorityError,
     AuthorityStore,
@@ -103,6 +103,16 @@ def test_a_new_authority_has_the_passphrase_and_signs_with_it(tmp_path: Path) ->
     for wrong in ("", "wrong"):
         with pytest.raises(SigningError, match=r"user_ca: .*passphrase.*: set ssh_trust_ca_pass"):
             issue(folder, key, ca="user_ca", passphrase=wrong)
+
+
+def test_a_new_key_that_got_no_passphrase_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(authority, "ASKPASS", "#!/absent\n")  # as where nothing may be executed
+    with pytest.raises(AuthorityError, match="got no passphrase for the new key"):
+        made(tmp_path, SECRET)
+    assert list((tmp_path / "ssh-ca/authorities").iterdir()) == []
+    made(tmp_path)
 
 
 def test_no_program_gets_the_passphrase_in_its_arguments_or_environment(

@@ -146,6 +146,12 @@ class AuthorityStore:
                 else:
                     argv = ["-t", "ed25519", "-C", f"{comment} {kind} {name}", "-f", str(made)]
                     ssh_keygen(argv, Path(scratch), self.passphrase)
+                    opened = run(["ssh-keygen", "-y", "-P", "", "-f", str(made)], check=False)
+                    if self.passphrase and opened.rc == 0:
+                        raise AuthorityError(
+                            f"{self.directory}: ssh-keygen got no passphrase for the new key, which"
+                            " was removed: is this file system mounted noexec?"
+                        )
             if final.is_dir():
                 final.rename(Path(scratch) / "moved")
             folder.rename(final)
