@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible.errors import AnsibleError
+from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
 from ..module_utils.core.text import counted, nearest
@@ -40,8 +41,11 @@ class ActionModule(ActionBase):
             argument_spec={
                 "role_variables": {"type": "bool", "default": False},
                 "domain": {"type": "str"},
+                "needs": {"type": "str"},
             }
         )
+        if arguments["needs"]:
+            _check_limit(arguments["needs"], task_vars)
         findings = Findings()
         sources = [Path(source) for source in task_vars.get("ansible_inventory_sources") or []]
         # HostVars.raw_get merges a host's variables once and templates none of them.
@@ -50,7 +54,9 @@ class ActionModule(ActionBase):
         _check_model(hosts, sources, findings)
         if arguments["role_variables"]:
             known = _options()
-            _check_roles(known, _settings(task_vars, known), findings)
+            settings = dict(_settings(task_vars, known))
+            _check_roles(known, settings.items(), findings)
+            _check_launch(settings, findings)
         built = directory.Directory("", []) if findings else directory.build(hosts)
         of_hosts = {}
         if arguments["domain"] is not None and not findings:
@@ -76,6 +82,17 @@ class ActionModule(ActionBase):
             software_doubts=doubts,
         )
         return result
+
+
+def _check_limit(group: str, task_vars: dict[str, Any]) -> None:
+    """Without a host of the group its play would do nothing, and the run be a success."""
+    hosts = task_vars["groups"].get(group) or []
+    if hosts and not set(hosts).intersection(task_vars["ansible_play_hosts_all"]):
+        limit = task_vars.get("ansible_limit") or ""
+        raise AnsibleActionFail(
+            f"--limit {limit} leaves out {', '.join(hosts)}, which runs it: nothing was done. "
+            f"Add the {group}: --limit '{limit},{group}'"
+        )
 
 
 def _check_model(hosts: dict[str, Any], sources: list[Path], findings: Findings) -> None:
@@ -185,6 +202,29 @@ def _check_roles(
             (where[0], name),
             f"{problem}{others}",
             "Correct it in the inventory",
+        )
+
+
+def _check_launch(hosts: Mapping[str, Mapping[str, Any]], findings: Findings) -> None:
+    """What no variable shows alone, and mpirun would only wait for, or take for another program."""
+    closed, tree = "ssh_trust_between_compute", "mpi_stack_tree_spawn"
+    off = [name for name, of in hosts.items() if not boolean(of.get(closed, True), strict=False)]
+    on = [name for name, of in hosts.items() if boolean(of.get(tree, False), strict=False)]
+    if off and on:
+        findings.add(
+            "inventory.closed_nodes",
+            (off[0], closed),
+            f"it is false, and {tree} true on {on[0]}: compute nodes have to admit each other then",
+            "Leave out one of the two",
+        )
+    words = [name for name, of in hosts.items() if isinstance(of.get("mpi_job_program"), str)]
+    if words:
+        text = hosts[words[0]]["mpi_job_program"]
+        findings.add(
+            "inventory.program_is_text",
+            (words[0], "mpi_job_program"),
+            f"{text!r} is no list",
+            f"Write it as {text.split()}",
         )
 
 

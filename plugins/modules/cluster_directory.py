@@ -25,6 +25,9 @@ options:
       - DNS domain of the cluster, or empty. With one a host's canonical name is its full one.
       - RV(names) is made, and names are checked, where this is given.
     type: str
+  needs:
+    description: A group of which C(--limit) has to leave a host; the task fails otherwise.
+    type: str
 notes:
   - Runs on the controller and opens no connection. Use C(run_once).
 seealso:

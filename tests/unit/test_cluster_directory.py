@@ -292,16 +292,47 @@ def test_variables_of_roles_are_judged_on_every_host_before_any_is_touched(tmp_p
         "node04": {"cluster_slots": 4},
     }.items():
         (site / f"host_vars/{name}.yml").write_text(json.dumps(variables), encoding="utf-8")
+    given = {"mpi_smoke_time_limit_s": "long", "mpi_job_program": "python3 train.py"}
     status, output, _result = play(
-        *(tmp_path, site, "--limit=node04"), *("-e", '{"mpi_smoke_time_limit_s": "long"}')
+        *(tmp_path, site, "--limit=node04"),
+        *("-e", json.dumps({**given, "model_needs": "launcher"})),
     )
+    assert status != 0 and "--limit node04 leaves out launcher01" in output
+    limit = "--limit=node04,launcher01"
+    status, output, _result = play(tmp_path, site, limit, "-e", json.dumps(given))
     assert status != 0
-    assert "4 errors:" in output
+    assert "5 errors:" in output
+    assert "'python3 train.py' is no list. Write it as ['python3', 'train.py']" in output
     swap = "value of os_baseline_swap must be one of: off, keep, got: maybe (and on 1 other host)"
     assert f"node02.os_baseline_swap: {swap}. Correct it" in output
     assert "node01.mpi_smoke_time_limit_s: argument 'mpi_smoke_time_limit_s' is of" in output
     assert "leaf01.switch_qos_confirm_s: argument 'switch_qos_confirm_s' is of type" in output
     assert "node04.cluster_slots: 4 is not what the model compiled" in output
+
+
+@pytest.mark.parametrize(
+    ("closed", "tree", "refused"),
+    [("no", True, True), (False, "yes", True), (True, True, False), (False, False, False)],
+)
+def test_a_tree_of_logins_needs_nodes_that_admit_each_other(
+    closed: object, tree: object, refused: bool
+) -> None:
+    findings = Findings()
+    hosts = {
+        "node01": {"ssh_trust_between_compute": closed},
+        "launcher01": {"mpi_stack_tree_spawn": tree},
+        "leaf01": {},
+    }
+    action._check_launch(hosts, findings)
+    wanted = ["inventory.closed_nodes node01.ssh_trust_between_compute"] if refused else []
+    assert brief(findings.found) == wanted
+
+
+def test_a_program_is_a_list() -> None:
+    findings = Findings()
+    hosts = {"node01": {"mpi_job_program": ["a b"]}, "launcher01": {"mpi_job_program": "a b"}}
+    action._check_launch(hosts, findings)
+    assert brief(findings.found) == ["inventory.program_is_text launcher01.mpi_job_program"]
 
 
 @pytest.mark.slow
