@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Optional
+from typing import IO, Any, Optional, Union
 
 import testinfra
 import yaml
@@ -88,6 +88,21 @@ class Nodes:
     def command(self, playbook: str, *words: str) -> list[str]:
         """The command line of a run, for tests that start it themselves."""
         return [str(BIN / "ansible-playbook"), playbook, f"--inventory={self.inventory}", *words]
+
+    def start(
+        self, playbook: str, *words: str, output: Union[int, IO[str]] = subprocess.PIPE
+    ) -> subprocess.Popen[str]:
+        """A run to be interrupted or killed, in a process group of its own."""
+        return subprocess.Popen(
+            self.command(playbook, *words),
+            cwd=TOP,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
 
     def play(
         self,

@@ -18,7 +18,7 @@ import pytest
 
 from tests import waiting
 from tests.fabric import CONFIRM, FABRIC, VirtualSwitch, failed_links, switch
-from tests.nodes import TOP, Nodes, Run
+from tests.nodes import Nodes, Run
 from tools.run_tests import descendants
 
 pytestmark = pytest.mark.nodes
@@ -126,14 +126,7 @@ def test_a_killed_controller_leaves_nothing_in_force(nodes: Nodes, fabric: Fabri
         # Slow, so that there is time between what is in force and what is kept.
         fabric[name].fault(delay_s=1)
         words = ["--tags=fabric", f"--limit={name}", f"-eswitch_qos_confirm_s={KILLED_CONFIRM_S}"]
-        running = subprocess.Popen(
-            nodes.command("site.yml", *words),
-            cwd=TOP,
-            env=nodes.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        running = nodes.start("site.yml", *words, output=subprocess.DEVNULL)
         waiting.until(
             lambda: fabric[name].waits() or running.poll() is not None,
             f"a change of {name} to be in force",

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests import waiting
-from tests.nodes import TOP, Nodes, Run
+from tests.nodes import Nodes, Run
 from tools.run_tests import descendants
 
 pytestmark = pytest.mark.nodes
@@ -155,19 +155,12 @@ def test_each_node_that_cannot_take_part_is_listed_with_its_reasons(
 @pytest.fixture
 def running(
     nodes: Nodes, job: list[str], tmp_path: Path, request: pytest.FixtureRequest
-) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """A job that waits, its ansible-playbook in a process group of its own, and its output."""
     path, lease = tmp_path / "log", getattr(request, "param", 120)
-    with path.open("ab") as log:
-        play = subprocess.Popen(
-            nodes.command(RUN, *job, *program("wait"), f"--extra-vars=mpi_job_lease_s={lease}"),
-            cwd=TOP,
-            env=nodes.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+    words = [*job, *program("wait"), f"--extra-vars=mpi_job_lease_s={lease}"]
+    with path.open("a") as log:
+        play = nodes.start(RUN, *words, output=log)
     try:
         waiting.until(
             lambda: "two words" in path.read_text() or play.poll() is not None,
@@ -182,7 +175,7 @@ def running(
 
 
 def test_ctrl_c_ends_every_rank_at_once(
-    nodes: Nodes, running: tuple[subprocess.Popen[bytes], Path]
+    nodes: Nodes, running: tuple[subprocess.Popen[str], Path]
 ) -> None:
     """As a terminal sends it, to the group; ansible-playbook then waits for the end."""
     play, log = running
@@ -197,7 +190,7 @@ def test_ctrl_c_ends_every_rank_at_once(
 
 
 def test_a_killed_ansible_playbook_ends_every_rank_soon(
-    nodes: Nodes, running: tuple[subprocess.Popen[bytes], Path]
+    nodes: Nodes, running: tuple[subprocess.Popen[str], Path]
 ) -> None:
     """Itself alone, as when memory is short: its worker notices, and ends the job."""
     play, _log = running
@@ -208,7 +201,7 @@ def test_a_killed_ansible_playbook_ends_every_rank_soon(
 
 @pytest.mark.parametrize("running", [20], indirect=True)
 def test_a_job_ends_with_its_controller(
-    nodes: Nodes, running: tuple[subprocess.Popen[bytes], Path]
+    nodes: Nodes, running: tuple[subprocess.Popen[str], Path]
 ) -> None:
     play, _log = running
     for pid in descendants(play.pid):

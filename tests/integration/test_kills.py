@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests import waiting
-from tests.nodes import CLUSTER, TOP, Nodes
+from tests.nodes import CLUSTER, Nodes
 from tools.run_tests import descendants
 
 pytestmark = pytest.mark.nodes
@@ -63,16 +62,7 @@ def case(kill: Kill) -> pytest.ParameterSet:
 
 def kill_a_run(nodes: Nodes, kill: Kill) -> str:
     """Start the layer and kill it there. Returns what it printed; to end earlier is an error."""
-    process = subprocess.Popen(
-        nodes.command("site.yml", f"--tags={kill.tag}"),
-        cwd=TOP,
-        env=nodes.environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    process = nodes.start("site.yml", f"--tags={kill.tag}")
     assert process.stdout is not None
     begun = f"TASK [baremetal.mpi_roce.{kill.role} : "
     lines = []

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from tests import hpcx, mpi_source, waiting
-from tests.nodes import TOP, Nodes
+from tests.nodes import Nodes
 
 pytestmark = pytest.mark.nodes
 
@@ -125,16 +125,7 @@ def test_a_build_outlives_its_playbook_and_is_used_by_the_next(with_source: Node
 
 def started(nodes: Nodes) -> subprocess.Popen[str]:
     """A run of the layer, whose build waits in the stand-in's configure."""
-    playing = subprocess.Popen(
-        nodes.command(MPI),
-        cwd=TOP,
-        env=nodes.environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    playing = nodes.start(MPI)
     waits = "pgrep -x sleep"
     waiting.until(lambda: nodes.on(BUILDER).run(waits).rc == 0, "a build that waits", 120)
     return playing

@@ -20,7 +20,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import reb
 
 from tests import waiting
 from tests.instances import describe
-from tests.nodes import TOP, Nodes, Run
+from tests.nodes import Nodes, Run
 
 pytestmark = pytest.mark.nodes
 
@@ -95,15 +95,7 @@ def rows(run: Run) -> dict[str, str]:
 @contextlib.contextmanager
 def in_background(nodes: Nodes, until: str, *words: str) -> Iterator[subprocess.Popen[str]]:
     """A run that has begun and said `until`."""
-    process = subprocess.Popen(
-        nodes.command(PLAYBOOK, *words),
-        cwd=TOP,
-        env=nodes.environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    process = nodes.start(PLAYBOOK, *words)
     assert process.stdout is not None
     said = []
     for line in process.stdout:

@@ -18,8 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests import waiting
-from tests.jobs import END, EXAMPLES, Alone, falls, load, needs_mpi, ranks_of, start
+from tests.jobs import END, EXAMPLES, Alone, AtStep7, falls, goes_on, load, needs_mpi, start
 
 train = load("train.py")
 
@@ -280,13 +279,6 @@ def test_stopped_and_resumed_it_ends_with_the_same_weights(
     if "--deterministic" in mode:
         assert whole == AFTER_12_STEPS
 
-    class AtStep7(list[int]):
-        asked = 0
-
-        def __len__(self) -> int:
-            self.asked += 1
-            return int(self.asked == 7)
-
     words.append(f"--checkpoints={tmp_path / 'b'}")
     assert one_process(monkeypatch, *words, stop=AtStep7()) == 128 + signal.SIGTERM
     assert END.findall(capsys.readouterr().out)[0][0] == "7"
@@ -355,20 +347,7 @@ def test_ranks_stopped_at_any_step_go_on_as_another_number_of_ranks(
     number: signal.Signals, uninterrupted: str, tmp_path: Path
 ) -> None:
     job = start(3, tmp_path, *DETERMINISTIC)
-    job.until_step(random.randrange(8, 50))
-    ranks = ranks_of(job)
-    assert len(ranks) == 3
-    os.kill(random.choice(ranks), number)
-    output = job.end(good=False)
-    stopped = number == signal.SIGUSR1
-    assert job.process.returncode == 128 + (signal.SIGTERM if stopped else number), output
-    assert bool(END.search(output)) == stopped
-    places = [Path(f"/proc/{pid}") for pid in ranks]
-    ended = "the end of ranks that were killed"
-    waiting.until(lambda: not any(place.exists() for place in places), ended, 10)
-    output = start(4, tmp_path, *DETERMINISTIC).end()
-    assert "from step 0\n" not in output
-    assert END.findall(output) == [("60", "4", uninterrupted)]
+    goes_on(job, number, lambda: start(4, tmp_path, *DETERMINISTIC), uninterrupted)
 
 
 @pytest.mark.slow

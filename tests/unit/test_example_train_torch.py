@@ -17,8 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests import waiting
-from tests.jobs import END, EXAMPLES, Alone, falls, load, needs_mpi, ranks_of, start
+from tests.jobs import END, EXAMPLES, Alone, AtStep7, falls, goes_on, load, needs_mpi, start
 
 torch = pytest.importorskip(
     "torch", reason="no PyTorch for this Python; tests/integration/test_examples.py has nodes"
@@ -128,14 +127,6 @@ def one_process(
     finally:
         if torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
-
-
-class AtStep7(list[int]):
-    asked = 0
-
-    def __len__(self) -> int:
-        self.asked += 1
-        return int(self.asked == 7)
 
 
 @pytest.mark.parametrize("backend", ["mpi4py", "gloo"])
@@ -260,19 +251,7 @@ def test_ranks_stopped_at_any_step_go_on_as_another_number_with_another_backend(
     backend: str, other: str, number: signal.Signals, uninterrupted: str, tmp_path: Path
 ) -> None:
     job = run(3, tmp_path, backend)
-    job.until_step(random.randrange(8, 50))
-    ranks = ranks_of(job)
-    assert len(ranks) == 3
-    os.kill(random.choice(ranks), number)
-    output = job.end(good=False)
-    stopped = number == signal.SIGUSR1
-    assert job.process.returncode == 128 + (signal.SIGTERM if stopped else number), output
-    places = [Path(f"/proc/{pid}") for pid in ranks]
-    ended = "the end of ranks that were killed"
-    waiting.until(lambda: not any(place.exists() for place in places), ended, 10)
-    output = run(4, tmp_path, other).end()
-    assert "from step 0\n" not in output
-    assert END.findall(output) == [("60", "4", uninterrupted)]
+    goes_on(job, number, lambda: run(4, tmp_path, other), uninterrupted)
 
 
 @pytest.mark.slow
