@@ -15,6 +15,7 @@ from ansible.utils.display import Display
 from ..module_utils.core.checks import as_dicts, failures
 from ..module_utils.core.part import PlanError
 from ..module_utils.mpi.job import LAST_BYTES
+from ..module_utils.mpi.launcher import LAUNCHED
 from ..modules.mpi_bench import DOCUMENTATION
 from ..plugin_utils import bench
 from ..plugin_utils.report import bench as table
@@ -24,11 +25,14 @@ from .mpi_job import ActionModule as JobAction
 display = Display()
 
 LAYER = "bench"
-OF_JOB = ("nodes", "user", "provider", "transport", "parameters", "time_limit_s", "hostfile")
+OF_JOB = (*LAUNCHED, "time_limit_s")
 """Options that go to the module mpi_job as they are."""
 SPEC = {
-    name: {key: value for key, value in option.items() if key != "description"}
-    for name, option in yaml.safe_load(DOCUMENTATION)["options"].items()
+    **LAUNCHED,
+    **{
+        name: {key: value for key, value in option.items() if key != "description"}
+        for name, option in yaml.safe_load(DOCUMENTATION)["options"].items()
+    },
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: mpi_allreduce
 short_description: Prove the cluster with an allreduce over every rank
-extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
+extends_documentation_fragment: [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.launched]
 description:
   - Launches an mpi4py allreduce from the launcher, as the MPI user, over the hostfile.
   - Checks every result to the bit on every rank, where the ranks run, which transport UCX used, and
@@ -16,24 +16,7 @@ description:
   - A run ends after its time limit, and no process of it is left on any node. Changes nothing.
   - The action plugin of the same name shows progress and figures, and saves them on the controller.
 options:
-  nodes:
-    description:
-      - Nodes, as C(directory) of the M(baremetal.mpi_roce.cluster_directory) action; those that are
-        drained or do not compute are left out.
-    type: list
-    elements: dict
-    required: true
-  user: {type: str, required: true, description: MPI user that launches.}
-  hostfile:
-    description: Hostfile on the launcher.
-    type: path
-    default: /etc/baremetal-mpi-roce/hostfile
   rankfile: {type: str, default: "", description: Rankfile; empty places ranks slot by slot.}
-  transport:
-    description: Transport that UCX has to report between nodes.
-    type: str
-    choices: [tcp, rc]
-    default: tcp
   max_bytes: {type: int, default: 67108864, description: "Largest buffer, in bytes."}
   size_step: {type: int, default: 4, description: "Ratio of one size to the next, from 4 bytes on."}
   combinations:
@@ -46,14 +29,6 @@ options:
   warmup: {type: int, default: 2, description: Untimed iterations before those.}
   bind_rails: {type: bool, default: true, description: Give each rank the rails of its GPU alone.}
   python: {type: path, default: /usr/bin/python3, description: Python interpreter of the ranks.}
-  provider:
-    description: Provider of the model; ranks are launched by Open MPI, with V(impi) by Intel MPI.
-    type: str
-    default: distribution
-  parameters:
-    description: Further parameters of Open MPI; with O(provider=impi) variables of the ranks.
-    type: dict
-    default: {}
   time_limit_s: {type: float, default: 300, description: Seconds after which the run has failed.}
   bisect_runs:
     description: At most this many short runs to find the node or pair at fault; V(0) for none.
@@ -144,7 +119,7 @@ from ..module_utils.core import commands, files, machine
 from ..module_utils.core.locks import HeldError, alone
 from ..module_utils.core.part import PlanError
 from ..module_utils.mpi.allreduce import gpu, plan, session, traffic
-from ..module_utils.mpi.launcher import of_provider
+from ..module_utils.mpi.launcher import LAUNCHED, of_provider
 
 PROGRESS_DIRECTORY = Path("/run/baremetal-mpi-roce")
 
@@ -177,11 +152,8 @@ def request_of(params: dict) -> session.Request:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "nodes": {"type": "list", "elements": "dict", "required": True},
-            "user": {"type": "str", "required": True},
-            "hostfile": {"type": "path", "default": "/etc/baremetal-mpi-roce/hostfile"},
+            **LAUNCHED,
             "rankfile": {"type": "str", "default": ""},
-            "transport": {"type": "str", "choices": ["tcp", "rc"], "default": "tcp"},
             "max_bytes": {"type": "int", "default": 67108864},
             "size_step": {"type": "int", "default": 4},
             "combinations": {"type": "int", "default": 0},
@@ -190,8 +162,6 @@ def main() -> None:
             "warmup": {"type": "int", "default": 2},
             "bind_rails": {"type": "bool", "default": True},
             "python": {"type": "path", "default": "/usr/bin/python3"},
-            "provider": {"type": "str", "default": "distribution"},
-            "parameters": {"type": "dict", "default": {}},
             "time_limit_s": {"type": "float", "default": 300},
             "bisect_runs": {"type": "int", "default": 24},
             "bisect_limit_s": {"type": "float", "default": 30},

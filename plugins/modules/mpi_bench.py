@@ -5,19 +5,13 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: mpi_bench
 short_description: Latency and bandwidth of MPI between ranks, over message sizes
-extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
+extends_documentation_fragment: [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.launched]
 description:
   - Measures with the definitions of the OSU micro-benchmarks, as jobs of
     M(baremetal.mpi_roce.mpi_job) on the launcher. Prints a table of each benchmark, saves all of
     them as JSON, and draws each as SVG with line rate and threshold where the controller has
     matplotlib.
 options:
-  nodes:
-    description: Nodes of the cluster, as M(baremetal.mpi_roce.cluster_directory) returns them.
-    type: list
-    elements: dict
-    required: true
-  user: {type: str, required: true, description: The MPI user.}
   program:
     description:
       - V(mpi4py) is the collection's own program; V(osu) starts C(osu_latency) and the others,
@@ -58,21 +52,7 @@ options:
   min_nccl_share:
     description: Share of a node's line rate that V(allreduce) by NCCL has to reach.
     type: float
-  provider:
-    description: Provider of the model, as of M(baremetal.mpi_roce.mpi_job).
-    type: str
-    default: distribution
-  transport:
-    description: Transport of the cluster.
-    type: str
-    choices: [tcp, rc]
-    default: tcp
-  parameters: {type: dict, default: {}, description: As of M(baremetal.mpi_roce.mpi_job).}
   time_limit_s: {type: float, default: 1800, description: Seconds after which a job has failed.}
-  hostfile:
-    description: The cluster's hostfile.
-    type: path
-    default: /etc/baremetal-mpi-roce/hostfile
   report_directory: {type: path, default: "", description: "On the controller; empty: no report."}
 """
 

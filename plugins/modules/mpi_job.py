@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: mpi_job
 short_description: Runs a program over MPI on the nodes of the hostfile
-extends_documentation_fragment: [baremetal.mpi_roce.module]
+extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.launched]
 description:
   - Runs on the launcher, as the MPI user. Before it starts anything, each node has to answer, with
     its rails up, the program and the working directory there, no other MPI job, idle GPUs, and
@@ -19,17 +19,11 @@ description:
     the job left on any node, and removes its session directories and shared memory.
   - The action plugin of the same name runs it detached and shows the output as it comes.
 options:
-  nodes:
-    description: Nodes of the cluster, as M(baremetal.mpi_roce.cluster_directory) returns them.
-    type: list
-    elements: dict
-    required: true
   program:
     description: Program and arguments. A path is one on every node.
     type: list
     elements: str
     required: true
-  user: {type: str, required: true, description: The MPI user.}
   ranks: {type: int, default: 0, description: Number of ranks; 0 for every slot.}
   places:
     description: Ranks by node, for a job on some of them; empty for every slot of all nodes.
@@ -47,23 +41,6 @@ options:
     type: dict
     default: {}
   work_directory: {type: path, default: /tmp, description: "Where ranks start, on every node."}
-  provider:
-    description: Provider of the model; ranks are launched by Open MPI, with V(impi) by Intel MPI.
-    type: str
-    default: distribution
-  parameters:
-    description: Further parameters of Open MPI; with O(provider=impi) variables of the ranks.
-    type: dict
-    default: {}
-  transport:
-    description: Transport of the cluster; with V(rc) the RDMA port of each rail has to be active.
-    type: str
-    choices: [tcp, rc]
-    default: tcp
-  hostfile:
-    description: The cluster's hostfile.
-    type: path
-    default: /etc/baremetal-mpi-roce/hostfile
   directory:
     description: Directory of jobs on the launcher; each has its own in it.
     type: path
@@ -142,7 +119,7 @@ from ..module_utils.core.locks import HeldError, alone
 from ..module_utils.core.part import PlanError
 from ..module_utils.mpi import job
 from ..module_utils.mpi.allreduce.plan import nodes_of
-from ..module_utils.mpi.launcher import MAPPINGS, of_provider
+from ..module_utils.mpi.launcher import LAUNCHED, MAPPINGS, of_provider
 from ..module_utils.ssh import account
 
 PROGRESS_DIRECTORY = Path("/run/baremetal-mpi-roce")
@@ -151,18 +128,13 @@ PROGRESS_DIRECTORY = Path("/run/baremetal-mpi-roce")
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "nodes": {"type": "list", "elements": "dict", "required": True},
+            **LAUNCHED,
             "program": {"type": "list", "elements": "str", "required": True},
-            "user": {"type": "str", "required": True},
             "ranks": {"type": "int", "default": 0},
             "places": {"type": "dict", "default": {}},
             "mapping": {"type": "str", "choices": list(MAPPINGS), "default": "gpu"},
             "environment": {"type": "dict", "default": {}},
             "work_directory": {"type": "path", "default": "/tmp"},
-            "provider": {"type": "str", "default": "distribution"},
-            "parameters": {"type": "dict", "default": {}},
-            "transport": {"type": "str", "choices": ["tcp", "rc"], "default": "tcp"},
-            "hostfile": {"type": "path", "default": "/etc/baremetal-mpi-roce/hostfile"},
             "directory": {"type": "path", "default": "/var/lib/baremetal-mpi-roce/jobs"},
             "time_limit_s": {"type": "float", "default": 3600},
             "lease_s": {"type": "float", "default": 0},
