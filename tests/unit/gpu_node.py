@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any, Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils import gpu
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import machine, reboots
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import reboots
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import (
     FAILED,
     OK,
@@ -41,6 +41,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.packag
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.planning import Plan
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import read_software
+
+from tests.unit.host import Host
 
 KERNEL = "6.8.0-79-generic"
 OLD, NEW = "580.95.05", "580.105.08"
@@ -131,9 +133,10 @@ class Installer:
 
 
 @dataclass
-class GpuNode:
+class GpuNode(Host):
     """One node. `steps_left`: so many changes, and then it is killed."""
 
+    layer = "gpu"
     root: Path
     gpus: int = 8
     boot: int = 1
@@ -169,15 +172,6 @@ class GpuNode:
         self.write("sys/bus/pci/devices/0000:40:00.0/class", "0x068000\n")
 
     # What the tests do.
-
-    def write(self, name: str, text: str) -> Path:
-        path = self.root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        return path
-
-    def read(self, name: str) -> str:
-        return (self.root / name).read_text()
 
     def process(self, pid: int, comm: str, *, opens: str = "", environment: str = "") -> None:
         self.write(f"proc/{pid}/comm", f"{comm}\n")
@@ -230,19 +224,6 @@ class GpuNode:
             "dkms": dict(self.dkms),
             "linker": sorted(self.linker),
         }
-
-    def node(self, check_mode: bool = False) -> Node:
-        return Node(
-            layer="gpu",
-            root=self.root,
-            run=self.run,
-            container=machine.container(self.root),
-            boot_id=f"boot-{self.boot}",
-            check_mode=check_mode,
-            uid=os.getuid(),
-            gid=os.getgid(),
-            rebooted_for=tuple(reboots.recorded("gpu", self.root)),
-        )
 
     def converge(
         self,
@@ -306,11 +287,8 @@ class GpuNode:
         if tuple(words[:2]) not in LOOKING and "nvcc" not in words[0]:
             self.spend()
             self.calls.append(words)
-        name = Path(words[0]).name.replace("-", "_")
-        if words[0] == "systemctl":
-            name = f"systemctl_{words[1].replace('-', '_')}"
         try:
-            rc, stdout = getattr(self, f"_{name}")(words)
+            rc, stdout = self.program(words)
         except FileNotFoundError as error:
             raise CommandError(f"{words[0]}: not installed") from error
         if check and rc:

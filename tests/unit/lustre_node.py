@@ -33,7 +33,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.storage 
 )
 
 from tests.stand_ins.content.lustre_stand_in import Hangs, Machine, method_of
-from tests.unit.storage_node import Host
+from tests.unit.storage_node import StorageHost
 
 RAILS = [{"interface": "rail0", "rail": 0}, {"interface": "rail1", "rail": 1}]
 SOURCE = "10.9.0.1@o2ib:10.9.0.2@o2ib:/lustre"
@@ -51,7 +51,7 @@ def settings_of(
     return read_settings(lustre_settings(value, filesystems, groups), rails, filesystems)
 
 
-class LustreNode(Host):
+class LustreNode(StorageHost):
     def __init__(self, where: Path) -> None:
         super().__init__(where / "node")
         self.stand_in = Machine(where / "stand-in", self.root)

@@ -8,21 +8,15 @@ at daemon-reload, and the kernel command line only at `reboot`, as on a node.
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import machine, reboots
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
-    CommandError,
-    Result,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import Outcome, settle
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
 from ansible_collections.baremetal.mpi_roce.plugins.modules.os_baseline import parts
+
+from tests.unit.host import Host
 
 LAYER = "os"
 DATA = Path(__file__).parent / "data/os_baseline"
@@ -63,16 +57,16 @@ IN_STEP = "0A000001,10.0.0.1,3,1763640000.1,-0.000012,0,0,0,0,0,0,0,16.0,Normal\
 LOST = "00000000,,0,0.0,0.0,0,0,0,0,0,0,0,0.0,Not synchronised\n"
 
 
-class Tree:
+class Tree(Host):
     """One recorded node."""
 
+    layer = LAYER
+
     def __init__(self, kind: str, where: Path) -> None:
-        self.root = where / kind
+        super().__init__(where / kind)
         shutil.copytree(DATA / kind, self.root, symlinks=True)
         if kind == "container":  # git keeps no read-only files
             (self.root / "proc/sys/net/core/rmem_max").chmod(0o444)
-        self.boot = 1
-        self.calls: list[list[str]] = []
         self.users = {"nobody"}
         self.tracking = IN_STEP
         self.states = {"irqbalance.service": "enabled, active"}
@@ -90,37 +84,6 @@ class Tree:
         node = self.node(check_mode)
         return settle(parts(self.options(**wanted)), node)
 
-    def node(self, check_mode: bool = False) -> Node:
-        return Node(
-            layer=LAYER,
-            root=self.root,
-            run=self.run,
-            container=machine.container(self.root),
-            boot_id=f"boot-{self.boot}",
-            check_mode=check_mode,
-            uid=os.getuid(),
-            gid=os.getgid(),
-            rebooted_for=tuple(reboots.recorded(LAYER, self.root)),
-        )
-
-    def read(self, name: str) -> str:
-        return (self.root / name).read_text()
-
-    def write(self, name: str, text: str) -> None:
-        path = self.root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-
-    def snapshot(self) -> dict[str, str]:
-        """Every file of the node, to see that nothing was touched."""
-        found = {}
-        for path in sorted(self.root.rglob("*")):
-            if path.is_symlink():
-                found[str(path.relative_to(self.root))] = f"-> {path.readlink()}"
-            elif path.is_file():
-                found[str(path.relative_to(self.root))] = path.read_text()
-        return found
-
     def reboot(self) -> None:
         """The next boot: the configured command line, and tmpfiles.d."""
         self.boot += 1
@@ -132,25 +95,6 @@ class Tree:
             self.write("proc/cmdline", f"BOOT_IMAGE=vmlinuz {self._entry()}\n")
 
     # The programs.
-
-    def run(
-        self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
-    ) -> Result:
-        words = list(argv)
-        self.calls.append(words)
-        name = words[0].replace("-", "_")
-        if words[0] == "systemctl":
-            name = f"systemctl_{words[1].replace('-', '_')}"
-        handler = getattr(self, f"_{name}", None)
-        if handler is None:
-            raise AssertionError(f"nobody plays {words}")
-        rc, stdout = handler(words)
-        if check and rc:
-            raise CommandError(f"{' '.join(words)}: exit status {rc}: {stdout}")
-        return Result(tuple(words), rc, stdout, "")
-
-    def ran(self, *words: str) -> bool:
-        return any(call[: len(words)] == list(words) for call in self.calls)
 
     def _systemctl_daemon_reload(self, words: list[str]) -> tuple[int, str]:
         self._load()

@@ -8,22 +8,20 @@ changed and leaves the other links alone, `reconfigure` sets a link up anew.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from pathlib import Path
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import reboots
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import settle
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.machine import container
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import (
     backends,
     converge,
     plan,
     survey,
 )
+
+from tests.unit.host import Host
 
 RUNNING = "ActiveState=active\nUnitFileState=enabled\n"
 
@@ -65,11 +63,13 @@ class NoNics:
         return []
 
 
-class FakeHost:
+class FakeHost(Host):
     """The kernel in `links`, `rules` and `routes`; every command that ran in `commands`."""
 
+    layer = "rails"
+
     def __init__(self, root: Path, names=("rail0", "rail1", "rail2")) -> None:
-        self.root = root
+        super().__init__(root)
         self.links = {}
         self.routes = []
         self.rules = []
@@ -109,19 +109,6 @@ class FakeHost:
         (self.root / "sys/class/net" / name / "device").symlink_to(device)
 
     # What the code under test sees
-
-    def node(self, check_mode=False):
-        return Node(
-            layer="rails",
-            root=self.root,
-            run=self.run,
-            container=container(self.root),
-            boot_id="boot-1",
-            rebooted_for=tuple(reboots.recorded("rails", self.root)),
-            check_mode=check_mode,
-            uid=os.getuid(),
-            gid=os.getgid(),
-        )
 
     def sleep(self, seconds):
         self.now += seconds

@@ -8,7 +8,6 @@ in `dead` never answer.
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,13 +19,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
     OK,
     Check,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
-    CommandError,
-    NoAnswerError,
-    Result,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import NoAnswerError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import Outcome, settle
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import units
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     FileSystem,
@@ -35,6 +29,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_sy
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.mounts import Mounts
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.units import wanted_mounts
+
+from tests.unit.host import Host
 
 ROOT_MOUNT = "20 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
 FSTAB = "# <file system> <mount point>\nUUID=1 / ext4 defaults 0 1\nUUID=2 none swap sw 0 0\n"
@@ -60,68 +56,8 @@ def served(name: str = "checkpoints", host: str = "storage01", **given: Any) -> 
     return filesystem(name, serve=Serve(host), hosts=("compute", "storage"), **given)
 
 
-class Host:
-    """`gone`: programs that are not installed. A program is a method of its name, which gets the
-    words and returns its status and output."""
-
-    def __init__(self, root: Path, container: Optional[str] = None) -> None:
-        self.root, self.container = root, container
-        self.calls: list[list[str]] = []
-        self.gone: set[str] = set()
-        self.stdin = ""
-
-    def node(self, check_mode: bool = False) -> Node:
-        return Node(
-            layer="storage",
-            root=self.root,
-            run=self.run,
-            container=self.container,
-            boot_id="boot-1",
-            check_mode=check_mode,
-            uid=os.getuid(),
-            gid=os.getgid(),
-        )
-
-    def read(self, name: str) -> str:
-        return (self.root / name).read_text()
-
-    def write(self, name: str, text: str) -> None:
-        path = self.root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-
-    def ran(self, *words: str) -> int:
-        return sum(1 for call in self.calls if call[: len(words)] == list(words))
-
-    def snapshot(self) -> dict[str, str]:
-        """Every file and directory, to see that nothing was touched."""
-        found = {}
-        for path in sorted(self.root.rglob("*")):
-            name = str(path.relative_to(self.root))
-            if path.is_symlink():
-                found[name] = f"-> {path.readlink()}"
-            elif path.is_file():
-                found[name] = str(hash(path.read_bytes()))
-            else:
-                found[name] = oct(path.stat().st_mode)
-        return found
-
-    def run(
-        self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
-    ) -> Result:
-        words, self.stdin = list(argv), stdin or ""
-        self.calls.append(words)
-        if words[0] in self.gone:
-            raise CommandError(f"{words[0]}: not installed (wanted to run: {' '.join(words)})")
-        rc, stdout, stderr = (*self.program(words), "")[:3]
-        if check and rc:
-            raise CommandError(f"{' '.join(words)}: exit status {rc}: {stderr.strip() or stdout}")
-        return Result(tuple(words), rc, stdout, stderr)
-
-    def program(self, words: list[str]) -> tuple[Any, ...]:
-        handler = getattr(self, f"_{words[0].replace('-', '_').replace('.', '_')}")
-        result: tuple[Any, ...] = handler(words)
-        return result
+class StorageHost(Host):
+    layer = "storage"
 
     @staticmethod
     def real(words: list[str]) -> tuple[int, str, str]:
@@ -129,7 +65,7 @@ class Host:
         return done.returncode, done.stdout, done.stderr
 
 
-class StorageNode(Host):
+class StorageNode(StorageHost):
     def __init__(self, root: Path, container: Optional[str] = None) -> None:
         super().__init__(root, container)
         self.loaded: dict[str, str] = {}
@@ -224,7 +160,7 @@ class StorageNode(Host):
 
     # The programs
 
-    _find = staticmethod(Host.real)
+    _find = staticmethod(StorageHost.real)
 
     def _systemctl(self, words: list[str]) -> tuple[int, str]:
         result: tuple[int, str] = getattr(self, f"_{words[1].replace('-', '_')}")(words)

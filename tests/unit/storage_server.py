@@ -25,7 +25,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_sy
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.options import server_parts
 
-from tests.unit.storage_node import Host
+from tests.unit.storage_node import StorageHost
 
 HOST = "storage01"
 DISK = "/dev/disk/by-id/nvme-A1"
@@ -49,7 +49,7 @@ def system(name: str = "checkpoints", **changed: Any) -> FileSystem:
     )  # fmt: skip
 
 
-class ServerHost(Host):
+class ServerHost(StorageHost):
     def __init__(self, root: Path, container: Optional[str] = None) -> None:
         super().__init__(root, container)
         self.etab: list[str] = []
@@ -206,7 +206,7 @@ class ServerHost(Host):
         (self.root / "sys/module" / words[-1]).mkdir(parents=True, exist_ok=True)
         return 0, ""
 
-    _cmp = staticmethod(Host.real)
+    _cmp = staticmethod(StorageHost.real)
 
     def _blkid(self, words: list[str]) -> tuple[int, str]:
         if self.blkid is not None:

@@ -19,7 +19,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_sy
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.mounts import Mounts
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.options import storage
 
-from tests.unit.storage_node import Host, StorageNode, served
+from tests.unit.storage_node import StorageHost, StorageNode, served
 
 DEBIAN, REDHAT = "ID=debian\nVERSION_ID=12\n", "ID=rocky\nVERSION_ID=9.4\n"
 ABSENT = ["/mnt/old/", "/srv/old"]
@@ -86,7 +86,7 @@ def test_no_server_is_installed_in_a_container(
 # Packages
 
 
-class Machine(Host):
+class Machine(StorageHost):
     """dpkg and rpm as they answer, apt-get and dnf that install."""
 
     def __init__(self, root: Path, release: str, *installed: str) -> None:
