@@ -31,9 +31,7 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 class ActionModule(ActionBase):
     """Reads the inventory on the controller: no connection, no module, whatever hosts play."""
 
-    TRANSFERS_FILES = False
     _requires_connection = False
-    _supports_async = False
 
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)

@@ -24,10 +24,6 @@ RUN = "ansible HOST -b -m ping: sudo without a password (or -K), Python 3.9 or l
 
 
 class ActionModule(ActionBase):
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    _supports_async = False
-
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         read = self._task.args.get("read")

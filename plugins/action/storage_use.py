@@ -31,10 +31,6 @@ REMEDY = "Look at the server first: all nodes used it, and together they were to
 
 
 class ActionModule(ActionBase):
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    _supports_async = False
-
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         step = self._task.args.get("round")

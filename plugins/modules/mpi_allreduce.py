@@ -107,21 +107,18 @@ lines: {type: list, elements: str, returned: always, description: Error lines of
 seconds: {type: float, returned: always, description: Seconds it took in all.}
 """
 
-import contextlib
-import os
 import uuid
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core import commands, files, machine
-from ..module_utils.core.locks import HeldError, alone
+from ..module_utils.core import commands, machine
+from ..module_utils.core.locks import RUNS, HeldError, alone, progress
 from ..module_utils.core.part import PlanError
 from ..module_utils.mpi.allreduce import gpu, plan, session, traffic
 from ..module_utils.mpi.launcher import LAUNCHED, of_provider
-
-PROGRESS_DIRECTORY = Path("/run/baremetal-mpi-roce")
 
 
 def request_of(params: dict) -> session.Request:
@@ -180,22 +177,18 @@ def main() -> None:
         supports_check_mode=True,
     )
     module.params["run_id"] = module.params["run_id"] or uuid.uuid4().hex[:12]
-    progress = PROGRESS_DIRECTORY / f"{module.params['run_id']}.progress"
     launcher = session.mpirun(module.params["user"], commands.run)
 
-    def show(text: str) -> None:
-        files.write_atomically(progress, f"{os.getpid()}\n{text}\n", 0o644, 0, 0)
+    def start(show: Callable[[str], None]) -> dict:
+        def waiting(waited: float) -> None:
+            show(f"allreduce: waiting for another one to end, {waited:.0f} s")
 
-    def waiting(waited: float) -> None:
-        show(f"allreduce: waiting for another one to end, {waited:.0f} s")
-
-    def start() -> dict:
         request = request_of(module.params)
         if module.check_mode:
             return session.Session(request, commands.run, launcher, show).result(request.plan, [])
         try:
             # Two tests would measure each other.
-            with alone(PROGRESS_DIRECTORY / "smoke.lock", request.time_limit_s, waiting=waiting):
+            with alone(RUNS / "smoke.lock", request.time_limit_s, waiting=waiting):
                 return session.Session(request, commands.run, launcher, show).run()
         except HeldError as error:
             raise PlanError(
@@ -204,12 +197,10 @@ def main() -> None:
             ) from error
 
     try:
-        result = start()
+        with progress(module.params["run_id"]) as show:
+            result = start(show)
     except (PlanError, commands.CommandError, OSError, KeyError) as error:
         module.fail_json(msg=f"smoke: {error}", layer="smoke", checks=[], figures={})
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            progress.unlink()
     message = result.pop("message")
     if message:
         module.fail_json(msg=message, changed=False, layer="smoke", **result)

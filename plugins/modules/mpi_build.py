@@ -51,18 +51,14 @@ seconds: {type: float, returned: after a build, description: Seconds that it too
 builder: {type: str, returned: with O(read), description: "The host that has to build, or empty."}
 """
 
-import contextlib
 import os
-from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core import commands, files
-from ..module_utils.core.locks import HeldError, alone
+from ..module_utils.core import commands
+from ..module_utils.core.locks import RUNS, HeldError, alone, progress
 from ..module_utils.core.part import StepError
 from ..module_utils.mpi import build
-
-PROGRESS_DIRECTORY = Path("/run/baremetal-mpi-roce")
 
 
 def main() -> None:
@@ -82,11 +78,6 @@ def main() -> None:
     given = module.params
     if module.check_mode:
         module.exit_json(changed=True, pack="")
-    progress = PROGRESS_DIRECTORY / f"{given['run_id'] or os.getpid()}.progress"
-
-    def show(text: str) -> None:
-        files.write_atomically(progress, f"{os.getpid()}\n{text}\n", 0o644, 0, 0)
-
     wanted = build.Build(
         given["prefix"],
         given["builds"],
@@ -94,14 +85,12 @@ def main() -> None:
         given["time_limit_s"],
     )
     try:
-        show("build: waiting for another one on this host")
-        with alone(PROGRESS_DIRECTORY / "build.lock", given["time_limit_s"]):
-            result = build.run(wanted, commands.run, show)
+        with progress(given["run_id"] or str(os.getpid())) as show:
+            show("build: waiting for another one on this host")
+            with alone(RUNS / "build.lock", given["time_limit_s"]):
+                result = build.run(wanted, commands.run, show)
     except (HeldError, StepError, OSError) as error:
         module.fail_json(msg=f"mpi: the build failed: {error}", layer="mpi", checks=[])
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            progress.unlink()
     module.exit_json(changed=True, **result)
 
 

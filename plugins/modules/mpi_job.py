@@ -105,8 +105,6 @@ layer: {type: str, returned: always, description: Always C(job).}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 """
 
-import contextlib
-import os
 import shlex
 import signal
 import uuid
@@ -114,15 +112,13 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core import commands, files
-from ..module_utils.core.locks import HeldError, alone
+from ..module_utils.core import commands
+from ..module_utils.core.locks import RUNS, HeldError, alone, progress
 from ..module_utils.core.part import PlanError
 from ..module_utils.mpi import job
 from ..module_utils.mpi.allreduce.plan import nodes_of
 from ..module_utils.mpi.launcher import LAUNCHED, MAPPINGS, of_provider
 from ..module_utils.ssh import account
-
-PROGRESS_DIRECTORY = Path("/run/baremetal-mpi-roce")
 
 
 def main() -> None:
@@ -151,12 +147,8 @@ def main() -> None:
     )
     given = dict(module.params)
     given["run_id"] = given["run_id"] or uuid.uuid4().hex[:12]
-    progress = PROGRESS_DIRECTORY / f"{given['run_id']}.progress"
     interrupted: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _frame: interrupted.append(number))
-
-    def show(text: str) -> None:
-        files.write_atomically(progress, f"{os.getpid()}\n{text}\n", 0o644, 0, 0)
 
     def start() -> dict:
         user = account.find(given["user"])
@@ -181,7 +173,7 @@ def main() -> None:
                 "checks": [],
                 "message": "",
             }
-        with alone(PROGRESS_DIRECTORY / "job.lock", 0):
+        with progress(wanted.run_id) as show, alone(RUNS / "job.lock", 0):
             return job.run(
                 wanted, commands.run, show, user.pw_uid, user.pw_gid, lambda: interrupted
             )
@@ -196,9 +188,6 @@ def main() -> None:
         module.fail_json(msg=f"job: {error}", changed=True, checks=[], **common)
     except (PlanError, commands.CommandError, OSError, KeyError) as error:
         module.fail_json(msg=f"job: nothing was started: {error}", checks=[], **common)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            progress.unlink()
     message = result.pop("message")
     result = {**result, **common, "changed": True}
     if message:

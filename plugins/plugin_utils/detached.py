@@ -45,9 +45,6 @@ echo running
 
 
 class DetachedAction(ActionBase):
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    _supports_async = False
     MODULE = ""
     WHAT = ""
     """Of messages: `allreduce`."""

@@ -15,9 +15,6 @@ Step = Callable[[Any], dict[str, Any]]
 
 
 class SteppedAction(ActionBase):
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    _supports_async = False
     MODULE = ""
     """Whose documentation names the steps."""
 

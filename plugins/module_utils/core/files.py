@@ -138,21 +138,19 @@ def make_directories(path: Path, mode: int = 0o755) -> None:
         os.umask(umask)
 
 
-def with_header(body: str, comment: str = "#") -> str:
+def with_header(body: str) -> str:
     """The body of an owned file under the managed header."""
-    return f"{comment} {HEADER}\n{body}"
+    return f"# {HEADER}\n{body}"
 
 
-def replace_block(
-    text: str, lines: Sequence[str], name: str, comment: str = "#", *, first: bool = False
-) -> str:
+def replace_block(text: str, lines: Sequence[str], name: str, *, first: bool = False) -> str:
     """`text` with the block called `name` holding exactly `lines`; the rest is left as it is.
 
     The block stands between two marker lines. It is appended when missing (with `first` put before
     everything else) and removed, markers and all, when `lines` is empty.
     """
-    begin = f"{comment} BEGIN baremetal.mpi_roce {name}"
-    end = f"{comment} END baremetal.mpi_roce {name}"
+    begin = f"# BEGIN baremetal.mpi_roce {name}"
+    end = f"# END baremetal.mpi_roce {name}"
     # Not splitlines(): a carriage return in an operator's line is not ours to change.
     old = text.removesuffix("\n").split("\n") if text else []
     block = [begin, *lines, end] if lines else []

@@ -1,5 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """One at a time on this host, by a locked file: the kernel frees the lock of a process that dies.
+And what a run does meanwhile, for the action that watches it.
 
 A run whose ansible-playbook was killed goes on to its end on the host, so the next may meet it.
 """
@@ -14,16 +15,24 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Optional
 
+from .files import write_atomically
+
+RUNS = Path("/run/baremetal-mpi-roce")
 _POLL_S = 0.2
 
 
 class HeldError(Exception):
-    """The lock was not free in time. `holder` is the process that has it, as text; may be empty."""
+    """The lock was not free in time."""
 
-    def __init__(self, path: Path, holder: str, waited_s: float) -> None:
-        super().__init__(f"{path} is held by process {holder or 'unknown'}")
-        self.holder = holder
-        self.waited_s = waited_s
+
+@contextlib.contextmanager
+def progress(run_id: str) -> Iterator[Callable[[str], None]]:
+    """Shows what the run does, beside its process: plugin_utils/detached.py reads it."""
+    path = RUNS / f"{run_id}.progress"
+    try:
+        yield lambda text: write_atomically(path, f"{os.getpid()}\n{text}\n", 0o644, 0, 0)
+    finally:
+        path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -50,7 +59,8 @@ def alone(
             except BlockingIOError:
                 waited = clock() - begin
                 if patience_s is not None and waited >= patience_s:
-                    raise HeldError(path, stream.read().strip(), waited) from None
+                    holder = stream.read().strip() or "unknown"
+                    raise HeldError(f"{path} is held by process {holder}") from None
                 waiting(waited)
                 sleep(_POLL_S)
         stream.truncate(0)

@@ -69,18 +69,18 @@ class Node:
     def path(self, name: str) -> Path:
         return self.root / name.lstrip("/")
 
-    def file(self, name: str, body: Optional[str], *, comment: str = "#") -> FilePlan:
+    def file(self, name: str, body: Optional[str]) -> FilePlan:
         """A file that belongs to the collection; `None` for one that must not be there."""
-        text = None if body is None else with_header(body, comment)
+        text = None if body is None else with_header(body)
         return plan_file(self.path(name), text, uid=self.uid, gid=self.gid)
 
     def record(self, name: str, text: Optional[str], *, mode: int = 0o644) -> FilePlan:
         """A file that programs read: no header."""
         return plan_file(self.path(name), text, mode=mode, uid=self.uid, gid=self.gid)
 
-    def edited(self, name: str, text: str, *, mode: int = 0o644) -> FilePlan:
+    def edited(self, name: str, text: str) -> FilePlan:
         """A file of another owner with our lines in it: its mode and owner stay as they are."""
-        now = plan_file(self.path(name), text, mode=mode, uid=self.uid, gid=self.gid)
+        now = plan_file(self.path(name), text, uid=self.uid, gid=self.gid)
         if now.mode_before is None or now.owner_before is None:
             return now
         uid, gid = now.owner_before

@@ -88,17 +88,17 @@ def enter(mount: str, report: Report) -> int:
     return os.open(f"{mount}/.", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-def mount_line(handle: int, proc: Path = Path("/proc/self")) -> str:
+def mount_line(handle: int) -> str:
     """The line of mountinfo of the mount that a handle is on; empty where there is none.
 
     No module, and no codec, may be needed here that is not loaded yet: the MPI user may not be
     allowed to read the interpreter's files.
     """
-    result = (proc / "fdinfo" / str(handle)).read_text(encoding="utf-8")
+    result = Path(f"/proc/self/fdinfo/{handle}").read_text(encoding="utf-8")
     identity = re.search(r"^mnt_id:\s*(\d+)$", result, re.MULTILINE)
     if identity is None:
         return ""
-    text = (proc / "mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+    text = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
     return next((line for line in text.split("\n") if line.startswith(f"{identity[1]} ")), "")
 
 
