@@ -20,13 +20,12 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.utils.display import Display
 
 from ..module_utils.core.text import printable
-from ..module_utils.mpi.job import checkpoint_line
+from ..module_utils.mpi.job import JOBS, checkpoint_line
 from ..plugin_utils.detached import LOOK_S, PROGRESS, DetachedAction
 from .mpi_allreduce import needed
 
 display = Display()
 
-JOBS = "/var/lib/baremetal-mpi-roce/jobs"
 LEASE_S = 60
 TIME_LIMIT_S = 3600
 END_S = 240
@@ -61,7 +60,7 @@ class ActionModule(DetachedAction):
             if "command" in found:
                 display.display(f"job: would run {found['command']}")
             return found
-        self._place = f"{arguments.get('directory') or JOBS}/{arguments['run_id']}"
+        self._place = str(JOBS / arguments["run_id"])
         self._offset, self._behind = 0, False
         limit = float(arguments.get("time_limit_s") or TIME_LIMIT_S) + END_S
         display.display(f"job {arguments['run_id']}: {self._place} on the launcher")

@@ -41,10 +41,6 @@ options:
     type: dict
     default: {}
   work_directory: {type: path, default: /tmp, description: "Where ranks start, on every node."}
-  directory:
-    description: Directory of jobs on the launcher; each has its own in it.
-    type: path
-    default: /var/lib/baremetal-mpi-roce/jobs
   time_limit_s:
     {type: float, default: 3600, description: Seconds after which the job is ended and has failed.}
   lease_s:
@@ -131,7 +127,6 @@ def main() -> None:
             "mapping": {"type": "str", "choices": list(MAPPINGS), "default": "gpu"},
             "environment": {"type": "dict", "default": {}},
             "work_directory": {"type": "path", "default": "/tmp"},
-            "directory": {"type": "path", "default": "/var/lib/baremetal-mpi-roce/jobs"},
             "time_limit_s": {"type": "float", "default": 3600},
             "lease_s": {"type": "float", "default": 0},
             "allow_missing": {"type": "bool", "default": False},
@@ -160,7 +155,7 @@ def main() -> None:
             nodes=nodes_of(given.pop("nodes")),
             program=tuple(given.pop("program")),
             launcher=of_provider(given.pop("provider")),
-            directory=Path(given.pop("directory")) / given["run_id"],
+            directory=job.JOBS / given["run_id"],
             hostfile=Path(given.pop("hostfile")),
             places={name: int(count) for name, count in given.pop("places").items()},
             environment={**({job.CHECKPOINTS: place} if place else {}), **environment},

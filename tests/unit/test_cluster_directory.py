@@ -5,9 +5,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,9 +27,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.digest im
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.directory import build
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import Findings
 
+from tests.unit.action_plays import ROOT, run_play
 from tests.unit.findings import brief
 
-ROOT = Path(__file__).resolve().parents[2]
 B300 = ROOT / "inventories/b300/cluster.yml"
 
 
@@ -236,8 +233,8 @@ PLAY = """\
       register: cluster
     - name: Write
       ansible.builtin.copy:
-        content: "{{ cluster | to_json }}"
-        dest: "{{ lookup('ansible.builtin.env', 'DIRECTORY_OUT') }}"
+        content: "{{{{ cluster | to_json }}}}"
+        dest: {out}
         mode: "0600"
       run_once: true
       delegate_to: localhost
@@ -246,28 +243,10 @@ PLAY = """\
 
 def play(tmp_path: Path, inventory: Path, *options: object) -> tuple[int, str, Any]:
     """Exit status, output and the registered result; the settings are Ansible's defaults."""
-    text = PLAY.replace("{model}", str(ROOT / "playbooks/model.yml"))
-    (tmp_path / "play.yml").write_text(text, encoding="utf-8")
-    (tmp_path / "ansible.cfg").write_text("[defaults]\n", encoding="utf-8")
     out = tmp_path / "out.json"
-    program = Path(sys.executable).with_name("ansible-playbook")
-    done = subprocess.run(
-        [str(program), "-i", str(inventory), *map(str, options), str(tmp_path / "play.yml")],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg"),
-            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
-            "ANSIBLE_LOCALHOST_WARNING": "false",
-            "ANSIBLE_NOCOLOR": "1",
-            "DIRECTORY_OUT": str(out),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    result = json.loads(out.read_text(encoding="utf-8")) if out.exists() else None
-    return done.returncode, done.stdout + done.stderr, result
+    text = PLAY.format(model=ROOT / "playbooks/model.yml", out=out)
+    status, output = run_play(tmp_path, text, inventory, *map(str, options))
+    return status, output, json.loads(out.read_text(encoding="utf-8")) if out.exists() else None
 
 
 def test_ansible_gives_the_same_directory_and_limit_does_not_change_it(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ from .allreduce.plan import PROGRAM, RAIL_BIND, Node, Plan, as_listed
 from .launcher import OPEN_MPI, Launcher
 
 SCRIPT, HOSTS, OUTPUT, LEASE = "job.sh", "hostfile", "output.log", "lease"
+JOBS = Path("/var/lib/baremetal-mpi-roce/jobs")
+"""On the launcher; each job has its own directory in it."""
 CHECKPOINTS = "CLUSTER_CHECKPOINT_DIR"
 STORAGE_CHECK = "job_storage"
 LAST_LINES = 12
@@ -114,7 +116,7 @@ class Job:
     user: str
     run_id: str
     directory: Path
-    """Of this job, on the launcher."""
+    """Of this job."""
     hostfile: Path
     ranks: int = 0
     places: Mapping[str, int] = field(default_factory=dict)
