@@ -4,18 +4,17 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.unit.action_plays import ROOT, ansible
+
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
 VARS = """
 vars:
   all: {where: "{{ cluster_name }} in {{ site }}"}
@@ -24,15 +23,8 @@ vars:
 """
 
 
-def ansible(program: str, *arguments: str, cwd: Path = ROOT) -> str:
-    done = subprocess.run(
-        [str(Path(sys.executable).with_name(program)), *arguments],
-        cwd=cwd,
-        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def printed(program: str, *arguments: str) -> str:
+    done = ansible(program, *arguments)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout
@@ -40,7 +32,7 @@ def ansible(program: str, *arguments: str, cwd: Path = ROOT) -> str:
 
 @pytest.fixture(scope="module")
 def listed() -> Any:
-    return json.loads(ansible("ansible-inventory", "-i", "inventories/b300", "--list"))
+    return json.loads(printed("ansible-inventory", "-i", "inventories/b300", "--list"))
 
 
 def test_the_groups(listed: Any) -> None:
@@ -81,7 +73,7 @@ def test_variables_of_the_site_may_be_templates_and_are_overridden_beside_the_mo
     (tmp_path / "cluster.yml").write_text(model + VARS, encoding="utf-8")
     (tmp_path / "host_vars").mkdir()
     (tmp_path / "host_vars/node02.yml").write_text("site: Rome\ncluster_slots: 4\n")
-    shown = ansible(
+    shown = printed(
         "ansible",
         "node01:node02:launcher",
         *("-i", str(tmp_path), "-m", "ansible.builtin.debug"),
@@ -123,14 +115,7 @@ def test_a_doubt_is_a_warning(tmp_path: Path) -> None:
 
 
 def inventory(path: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(Path(sys.executable).with_name("ansible-inventory")), "-i", str(path), "--graph"],
-        cwd=ROOT,
-        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return ansible("ansible-inventory", "-i", path, "--graph")
 
 
 @pytest.mark.parametrize(

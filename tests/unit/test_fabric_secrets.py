@@ -5,21 +5,18 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 from ansible.parsing.vault import VaultLib, VaultSecret
 
+from tests.unit.action_plays import ansible
 from tests.unit.https_server import LOOPBACK, Authority, Served, serving
-from tests.waiting import deadline
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
 PASSWORD, TOKEN = "pa55-0f-the-fabric", "t0ken-0f-the-fabric"
 BASIC = base64.b64encode(f"switchadmin:{PASSWORD}".encode()).decode()
 
@@ -56,25 +53,14 @@ def run(folder: Path, port: int, ca_file: Path) -> subprocess.CompletedProcess[s
     )
     (folder / "host_vars").mkdir()
     (folder / "host_vars/leaf02.yml").write_text(f"switch_qos_token: {vaulted(TOKEN)}\n")
-    return subprocess.run(
-        [
-            *(str(Path(sys.executable).with_name("ansible-playbook")), "playbooks/fabric.yml"),
-            *("-i", str(folder / "cluster.yml"), "-vvvv", "--diff"),
-            *("--vault-password-file", str(folder / "vault-password")),
-            # The model's address wins over group_vars: here they all are this machine.
-            *("-e", f"ansible_host={LOOPBACK}"),
-        ],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "BAREMETAL_MPI_ROCE_REPORTS": str(folder / "reports"),
-            "ANSIBLE_NOCOLOR": "1",
-            "ANSIBLE_LOG_PATH": str(folder / "log"),
-        },
-        capture_output=True,
-        text=True,
-        timeout=deadline(300),
-        check=False,
+    return ansible(
+        *("ansible-playbook", "playbooks/fabric.yml"),
+        *("-i", folder / "cluster.yml", "-vvvv", "--diff"),
+        *("--vault-password-file", folder / "vault-password"),
+        # The model's address wins over group_vars: here they all are this machine.
+        *("-e", f"ansible_host={LOOPBACK}"),
+        BAREMETAL_MPI_ROCE_REPORTS=str(folder / "reports"),
+        ANSIBLE_LOG_PATH=str(folder / "log"),
     )
 
 
@@ -130,21 +116,10 @@ def over_ssh(folder: Path, ssh: Path, **environment: str) -> subprocess.Complete
     systems = "  system: sonic\n  asic: spectrum4\n"
     model = MODEL[: MODEL.index("  system:")] + systems + MODEL[MODEL.index("launcher:") :]
     (folder / "cluster.yml").write_text(model)
-    return subprocess.run(
-        [
-            *(str(Path(sys.executable).with_name("ansible-playbook")), "playbooks/fabric.yml"),
-            *("-i", str(folder / "cluster.yml"), "-vvvv", "--limit=leaf01"),
-            *("-e", f"ansible_ssh_executable={ssh}", "-e", "ansible_become=false"),
-        ],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "BAREMETAL_MPI_ROCE_REPORTS": str(folder / "reports"),
-            "ANSIBLE_NOCOLOR": "1",
-            **environment,
-        },
-        capture_output=True,
-        text=True,
-        timeout=deadline(300),
-        check=False,
+    return ansible(
+        *("ansible-playbook", "playbooks/fabric.yml"),
+        *("-i", folder / "cluster.yml", "-vvvv", "--limit=leaf01"),
+        *("-e", f"ansible_ssh_executable={ssh}", "-e", "ansible_become=false"),
+        BAREMETAL_MPI_ROCE_REPORTS=str(folder / "reports"),
+        **environment,
     )

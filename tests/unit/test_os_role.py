@@ -4,16 +4,16 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.unit.action_plays import ROOT, ansible
+
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
 ROLE = ROOT / "roles/os_baseline"
 
 PLAY = f"""\
@@ -64,22 +64,12 @@ def looked(tmp_path: Path, active: str, *options: str) -> tuple[int, str]:
     program.write_text(SYSTEMCTL, encoding="utf-8")
     program.chmod(0o755)
     (tmp_path / "play.yml").write_text(PLAY, encoding="utf-8")
-    done = subprocess.run(
-        [
-            str(Path(sys.executable).with_name("ansible-playbook")),
-            *("-i", "localhost,", *options, str(tmp_path / "play.yml")),
-        ],
+    done = ansible(
+        *("ansible-playbook", "-i", "localhost,", *options, "play.yml"),
         cwd=tmp_path,
-        env={
-            **os.environ,
-            "PATH": f"{tmp_path}:{os.environ['PATH']}",
-            "ACTIVE": active,
-            "ANSIBLE_NOCOLOR": "1",
-            "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
-        },
-        capture_output=True,
-        text=True,
-        check=False,
+        PATH=f"{tmp_path}:{os.environ['PATH']}",
+        ACTIVE=active,
+        ANSIBLE_PYTHON_INTERPRETER=sys.executable,
     )
     return done.returncode, done.stdout + done.stderr
 

@@ -6,9 +6,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,9 +16,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.key_files
     read_keys,
 )
 
+from tests.unit.action_plays import ansible
 from tests.unit.software_sets import software, value
 
-ROOT = Path(__file__).resolve().parents[2]
 KEY = b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n...\n"
 
 
@@ -117,16 +114,7 @@ def test_roles_have_the_keys_in_base64(tmp_path: Path) -> None:
     )
     play = tmp_path / "play.yml"
     play.write_text(PLAY % {"key": base64.b64encode(KEY).decode()}, encoding="utf-8")
-    ran = subprocess.run(
-        [
-            Path(sys.executable).with_name("ansible-playbook"),
-            *("-i", "localhost,", "-c", "local", "-e", json.dumps({"set": wanted}), play),
-        ],
-        cwd=tmp_path,
-        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = ("-i", "localhost,", "-c", "local", "-e", json.dumps({"set": wanted}), play)
+    ran = ansible("ansible-playbook", *words)
     assert "ok=1 " in ran.stdout, ran.stdout + ran.stderr
     assert "['mpi'] is not one layer" in ran.stdout + ran.stderr

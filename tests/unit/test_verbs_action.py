@@ -4,9 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,25 +12,13 @@ import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.action import rdma_verify as action
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.rail_pairs import parts
 
-from tests.waiting import deadline
-
-ROOT = Path(__file__).parents[2]
+from tests.unit.action_plays import ansible
 
 
 def play(tmp_path: Path, *words: str) -> dict[str, Any]:
     """The layer as it is; no virtual node is up, so whatever touches a host would fail."""
-    done = subprocess.run(
-        [
-            *(str(Path(sys.executable).with_name("ansible-playbook")), "playbooks/verbs.yml"),
-            *("-i", "inventories/virtual", *words),
-        ],
-        cwd=ROOT,
-        env={**os.environ, "BAREMETAL_MPI_ROCE_REPORTS": str(tmp_path), "ANSIBLE_NOCOLOR": "1"},
-        capture_output=True,
-        text=True,
-        timeout=deadline(300),
-        check=False,
-    )
+    words = ("playbooks/verbs.yml", "-i", "inventories/virtual", *words)
+    done = ansible("ansible-playbook", *words, BAREMETAL_MPI_ROCE_REPORTS=str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     (report,) = (tmp_path / "virtual").glob("verbs-*.json")
     found: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
