@@ -229,6 +229,7 @@ def _with_block(node: Node, name: str, lines: list[str]) -> list[FilePlan]:
     return [node.edited(name, after)] if lines or "# BEGIN baremetal.mpi_roce mpi" in before else []
 
 
+@dataclass(eq=False)
 class Stack:
     """Environment, profile, programs and Open MPI's parameters.
 
@@ -236,35 +237,23 @@ class Stack:
     would be slow without a visible cause.
     """
 
-    def __init__(
-        self,
-        settings: environments.Settings,
-        *,
-        mca_file: str,
-        ucx_file: str,
-        nccl_file: bool,
-        profile: str,
-        programs: Mapping[str, str],
-        python: str,
-        gpus: int,
-    ) -> None:
-        self.settings = settings
-        self.mca_file = mca_file
-        """Open MPI's system-wide parameter file."""
-        self.ucx_file = ucx_file
-        """UCX's; a variable of the environment has precedence."""
-        self.nccl_file = nccl_file
-        """Whether NCCL gets a file, for jobs that get no environment."""
-        self.profile = profile
-        self.programs = programs
-        self.python = python
-        self.gpus = gpus
-        self.machine = Machine()
-        self.ucx = Ucx()
-        self.lacking: Sequence[Check] = ()
-        """A check for each rail without a usable RDMA port."""
-        self.changes = False
-        self.installed = Installed()
+    settings: environments.Settings
+    mca_file: str
+    """Open MPI's system-wide parameter file."""
+    ucx_file: str
+    """UCX's; a variable of the environment has precedence."""
+    nccl_file: bool
+    """Whether NCCL gets a file, for jobs that get no environment."""
+    profile: str
+    programs: Mapping[str, str]
+    python: str
+    gpus: int
+    machine: Machine = field(default_factory=Machine, init=False)
+    ucx: Ucx = field(default=Ucx(), init=False)
+    lacking: Sequence[Check] = field(default=(), init=False)
+    """A check for each rail without a usable RDMA port."""
+    changes: bool = field(default=False, init=False)
+    installed: Installed = field(default=Installed(), init=False)
 
     def plan(self, node: Node) -> Plan:
         if self.settings.transport == RC:

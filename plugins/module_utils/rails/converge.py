@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,7 @@ def begin(interfaces: Iterable[str], node: Node) -> None:
     write_atomically(node.path(UNFINISHED), text, 0o644, node.uid, node.gid)
 
 
+@dataclass(eq=False)
 class Rails:
     """All rails of one host, as one part of the engine: its files are written with its steps.
 
@@ -56,28 +57,19 @@ class Rails:
     its link down for a moment, and the run waits for links anyway.
     """
 
-    def __init__(
-        self,
-        request: Request,
-        backend: Backend,
-        nics: Nics,
-        *,
-        sleep: Callable[[float], None] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.request = request
-        self.backend = backend
-        self.nics = nics
-        self.sleep = sleep
-        self.clock = clock
-        self.complaints: dict[str, str] = {}
-        """Errors about single rails while they were set up."""
-        self.rolled_back: list[str] = []
-        self.reconfigured: list[str] = []
-        """Interfaces that the network service set up; no other was touched."""
-        self.disturbed: list[str] = []
-        """Rails whose NIC was set: its link may go down for a moment."""
-        self.changed = False
+    request: Request
+    backend: Backend
+    nics: Nics
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+    complaints: dict[str, str] = field(default_factory=dict, init=False)
+    """Errors about single rails while they were set up."""
+    rolled_back: list[str] = field(default_factory=list, init=False)
+    reconfigured: list[str] = field(default_factory=list, init=False)
+    """Interfaces that the network service set up; no other was touched."""
+    disturbed: list[str] = field(default_factory=list, init=False)
+    """Rails whose NIC was set: its link may go down for a moment."""
+    changed: bool = field(default=False, init=False)
 
     def plan(self, node: Node) -> Plan:
         self.node = node
