@@ -210,7 +210,7 @@ def _check_launch(hosts: Mapping[str, Mapping[str, Any]], findings: Findings) ->
     on = [name for name, of in hosts.items() if boolean(of.get(tree, False), strict=False)]
     if off and on:
         findings.add(
-            "inventory.role_variable",
+            "inventory.closed_nodes",
             (off[0], closed),
             f"it is false, and {tree} true on {on[0]}: compute nodes have to admit each other then",
             "Leave out one of the two",
@@ -219,7 +219,7 @@ def _check_launch(hosts: Mapping[str, Mapping[str, Any]], findings: Findings) ->
     if words:
         text = hosts[words[0]]["mpi_job_program"]
         findings.add(
-            "inventory.role_variable",
+            "inventory.program_is_text",
             (words[0], "mpi_job_program"),
             f"{text!r} is no list",
             f"Write it as {text.split()}",

@@ -11,13 +11,14 @@ import contextlib
 import json
 import os
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
 
 from ..module_utils.core.files import make_directories, write_atomically
+from ..module_utils.core.text import some
 from ..module_utils.mpi.build import sha256
 from ..plugin_utils.detached import PATIENCE_S, DetachedAction
 
@@ -94,15 +95,11 @@ def builder_of(looks: Mapping[str, Mapping[str, Any]], pack: str, cuda: bool) ->
     able = [host for host in lacking if not cuda or looks[host]["toolkit"]]
     if lacking and not able:
         raise AnsibleActionFail(
-            f"mpi: none of {some(lacking)} has the CUDA toolkit, and software.cuda is built in: "
+            f"mpi: none of {some(lacking, 4)} has the CUDA toolkit, and software.cuda is built in: "
             "run the layer gpu before, and do not leave all its hosts out (--limit)"
         )
     order = sorted(able, key=lambda host: (not looks[host]["begun"], looks[host]["slots"]))
     return next(iter(order), "")
-
-
-def some(names: Iterable[str]) -> str:
-    return ", ".join(list(names)[:4])
 
 
 def sum_of(pack: Path) -> Path:

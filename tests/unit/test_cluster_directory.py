@@ -303,8 +303,15 @@ def test_a_tree_of_logins_needs_nodes_that_admit_each_other(
         "leaf01": {},
     }
     action._check_launch(hosts, findings)
-    wanted = ["inventory.role_variable node01.ssh_trust_between_compute"] if refused else []
+    wanted = ["inventory.closed_nodes node01.ssh_trust_between_compute"] if refused else []
     assert brief(findings.found) == wanted
+
+
+def test_a_program_is_a_list() -> None:
+    findings = Findings()
+    hosts = {"node01": {"mpi_job_program": ["a b"]}, "launcher01": {"mpi_job_program": "a b"}}
+    action._check_launch(hosts, findings)
+    assert brief(findings.found) == ["inventory.program_is_text launcher01.mpi_job_program"]
 
 
 @pytest.mark.slow
