@@ -7,7 +7,9 @@ The authority lies in a directory of its own here, so that its rotations end wit
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,9 +36,9 @@ class Trust:
     nodes: Nodes
     state: Path
 
-    def play(self, *words: str, nodes: Nodes | None = None, expect: int | None = 0) -> Run:
+    def play(self, *words: str, nodes: Nodes | None = None, **options: Any) -> Run:
         extra = f"--extra-vars=ssh_trust_state_dir={self.state}"
-        return (nodes or self.nodes).play(PLAYBOOK, extra, *words, expect=expect)
+        return (nodes or self.nodes).play(PLAYBOOK, extra, *words, **options)
 
     @property
     def compute(self) -> list[str]:
@@ -274,3 +276,25 @@ def test_a_node_that_is_away_is_named_once(trust: Trust) -> None:
     trust.nodes.play("site.yml", "--tags=names,rails")
     trust.play(GENERATION)
     assert trust.unreached(trust.launcher, *trust.compute) == {}
+
+
+def test_a_rotation_to_a_key_in_the_agent_loses_no_login(trust: Trust, tmp_path: Path) -> None:
+    ca, socket = tmp_path / "ca", tmp_path / "agent"
+    environment = {"SSH_AUTH_SOCK": str(socket)}
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", ca], check=True)
+    agent = subprocess.check_output(["ssh-agent", "-s", "-a", socket], text=True)
+    process = agent.split("SSH_AGENT_PID=")[1].split(";")[0]
+    try:
+        subprocess.run(["ssh-add", "-q", ca], check=True, env={**os.environ, **environment})
+        ca.unlink()
+        words = [f"--extra-vars=ssh_trust_{kind}_ca_key={ca}.pub" for kind in ("user", "host")]
+        for _run in range(3):
+            trust.play(*words, environment=environment)
+            assert trust.unreached(trust.launcher, *trust.compute) == {}
+    finally:
+        os.kill(int(process), signal.SIGTERM)
+    assert trust.play(*words).total("changed") == 0, "nothing is due, so no agent is needed"
+    (left,) = (trust.state / "authorities").iterdir()
+    assert left.name.startswith("supplied-")
+    trust.nodes.on(trust.launcher).check_output(f"rm {OWN}/id_ed25519-cert.pub")
+    assert "has to be in the ssh-agent" in trust.play(*words, expect=2).output
