@@ -98,9 +98,10 @@ def _instead(owner, name, method):
 
 def _display(original, display, msg, *args, **kwargs):
     """All that Ansible shows or logs comes by here: results, differences, complaints of ssh."""
+    msg = shortened(msg, MOST_SHOWN)
     parts = COLOUR.split(msg) if terminal.ANSIBLE_COLOR else [msg]
     parts[::2] = map(printable, parts[::2])
-    return original(display, shortened("".join(parts), MOST_SHOWN), *args, **kwargs)
+    return original(display, "".join(parts), *args, **kwargs)
 
 
 def _command(original, *args, **kwargs):
