@@ -46,7 +46,13 @@ ANSWERS = st.recursive(
 def test_an_answer_only_prints_and_printable_ones_stay(answer):
     shown = text.printable(answer)
     assert text.printable(shown) == shown
-    assert json.dumps(shown, ensure_ascii=False).isprintable()  # newlines are escaped there
+    # Newlines are escaped there.
+    assert json.dumps(shown, ensure_ascii=False).translate(text.BLANKS).isprintable()
+
+
+def test_text_of_any_language_stays():
+    for said in ("Ungültig: Größe", "d\xe9j\xe0\xa0: \u202f?", "日本語\u3000テスト", "ошибка"):
+        assert text.printable({said: [said]}) == {said: [said]}
 
 
 @pytest.mark.parametrize("sign", ["\x1b", "\r", "\x9b", "\u202e", "\u2028", "\udc80"])

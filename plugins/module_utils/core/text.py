@@ -7,6 +7,8 @@ import difflib
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+BLANKS = dict.fromkeys(map(ord, "\n\t\xa0\u202f\u3000"))
+"""Those that move no cursor, the ones of French and Japanese among them."""
 MOST_DEPTH = 40
 """Of an answer of a host: levels of lists in lists."""
 
@@ -17,10 +19,12 @@ def printable(value: Any, depth: int = MOST_DEPTH) -> Any:
     Such characters come out as Python writes them (`\\x1b`). No text is cut: a task may read it.
     """
     if isinstance(value, str):
-        if value.replace("\n", "").replace("\t", "").isprintable():
+        if value.isprintable() or value.translate(BLANKS).isprintable():
             return value
         return "".join(
-            each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode()
+            each
+            if each.isprintable() or ord(each) in BLANKS
+            else each.encode("unicode_escape").decode()
             for each in value.replace("\r\n", "\n")
         )
     if not isinstance(value, (dict, list, tuple)):
