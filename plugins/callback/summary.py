@@ -98,7 +98,11 @@ def _instead(owner, name, method):
 
 def _display(original, display, msg, *args, **kwargs):
     """All that Ansible shows or logs comes by here: results, differences, complaints of ssh."""
-    msg = shortened(msg, MOST_SHOWN)
+    if getattr(display, "_final_q", None):  # of a worker: it comes by here in the main process
+        return original(display, msg, *args, **kwargs)
+    # A program reads JSON of all hosts, which is one message; half a message has no last colour.
+    if len(msg) > MOST_SHOWN and "json" not in C.DEFAULT_STDOUT_CALLBACK:
+        msg = shortened(COLOUR.sub("", msg), MOST_SHOWN)
     parts = COLOUR.split(msg) if terminal.ANSIBLE_COLOR else [msg]
     parts[::2] = map(printable, parts[::2])
     return original(display, "".join(parts), *args, **kwargs)
@@ -238,7 +242,7 @@ class CallbackModule(CallbackBase):
         if ignore_errors or "verdict" in result._result:
             return
         host, task, fields = result._host.get_name(), result._task.get_name(), result._result
-        self._summary.failed[host] = why = f"{task}: {_first_line(fields)}"
+        self._summary.failed[host] = why = ": ".join(filter(None, (task, _first_line(fields))))
         if self._verified:
             self._summary.expected[self._verified][host] = why
             if result._task.diff and fields.get("diff"):  # Ansible shows those of successes alone

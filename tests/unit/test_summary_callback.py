@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import contextlib
 import json
@@ -112,11 +113,25 @@ def test_an_answer_without_end_fails_its_host_and_does_not_fill_the_terminal(run
 def test_only_the_colours_of_ansible_itself_reach_the_terminal(colour, monkeypatch):
     monkeypatch.setattr(summary.terminal, "ANSIBLE_COLOR", colour)
     shown = []
-    for line in ("\x1b[0;31m-leaf\x1b[8m\x1b[2J\x1b[0m\n", "x" * (2 << 20)):
+    long = "\x1b[0;31m" + "x" * (2 << 20)
+    for line in ("\x1b[0;31m-leaf\x1b[8m\x1b[2J\x1b[0m\n", long):
         summary._display(lambda _display, line: shown.append(line), None, line)
     assert shown[0].startswith("\x1b[0;31m" if colour else "\\x1b[0;31m")
     assert r"-leaf\x1b[8m\x1b[2J" in shown[0]
     assert len(shown[1]) < summary.MOST_SHOWN + 100
+    assert "\x1b" not in shown[1], "its end, with the colour before, is left out"
+
+
+def test_a_long_text_is_cut_once_and_that_for_a_program_not_at_all(monkeypatch):
+    shown = []
+    worker = argparse.Namespace(_final_q="a queue to the main process")
+    for display in (worker, None):
+        long = shown[-1] if shown else "x" * (summary.MOST_SHOWN + 12)
+        summary._display(lambda _display, line: shown.append(line), display, long)
+    assert shown[-1].endswith("xxx ... and 12 characters more")
+    monkeypatch.setattr(summary.C, "DEFAULT_STDOUT_CALLBACK", "ansible.posix.json")
+    summary._display(lambda _display, line: shown.append(line), None, long)
+    assert shown[-1] == long
 
 
 def test_plugins_print_by_nothing_else():
@@ -131,6 +146,15 @@ def test_plugins_print_by_nothing_else():
                 if name in ("print", "sys.stdout", "sys.stderr"):
                     others.append(f"{path}:{each.lineno}")
     assert others == []
+
+
+def test_a_failure_without_a_message_is_named_by_its_task():
+    plugin = summary.CallbackModule()
+    task = argparse.Namespace(get_name=lambda: "Set the password", diff=False)
+    host = argparse.Namespace(get_name=lambda: "node01")
+    fields = {"censored": "hidden by no_log", "failed": True}
+    plugin.v2_runner_on_failed(argparse.Namespace(_host=host, _task=task, _result=fields))
+    assert plugin._summary.failed == {"node01": "Set the password"}
 
 
 def test_why_a_host_is_unreachable_only_prints():
