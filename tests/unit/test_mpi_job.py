@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import time
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 import pytest
+import yaml
 from ansible_collections.baremetal.mpi_roce.plugins.action import mpi_job as action
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
@@ -462,3 +464,59 @@ def test_a_file_that_is_not_here_stops_before_any_host_is_touched(tmp_path: Path
     assert rc == 2 and "unreachable=1" not in output
     assert f"mpi_job_files: {tmp_path}/data.npz not found on this machine" in output
     assert f"{tmp_path}/train.py not found" not in output
+
+
+PLACES = {
+    " drwxr-xr-x root root srv": "",
+    " drwxrwxrwt root root tmp": "",
+    " lrwxrwxrwx root root bin -> usr/bin": "",
+    " -rw-r--r-- mpi mpi train.py": "",
+    " drwxr-xr-x mpi mpi home": "mpi home",
+    " lrwxrwxrwx mpi mpi run -> /etc": "mpi run",
+    " drwxrwxr-x root mpi shared": "root shared",
+    " drwxrwxr-x root root acl": "root acl",  # what namei shows of an access control list
+    " drwxr-xrwx root root open": "root open",
+    " drwxrwxr-t root mpi kept": "",
+}
+"""Lines of namei (util-linux 2.38), and what is found in them."""
+
+
+@pytest.mark.parametrize("awk", [*filter(shutil.which, ("awk", "mawk", "gawk", "busybox"))])
+def test_places_in_which_others_than_root_write_are_found(tmp_path: Path, awk: str) -> None:
+    text = (ROOT / "roles/mpi_job/tasks/files.yml").read_text(encoding="utf-8")
+    look = next(task for task in yaml.safe_load(text) if "ansible.builtin.command" in task)
+    (tmp_path / "awk").symlink_to(str(shutil.which(awk)))
+    (tmp_path / "lines").write_text("\n".join(["f: /srv/train.py", *PLACES, ""]))
+    namei = tmp_path / "namei"
+    namei.write_text('#!/bin/sh\n[ "$*" = "-om -- /srv/a b" ] && cat lines\nexit 1\n')
+    namei.chmod(0o755)
+
+    def found() -> subprocess.CompletedProcess[str]:
+        words = ["sh", "-c", look["vars"]["__mpi_job_places"], "sh", "/srv/a b"]
+        path = f"{tmp_path}:{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": path}
+        return subprocess.run(
+            words, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+
+    assert (found().returncode, found().stdout.splitlines()) == (
+        0,
+        [*filter(None, PLACES.values())],
+    )
+    namei.write_text("#!/bin/sh\nexit 127\n")
+    assert found().returncode == 1, "a host without namei"
+
+
+@pytest.mark.parametrize("place", ["~mpi/train.py", "train.py"])
+def test_a_place_that_begins_elsewhere_is_refused(tmp_path: Path, place: str) -> None:
+    (tmp_path / "hosts").write_text("localhost ansible_connection=local\n", encoding="utf-8")
+    play = f"""
+    - hosts: localhost
+      gather_facts: false
+      vars: {{mpi_job_files: [{{src: play.yml, dest: {place}}}]}}
+      tasks:
+        - ansible.builtin.include_role: {{name: baremetal.mpi_roce.mpi_job, tasks_from: files}}
+    """
+    rc, output = run_play(tmp_path, play, tmp_path / "hosts")
+    assert rc == 2
+    assert f"mpi_job_files: dest {place} has to be an absolute path" in output
