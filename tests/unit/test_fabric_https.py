@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import traceback
 from pathlib import Path
 
+import httpx
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import https
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.https import (
@@ -180,6 +182,20 @@ def test_an_answer_is_bounded_and_only_prints(
         assert "HTTP 500: [[[" in failing(login(port, authority), Refused)
     with serving(*issued, Served(body=b'{"name\\u001b[2J": ["\xe2\x80\xae"]}')) as port:
         assert ask(login(port, authority)) == {"name\\x1b[2J": ["\\u202e"]}
+
+
+def test_an_answer_that_comes_bit_by_bit_without_end_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = itertools.count(step=20.0)
+    monkeypatch.setattr(https.time, "monotonic", lambda: next(clock))
+    spaces = itertools.repeat(b" ")
+    endless = httpx.MockTransport(lambda _asked: httpx.Response(200, content=spaces))
+    with (
+        Https(login(443, None, timeout_s=30), SERVICE, endless) as switch,
+        pytest.raises(Lost, match="GET /x: the answer did not end in 300 s"),
+    ):
+        switch.get("/x")
 
 
 @pytest.mark.parametrize("content", [None, "no certificate in here"])

@@ -12,6 +12,7 @@ import contextlib
 import functools
 import json
 import ssl
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,8 @@ LONGEST_MESSAGE = 400
 """Characters of a switch's own message that are shown."""
 MOST_BYTES = 32 << 20
 """Of an answer: the state of all ports of a large switch is a tenth of it."""
+MOST_TIMEOUTS = 10
+"""For a whole answer. httpx limits each part of it."""
 
 
 class Lost(SwitchError):
@@ -119,6 +122,7 @@ class Https:
         timeout = self._login.timeout_s if timeout_s is None else timeout_s
         answer: Optional[httpx.Response] = None
         content, reason = bytearray(), ""
+        until = time.monotonic() + MOST_TIMEOUTS * timeout
         try:
             with self._client.stream(
                 method, path, params=query, json=body, timeout=timeout
@@ -127,6 +131,9 @@ class Https:
                     content += part
                     if len(content) > MOST_BYTES:
                         reason = f"the answer is longer than {bytes_text(MOST_BYTES)}."
+                        break
+                    if time.monotonic() > until:
+                        reason = f"the answer did not end in {MOST_TIMEOUTS * timeout:g} s."
                         break
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             reason = self._reason(error, timeout)
