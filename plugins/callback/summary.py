@@ -74,6 +74,8 @@ MOST_BYTES = 32 << 20
 """Of what a command prints on a host, a module among them."""
 MOST_CHARACTERS = 20_000
 """Of a module's message."""
+MOST_OF_REASON = 1000
+"""Characters of why a host failed, in the summary."""
 MOST_SHOWN = 1 << 20
 """Characters of a line, a result or a difference, on the terminal and in the log."""
 COLOUR = re.compile(r"(\x1b\[(?:0|[01];3[0-7]|38;5;\d{1,3})m)")
@@ -168,7 +170,8 @@ def _shown(source):
 
 
 def _first_line(fields):
-    return printable(str(fields.get("msg") or "").strip().partition("\n")[0])
+    line = printable(str(fields.get("msg") or "").strip().partition("\n")[0])
+    return shortened(line, MOST_OF_REASON)
 
 
 class CallbackModule(CallbackBase):

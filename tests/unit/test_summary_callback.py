@@ -159,6 +159,7 @@ def test_a_failure_without_a_message_is_named_by_its_task():
 
 def test_why_a_host_is_unreachable_only_prints():
     assert summary._first_line({"msg": "banner \x9b2J\nmore"}) == "banner \\x9b2J"
+    assert summary._first_line({"msg": "x" * 1007}).endswith("xx ... and 7 characters more")
 
 
 def test_the_report_names_the_run(run):
