@@ -116,7 +116,7 @@ def _command(original, *args, **kwargs):
     if size > MOST_BYTES:
         raise AnsibleError(
             f"the host answered a command with {bytes_text(size)}, and more than "
-            f"{bytes_text(MOST_BYTES)} are not read: log in there, and look at what prints it"
+            f"{bytes_text(MOST_BYTES)} are not taken: log in there, and look at what prints it"
         )
     return answer
 

@@ -106,7 +106,7 @@ def test_an_answer_without_end_fails_its_host_and_does_not_fill_the_terminal(run
         answer = {"stdout": "x" * (1 << 19), "stderr": "y" * size}
         with contextlib.nullcontext() if size == 1 << 19 else pytest.raises(AnsibleError) as caught:
             assert summary._command(lambda given: given, answer) is answer
-    assert "more than 1 MiB are not read" in str(caught.value)
+    assert "more than 1 MiB are not taken" in str(caught.value)
 
 
 @pytest.mark.parametrize("colour", [True, False])
