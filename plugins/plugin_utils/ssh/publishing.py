@@ -194,11 +194,13 @@ def issue(
     validity_days: float,
     now: int,
     passphrase: str = "",
+    refused: Sequence[str] = (),
 ) -> tuple[dict[str, str], dict[str, Issued]]:
     """Certificates of these kinds, each with its reason, for a node, and their records, by kind.
 
     They are in the journal before they leave. A key is text from a node: the journal and the
-    revocation list get it only as one ed25519 key.
+    revocation list get it only as one ed25519 key. None of `refused` is signed: a node that shows
+    the key of one that was revoked would have it admitted again.
     """
     certificates: dict[str, str] = {}
     records: dict[str, Issued] = {}
@@ -206,6 +208,8 @@ def issue(
         key = key_of(str(public_keys.get(kind)))
         if not key or key != public_keys[kind]:
             raise SigningError(f"{name}: its {kind} key is not one ed25519 public key: not signed")
+        if key in refused:
+            raise SigningError(f"{name}: its {kind} key {digest(key)} was revoked: not signed")
         unsigned = Issued(
             kind,
             1 + secrets.randbelow(SERIALS),
