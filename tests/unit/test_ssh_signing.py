@@ -355,6 +355,18 @@ def test_a_key_that_moves_into_the_agent_is_no_rotation(tmp_path: Path) -> None:
     ]
 
 
+def test_a_public_key_may_be_a_link_to_a_file_of_any_name(tmp_path: Path, agent: Path) -> None:
+    keypair(tmp_path / "ca")
+    subprocess.run(["ssh-add", "-q", tmp_path / "ca"], check=True)
+    (tmp_path / "ca.pub").rename(tmp_path / "2026")
+    (tmp_path / "ca.pub").symlink_to("2026")
+    key = str(tmp_path / "ca.pub")
+    given = arguments(tmp_path, user_ca_key=key, host_ca_key=key)
+    result = ssh_authority.prepare(given, write=True)
+    folder = Path(result["authority"]["private_keys"]["user"]).parent
+    assert set(issue(folder, keypair(tmp_path / "key"), ca="user_ca")[0]) == {"user", "host"}
+
+
 # State that a group shares.
 
 OPS = 54321

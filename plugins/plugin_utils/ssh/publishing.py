@@ -222,7 +222,7 @@ def issue(
             signer=digest(authority[f"{kind}_authorities"][0]),
         )
         path = Path(authority["private_keys"][kind])
-        path = path.resolve() if path.is_symlink() else path
+        path = path.readlink() if path.is_symlink() else path
         key_id = f"{user}@{name}" if kind == USER else name
         if authority["signer"] and path.suffix == ".pub":
             signing_key = authority[f"{kind}_authorities"][0]
