@@ -453,6 +453,24 @@ def test_operators_of_a_group_share_the_state(shared: Path, was_private: bool) -
     assert Journal(shared).read()["node01"].trusts == ["generation-2"]
 
 
+@pytest.mark.parametrize("name", ["authorities", "authorities/old", "journal.jsonl", "lock"])
+def test_a_link_in_what_is_shared_is_not_followed(shared: Path, name: str) -> None:
+    """One of the group may make it; the run of another, or of root, would follow it."""
+    elsewhere = shared.parent / "elsewhere"
+    secret = elsewhere / "generation-1/secret"
+    secret.parent.mkdir(parents=True)
+    secret.write_text("mine")
+    secret.chmod(0o600)
+    link = shared / name
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(elsewhere if "authorities" in name else elsewhere / "new")
+    with pytest.raises(OSError, match="a link in a shared directory: remove it") as caught:
+        cycle(shared, 1)
+    assert caught.value.filename == str(link)
+    assert (secret.stat().st_mode, secret.stat().st_gid) == (0o100600, os.getgid())
+    assert list(elsewhere.rglob("*")) == [secret.parent, secret]
+
+
 def test_others_get_nothing_of_what_is_shared(shared: Path) -> None:
     as_operator(ANN, lambda: cycle(shared, 1, SECRET))
     ca = shared / "authorities/generation-1/user_ca"

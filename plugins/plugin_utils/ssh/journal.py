@@ -10,6 +10,7 @@ here is secret.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -127,6 +128,7 @@ class Journal:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._no_links()
         with alone(self.directory / "lock"):
             try:
                 self._append([])
@@ -146,6 +148,14 @@ class Journal:
             if status.st_mode & 0o2027 == stat.S_ISGID | stat.S_IWGRP:
                 return status.st_gid
         return None
+
+    def _no_links(self) -> None:
+        """By one, a member of the group has the run of another write or delete what it cannot."""
+        if self.group() is None:
+            return
+        for path in [*self.directory.iterdir(), *(self.directory / "authorities").glob("*")]:
+            if path.is_symlink():
+                raise OSError(errno.ELOOP, "a link in a shared directory: remove it", str(path))
 
     def _share(self) -> None:
         """Let the group use what this operator made, whatever made it; links lead elsewhere."""
