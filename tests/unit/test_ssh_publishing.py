@@ -43,10 +43,14 @@ def test_a_node_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_everything_is_private_to_its_owner(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "ssh-ca")
-    with journal.locked():
-        journal.left("node01")
-    for path in (journal.directory, journal.path):
+    journal = Journal(tmp_path / "above/ssh-ca")
+    before = os.umask(0)
+    try:
+        with journal.locked():
+            journal.left("node01")
+    finally:
+        os.umask(before)
+    for path in (journal.directory.parent, journal.directory, journal.path):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
 
 

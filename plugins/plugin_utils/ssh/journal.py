@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
+from ...module_utils.core.files import make_directories
 from ...module_utils.core.locks import alone
 
 
@@ -127,7 +128,7 @@ class Journal:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directories(self.directory, 0o700)
         self._no_links()
         with alone(self.directory / "lock"):
             try:
