@@ -263,6 +263,18 @@ def test_what_was_not_asked_for_is_refused_and_named(
     assert Journal(tmp_path).read() == {}
 
 
+def test_a_signature_by_sha1_is_refused(tmp_path: Path) -> None:
+    """Signers of some years ago make it of RSA keys; OpenSSH refuses it since 8.2."""
+    keypair(tmp_path / "ca", "-t", "rsa")
+    key = keypair(tmp_path / "key")
+    words = {"ca": "ca.pub", "signer": signer(tmp_path, "well")}
+    issue(tmp_path, key, **words)
+    stub = tmp_path / "signer.py"
+    stub.write_text(SIGNER.replace('"ssh-keygen",', '"ssh-keygen", "-t", "ssh-rsa",'))
+    with pytest.raises(SigningError, match=r"signature: wanted rsa-sha2-256 .* found ssh-rsa"):
+        issue(tmp_path, key, **words)
+
+
 def test_a_serial_of_another_node_is_refused(tmp_path: Path) -> None:
     keypair(tmp_path / "ca")
     words = {"ca": "ca.pub", "signer": signer(tmp_path, "one serial")}

@@ -172,6 +172,9 @@ def _checked(text: str, asked: Issued, key_id: str) -> tuple[str, Issued]:
     if not asked.valid_after <= begin < end <= asked.valid_before:
         within = f"{asked.valid_after} to {asked.valid_before}"
         wrong.append(f"validity: wanted within {within}, found {begin} to {end}")
+    # The type of an RSA key that signs is there once, of its signature only by SHA-1.
+    if base64.b64decode(words[1]).count(b"\0\0\0\7ssh-rsa") > 1:
+        wrong.append("signature: wanted rsa-sha2-256 or -512, found ssh-rsa, which sshd refuses")
     if not found.serial:
         wrong.append("serial: wanted one of its own, by which it can be revoked, found 0")
     if wrong:
