@@ -27,7 +27,7 @@ from typing import Optional
 from ...module_utils.core.commands import Result, run
 from ...module_utils.core.files import write_atomically
 from ...module_utils.core.text import some
-from ...module_utils.ssh.keys import DAY, KINDS, public_key
+from ...module_utils.ssh.keys import DAY, KINDS, digest, public_key
 from .journal import Journal, Member
 
 MAX_REMOVED = 8
@@ -361,9 +361,12 @@ def _revoked(outcome: Outcome, known: Mapping[str, Member]) -> None:
         for each in node.issued:
             holders.setdefault(each.key, set()).add(name)
     for name, node in known.items():
-        outcome.refused_keys += [
-            key for key in node.refused_keys if not holders.get(key, set()) - {name}
-        ]
+        for key in node.refused_keys:
+            if others := holders.get(key, set()) - {name}:
+                have = some(sorted(others), 5)
+                outcome.steps.append(f"key {digest(key)} of {name} is not refused: also of {have}")
+            else:
+                outcome.refused_keys.append(key)
         for each in node.revoked:
             if each.valid_before > last:
                 outcome.revoked.setdefault((each.authority, each.kind), []).append(each.serial)
