@@ -280,7 +280,7 @@ def test_a_serial_of_another_node_is_refused(tmp_path: Path) -> None:
     words = {"ca": "ca.pub", "signer": signer(tmp_path, "one serial")}
     key = keypair(tmp_path / "key")
     issue(tmp_path, key, ("user",), **words)
-    with pytest.raises(SigningError, match=r"the host certificate of node01 .* serial 7: another"):
+    with pytest.raises(SigningError, match=r"certificates of node01 .* serial 7: another"):
         issue(tmp_path, key, ("host",), **words)
 
 

@@ -119,6 +119,10 @@ class Member:
                 self.revoked_at = now
 
 
+class SerialError(Exception):
+    """Another certificate has this number. By it a certificate is revoked."""
+
+
 class Journal:
     """The file of one cluster, one JSON object a line, in the directory of its authority."""
 
@@ -212,12 +216,6 @@ class Journal:
                 continue
         return found
 
-    def has(self, serial: int) -> bool:
-        """Whether a certificate of this number was issued: by it a certificate is revoked."""
-        with contextlib.suppress(FileNotFoundError):
-            return f'"serial": {serial},' in self.path.read_text("utf-8", "replace")
-        return False
-
     def _append(self, records: Sequence[dict[str, Any]]) -> None:
         """Add lines and flush them to disk. Each begins with its newline, which ends a torn one."""
         made = {"time": int(time.time()), "operator": operator()}
@@ -226,6 +224,11 @@ class Journal:
         handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
+            serials = [each["serial"] for each in records if "serial" in each]
+            before = self.path.read_text("utf-8", "replace") if serials else ""
+            for each in serials:
+                if serials.count(each) > 1 or f'"serial": {each},' in before:
+                    raise SerialError(f"serial {each}: another certificate has it")
             while data:
                 data = data[os.write(handle, data) :]
             # Others can write while this is flushed.

@@ -28,7 +28,7 @@ from ...module_utils.core.text import one_line
 from ...module_utils.mpi.hostfile import rail_name
 from ...module_utils.ssh.keys import DAY, HOST, KINDS, USER, digest, key_of
 from .authority import Authority, ssh_keygen
-from .journal import Issued, Journal
+from .journal import Issued, Journal, SerialError
 
 try:
     from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -233,14 +233,13 @@ def issue(
         else:
             text = _by_openssh(journal, path, unsigned, key_id, passphrase)
         try:
-            certificates[kind], record = _checked(text, unsigned, key_id)
-            others = [each.serial for each in records.values()]
-            if record.serial in others or journal.has(record.serial):
-                raise SigningError(f"serial {record.serial}: another certificate has it")
-            records[kind] = record
+            certificates[kind], records[kind] = _checked(text, unsigned, key_id)
         except SigningError as error:
             raise SigningError(f"the {kind} certificate of {name} is refused: {error}") from error
-    journal.issued(name, list(records.values()), kinds)
+    try:
+        journal.issued(name, list(records.values()), kinds)
+    except SerialError as error:
+        raise SigningError(f"the certificates of {name} are refused: {error}") from error
     return certificates, records
 
 
