@@ -105,6 +105,17 @@ def test_a_new_authority_has_the_passphrase_and_signs_with_it(tmp_path: Path) ->
             issue(folder, key, ca="user_ca", passphrase=wrong)
 
 
+def test_what_a_killed_run_signed_in_goes_and_that_of_another_run_stays(tmp_path: Path) -> None:
+    made(tmp_path)
+    killed, running = tmp_path / "ssh-ca/.sign-a", tmp_path / "ssh-ca/.sign-b"
+    for folder in (killed, running):
+        folder.mkdir()
+        (folder / "askpass").touch()
+    os.utime(killed, (NOW - 10 * 365 * 86400,) * 2)
+    made(tmp_path)
+    assert (killed.exists(), running.exists()) == (False, True)
+
+
 def test_a_new_key_that_got_no_passphrase_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ So at no time do two nodes meet that do not trust each other, however long a nod
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import os
@@ -203,6 +204,10 @@ class AuthorityStore:
                 if folder.name not in after.trusted:
                     # What a killed run of another operator left may be closed.
                     shutil.rmtree(folder, ignore_errors=folder.name.startswith("."))
+            for folder in self.journal.directory.glob(".sign-*"):
+                with contextlib.suppress(FileNotFoundError):  # of a run that ends just now
+                    if time.time() - folder.stat().st_mtime > DAY:
+                        shutil.rmtree(folder, ignore_errors=True)
         return self._listed(outcome)
 
     def after(self, members: Sequence[str]) -> Outcome:
