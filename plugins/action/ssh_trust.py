@@ -81,6 +81,7 @@ class ActionModule(ActionBase):
                 validity_days=validity_days,
                 now=now,
                 passphrase=passphrase,
+                refused=known["refused_keys"],
             )
             issued = {kind: asdict(record) for kind, record in records.items()}
             arguments.update(certificates=certificates, issued={**known["issued"], **issued})

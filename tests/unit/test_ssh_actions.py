@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority i
     AuthorityError,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import Journal
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.publishing import SigningError
 
 from tests.unit.ssh_cluster import arguments, directory, keypair
 
@@ -31,7 +33,7 @@ class Host:
 
     def __init__(self, folder: Path, name: str) -> None:
         folder.mkdir(exist_ok=True)
-        self.name = name
+        self.folder, self.name = folder, name
         self.keys = {kind: keypair(folder / f"{name}-{kind}") for kind in ("user", "host")}
         self.kept: dict[str, str] = {}
         self.calls: list[dict[str, Any]] = []
@@ -40,6 +42,8 @@ class Host:
     def execute(self, module_args: dict[str, Any], **_options: Any) -> dict[str, Any]:
         self.calls.append(json.loads(json.dumps(module_args)))
         self.kept.update(module_args.get("certificates", {}))
+        for kind in [each for each, key in self.keys.items() if key in module_args["refused_keys"]]:
+            self.keys[kind] = keypair(self.folder / f"{self.name}-{kind}-anew")
         digests = {kind: digest(text) for kind, text in self.kept.items()}
         sign = {
             kind: "there is none"
@@ -123,8 +127,9 @@ def test_a_revoked_node_gets_nothing_and_the_others_are_asked_for_the_list(tmp_p
     assert prepared(tmp_path, **after)["warnings"] == [f"{refused_by}none", old]
     hosts[1].run(messages)
     assert prepared(tmp_path, **after)["warnings"] == [f"{refused_by}node02"]
+    had = list(hosts[0].keys.values())
     hosts[0].run(prepared(tmp_path))
-    assert hosts[0].calls[0]["refused_keys"] == list(hosts[0].keys.values())
+    assert hosts[0].calls[0]["refused_keys"] == had
 
 
 def test_a_replacement_that_was_killed_is_revoked_by_the_next_run(
@@ -177,6 +182,19 @@ def test_keys_that_were_revoked_are_refused_of_every_node(tmp_path: Path) -> Non
     prepared(tmp_path, revoke=["node01"])
     known = prepared(tmp_path)["hosts"]["node02"]["known"]
     assert known["refused_keys"] == list(host.keys.values()), "the node under another name"
+
+
+def test_a_key_that_was_revoked_is_signed_for_no_node_that_shows_it(tmp_path: Path) -> None:
+    """Root on another node could have a stolen key admitted again by it."""
+    owner, thief = Host(tmp_path, "node01"), Host(tmp_path, "node02")
+    owner.run(prepared(tmp_path))
+    prepared(tmp_path, revoke=["node01"])
+    messages = prepared(tmp_path)
+    for kind, key in owner.keys.items():
+        thief.answer = {"public_keys": {**thief.keys, kind: key}}
+        with pytest.raises(SigningError, match=rf"its {kind} key {re.escape(digest(key))} was rev"):
+            thief.run(messages)
+    assert prepared(tmp_path)["authority"]["revoked"] == messages["authority"]["revoked"]
 
 
 @pytest.mark.parametrize("wrong", ["gateway", "10.30.0.9/24", "10.30.0.0/33", ""])

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.keys import digest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import (
     AuthorityError,
     AuthorityStore,
@@ -239,7 +240,10 @@ def test_a_key_that_another_node_has_as_well_stays(cluster: Cluster) -> None:
     cluster.lay(*NODES)
     cluster.prepare(revoke=["node02"])
     assert cluster.outcome.refused_keys == []
+    why = f"key {digest(cluster.key)} of node02 is not refused: also of node01"
+    assert why in cluster.outcome.steps
     cluster.prepare(revoke=NODES)
+    assert cluster.outcome.steps == []
     assert set(cluster.outcome.refused_keys) == {cluster.key}
 
 

@@ -19,6 +19,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal imp
     Issued,
     Journal,
     Member,
+    SerialError,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,11 +43,24 @@ def test_a_node_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert node.known()["issued"]["user"]["digest"] == "SHA256:x"
 
 
+def test_a_serial_is_recorded_once_whichever_run_is_first(tmp_path: Path) -> None:
+    journal, one = Journal(tmp_path), Issued("user", 5, "generation-1", NOW)
+    journal.issued("node01", [one])
+    for again in ([one], [Issued("host", 6, "generation-1", NOW)] * 2):
+        with pytest.raises(SerialError, match="another certificate has it"):
+            journal.issued("node02", again)
+    assert list(journal.read()) == ["node01"]
+
+
 def test_everything_is_private_to_its_owner(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "ssh-ca")
-    with journal.locked():
-        journal.left("node01")
-    for path in (journal.directory, journal.path):
+    journal = Journal(tmp_path / "above/ssh-ca")
+    before = os.umask(0)
+    try:
+        with journal.locked():
+            journal.left("node01")
+    finally:
+        os.umask(before)
+    for path in (journal.directory.parent, journal.directory, journal.path):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
 
 
@@ -94,8 +108,9 @@ def test_a_certificate_is_revoked_when_its_node_has_the_next_one(tmp_path: Path)
 
 def test_of_a_node_that_was_revoked_the_keys_are_as_well(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
-    for end in (journal.left, journal.revoked):
-        journal.issued("node01", [Issued("user", 1, "a", NOW, key="ssh-ed25519 U")] * 2)
+    for first, end in ((1, journal.left), (3, journal.revoked)):
+        two = [Issued("user", each, "a", NOW, key="ssh-ed25519 U") for each in (first, first + 1)]
+        journal.issued("node01", two)
         end("node01")
     node = journal.read()["node01"]
     assert (len(node.revoked), node.refused_keys, node.issued) == (4, ["ssh-ed25519 U"], [])

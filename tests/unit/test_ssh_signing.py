@@ -105,6 +105,17 @@ def test_a_new_authority_has_the_passphrase_and_signs_with_it(tmp_path: Path) ->
             issue(folder, key, ca="user_ca", passphrase=wrong)
 
 
+def test_what_a_killed_run_signed_in_goes_and_that_of_another_run_stays(tmp_path: Path) -> None:
+    made(tmp_path)
+    killed, running = tmp_path / "ssh-ca/.sign-a", tmp_path / "ssh-ca/.sign-b"
+    for folder in (killed, running):
+        folder.mkdir()
+        (folder / "askpass").touch()
+    os.utime(killed, (NOW - 10 * 365 * 86400,) * 2)
+    made(tmp_path)
+    assert (killed.exists(), running.exists()) == (False, True)
+
+
 def test_a_new_key_that_got_no_passphrase_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,12 +274,24 @@ def test_what_was_not_asked_for_is_refused_and_named(
     assert Journal(tmp_path).read() == {}
 
 
+def test_a_signature_by_sha1_is_refused(tmp_path: Path) -> None:
+    """Signers of some years ago make it of RSA keys; OpenSSH refuses it since 8.2."""
+    keypair(tmp_path / "ca", "-t", "rsa")
+    key = keypair(tmp_path / "key")
+    words = {"ca": "ca.pub", "signer": signer(tmp_path, "well")}
+    issue(tmp_path, key, **words)
+    stub = tmp_path / "signer.py"
+    stub.write_text(SIGNER.replace('"ssh-keygen",', '"ssh-keygen", "-t", "ssh-rsa",'))
+    with pytest.raises(SigningError, match=r"signature: wanted rsa-sha2-256 .* found ssh-rsa"):
+        issue(tmp_path, key, **words)
+
+
 def test_a_serial_of_another_node_is_refused(tmp_path: Path) -> None:
     keypair(tmp_path / "ca")
     words = {"ca": "ca.pub", "signer": signer(tmp_path, "one serial")}
     key = keypair(tmp_path / "key")
     issue(tmp_path, key, ("user",), **words)
-    with pytest.raises(SigningError, match=r"the host certificate of node01 .* serial 7: another"):
+    with pytest.raises(SigningError, match=r"certificates of node01 .* serial 7: another"):
         issue(tmp_path, key, ("host",), **words)
 
 
@@ -355,6 +378,18 @@ def test_a_key_that_moves_into_the_agent_is_no_rotation(tmp_path: Path) -> None:
     ]
 
 
+def test_a_public_key_may_be_a_link_to_a_file_of_any_name(tmp_path: Path, agent: Path) -> None:
+    keypair(tmp_path / "ca")
+    subprocess.run(["ssh-add", "-q", tmp_path / "ca"], check=True)
+    (tmp_path / "ca.pub").rename(tmp_path / "2026")
+    (tmp_path / "ca.pub").symlink_to("2026")
+    key = str(tmp_path / "ca.pub")
+    given = arguments(tmp_path, user_ca_key=key, host_ca_key=key)
+    result = ssh_authority.prepare(given, write=True)
+    folder = Path(result["authority"]["private_keys"]["user"]).parent
+    assert set(issue(folder, keypair(tmp_path / "key"), ca="user_ca")[0]) == {"user", "host"}
+
+
 # State that a group shares.
 
 OPS = 54321
@@ -439,6 +474,24 @@ def test_operators_of_a_group_share_the_state(shared: Path, was_private: bool) -
         as_operator(uid, lambda: cycle(shared, 2))
     assert [each.name for each in (shared / "authorities").iterdir()] == ["generation-2"]
     assert Journal(shared).read()["node01"].trusts == ["generation-2"]
+
+
+@pytest.mark.parametrize("name", ["authorities", "authorities/old", "journal.jsonl", "lock"])
+def test_a_link_in_what_is_shared_is_not_followed(shared: Path, name: str) -> None:
+    """One of the group may make it; the run of another, or of root, would follow it."""
+    elsewhere = shared.parent / "elsewhere"
+    secret = elsewhere / "generation-1/secret"
+    secret.parent.mkdir(parents=True)
+    secret.write_text("mine")
+    secret.chmod(0o600)
+    link = shared / name
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(elsewhere if "authorities" in name else elsewhere / "new")
+    with pytest.raises(OSError, match="a link in a shared directory: remove it") as caught:
+        cycle(shared, 1)
+    assert caught.value.filename == str(link)
+    assert (secret.stat().st_mode, secret.stat().st_gid) == (0o100600, os.getgid())
+    assert list(elsewhere.rglob("*")) == [secret.parent, secret]
 
 
 def test_others_get_nothing_of_what_is_shared(shared: Path) -> None:

@@ -13,6 +13,7 @@ So at no time do two nodes meet that do not trust each other, however long a nod
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import os
@@ -27,7 +28,7 @@ from typing import Optional
 from ...module_utils.core.commands import Result, run
 from ...module_utils.core.files import write_atomically
 from ...module_utils.core.text import some
-from ...module_utils.ssh.keys import DAY, KINDS, public_key
+from ...module_utils.ssh.keys import DAY, KINDS, digest, public_key
 from .journal import Journal, Member
 
 MAX_REMOVED = 8
@@ -203,6 +204,10 @@ class AuthorityStore:
                 if folder.name not in after.trusted:
                     # What a killed run of another operator left may be closed.
                     shutil.rmtree(folder, ignore_errors=folder.name.startswith("."))
+            for folder in self.journal.directory.glob(".sign-*"):
+                with contextlib.suppress(FileNotFoundError):  # of a run that ends just now
+                    if time.time() - folder.stat().st_mtime > DAY:
+                        shutil.rmtree(folder, ignore_errors=True)
         return self._listed(outcome)
 
     def after(self, members: Sequence[str]) -> Outcome:
@@ -361,9 +366,12 @@ def _revoked(outcome: Outcome, known: Mapping[str, Member]) -> None:
         for each in node.issued:
             holders.setdefault(each.key, set()).add(name)
     for name, node in known.items():
-        outcome.refused_keys += [
-            key for key in node.refused_keys if not holders.get(key, set()) - {name}
-        ]
+        for key in node.refused_keys:
+            if others := holders.get(key, set()) - {name}:
+                have = some(sorted(others), 5)
+                outcome.steps.append(f"key {digest(key)} of {name} is not refused: also of {have}")
+            else:
+                outcome.refused_keys.append(key)
         for each in node.revoked:
             if each.valid_before > last:
                 outcome.revoked.setdefault((each.authority, each.kind), []).append(each.serial)

@@ -10,6 +10,7 @@ here is secret.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -21,6 +22,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
+from ...module_utils.core.files import make_directories
 from ...module_utils.core.locks import alone
 
 
@@ -117,6 +119,10 @@ class Member:
                 self.revoked_at = now
 
 
+class SerialError(Exception):
+    """Another certificate has this number. By it a certificate is revoked."""
+
+
 class Journal:
     """The file of one cluster, one JSON object a line, in the directory of its authority."""
 
@@ -126,7 +132,8 @@ class Journal:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directories(self.directory, 0o700)
+        self._no_links()
         with alone(self.directory / "lock"):
             try:
                 self._append([])
@@ -146,6 +153,14 @@ class Journal:
             if status.st_mode & 0o2027 == stat.S_ISGID | stat.S_IWGRP:
                 return status.st_gid
         return None
+
+    def _no_links(self) -> None:
+        """By one, a member of the group has the run of another write or delete what it cannot."""
+        if self.group() is None:
+            return
+        for path in [*self.directory.iterdir(), *(self.directory / "authorities").glob("*")]:
+            if path.is_symlink():
+                raise OSError(errno.ELOOP, "a link in a shared directory: remove it", str(path))
 
     def _share(self) -> None:
         """Let the group use what this operator made, whatever made it; links lead elsewhere."""
@@ -201,12 +216,6 @@ class Journal:
                 continue
         return found
 
-    def has(self, serial: int) -> bool:
-        """Whether a certificate of this number was issued: by it a certificate is revoked."""
-        with contextlib.suppress(FileNotFoundError):
-            return f'"serial": {serial},' in self.path.read_text("utf-8", "replace")
-        return False
-
     def _append(self, records: Sequence[dict[str, Any]]) -> None:
         """Add lines and flush them to disk. Each begins with its newline, which ends a torn one."""
         made = {"time": int(time.time()), "operator": operator()}
@@ -215,6 +224,11 @@ class Journal:
         handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
+            serials = [each["serial"] for each in records if "serial" in each]
+            before = self.path.read_text("utf-8", "replace") if serials else ""
+            for each in serials:
+                if serials.count(each) > 1 or f'"serial": {each},' in before:
+                    raise SerialError(f"serial {each}: another certificate has it")
             while data:
                 data = data[os.write(handle, data) :]
             # Others can write while this is flushed.

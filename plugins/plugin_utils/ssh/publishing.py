@@ -28,7 +28,7 @@ from ...module_utils.core.text import one_line
 from ...module_utils.mpi.hostfile import rail_name
 from ...module_utils.ssh.keys import DAY, HOST, KINDS, USER, digest, key_of
 from .authority import Authority, ssh_keygen
-from .journal import Issued, Journal
+from .journal import Issued, Journal, SerialError
 
 try:
     from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -172,6 +172,9 @@ def _checked(text: str, asked: Issued, key_id: str) -> tuple[str, Issued]:
     if not asked.valid_after <= begin < end <= asked.valid_before:
         within = f"{asked.valid_after} to {asked.valid_before}"
         wrong.append(f"validity: wanted within {within}, found {begin} to {end}")
+    # The type of an RSA key that signs is there once, of its signature only by SHA-1.
+    if base64.b64decode(words[1]).count(b"\0\0\0\7ssh-rsa") > 1:
+        wrong.append("signature: wanted rsa-sha2-256 or -512, found ssh-rsa, which sshd refuses")
     if not found.serial:
         wrong.append("serial: wanted one of its own, by which it can be revoked, found 0")
     if wrong:
@@ -194,11 +197,13 @@ def issue(
     validity_days: float,
     now: int,
     passphrase: str = "",
+    refused: Sequence[str] = (),
 ) -> tuple[dict[str, str], dict[str, Issued]]:
     """Certificates of these kinds, each with its reason, for a node, and their records, by kind.
 
     They are in the journal before they leave. A key is text from a node: the journal and the
-    revocation list get it only as one ed25519 key.
+    revocation list get it only as one ed25519 key. None of `refused` is signed: a node that shows
+    the key of one that was revoked would have it admitted again.
     """
     certificates: dict[str, str] = {}
     records: dict[str, Issued] = {}
@@ -206,6 +211,8 @@ def issue(
         key = key_of(str(public_keys.get(kind)))
         if not key or key != public_keys[kind]:
             raise SigningError(f"{name}: its {kind} key is not one ed25519 public key: not signed")
+        if key in refused:
+            raise SigningError(f"{name}: its {kind} key {digest(key)} was revoked: not signed")
         unsigned = Issued(
             kind,
             1 + secrets.randbelow(SERIALS),
@@ -218,7 +225,7 @@ def issue(
             signer=digest(authority[f"{kind}_authorities"][0]),
         )
         path = Path(authority["private_keys"][kind])
-        path = path.resolve() if path.is_symlink() else path
+        path = path.readlink() if path.is_symlink() else path
         key_id = f"{user}@{name}" if kind == USER else name
         if authority["signer"] and path.suffix == ".pub":
             signing_key = authority[f"{kind}_authorities"][0]
@@ -226,14 +233,13 @@ def issue(
         else:
             text = _by_openssh(journal, path, unsigned, key_id, passphrase)
         try:
-            certificates[kind], record = _checked(text, unsigned, key_id)
-            others = [each.serial for each in records.values()]
-            if record.serial in others or journal.has(record.serial):
-                raise SigningError(f"serial {record.serial}: another certificate has it")
-            records[kind] = record
+            certificates[kind], records[kind] = _checked(text, unsigned, key_id)
         except SigningError as error:
             raise SigningError(f"the {kind} certificate of {name} is refused: {error}") from error
-    journal.issued(name, list(records.values()), kinds)
+    try:
+        journal.issued(name, list(records.values()), kinds)
+    except SerialError as error:
+        raise SigningError(f"the certificates of {name} are refused: {error}") from error
     return certificates, records
 
 
