@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BEFORE = "8fbd673"
-LIMITS = {"plugins": 52_600, "roles": 9_800, "tests": 59_000}
+LIMITS = {"plugins": 52_650, "roles": 9_800, "tests": 59_100}
 """Nearly what there is: a feature that needs more raises them in its own change. The collection was
 cut to 44,400, 8,800 and 47,700 lines at c0fcc39; discover, preflight, HPC-X, Spectrum-X, health of
 links, proofs of GPU memory, jobs, sweeps, Intel MPI, builds from source, revocation, signers came
