@@ -136,10 +136,10 @@ def test_no_answer_does_more_than_fail_its_host(
     assert len(run.output) < 4_000_000
 
 
-def test_facts_set_no_variable(attacker: Attacker) -> None:
+def test_facts_set_no_variable(attacker: Attacker, tmp_path: Path) -> None:
     """Neither longer than the others, nor from elsewhere, nor by another authority."""
     wanted = {"ssh_trust_validity_days": 9999, "ssh_trust_extra_sources": ["0.0.0.0/0"]}
-    wanted = {**wanted, "ssh_trust_state_dir": "/root/of-the-attacker"}
+    wanted = {**wanted, "ssh_trust_state_dir": str(tmp_path / "elsewhere")}
     attacker.answers(
         f"""
         answer["ansible_facts"] = {{**answer.get("ansible_facts", {{}}), **{wanted!r}}}
@@ -152,7 +152,7 @@ def test_facts_set_no_variable(attacker: Attacker) -> None:
     words = ("--tags=names,ssh", f"--limit={attacker.name},{attacker.others[-1]}")
     attacker.nodes.play("site.yml", *words, expect=None)
     attacker.restore()
-    assert not Path("/root/of-the-attacker").exists()
+    assert not list(tmp_path.iterdir())
     lines = path.read_bytes()[before:].splitlines()
     (issued,) = [json.loads(line) for line in lines if b'"serial"' in line]
     assert (issued["node"], issued["kind"]) == (attacker.name, "user"), "it may ask for one"
