@@ -25,6 +25,7 @@ from ..plugin_utils.ssh.authority import (
     AuthorityStore,
     Outcome,
     expiring,
+    passphrase_of,
 )
 from ..plugin_utils.ssh.journal import Journal
 
@@ -41,7 +42,6 @@ ARGUMENTS = {
     "ca_overlap": {"type": "bool", "default": True},
     "user_ca_key": {"type": "path", "default": ""},
     "host_ca_key": {"type": "path", "default": ""},
-    "ca_passphrase": {"type": "str", "default": "", "no_log": True},
     "signer": {"type": "list", "elements": "str", "default": []},
     "warn_days": {"type": "float", "default": 14},
     "max_removed": {"type": "int", "default": MAX_REMOVED},
@@ -60,6 +60,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         _spec, arguments = self.validate_argument_spec(argument_spec=ARGUMENTS)
+        arguments["ca_passphrase"] = passphrase_of(self._templar, task_vars)
         try:
             result.update(prepare(arguments, write=not self._task.check_mode))
         except (AuthorityError, CommandError) as error:
@@ -78,7 +79,7 @@ def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
     names = [str(entry["name"]) for entry in entries]
     arguments["extra_sources"] = [_network(each) for each in arguments["extra_sources"]]
     journal = Journal(state_dir_of(arguments))
-    store = AuthorityStore(journal, arguments["ca_passphrase"])
+    store = AuthorityStore(journal, arguments.get("ca_passphrase", ""))
     supplied = _supplied(arguments["user_ca_key"], arguments["host_ca_key"], arguments["signer"])
     if arguments["after"]:
         outcome = store.after(names)

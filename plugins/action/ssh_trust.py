@@ -14,6 +14,7 @@ from ansible.plugins.action import ActionBase
 
 from ..module_utils.core.commands import CommandError
 from ..module_utils.ssh.keys import HOST, KINDS, digest
+from ..plugin_utils.ssh.authority import passphrase_of
 from ..plugin_utils.ssh.journal import Journal
 from ..plugin_utils.ssh.publishing import SigningError, issue
 
@@ -36,8 +37,9 @@ class ActionModule(ActionBase):
         known = (arguments.get("host") or {}).get("known")
         if not state_dir or not known:
             return {"failed": True, "msg": "ssh: state_dir and host of ssh_authority are required"}
+        secret, journal = passphrase_of(self._templar, task_vars), Journal(Path(str(state_dir)))
         try:
-            return self._configure(arguments, Journal(Path(str(state_dir))), known, task_vars)
+            return self._configure(arguments, journal, known, task_vars, secret)
         except (SigningError, CommandError) as error:
             return {"failed": True, "msg": f"ssh: on the controller: {error}"}
         except OSError as error:
@@ -45,7 +47,12 @@ class ActionModule(ActionBase):
             return {"failed": True, "msg": f"ssh: on the controller: {where}"}
 
     def _configure(
-        self, arguments: dict[str, Any], journal: Journal, known: dict[str, Any], task_vars: Any
+        self,
+        arguments: dict[str, Any],
+        journal: Journal,
+        known: dict[str, Any],
+        task_vars: Any,
+        passphrase: str,
     ) -> dict[str, Any]:
         name, now = str(task_vars["inventory_hostname"]), int(time.time())
         if arguments["host"].get("revoked"):
@@ -61,7 +68,6 @@ class ActionModule(ActionBase):
         arguments.update(now=now, issued=known["issued"], refused_keys=known["refused_keys"])
         if known["recorded"]:  # one that left, or was revoked, and missed a rotation
             arguments["replace_authority"] = True
-        passphrase = str(arguments.pop("ca_passphrase", None) or "")
         authority = arguments["authority"]
         of_nodes = {key: value for key, value in authority.items() if key not in ON_CONTROLLER}
         arguments["authority"] = of_nodes

@@ -42,12 +42,12 @@ options:
   user_ca_key:
     description:
       - Key on the controller of an authority of your own, which then signs users. A private key,
-        with C(.pub) beside it; or its C(.pub) alone, of which an ssh-agent or O(signer) has the
-        private half. Needs O(host_ca_key) as well.
+        with C(.pub) beside it and its passphrase in variable C(ssh_trust_ca_passphrase); or its
+        C(.pub) alone, of which an ssh-agent or O(signer) has the private half. Needs
+        O(host_ca_key) as well.
     type: path
     default: ""
   host_ca_key: {type: path, default: "", description: The same for hosts.}
-  ca_passphrase: {type: str, default: "", description: Of private keys in files that are made.}
   signer:
     description: Command with its words that signs by the keys of O(user_ca_key) and O(host_ca_key).
     type: list

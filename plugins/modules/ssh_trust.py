@@ -33,7 +33,6 @@ options:
     type: int
   shell: {type: str, default: /bin/bash, description: Login shell of an account that is made.}
   state_dir: {type: str, description: Directory of the authority on the controller.}
-  ca_passphrase: {type: str, description: Of the authority's private keys. Stays on the controller.}
   validity_days: {type: float, default: 90, description: Days for which a certificate is valid.}
   renew_days: {type: float, default: 45, description: Days left below which it is signed anew.}
   strict:
@@ -95,7 +94,6 @@ def main() -> None:
             "uid": {"type": "int"},
             "shell": {"type": "str", "default": "/bin/bash"},
             "state_dir": {"type": "str"},
-            "ca_passphrase": {"type": "str", "no_log": True},
             "validity_days": {"type": "float", "default": 90},
             "renew_days": {"type": "float", "default": 45},
             "strict": {"type": "bool", "default": False},
@@ -110,7 +108,7 @@ def main() -> None:
     # Modes of new files are as written, whatever the connection's umask.
     os.umask(0o022)
     given = module.params
-    own = ("host", "state_dir", "ca_passphrase", "validity_days", "renew_days")
+    own = ("host", "state_dir", "validity_days", "renew_days")
     request = Request(
         renew_before_s=int(given["renew_days"] * DAY),
         **{name: value for name, value in given.items() if name not in own},

@@ -64,7 +64,9 @@ class Host:
         task = {"authority": messages["authority"], "host": host, **more}
         variables = {"inventory_hostname": self.name}
         known = host["known"]
-        return action._configure(dict(task), Journal(Path(messages["state_dir"])), known, variables)
+        secret = task.pop("passphrase", "")
+        journal = Journal(Path(messages["state_dir"]))
+        return action._configure(dict(task), journal, known, variables, secret)
 
 
 def prepared(folder: Path, *, write: bool = True, **changes: Any) -> dict[str, Any]:
@@ -215,7 +217,11 @@ def test_a_certificate_must_last_longer_than_its_renewal(tmp_path: Path) -> None
     action._task = SimpleNamespace(args={}, check_mode=False)
     wrong = {"validity_days": 0.5, "renew_days": 0.5, "host": messages["hosts"]["node01"]}
     result = action._configure(
-        wrong, Journal(tmp_path), {"issued": {}, "refused_keys": []}, {"inventory_hostname": "n"}
+        wrong,
+        Journal(tmp_path),
+        {"issued": {}, "refused_keys": []},
+        {"inventory_hostname": "n"},
+        "",
     )
     assert "ssh_trust_renew_days must be less than ssh_trust_validity_days (0.5)" in result["msg"]
 
@@ -249,14 +255,15 @@ def test_what_the_action_sets_cannot_be_set_by_a_task(tmp_path: Path) -> None:
     action._task = SimpleNamespace(args=given, check_mode=False, async_val=0, diff=False)
     action._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir=None))
     seen: dict[str, Any] = {}
-    action._configure = lambda arguments, journal, known, variables: seen.update(arguments) or {}  # type: ignore[func-returns-value]
+    action._configure = lambda arguments, *_more: seen.update(arguments) or {}  # type: ignore[func-returns-value]
+    action._templar = SimpleNamespace(template=str)
     action.run(task_vars={})
     assert seen == {"host": {"known": {"x": 1}}, "user": "mpi"}
 
 
 def test_nothing_told_to_a_node_is_secret(tmp_path: Path) -> None:
     messages, host = prepared(tmp_path, ca_passphrase="horse"), Host(tmp_path, "node01")
-    result = host.run(messages, ca_passphrase="horse")
+    result = host.run(messages, passphrase="horse")
     assert len(host.calls) == 2, "it was signed with the passphrase"
     said = json.dumps([messages, result, host.calls])
     assert "PRIVATE KEY" not in said

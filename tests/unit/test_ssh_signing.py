@@ -147,22 +147,38 @@ PLAY = """
 - hosts: localhost
   connection: local
   gather_facts: false
+  vars:
+    ssh_trust_ca_passphrase: "{{{{ passphrase }}}}"
   tasks:
     - baremetal.mpi_roce.ssh_authority: &authority
         directory: {directory}
         cluster_name: c
         state_dir: "{folder}/ssh-ca"
-        ca_passphrase: "{{{{ passphrase }}}}"
       register: prepared
     - baremetal.mpi_roce.ssh_authority: {{<<: *authority, after: true}}
     - baremetal.mpi_roce.ssh_trust:
         authority: "{{{{ prepared.authority }}}}"
         host: "{{{{ prepared.hosts.node01 }}}}"
         state_dir: "{{{{ prepared.state_dir }}}}"
-        ca_passphrase: "{{{{ passphrase }}}}"
       check_mode: true
       ignore_errors: true
     - debug: {{var: prepared}}
+"""
+
+
+# As callbacks do that send a run to another system.
+CALLBACK = """
+from ansible.plugins.callback import CallbackBase
+
+class CallbackModule(CallbackBase):
+    CALLBACK_TYPE = "notification"
+    CALLBACK_NAME = "all_of_it"
+
+    def v2_runner_on_ok(self, result):
+        self._display.display(f"given: {result._task_fields} {result._result}")
+
+    def v2_runner_on_failed(self, result, **_options):
+        self.v2_runner_on_ok(result)
 """
 
 
@@ -171,6 +187,9 @@ def test_ansible_prints_no_passphrase_at_any_verbosity(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANSIBLE_DISPLAY_ARGS_TO_STDOUT", "1")
+    monkeypatch.setenv("ANSIBLE_CALLBACK_PLUGINS", str(tmp_path))
+    monkeypatch.setenv("ANSIBLE_CALLBACKS_ENABLED", "all_of_it")
+    (tmp_path / "all_of_it.py").write_text(CALLBACK)
     (tmp_path / "vars.yml").write_text("passphrase: correct-horse\n")
     play = PLAY.format(directory=json.dumps(directory(2)), folder=tmp_path)
     options = ("-vvvvv", "--diff", f"-e@{tmp_path}/vars.yml")
@@ -178,6 +197,7 @@ def test_ansible_prints_no_passphrase_at_any_verbosity(
     assert code == 0, output[-3000:]
     assert "PRIVATE KEY" in (tmp_path / "ssh-ca/authorities/generation-1/user_ca").read_text()
     assert "user_authorities" in output
+    assert output.count("given: ") == 4
     assert "correct-horse" not in output
 
 

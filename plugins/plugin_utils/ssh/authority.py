@@ -23,7 +23,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 from ...module_utils.core.commands import Result, run
 from ...module_utils.core.files import write_atomically
@@ -333,6 +333,11 @@ class AuthorityStore:
             krl = bytearray(made.read_bytes())
         krl[KRL_DATE] = bytes(8)
         return bytes(krl)
+
+
+def passphrase_of(templar: Any, variables: Mapping[str, Any]) -> str:
+    """By the variable: an argument of a task goes to callbacks, which may log it elsewhere."""
+    return str(templar.template(variables.get("ssh_trust_ca_passphrase") or ""))
 
 
 def ssh_keygen(
