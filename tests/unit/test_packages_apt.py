@@ -736,11 +736,10 @@ def test_a_package_that_cannot_be_fetched_leaves_everything_as_it_was(site):
 
 def test_repositories_are_asked_as_apt_is_set_up(site):
     apt = site.root.root / "etc/apt"
-    # Addresses alone are read (`--print-uris`) in a root of the test's own: nothing is fetched, so
-    # that the sources need no key.
+    # Addresses alone are read (`--print-uris`) in a root of the test's own: nothing is fetched.
     (apt / "sources.list.d/site.list").write_text(
-        "deb [trusted=yes] https://u:p@mirror.example/ubuntu noble-updates main universe\n"  # read
-        "deb [trusted=yes] http://near.example/flat ./\n"  # read
+        "deb https://u:p@mirror.example/ubuntu noble-updates main universe\n"
+        "deb http://near.example/flat ./\n"
     )
     with site.root.config.open("a") as config:
         config.write('Acquire::http::Proxy "http://proxy.example:3128";\n')
@@ -762,10 +761,10 @@ def test_repositories_are_asked_as_apt_is_set_up(site):
 
 
 def test_what_apt_asks_in_a_way_of_its_own_need_not_answer_here(site):
-    # As above: addresses are read, and nothing is fetched that a key would have to sign.
+    # As above: addresses are read, and nothing is fetched.
     (site.root.root / "etc/apt/sources.list.d/site.list").write_text(
         "".join(
-            f"deb [trusted=yes] https://{name}.example/ubuntu noble main\n"  # read
+            f"deb https://{name}.example/ubuntu noble main\n"
             for name in ("own", "socks", "blind", "plain")
         )
     )
