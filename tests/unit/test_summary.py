@@ -191,3 +191,21 @@ def test_a_task_that_would_change_a_verified_host_is_a_failed_check() -> None:
     run.would_change("rdma", "node01", "Install", {"changed": True})
     assert run.wrong() == {"rdma": ["node01", "node02"]}
     assert "repair: ansible-playbook site.yml --tags rdma --limit node01,node02" in run.lines(1, 60)
+
+
+def test_steps_by_hand_and_the_host_that_differs_replace_the_repair_of_who_looked():
+    run = summary(expected={"ssh": {"login01": "", "node01": ""}, "mpi": {"node01": ""}})
+
+    def refused(at: str) -> checks.Check:
+        return checks.Check("ssh_login", "reached", "refused", checks.FAILED, at=at)
+
+    step = "remove line 3 of /etc/ucx/ucx.conf"
+    manual = checks.Check("mpi_foreign", {}, {}, checks.FAILED, by_hand=step)
+    run.add_result("login01", result("ssh", refused("node02")))
+    run.add_result("node01", result("ssh", refused("no host of the inventory")))
+    run.add_result("node01", result("mpi", manual))
+    assert run.repairs() == ({step: ["node01"]}, {"ssh": ["node01", "node02"]})
+    assert run.lines(1, 60)[-2:] == [
+        f"by hand: node01: {step}",
+        "repair: ansible-playbook site.yml --tags ssh --limit node01,node02",
+    ]

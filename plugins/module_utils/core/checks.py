@@ -30,6 +30,9 @@ MOST_CHARACTERS = 4000
 
 STATUSES = (OK, FAILED, NOT_APPLICABLE, PENDING, REBOOT)
 
+SELDOM = ("at", "by_hand")
+"""Fields that few checks have."""
+
 STRICT = "BAREMETAL_MPI_ROCE_VERIFY"
 """Set in the environment of modules by playbooks/verify.yml: what is pending has failed."""
 REBOOTED = "BAREMETAL_MPI_ROCE_REBOOTED"
@@ -50,6 +53,10 @@ class Check:
     status: str
     subject: str = ""
     reason: str = ""
+    at: str = ""
+    """Host that differs, where it is another one than the one that looked."""
+    by_hand: str = ""
+    """What the operator must do there, where no layer repairs it: a command or a sentence."""
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:
@@ -113,8 +120,11 @@ def failure_message(
 
 
 def as_dicts(checks: Iterable[Check]) -> list[dict[str, Any]]:
-    """JSON form, as modules return it under `checks`."""
-    return [asdict(check) for check in checks]
+    """JSON form, as modules return it under `checks`; `at` and `by_hand` only where they are set."""
+    return [
+        {key: value for key, value in asdict(check).items() if value or key not in SELDOM}
+        for check in checks
+    ]
 
 
 class Module(Protocol):

@@ -273,14 +273,40 @@ class RunSummary:
         given = [word for each in self.inventories for word in ("-i", shlex.quote(each))]
         return " ".join(["ansible-playbook", playbook, *given])
 
+    def repairs(self) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+        """What repairs what playbooks/verify.yml found: by step that the operator must take first,
+        its hosts; and by layer, the hosts on which to run it. A host that needs steps only is in no
+        layer, and a host that looked at another one is not repaired for it."""
+        steps: dict[str, list[str]] = {}
+        layers: dict[str, list[str]] = {}
+        unverified = self.unverified()
+        for layer in self.wrong():
+            hosts = {host for hosts in unverified.get(layer, {}).values() for host in hosts}
+            for _layer, host, check in self._checks(FAILED, layer):
+                # A host names others: only those of the inventory.
+                at = check.get("at") if check.get("at") in self.roles else host
+                step = check.get("by_hand")
+                if step:
+                    steps.setdefault(str(step), [])
+                    if at not in steps[str(step)]:
+                        steps[str(step)].append(at)
+                else:
+                    hosts.add(at)
+            reached = sorted(hosts - self.unreachable.keys())
+            if reached and layer not in MEASURING:
+                layers[layer] = reached
+        return steps, layers
+
     def _repairs(self) -> list[str]:
-        """The commands that repair what playbooks/verify.yml found, in the order of the layers."""
+        steps, layers = self.repairs()
         site = self._command("site.yml")
-        return [
+        shown = list(steps.items())[:NAMES_SHOWN]
+        lines = [f"by hand: {_listed(hosts)}: {step}" for step, hosts in shown]
+        if len(steps) > NAMES_SHOWN:
+            lines.append(f"by hand: {len(steps) - NAMES_SHOWN} more steps, see the report")
+        return lines + [
             f"repair: {site} --tags {layer} --limit {','.join(hosts)}"
-            for layer, found in self.wrong().items()
-            if layer not in MEASURING
-            and (hosts := [host for host in found if host not in self.unreachable])
+            for layer, hosts in layers.items()
         ]
 
     def _reboot_lines(self) -> list[str]:
