@@ -120,7 +120,7 @@ def failure_message(
 
 
 def as_dicts(checks: Iterable[Check]) -> list[dict[str, Any]]:
-    """JSON form, as modules return it under `checks`; `at` and `by_hand` only where they are set."""
+    """JSON form, as modules return it under `checks`; `at` and `by_hand` only where set."""
     return [
         {key: value for key, value in asdict(check).items() if value or key not in SELDOM}
         for check in checks

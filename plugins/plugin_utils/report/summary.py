@@ -284,7 +284,8 @@ class RunSummary:
             hosts = {host for hosts in unverified.get(layer, {}).values() for host in hosts}
             for _layer, host, check in self._checks(FAILED, layer):
                 # A host names others: only those of the inventory.
-                at = check.get("at") if check.get("at") in self.roles else host
+                named = check.get("at")
+                at = str(named) if named in self.roles else host
                 step = check.get("by_hand")
                 if step:
                     steps.setdefault(str(step), [])
