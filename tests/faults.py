@@ -65,6 +65,13 @@ NODE_FAULTS = [
         REMOVE.format(el="numactl", deb="numactl"),
     ),
     Fault(
+        "dpkg was interrupted",
+        *("os", "packages_interrupted", SECOND),
+        "sed -i '/^Package: numactl$/,/^$/s/^Status: .*/Status: install ok half-configured/'"
+        " /var/lib/dpkg/status",
+        undo="dpkg --configure -a",
+    ),
+    Fault(
         "a kernel parameter set by hand",
         *("os", "sysctl", FOURTH),
         "echo 4096 >/proc/sys/net/core/somaxconn",

@@ -117,7 +117,7 @@ from ..module_utils.os_baseline.kernel_values import (
     SysfsValues,
     boot_arguments,
 )
-from ..module_utils.os_baseline.services import Clock, Irqbalance, SwapOff
+from ..module_utils.os_baseline.services import Clock, Dpkg, Irqbalance, SwapOff
 
 # swapoff reads everything back into memory; update-grub probes every disk.
 LAYER = Layer("os", command_s=600.0, simulates=False)
@@ -129,6 +129,7 @@ def parts(options: dict) -> list[Part]:
     of_services = limits.chosen(wanted, options["service_limits"])
     pages, transparent = options["hugepages"], options["transparent_hugepages"]
     found: list[Part] = [
+        Dpkg(),
         Sysctls(options["sysctls"], options["optional_sysctls"]),
         limits.SessionLimits(wanted, options["limits_user"]),
         limits.ServiceLimits(of_services),

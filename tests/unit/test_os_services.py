@@ -161,3 +161,21 @@ def test_more_swap_in_use_than_memory_is_refused_untouched(ubuntu):
     with pytest.raises(PlanError, match="1024 KiB are in use and only 1023"):
         ubuntu.settle(swap="off")
     assert ubuntu.snapshot() == before
+
+
+def test_what_an_interrupted_dpkg_left_is_named_and_finished_by_hand(tree):
+    seen = tree.settle()
+    if tree.root.name == "rocky":
+        assert not found(seen, "packages_interrupted")
+        return
+    assert found(seen, "packages_interrupted")[""].status == "ok"
+    database = tree.root / "var/lib/dpkg/status"
+    stanza = "\nPackage: {}\nStatus: {}\nArchitecture: amd64\nVersion: 1\n"
+    with database.open("a", encoding="utf-8") as stream:
+        stream.write(stanza.format("half", "install ok half-configured"))
+        stream.write(stanza.format("broken", "install reinstreq unpacked"))
+        stream.write(stanza.format("waiting", "install ok triggers-pending"))
+        stream.write(stanza.format("gone", "deinstall ok config-files"))
+    check = found(tree.settle(), "packages_interrupted")[""]
+    assert (check.status, check.by_hand) == ("failed", "dpkg --configure -a")
+    assert check.found == "half (half-configured), broken (unpacked, reinstreq)"

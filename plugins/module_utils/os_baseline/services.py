@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Time by chrony, irqbalance, and no swap.
+"""Time by chrony, irqbalance, no swap, and a dpkg that nothing interrupted.
 
 An MPI rank that is swapped out holds up every other one. Swap ends now (/proc/swaps) and at the
 next boot (fstab, generated swap units, zram). Lines of fstab and of chrony.conf are set aside
@@ -19,6 +19,8 @@ from ..core import systemd
 from ..core.checks import FAILED, OK, Check, compare, differs, not_applicable
 from ..core.files import FilePlan, replace_block
 from ..core.part import Node, Plan, PlanError, Step, Verdict
+from ..core.text import some
+from ..packages import dpkg
 
 MARKER = "# set aside by baremetal.mpi_roce: "
 
@@ -27,6 +29,8 @@ CHRONY = ("chrony.service", "chronyd.service")
 CONFIGS = ("etc/chrony/chrony.conf", "etc/chrony.conf")
 BLOCK = "time servers"
 RUNNING = "enabled, active"
+SHOWN = 5
+"""Packages named in a check."""
 
 
 def with_servers(text: str, servers: Sequence[str]) -> str:
@@ -250,3 +254,22 @@ def _units(node: Node) -> list[str]:
 def _masked(node: Node, unit: str) -> bool:
     path = node.path(f"etc/systemd/system/{unit}")
     return path.is_symlink() and str(path.readlink()) == "/dev/null"
+
+
+class Dpkg:
+    """What an interrupted dpkg left belongs to others: it is named, and no layer finishes it."""
+
+    def plan(self, node: Node) -> Plan:
+        return Plan()
+
+    def verify(self, node: Node) -> Verdict:
+        database = node.read(dpkg.STATUS)
+        if database is None:  # dnf goes on after such an end
+            return Verdict()
+        left = [f"{name} ({state})" for name, state in dpkg.unfinished(database).items()]
+        if not left:
+            return Verdict([Check("packages_interrupted", "", "", OK)])
+        why = "apt refuses every change until they are configured"
+        step = "dpkg --configure -a"
+        found = some(left, SHOWN)
+        return Verdict([Check("packages_interrupted", "", found, FAILED, reason=why, by_hand=step)])

@@ -18,6 +18,8 @@ QUERY = (
 )
 IN_USE = ("installed", "triggers-awaited", "triggers-pending")
 AT_REST = (*IN_USE, "not-installed", "config-files")
+_STATUS_LINES = re.compile(r"^Package: (\S+)\nStatus: (.*)$", re.MULTILINE)
+"""dpkg writes the two fields in this order."""
 _NAME = re.compile(r"^\s*([a-z0-9][a-z0-9+.-]*)")
 _EXACTLY = re.compile(r"\s*([a-z0-9][a-z0-9+.-]*)(?::\w+)?\s*\(=\s*(\S+)\)\s*")
 
@@ -64,6 +66,24 @@ def parse_state(text: str, native: str) -> State:
         for virtual in _named(provides):
             state.provided.setdefault(virtual, []).append(name)
     return state
+
+
+STATUS = "var/lib/dpkg/status"
+"""dpkg's database below the root, deb822(5)."""
+
+
+def unfinished(database: str) -> dict[str, str]:
+    """Packages that an interrupted dpkg left between two states, with their state. Until they are
+    configured, apt refuses every change.
+
+    `database` is the text of STATUS.
+    """
+    found = {}
+    for name, status in _STATUS_LINES.findall(database):
+        _want, flag, state = [*status.split(), "", "", ""][:3]
+        if state not in AT_REST or flag != "ok":
+            found[name] = state if flag == "ok" else f"{state}, {flag}"
+    return found
 
 
 def _named(relations: str) -> list[str]:
