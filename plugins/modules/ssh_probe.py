@@ -12,7 +12,9 @@ description:
   - Logs in to every target as the MPI user, without a terminal and without questions, as V(mpirun)
     does, several at a time, and names each pair that fails and why, or where another host answers.
     Changes nothing.
-  - Reads from C(ssh -G), as the MPI user, whether ssh checks host keys by the cluster's authority.
+  - Reads from C(ssh -G), as the MPI user, whether ssh checks host keys by the cluster's authority,
+    goes to the right address and port, and offers the cluster's certificate.
+  - Names the host that differs. A host that refuses is not the one that was refused.
 options:
   targets:
     description: The hosts to reach.
@@ -25,6 +27,7 @@ options:
       rail:
         description: Interface by which to reach it with a packet as large as its MTU, and no login.
         type: str
+      port: {type: int, default: 22, description: Port of its sshd.}
   here: {type: str, required: true, description: This host's name in the checks.}
   user: {type: str, default: mpi, description: The MPI user.}
   lost:
@@ -63,10 +66,13 @@ checks: {type: list, elements: dict, returned: always, description: See docs/che
 
 import os
 import pwd
+import re
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -78,12 +84,13 @@ from ..module_utils.core.checks import (
     PENDING,
     Check,
     as_dicts,
-    compare,
     end,
 )
 from ..module_utils.core.commands import CommandError, NoAnswerError, run
+from ..module_utils.core.text import one_line
 from ..module_utils.ssh import account
-from ..module_utils.ssh.keys import KNOWN_HOSTS, REVOKED
+from ..module_utils.ssh.keys import DROP_IN, KNOWN_HOSTS, REVOKED, USER_CERTIFICATE, USER_KEY
+from ..module_utils.ssh.refusals import EITHER, HERE, TARGET, Refusal, blamed, refusal
 
 LAYER = "ssh"
 HEADERS = 28
@@ -91,6 +98,11 @@ HEADERS = 28
 PACKET_S = 3
 """Seconds until a packet returns, sent anew each second."""
 ANSWERED = " answered"
+NOTHING = "nothing"
+MOST_CLIENTS = 4
+"""Targets of failed logins whose settings ssh is asked for, besides the first one's."""
+MOST_CONFIG = 1 << 18
+"""Characters of a configuration file of ssh."""
 GRACE_S = 20.0
 """Seconds for a login beyond those for the connection: authentication, a shell's start."""
 
@@ -101,8 +113,10 @@ def argv(target: str, timeout_s: int) -> list[str]:
     return ["ssh", "-n", *options, "--", target, "uname", "-n"]
 
 
-def ask(words: Sequence[str], user: pwd.struct_passwd, timeout_s: float) -> tuple[str, str]:
-    """What a program printed as the MPI user, and why it failed."""
+def ask(
+    words: Sequence[str], user: pwd.struct_passwd, timeout_s: float
+) -> tuple[str, str, Refusal]:
+    """What a program printed as the MPI user, on both its outputs, and why it failed."""
     names = {"HOME": user.pw_dir, "USER": user.pw_name, "LOGNAME": user.pw_name}
     names.update(PATH="/usr/local/bin:/usr/bin:/bin", LC_ALL="C")
     as_user: dict[str, Any] = {"env": names, "cwd": "/"}
@@ -111,10 +125,10 @@ def ask(words: Sequence[str], user: pwd.struct_passwd, timeout_s: float) -> tupl
     try:
         done = run(words, check=False, timeout_s=timeout_s + GRACE_S, popen=as_user)
     except NoAnswerError:
-        return "", "ssh: timed out after the connection"
+        return "", "", refusal("ssh: timed out after the connection", 0)
     except CommandError as error:
-        return "", str(error)
-    return done.stdout, reason(done.stderr, done.rc) if done.rc else ""
+        return "", "", Refusal(one_line(str(error)))
+    return done.stdout, done.stderr, refusal(done.stderr, done.rc) if done.rc else Refusal("")
 
 
 def attempt(
@@ -122,19 +136,22 @@ def attempt(
 ) -> dict[str, Any]:
     """One login as the MPI user by one of the host's names, or a packet by one of its rails.
 
-    `why` is empty when it worked.
+    `why` is empty when it worked; then `side`, `remedy` and `by_hand` are as in Refusal.
     """
     began, target = time.monotonic(), each["target"]
     if each.get("rail"):
-        why = unreached(each["rail"], target, timeout_s, root)
+        no = Refusal(unreached(each["rail"], target, timeout_s, root))
     else:
-        answer, why = ask(argv(target, timeout_s), user, timeout_s)
+        answer, _errors, no = ask(argv(target, timeout_s), user, timeout_s)
         # The last line: a shell's start may print others.
-        name, host = (answer.split() or ["nothing"])[-1], f"{each['host']}."
+        name, host = (answer.split() or [NOTHING])[-1], f"{each['host']}."
         # With or without the domain (cluster_hosts_name).
-        if not why and not (f"{name}.".startswith(host) or host.startswith(f"{name}.")):
-            why = f"{name}{ANSWERED}"
-    return {**each, "why": why, "seconds": round(time.monotonic() - began, 3)}
+        if not no.line and not (f"{name}.".startswith(host) or host.startswith(f"{name}.")):
+            # Who logs in without a word is held by what the target's shell starts.
+            side = TARGET if name == NOTHING else HERE
+            no = Refusal(f"{one_line(name)[:64]}{ANSWERED}", side)
+    found = {"why" if key == "line" else key: value for key, value in asdict(no).items()}
+    return {**each, **found, "seconds": round(time.monotonic() - began, 3)}
 
 
 def unreached(rail: str, target: str, timeout_s: int, root: Path) -> str:
@@ -149,36 +166,75 @@ def unreached(rail: str, target: str, timeout_s: int, root: Path) -> str:
     return "" if done.rc == 0 else f"{' '.join(done.argv)}: {(lines or ['no answer'])[-1]}"
 
 
-def client(target: str, user: pwd.struct_passwd, timeout_s: float, check_mode: bool) -> list[Check]:
+def client(
+    each: Mapping[str, Any], user: pwd.struct_passwd, timeout_s: float, check_mode: bool
+) -> list[Check]:
     """ssh's settings on this host for a login to a node: a file may set one before ours does."""
-    answer, why = ask(["ssh", "-G", "--", target], user, timeout_s)
-    lines = (line.partition(" ") for line in answer.splitlines())
-    settings = {keyword: value for keyword, _blank, value in lines}
-    reason = why or (
-        f"{user.pw_dir}/.ssh/config or a file that /etc/ssh/ssh_config includes earlier sets it:"
-        " remove it there (ssh -Gv has the order)"
-    )
-    strict = settings.get("stricthostkeychecking", "").replace("true", "yes")
-    files = settings.get("globalknownhostsfile", "")
-    files = KNOWN_HOSTS if KNOWN_HOSTS in files.split() else files
+    target = each["target"]
+    answer, read, no = ask(["ssh", "-G", "-v", "--", target], user, timeout_s)
+    settings: dict[str, list[str]] = {}
+    for line in answer.splitlines():
+        keyword, _blank, rest = line.partition(" ")
+        settings.setdefault(keyword, []).append(one_line(rest)[:200])
+
+    def value(keyword: str) -> str:
+        return " ".join(settings.get(keyword, []))
+
+    def has(keyword: str, wanted: str) -> str:
+        """As wanted where it is one of several."""
+        return wanted if wanted in value(keyword).split() else value(keyword)
+
+    strict = value("stricthostkeychecking").replace("true", "yes")
     found = {
         "stricthostkeychecking": ("yes", strict),
-        "globalknownhostsfile": (KNOWN_HOSTS, files),
-        "revokedhostkeys": (REVOKED, settings.get("revokedhostkeys", "")),
-        "user": (user.pw_name, settings.get("user", "")),
+        "globalknownhostsfile": (KNOWN_HOSTS, has("globalknownhostsfile", KNOWN_HOSTS)),
+        "revokedhostkeys": (REVOKED, value("revokedhostkeys")),
+        "user": (user.pw_name, value("user")),
+        "hostname": (target, value("hostname")),
+        "port": (str(each.get("port", 22)), value("port")),
+        "identitiesonly": ("yes", value("identitiesonly")),
+        "identityfile": (USER_KEY, has("identityfile", USER_KEY)),
+        "certificatefile": (USER_CERTIFICATE, has("certificatefile", USER_CERTIFICATE)),
+        "proxycommand": ("", value("proxycommand").replace("none", "")),
+        "proxyjump": ("", value("proxyjump").replace("none", "")),
     }
-    return [
-        compare("ssh_client", *pair, subject=keyword, check_mode=check_mode, reason=reason)
-        for keyword, pair in found.items()
-    ]
+    checks = []
+    for keyword, (wanted, has_now) in found.items():
+        if wanted == has_now or (keyword == "hostname" and has_now.startswith(f"{target}.")):
+            checks.append(Check("ssh_client", wanted, has_now, OK, keyword))
+            continue
+        where = placed(read, keyword, has_now)
+        reason, step = no.line, ""
+        if where:
+            step = f"remove {keyword} from {where}"
+        elif not reason:
+            reason = (
+                f"{user.pw_dir}/.ssh/config or a file that /etc/ssh/ssh_config includes earlier"
+                " sets it: remove it there (ssh -Gv has the order)"
+            )
+        status = PENDING if check_mode else FAILED
+        reason = reason or step
+        checks.append(Check("ssh_client", wanted, has_now, status, keyword, reason, by_hand=step))
+    return checks
 
 
-def reason(stderr: str, status: int) -> str:
-    """What ssh printed of its own, without a banner and what strict checking adds."""
-    lines = [line.strip()[:300] for line in stderr.splitlines() if line.strip()]
-    causes = ("Certificate invalid", "revoked by file", "Permission denied", "IDENTIFICATION HAS")
-    named = [line for line in lines if any(cause in line for cause in causes)]
-    return (named[:1] or lines[-1:] or [f"ssh: exit status {status}"])[0]
+def placed(read: str, keyword: str, value: str) -> str:
+    """`file:line` of a setting among the files that `ssh -v` says it read, but for ours."""
+    for name in re.findall(r"^debug1: Reading configuration data (/\S+)$", read, re.MULTILINE):
+        try:
+            with open(name, encoding="utf-8", errors="replace") as file:
+                lines = file.read(MOST_CONFIG).splitlines()
+        except OSError:
+            continue
+        for number, line in enumerate(lines, start=1):
+            word, *rest = re.split(r"[\s=]+", line.strip(), maxsplit=1)
+            if (
+                word.lower() == keyword
+                and value
+                and "".join(rest).strip('" ').split()[:1] == [value.split()[0]]
+            ):
+                return "" if name.endswith(f"/{DROP_IN}") else f"{one_line(name)}:{number}"
+    return ""
 
 
 def checks(
@@ -188,21 +244,40 @@ def checks(
     *,
     here: str,
     check_mode: bool,
+    misled: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Check]:
     """A verdict for each pair.
 
     Hosts in `lost` already failed in this run, under their own name. Those in `incomplete` never
-    had a complete run.
+    had a complete run. Settings of this host mislead to the targets in `misled`, each with the step
+    that corrects them.
     """
     found = []
+    logins = [each for each in attempts if not each.get("rail")]
+    counted = [each for each in logins if each["host"] not in {*lost, *incomplete}]
+    everyone = {each["host"] for each in counted}
+    failed = {each["host"]: each.get("side", "") for each in counted if each["why"]}
+    silent = {
+        each["host"]
+        for each in logins
+        if each["target"] == each["host"] and each["why"] and each["target"] not in misled
+    }
     for each in attempts:
         host, why = each["host"], each["why"]
         status = PENDING if check_mode else FAILED
         rail = each.get("rail", "")
+        side = HERE if each["target"] in misled else each.get("side", HERE)
+        at = "" if rail or not why else blamed(side, host, failed, everyone)
+        if side == EITHER and each["target"] != host and host not in silent:
+            at = ""  # its sshd answers by its own name, or cannot be asked: the rail between them
         text = (
-            f"run --tags names,ssh on {here} and {host}, which look at names, keys, account and"
-            " sshd; then ssh -v as the MPI user here, and journalctl -t sshd there"
+            f"run --tags names,ssh on {at or here}, which looks at names, keys, account and sshd;"
+            f" then ssh -v as the MPI user on {here}, and journalctl -t sshd on {host}"
         )
+        by_hand = ""
+        if each.get("remedy"):
+            text = each["remedy"]
+            by_hand = text if each["by_hand"] else ""
         if rail:
             text = f"run --tags rails,links on {here} and {host}: neighbour entries, cable, MTU"
         if not why:
@@ -212,14 +287,45 @@ def checks(
                 f"look for Host, HostName or ProxyCommand in ssh's files on {here} (ssh -G"
                 f" {each['target']}), or run --tags names on both"
             )
+            if why == f"{NOTHING}{ANSWERED}":
+                text = f"a login file of the MPI user on {host} ends or replaces the shell"
+                by_hand = f"{text}: .bashrc, .profile, /etc/profile.d"
         elif host in lost:
             status, text = NOT_APPLICABLE, f"{host} dropped out of this run earlier ({why})"
         elif host in incomplete:
             status = NOT_APPLICABLE
             text = f"the role was never applied there (run --tags ssh on it); {why}"
         name, pair = "rail_peer" if rail else "ssh_login", f"{here} -> {each['target']}"
-        found.append(Check(name, "reached", why or "reached", status, pair, text if why else ""))
+        if each["target"] in misled and not rail and why:
+            text = by_hand = misled[each["target"]]
+        if status in (OK, NOT_APPLICABLE):
+            at = by_hand = ""
+        reason = text if why else ""
+        found.append(
+            Check(name, "reached", why or "reached", status, pair, reason, at=at, by_hand=by_hand)
+        )
     return found
+
+
+def once(clients: Mapping[str, Sequence[Check]]) -> Iterator[Check]:
+    """All of the first target's; of the others what differs, one fault of a file once."""
+    named: set[tuple[str, str]] = set()
+    for number, (target, of) in enumerate(clients.items()):
+        for check in of:
+            same = (check.subject, check.by_hand)
+            if number == 0:
+                yield check
+            elif check.status != OK and same not in named:
+                yield replace(check, subject=f"{check.subject} of {target}")
+            if check.status != OK:
+                named.add(same)
+
+
+def asked(attempts: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """The first target, and those that were not reached by ssh, whose settings may be why."""
+    logins = [each for each in attempts if not each.get("rail")]
+    yield from (logins or attempts)[:1]
+    yield from [each for each in logins[1:] if each["why"]][:MOST_CLIENTS]
 
 
 def main() -> None:
@@ -233,6 +339,7 @@ def main() -> None:
                     "host": {"type": "str", "required": True},
                     "target": {"type": "str", "required": True},
                     "rail": {"type": "str"},
+                    "port": {"type": "int", "default": 22},
                 },
             },
             "here": {"type": "str", "required": True},
@@ -260,15 +367,24 @@ def main() -> None:
         )
     with ThreadPoolExecutor(max_workers=arguments["parallel"]) as pool:
         attempts = list(pool.map(lambda each: attempt(each, user, arguments["timeout"]), targets))
+    clients = {
+        each["target"]: client(each, user, arguments["timeout"], module.check_mode)
+        for each in asked(attempts)
+    }
+    wrong = {
+        target: next(check.by_hand for check in of if check.by_hand)
+        for target, of in clients.items()
+        if any(check.by_hand for check in of)
+    }
     found = checks(
         attempts,
         arguments["lost"],
         arguments["incomplete"],
         here=here,
         check_mode=module.check_mode,
+        misled=wrong,
     )
-    for each in targets[:1]:
-        found += client(each["target"], user, arguments["timeout"], module.check_mode)
+    found += once(clients)
     tried = f"{len(attempts)} ways to other hosts were tried from {here}."
     end(module, LAYER, found, tried, attempts=attempts)
 

@@ -13,11 +13,13 @@ from typing import Any, Optional
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import commands
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result, run
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node, PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import account, keys, trust
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.sshd import Sshd
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.refusals import Refusal
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.sshd import Settings, Sshd
 from ansible_collections.baremetal.mpi_roce.plugins.modules import ssh_probe as probe
 
 from tests.unit.ssh_cluster import keypair, ssh_keygen
@@ -375,34 +377,14 @@ def test_the_certificate_on_the_wire(listens: str, asked: str) -> None:
     text = "# 127.0.0.1:22 SSH-2.0-OpenSSH_9.2\n127.0.0.1 ssh-ed25519-cert-v01@openssh.com AAAA c\n"
     runner = Recorded({"ssh-keyscan": (0, text)})
     sshd = Sshd(Path("/x"), runner)
-    assert sshd.presented({"listenaddress": [listens]}) == "ssh-ed25519-cert-v01@openssh.com AAAA"
+    settings = Settings({"listenaddress": [listens]})
+    assert sshd.presented(settings) == "ssh-ed25519-cert-v01@openssh.com AAAA"
     assert runner.asked[0].endswith(asked)
     runner.answers = {"ssh-keyscan": (1, "")}
-    assert sshd.presented({}) is None
+    assert sshd.presented(Settings()) is None
 
 
 USER = pwd.struct_passwd(("mpi", "x", os.geteuid(), os.getegid(), "", "/", "/bin/sh"))
-
-
-@pytest.mark.parametrize(
-    ("printed", "line"),
-    [
-        (
-            "Certificate invalid: expired\nNo ED25519 host key is known for node02 and you have"
-            " requested strict checking.\nHost key verification failed.\n",
-            "Certificate invalid: expired",
-        ),
-        (
-            "Host key ED25519-CERT SHA256:Hhf9 revoked by file /etc/x/revoked.krl\n"
-            "Host key verification failed.\n",
-            "Host key ED25519-CERT SHA256:Hhf9 revoked by file /etc/x/revoked.krl",
-        ),
-        ("first\nodd thing\n", "odd thing"),
-        ("", "ssh: exit status 7"),
-    ],
-)
-def test_the_line_with_the_reason(printed: str, line: str) -> None:
-    assert probe.reason(printed, 7) == line
 
 
 def test_it_never_asks_and_never_lowers_the_guard() -> None:
@@ -465,6 +447,7 @@ def test_a_login_that_prints_without_end_is_ended(
         ("echo node03", "node03 answered"),
         ("echo node021", "node021 answered"),
         ("exit 0", "nothing answered"),
+        ("echo; printf '\\033[2J'", "\\x1b[2J answered"),
     ],
 )
 def test_who_answered_is_compared(
@@ -479,37 +462,110 @@ def test_who_answered_is_compared(
 
 
 OURS = f"""user mpi
+hostname node02
+port 22
 stricthostkeychecking true
+identitiesonly yes
+identityfile {keys.USER_KEY}
+certificatefile {keys.USER_CERTIFICATE}
 globalknownhostsfile {keys.KNOWN_HOSTS} /etc/ssh/ssh_known_hosts
 revokedhostkeys {keys.REVOKED}
 """
+NODE02 = {"host": "node02", "target": "node02"}
+
+
+def client(
+    monkeypatch: pytest.MonkeyPatch, text: str, read: str = "", check_mode: bool = False
+) -> list[Check]:
+    answer = (text, read, Refusal(""))
+    monkeypatch.setattr(probe, "ask", lambda words, user, limit: answer)
+    return probe.client(NODE02, USER, 5, check_mode)
 
 
 @pytest.mark.parametrize(
     ("line", "keyword"),
     [
         ("user root", "user"),
+        ("hostname 10.0.0.9", "hostname"),
+        ("port 2222", "port"),
+        ("identitiesonly no", "identitiesonly"),
+        ("identityfile ~/.ssh/id_rsa", "identityfile"),
+        ("certificatefile /x-cert.pub", "certificatefile"),
         ("stricthostkeychecking false", "stricthostkeychecking"),
         ("stricthostkeychecking accept-new", "stricthostkeychecking"),
         ("globalknownhostsfile /etc/ssh/ssh_known_hosts", "globalknownhostsfile"),
         ("revokedhostkeys none", "revokedhostkeys"),
+        ("proxyjump gateway", "proxyjump"),
+        ("proxycommand nc %h %p", "proxycommand"),
     ],
 )
 def test_ssh_s_own_settings_are_read_as_the_user(
     line: str, keyword: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text, asked = OURS, []
-    monkeypatch.setattr(probe, "ask", lambda words, user, limit: asked.append(words) or (text, ""))
-    well = probe.client("node02", USER, 5, check_mode=False)
-    assert {(each.name, each.status) for each in well} == {("ssh_client", "ok")}
-    assert asked == [["ssh", "-G", "--", "node02"]]
-    old = next(each for each in OURS.splitlines() if each.startswith(f"{keyword} "))
-    text = OURS.replace(old, line)
+    assert {each.status for each in client(monkeypatch, OURS)} == {"ok"}
+    kept = [each for each in OURS.splitlines() if not each.startswith(f"{keyword} ")]
+    text = "\n".join([*kept, line])
     for check_mode, status in ((False, "failed"), (True, "pending")):
-        found = probe.client("node02", USER, 5, check_mode=check_mode)
-        (check,) = [each for each in found if each.status != "ok"]
-        assert (check.subject, check.status) == (keyword, status)
+        (check,) = [each for each in client(monkeypatch, text, "", check_mode) if each.reason]
+        assert (check.name, check.subject, check.status) == ("ssh_client", keyword, status)
         assert check.found == line.partition(" ")[2]
+
+
+def test_a_domain_that_ssh_adds_is_no_other_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = OURS.replace("hostname node02", "hostname node02.example.net")
+    assert {each.status for each in client(monkeypatch, text)} == {"ok"}
+
+
+def test_the_file_of_a_foreign_setting_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By line, whatever spelling ssh admits; what stands in our own file is for the role."""
+    mine, ours = tmp_path / "config", tmp_path / keys.DROP_IN
+    text, read = OURS.replace("port 22", "port 2222"), ""
+    for path, line in ((ours, "Port 22"), (mine, '  PORT="2222"')):
+        path.write_text(f"Host *\n{line}\n")
+        read += f"debug1: Reading configuration data {path}\n"
+    (check,) = [each for each in client(monkeypatch, text, read) if each.status != "ok"]
+    assert check.by_hand == f"remove port from {mine}:2"
+    ours.write_text("Port 2222\n")
+    (check,) = [each for each in client(monkeypatch, text, read) if each.status != "ok"]
+    assert check.by_hand == ""
+
+
+def test_one_line_that_misleads_to_every_host_is_named_once() -> None:
+    wrong = Check("ssh_client", "22", "2222", "failed", "port", by_hand="remove port from x:2")
+    other = Check("ssh_client", "22", "23", "failed", "port", by_hand="remove port from x:9")
+    found = list(probe.once({"node01": [wrong], "node02": [wrong], "node03": [other]}))
+    assert [each.subject for each in found] == ["port", "port of node03"]
+
+
+def blame(attempts: list[dict[str, Any]], **options: Any) -> list[str]:
+    found = probe.checks(attempts, [], [], here="launcher", check_mode=False, **options)
+    return [each.at for each in found]
+
+
+def test_the_host_that_refuses_is_named_and_not_the_one_that_asked() -> None:
+    refused, fine = {"side": "either", "remedy": "", "by_hand": False}, {"side": "either"}
+    one = {**tried("node02", "Permission denied (publickey)."), **refused}
+    assert blame([{**tried("node01"), **fine}, one]) == ["", "node02"]
+    assert blame([one]) == ["node02"], "the only target says nothing of this host"
+    both = [one, {**one, "host": "node03", "target": "node03"}]
+    assert blame(both) == ["", ""], "refused by all: its own key"
+    said = [{**each, "side": "target"} for each in both]
+    assert blame(said) == ["node02", "node03"], "unless each says that it is its own doing"
+    assert blame([one], misled={"node02": "remove port"}) == [""]
+    rail = {**one, "target": "node02-rail0"}
+    assert blame([one, rail]) == ["node02", "node02"]
+    assert blame([{**tried("node02"), **fine}, rail]) == ["", ""], "the rail, not its sshd"
+
+
+@pytest.mark.parametrize(("status", "at"), [("failed", "node02"), ("pending", "node02")])
+def test_a_remedy_by_hand_is_the_target_s(status: str, at: str) -> None:
+    each = {**tried("node02", "x"), "side": "target", "remedy": "rm /etc/nologin", "by_hand": True}
+    (check,) = probe.checks([each], [], [], here="node01", check_mode=status == "pending")
+    assert (check.status, check.at, check.by_hand) == (status, at, "rm /etc/nologin")
+    (lost,) = probe.checks([each], ["node02"], [], here="node01", check_mode=False)
+    assert (lost.status, lost.at, lost.by_hand) == ("not_applicable", "", "")
 
 
 def test_a_rail_is_tried_with_a_full_packet(

@@ -29,6 +29,16 @@ def find(user: str) -> Optional[pwd.struct_passwd]:
     return found
 
 
+def groups_and_shell(user: str) -> tuple[list[str], str]:
+    """Names of the groups of an account, and its shell; those of a new one where there is none."""
+    there = find(user)
+    if there is None:
+        return [user], "/bin/bash"
+    gids = os.getgrouplist(user, there.pw_gid)
+    groups = [each.gr_name for each in (_entry(grp.getgrgid, gid) for gid in gids) if each]
+    return groups, there.pw_shell
+
+
 def _entry(look: Callable[[Any], Any], key: object) -> Any:
     try:
         return look(key)
@@ -118,8 +128,7 @@ def privileged(user: str, uid: Optional[int], there: Optional[pwd.struct_passwd]
     """What makes this account root, or lets it become root; empty for others."""
     if 0 in (uid, there and there.pw_uid):
         return "uid 0"
-    gids = [] if there is None else os.getgrouplist(user, there.pw_gid)
-    groups = [each.gr_name for each in (_entry(grp.getgrgid, gid) for gid in gids) if each]
+    groups = [] if there is None else groups_and_shell(user)[0]
     found = [name for name in groups if name in PRIVILEGED]
     return f"a member of {', '.join(found)}" if found else ""
 

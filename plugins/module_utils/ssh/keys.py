@@ -21,6 +21,10 @@ DAY = 86400
 OWN = "/etc/baremetal-mpi-roce/ssh"
 REVOKED = f"{OWN}/revoked.krl"
 KNOWN_HOSTS = f"{OWN}/known_hosts"
+USER_KEY = f"{OWN}/id_ed25519"
+USER_CERTIFICATE = f"{OWN}/id_ed25519-cert.pub"
+DROP_IN = "10-baremetal-mpi-roce.conf"
+"""Before what distributions and installers put there (50-...): the first value found holds."""
 USER, HOST = "user", "host"
 KINDS = (USER, HOST)
 KEY_TYPE = "ssh-ed25519"

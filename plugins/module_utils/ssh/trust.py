@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
-from ..core.checks import OK, PENDING, Check, compare
+from ..core.checks import FAILED, OK, PENDING, Check, differs, not_applicable
 from ..core.commands import CommandError
 from ..core.engine import Settled, settle
 from ..core.files import FilePlan, diff, diffs, plan_file, replace_block, with_header
@@ -28,11 +28,14 @@ from . import account as accounts
 from . import sshd
 from .keys import (
     DAY,
+    DROP_IN,
     HOST,
     KNOWN_HOSTS,
     OWN,
     REVOKED,
     USER,
+    USER_CERTIFICATE,
+    USER_KEY,
     KeyPair,
     digest,
     key_of,
@@ -41,13 +44,10 @@ from .keys import (
     sweep,
 )
 
-USER_KEY = f"{OWN}/id_ed25519"
-CERTIFICATES = {USER: f"{OWN}/id_ed25519-cert.pub", HOST: f"{OWN}/ssh_host_ed25519_key-cert.pub"}
+CERTIFICATES = {USER: USER_CERTIFICATE, HOST: f"{OWN}/ssh_host_ed25519_key-cert.pub"}
 USER_AUTHORITIES = f"{OWN}/user_ca.pub"
 PRINCIPALS = f"{OWN}/authorized_principals"
 HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"
-DROP_IN = "10-baremetal-mpi-roce.conf"
-"""Before what distributions and installers put there (50-...): the first value found holds."""
 SSHD_CONFIG, SSHD_DROP_IN = "/etc/ssh/sshd_config", f"/etc/ssh/sshd_config.d/{DROP_IN}"
 SSH_CONFIG, SSH_DROP_IN = "/etc/ssh/ssh_config", f"/etc/ssh/ssh_config.d/{DROP_IN}"
 STRICT = {
@@ -154,7 +154,7 @@ def _converge(request: Request, node: Node) -> Settled:
         settings = daemon.settings(request.user)
     except CommandError:
         # An invalid configuration may be what has to be repaired; it is tested after the change.
-        settings = {}
+        settings = sshd.Settings()
     host_key, host_key_line = _host_key(node, settings)
     name = socket.gethostname()
 
@@ -189,7 +189,7 @@ def _host_key(node: Node, settings: sshd.Settings) -> tuple[Path, str]:
     none of them is of this type.
     """
     default = node.path(HOST_KEY)
-    listed = [Path(value) for value in settings.get("hostkey", [])]
+    listed = [Path(value) for value in settings.values.get("hostkey", [])]
     if f"HostKey {default}\n" in (node.read(SSHD_DROP_IN) or ""):
         if not listed:  # sshd refuses its configuration and prints none
             return default, str(default)
@@ -374,13 +374,25 @@ class Files:
             **{name.lower(): value for name, value in STRICT.items() if self.request.strict},
         }
         for keyword, wanted in wanted_of.items():
-            found = sshd.first(settings, keyword)
+            found, place = settings.first(keyword), settings.foreign(keyword)
             reason = f"another file sets it for {self.request.user} before {DROP_IN}"
-            checks.append(_check(node, f"sshd_{keyword}", wanted, found, reason=reason))
-        return checks if self.sign else [*checks, self._presented(node, settings)]
+            step = f"remove {keyword} for {self.request.user} from {place}" if place else ""
+            checks.append(_check(node, f"sshd_{keyword}", wanted, found, "", step or reason, step))
+        signed_by = [key.split()[0] for key in self.request.authority["user_authorities"]]
+        login = sshd.Login(
+            self.request.user,
+            *accounts.groups_and_shell(self.request.user),
+            (self.request.sources or ["127.0.0.1"])[0],
+            (signed_by or [""])[0],
+        )
+        checks += sshd.login_checks(settings, login, node.root, strict=self.request.strict)
+        return checks if self.sign else [*checks, self._presented(node, settings, checks)]
 
-    def _presented(self, node: Node, settings: sshd.Settings) -> Check:
+    def _presented(self, node: Node, settings: sshd.Settings, checks: Sequence[Check]) -> Check:
         """The certificate on the wire is the one on the disk."""
+        if any(each.name == "sshd_hostkeyalgorithms" and each.status == FAILED for each in checks):
+            why = "sshd presents none of its type: see sshd_hostkeyalgorithms"
+            return not_applicable("sshd_presents", "its host certificate", why)
         text = _certificate_text(self.request, node, HOST)
         wanted: Optional[str] = " ".join(text.split()[:2])
         found = self.daemon.presented(settings)
@@ -392,22 +404,31 @@ class Files:
                 time.sleep(0.1)
                 found = self.daemon.presented(settings)
         unit = "" if found == wanted else self.daemon.running_unit()
-        reason = f"sshd has not read its files: systemctl restart {unit}"
+        reason, by_hand = f"sshd has not read its files: systemctl restart {unit}", ""
         if not unit:
-            reason = f"no sshd runs here: systemctl start {sshd.UNITS[0]} (or {sshd.UNITS[1]})"
+            reason = by_hand = f"start sshd: systemctl start {' or '.join(sshd.UNITS)}"
         return _check(
             node,
             "sshd_presents",
             f"host certificate {digest(text)}",
             f"host certificate {digest(found)}" if found else "no host certificate",
             reason=reason,
+            by_hand=by_hand,
         )
 
 
 def _check(
-    node: Node, name: str, wanted: Any, found: Any, subject: str = "", reason: str = ""
+    node: Node,
+    name: str,
+    wanted: Any,
+    found: Any,
+    subject: str = "",
+    reason: str = "",
+    by_hand: str = "",
 ) -> Check:
-    return compare(name, wanted, found, subject=subject, check_mode=node.check_mode, reason=reason)
+    status = OK if wanted == found else differs(node.check_mode and not by_hand)
+    reason, by_hand = ("", "") if status == OK else (reason, by_hand)
+    return Check(name, wanted, found, status, subject, reason, by_hand=by_hand)
 
 
 # Texts of the files.
@@ -434,6 +455,9 @@ def ssh_text(user: str, patterns: Sequence[str]) -> str:
     lines = [
         f"Match localuser {user} host {','.join(patterns)}",
         f"    IdentityFile {USER_KEY}",
+        # Keys of an agent, which sshd counts, would come first (MaxAuthTries).
+        f"    CertificateFile {USER_CERTIFICATE}",
+        "    IdentitiesOnly yes",
         f"    GlobalKnownHostsFile {KNOWN_HOSTS}"
         " /etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2",
         f"    RevokedHostKeys {REVOKED}",

@@ -282,10 +282,15 @@ class RunSummary:
         unverified = self.unverified()
         for layer in self.wrong():
             hosts = {host for hosts in unverified.get(layer, {}).values() for host in hosts}
+            differ = {
+                host for _layer, host, check in self._checks(FAILED, layer) if not check.get("at")
+            }
             for _layer, host, check in self._checks(FAILED, layer):
                 # A host names others: only those of the inventory.
                 named = check.get("at")
                 at = str(named) if named in self.roles else host
+                if at != host and at in differ:
+                    continue  # it has found itself what is wrong with it, and the remedy
                 step = check.get("by_hand")
                 if step:
                     steps.setdefault(str(step), [])

@@ -1,0 +1,145 @@
+"""Which settings of a node's sshd refuse the MPI user, with their places."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.keys import DROP_IN
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.sshd import (
+    Login,
+    Settings,
+    login_checks,
+    places_of,
+)
+
+CERTIFICATE = "ssh-ed25519-cert-v01@openssh.com"
+LOGIN = Login("mpi", ["mpi", "users"], "/bin/bash", "10.0.0.11", "ssh-ed25519")
+DEFAULTS = {
+    "usepam": "yes",
+    "pubkeyacceptedalgorithms": f"{CERTIFICATE},ssh-ed25519,rsa-sha2-512",
+    "hostkeyalgorithms": f"{CERTIFICATE},ssh-ed25519",
+    "casignaturealgorithms": "ssh-ed25519,rsa-sha2-512",
+    "authenticationmethods": "any",
+    "forcecommand": "none",
+    "chrootdirectory": "none",
+    "maxstartups": "10:30:100",
+    "persourcemaxstartups": "none",
+    "maxsessions": "10",
+    "maxauthtries": "6",
+}
+
+
+def failed(root: Path, login: Login = LOGIN, strict: bool = False, **values: Any) -> list[Check]:
+    given = {k: v if isinstance(v, list) else [v] for k, v in {**DEFAULTS, **values}.items()}
+    places = dict.fromkeys(values, "/etc/ssh/sshd_config.d/60-site.conf:3")
+    found = login_checks(Settings(given, places), login, root, strict=strict)
+    return [each for each in found if each.status != "ok"]
+
+
+@pytest.mark.parametrize(
+    ("keyword", "value", "right"),
+    [
+        ("allowgroups", ["ops"], False),
+        ("allowgroups", ["ops", "users"], True),
+        ("allowgroups", ["ops m?i"], True),
+        ("denygroups", ["use*"], False),
+        ("denygroups", ["ops"], True),
+        ("allowusers", ["root", "ops"], False),
+        ("allowusers", ["root mpi"], True),
+        ("allowusers", ["m*"], True),
+        ("allowusers", ["mpi@10.0.0.0/24"], True),
+        ("allowusers", ["mpi@10.1.0.0/24"], False),
+        ("allowusers", ["mpi@10.1.*"], False),
+        ("allowusers", ["mpi@launcher01"], True),
+        ("allowusers", ["mpi@10.0.0.12"], True),
+        ("denyusers", ["mpi"], False),
+        ("denyusers", ["mpi@10.0.0.*"], False),
+        ("denyusers", ["mpi@10.0.0.99"], True),
+        ("denyusers", ["mpi@x/y"], True),
+        ("pubkeyacceptedalgorithms", "ssh-ed25519,rsa-sha2-512", False),
+        ("casignaturealgorithms", "rsa-sha2-512", False),
+        ("hostkeyalgorithms", "rsa-sha2-512,ssh-ed25519", False),
+        ("usepam", "no", False),
+        ("forcecommand", "internal-sftp", False),
+        ("chrootdirectory", "/srv/%u", False),
+        ("authenticationmethods", "publickey,password", False),
+        ("authenticationmethods", "publickey,password publickey", True),
+        ("maxstartups", "1:30:1", False),
+        ("maxstartups", "10:30:60", True),
+        ("persourcemaxstartups", "1", False),
+        ("maxsessions", "0", False),
+        ("maxsessions", "1", True),
+        ("maxauthtries", "0", False),
+    ],
+)
+def test_a_setting_that_refuses_is_named_with_its_place(
+    keyword: str, value: Any, right: bool, tmp_path: Path
+) -> None:
+    found = failed(tmp_path, **{keyword: value})
+    assert [each.name for each in found] == ([] if right else [f"sshd_{keyword}"])
+    for each in found:
+        assert "/etc/ssh/sshd_config.d/60-site.conf:3" in each.by_hand
+        assert each.status == "failed", "no run of the role changes what the site decided"
+
+
+def test_the_authority_decides_which_signature_sshd_must_take(tmp_path: Path) -> None:
+    rsa = Login("mpi", ["mpi"], "/bin/bash", "10.0.0.11", "ssh-rsa")
+    assert failed(tmp_path, rsa, casignaturealgorithms="rsa-sha2-256") == []
+    (check,) = failed(tmp_path, rsa, casignaturealgorithms="ssh-ed25519")
+    assert check.name == "sshd_casignaturealgorithms"
+
+
+def test_methods_that_the_role_sets_are_compared_elsewhere(tmp_path: Path) -> None:
+    assert failed(tmp_path, strict=True, authenticationmethods="password") == []
+
+
+@pytest.mark.parametrize("name", ["/etc/nologin", "/run/nologin"])
+def test_a_file_that_keeps_users_out_is_named(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name[1:]
+    path.parent.mkdir()
+    path.write_text("back at\nnine\x1b[2J")
+    (check,) = failed(tmp_path)
+    assert (check.name, check.found) == ("nologin", f"{name}: back at nine\\x1b[2J")
+    assert check.by_hand.startswith(f"rm {name}")
+    assert {each.name for each in failed(tmp_path, usepam="no")} == (
+        {"sshd_usepam", "nologin"} if name == "/etc/nologin" else {"sshd_usepam"}
+    )
+
+
+def test_pam_decides_what_is_asked(tmp_path: Path) -> None:
+    pam = tmp_path / "etc/pam.d/sshd"
+    pam.parent.mkdir(parents=True)
+    (tmp_path / "etc/nologin").touch()
+    pam.write_text("account required pam_unix.so\n# account required pam_nologin.so\n")
+    assert failed(tmp_path) == []
+    pam.write_text("auth required pam_shells.so\naccount required pam_nologin.so\n")
+    (tmp_path / "etc/shells").write_text("/bin/sh\n")
+    assert [each.name for each in failed(tmp_path)] == ["nologin", "shell_listed"]
+    (tmp_path / "etc/shells").write_text("/bin/sh\n/bin/bash\n")
+    assert [each.name for each in failed(tmp_path)] == ["nologin"]
+
+
+LOG = f"""debug2: parse_server_config_depth: config /etc/ssh/sshd_config len 3224
+debug3: /etc/ssh/sshd_config.d/{DROP_IN}:2 setting HostCertificate /x
+debug3: /etc/ssh/sshd_config:85 setting UsePAM yes
+debug3: /etc/ssh/sshd_config:90 setting UsePAM no
+debug3: /etc/ssh/sshd_config:91 setting PubkeyAuthentication yes
+debug3: /etc/ssh/sshd_config:92 setting PubkeyAcceptedKeyTypes ssh-rsa
+debug2: parse_server_config_depth: config reprocess config len 3224
+debug3: checking match for 'User mpi' user mpi host localhost addr 127.0.0.1
+debug3: /etc/ssh/sshd_config.d/05-site.conf:2 setting PubkeyAuthentication no
+debug3: /etc/ssh/sshd_config.d/{DROP_IN}:4 setting PubkeyAuthentication yes
+debug3: /etc/ssh/sshd_config.d/{DROP_IN}:5 setting TrustedUserCAKeys /y
+"""
+
+
+def test_the_place_that_holds_is_the_first_or_in_a_block_that_matches() -> None:
+    found = Settings({}, places_of(LOG))
+    assert found.foreign("usepam") == "/etc/ssh/sshd_config:85"
+    assert found.foreign("pubkeyauthentication") == "/etc/ssh/sshd_config.d/05-site.conf:2"
+    assert found.foreign("pubkeyacceptedalgorithms") == "/etc/ssh/sshd_config:92"
+    assert found.foreign("trustedusercakeys") == ""
+    assert found.foreign("maxsessions") == ""
