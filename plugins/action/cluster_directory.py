@@ -23,6 +23,8 @@ from ..plugin_utils.schema.findings import Findings, listed
 
 NO_MODELS = {"group_vars", "host_vars", "keys"}
 ROLES = Path(__file__).parents[2] / "roles"
+SSH = 22
+_PORTS = ("ansible_port", "ansible_ssh_port")
 _OF_VARIABLES = (".yml", ".yaml", ".json")
 _TEMPLATE = re.compile(r"\{[{%#]")
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -55,7 +57,8 @@ class ActionModule(ActionBase):
             settings = dict(_settings(task_vars, known))
             _check_roles(known, settings.items(), findings)
             _check_launch(settings, findings)
-        built = directory.Directory("", []) if findings else directory.build(hosts)
+        ports = _ssh_ports(hosts, task_vars["hostvars"], findings)
+        built = directory.Directory("", []) if findings else directory.build(hosts, ports)
         of_hosts = {}
         if arguments["domain"] is not None and not findings:
             of_hosts = names.lines(built.entries, arguments["domain"], findings)
@@ -80,6 +83,31 @@ class ActionModule(ActionBase):
             software_doubts=doubts,
         )
         return result
+
+
+def _ssh_ports(hosts: dict[str, Any], hostvars: Any, findings: Findings) -> dict[str, int]:
+    """The port of each sshd that Ansible reaches by another than 22: MPI's ssh goes there as well.
+
+    Not where Ansible goes by another address, such as that of a gateway which forwards the port.
+    """
+    found = {}
+    for name, of in hosts.items():
+        key = next((each for each in _PORTS if of.get(each) is not None), "")
+        management = of.get("cluster_management") or {}
+        if not key or str(of.get("ansible_host", name)) not in (name, management.get("address")):
+            continue
+        value = _known(hostvars, name, [key]).get(key, SSH)
+        port = int(value) if str(value).isascii() and str(value).isdigit() else 0
+        if not 0 < port < 1 << 16:
+            findings.add(
+                "inventory.ssh_port",
+                (name, key),
+                f"{str(value)[:40]!r} is no port: wanted a number from 1 to 65535",
+                "Correct it in the inventory",
+            )
+        elif port != SSH:
+            found[name] = port
+    return found
 
 
 def _check_limit(group: str, task_vars: dict[str, Any]) -> None:

@@ -153,6 +153,7 @@ def _result(
             outcome.krl,
             arguments["management_prefix"],
             arguments["signer"],
+            arguments["domain"],
         ),
         "state_dir": str(journal.directory),
         "incomplete": [name for name, node in outcome.nodes.items() if not node.complete],
@@ -163,6 +164,7 @@ def _result(
                 **publishing.logins_of(entry, account, sources, between),
                 "revoked": str(entry["name"]) in arguments["revoke"],
                 "probes": probes[str(entry["name"])],
+                "port": publishing.port_of(entry),
                 "known": {
                     **outcome.nodes[str(entry["name"])].known(),
                     "refused_keys": outcome.refused_keys,
@@ -175,7 +177,7 @@ def _result(
 
 def _known_hosts(path: Path, authority: dict[str, Any], write: bool) -> list[dict[str, str]]:
     """The nodes' own known_hosts, for operators and the controller; the diff where it changes."""
-    text = authority_lines(authority["host_authorities"], authority["patterns"])
+    text = authority_lines(authority)
     before = path.read_text(encoding="utf-8") if path.is_file() else ""
     if before == text or not authority["host_authorities"]:  # none was made yet (check mode)
         return []

@@ -24,7 +24,7 @@ options:
     description:
       - RV(baremetal.mpi_roce.ssh_authority#module:hosts) of this node. C(names) are the principals
         of its host certificate, C(principal) that of its user certificate, valid from the addresses
-        C(sources); C(admits) are the principals that may log in here.
+        C(sources); C(admits) are the principals that may log in here; C(port) is that of its sshd.
     type: dict
     required: true
   user: {type: str, default: mpi, description: The MPI user.}
@@ -111,6 +111,7 @@ def main() -> None:
     own = ("host", "state_dir", "validity_days", "renew_days")
     request = Request(
         renew_before_s=int(given["renew_days"] * DAY),
+        port=int(given["host"]["port"]),
         **{name: value for name, value in given.items() if name not in own},
         **{name: given["host"][name] for name in ("names", "principal", "admits", "sources")},
     )

@@ -289,6 +289,35 @@ def test_variables_of_roles_are_judged_on_every_host_before_any_is_touched(tmp_p
     assert "node04.cluster_slots: 4 is not what the model compiled" in output
 
 
+class HostVars(dict[str, dict[str, Any]]):
+    def raw_get(self, name: str) -> dict[str, Any]:
+        return self[name]
+
+
+@pytest.mark.parametrize(
+    ("variables", "port"),
+    [
+        ({"ansible_port": 2222}, 2222),
+        ({"ansible_port": "2222"}, 2222),
+        ({"ansible_ssh_port": 2222}, 2222),
+        ({"ansible_port": 22}, None),
+        ({"ansible_port": None}, None),
+        # A gateway that forwards it has the port, not the node.
+        ({"ansible_port": 2222, "ansible_host": "gateway"}, None),
+        *(({"ansible_port": each}, 0) for each in (0, 65536, -1, "22 -o x", "²", True, [22])),
+    ],
+)
+def test_another_port_of_ssh_is_the_hosts_own(variables: dict[str, Any], port: object) -> None:
+    hosts, findings = HostVars(copy.deepcopy(reference())), Findings()
+    hosts["node02"].update(variables)
+    found = action._ssh_ports(hosts, hosts, findings)
+    assert found == ({"node02": port} if port else {})
+    assert [each.code for each in findings.found] == (["inventory.ssh_port"] if port == 0 else [])
+    entries = {each["name"]: each for each in build(hosts, found).entries}
+    assert entries["node02"].get("ssh_port") == (port or None)
+    assert "ssh_port" not in entries["node01"]
+
+
 @pytest.mark.parametrize(
     ("closed", "tree", "refused"),
     [("no", True, True), (False, "yes", True), (True, True, False), (False, False, False)],

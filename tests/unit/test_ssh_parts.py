@@ -310,7 +310,17 @@ def test_what_is_no_key(line: str, tmp_path: Path) -> None:
 # Files.
 
 GOLDEN = Path(__file__).parent / "golden/ssh"
-PATTERNS = ("launcher*", "node*", "10.0.0.*")
+AUTHORITY = {
+    "patterns": ["launcher*", "node*", "10.0.0.*"],
+    "port": 22,
+    "other_ports": {},
+    "host_authorities": ["ssh-ed25519 NEW", "ssh-ed25519 OLD"],
+}
+PORTS = {
+    **AUTHORITY,
+    "port": 2222,
+    "other_ports": {"22": ["launcher", "10.0.0.10"], "2022": ["node02", "node02-rail0"]},
+}
 
 
 @pytest.mark.parametrize(
@@ -318,8 +328,10 @@ PATTERNS = ("launcher*", "node*", "10.0.0.*")
     [
         ("sshd_drop_in.conf", trust.sshd_text("mpi")),
         ("sshd_drop_in_host_key.conf", trust.sshd_text("mpi", "/etc/ssh/ssh_host_ed25519_key")),
-        ("ssh_drop_in.conf", trust.ssh_text("mpi", PATTERNS)),
-        ("known_hosts", trust.authority_lines(["ssh-ed25519 NEW", "ssh-ed25519 OLD"], PATTERNS)),
+        ("ssh_drop_in.conf", trust.ssh_text("mpi", AUTHORITY)),
+        ("ssh_drop_in_ports.conf", trust.ssh_text("mpi", PORTS)),
+        ("known_hosts", trust.authority_lines(AUTHORITY)),
+        ("known_hosts_ports", trust.authority_lines(PORTS)),
     ],
 )
 def test_texts_of_the_files(name: str, text: str) -> None:

@@ -280,3 +280,18 @@ def test_each_rail_is_tried_once_towards_the_next_node_that_has_it() -> None:
         *("node02 rail0 node03", "node02 rail1 node03"),
         *("node03 rail0 node00", "node03 rail1 node00"),
     ]
+
+
+def test_ports_of_most_and_of_the_others_by_every_name() -> None:
+    entries = publishing.members(directory(3))
+    assert publishing.ports_of(entries) == {"port": 22, "other_ports": {}}
+    entries[2] = {**entries[2], "ssh_port": 2022}
+    names = ["node02", "node02.x", "10.0.0.12", "node02-rail0", "node02-rail1"]
+    assert publishing.ports_of(entries, "x") == {"port": 22, "other_ports": {"2022": names}}
+    every = [{**each, "ssh_port": 2222} for each in entries]
+    every[0] = {**every[0], "ssh_port": 22}
+    found = publishing.ports_of(every)
+    assert (found["port"], list(found["other_ports"])) == (2222, ["22"])
+    assert found["other_ports"]["22"] == ["launcher", "10.0.0.10"]
+    probes = publishing.probes_of(entries)
+    assert [each.get("port") for each in probes["launcher"]] == [None, 2022, None]

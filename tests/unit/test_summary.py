@@ -209,3 +209,14 @@ def test_steps_by_hand_and_the_host_that_differs_replace_the_repair_of_who_looke
         f"by hand: node01: {step}",
         "repair: ansible-playbook site.yml --tags ssh --limit node01,node02",
     ]
+
+
+def test_a_host_that_found_its_own_fault_is_not_repaired_for_what_others_saw_of_it():
+    run = summary(expected={"ssh": {"login01": "", "node01": ""}})
+    step = "rm /etc/nologin"
+    own = checks.Check("nologin", "no file", "back at nine", checks.FAILED, by_hand=step)
+    seen = checks.Check("ssh_login", "reached", "closed", checks.FAILED, at="node01")
+    run.add_result("login01", result("ssh", seen))
+    assert run.repairs() == ({}, {"ssh": ["node01"]})
+    run.add_result("node01", result("ssh", own))
+    assert run.repairs() == ({step: ["node01"]}, {})

@@ -28,6 +28,8 @@ DROP_IN = "10-baremetal-mpi-roce.conf"
 USER, HOST = "user", "host"
 KINDS = (USER, HOST)
 KEY_TYPE = "ssh-ed25519"
+PORT = 22
+"""Of an sshd, where the inventory names no other (ansible_port)."""
 PRIVATE, PUBLIC = 0o600, 0o644
 
 

@@ -19,13 +19,12 @@ from typing import Optional
 from ..core.checks import FAILED, OK, Check
 from ..core.commands import CommandError, Result, Runner, find_program
 from ..core.text import one_line, shortened
-from .keys import DROP_IN, KEY_TYPE
+from .keys import DROP_IN, KEY_TYPE, PORT
 
 CERTIFICATE_TYPE = f"{KEY_TYPE}-cert-v01@openssh.com"
 UNITS = ("ssh.service", "sshd.service")
 """Debian's name for it, and that of all others."""
 
-PORT = 22
 STARTING = 4
 """Logins that begin together on a node: of the launcher, two of its neighbour, one of Ansible.
 sshd drops some of those that have not ended yet from the first number of MaxStartups on."""

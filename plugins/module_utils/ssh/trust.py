@@ -12,7 +12,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,7 @@ from .keys import (
     HOST,
     KNOWN_HOSTS,
     OWN,
+    PORT,
     REVOKED,
     USER,
     USER_CERTIFICATE,
@@ -85,6 +86,8 @@ class Request:
     """Certificates signed just now."""
     strict: bool = False
     """Whether sshd admits the MPI user by certificate alone."""
+    port: int = PORT
+    """Of this node's sshd."""
     replace_authority: bool = False
     refused_keys: Sequence[str] = ()
     """Public keys from before this node was revoked: it gets others."""
@@ -151,7 +154,7 @@ def _converge(request: Request, node: Node) -> Settled:
         )
     daemon = sshd.Sshd(node.path(SSHD_CONFIG), node.run)
     try:
-        settings = daemon.settings(request.user)
+        settings = daemon.settings(request.user, port=request.port)
     except CommandError:
         # An invalid configuration may be what has to be repaired; it is tested after the change.
         settings = sshd.Settings()
@@ -296,7 +299,7 @@ class Files:
 
         authorities = with_header("".join(f"{key}\n" for key in wanted["user_authorities"]))
         krl = base64.b64decode(wanted["revoked"]).decode("utf-8", "surrogateescape")
-        known_hosts = authority_lines(wanted["host_authorities"], wanted["patterns"])
+        known_hosts = authority_lines(wanted)
         return [
             *(
                 ours(name, _certificate_text(self.request, node, kind))
@@ -307,7 +310,7 @@ class Files:
             ours(PRINCIPALS, with_header("".join(f"{name}\n" for name in self.request.admits))),
             ours(REVOKED, krl, secret=True),
             ours(KNOWN_HOSTS, known_hosts),
-            ours(SSH_DROP_IN, ssh_text(user, wanted["patterns"])),
+            ours(SSH_DROP_IN, ssh_text(user, wanted)),
             _including(node, SSH_CONFIG, SSH_DROP_IN),
             ours(SSHD_DROP_IN, sshd_text(user, self.host_key_line, self.request.strict)),
             _including(node, SSHD_CONFIG, SSHD_DROP_IN),
@@ -364,7 +367,8 @@ class Files:
         return _check(node, name, wanted, found, reason=reason)
 
     def _sshd(self, node: Node) -> list[Check]:
-        settings = self.daemon.settings(self.request.user)
+        address = (self.request.sources or ["127.0.0.1"])[0]
+        settings = self.daemon.settings(self.request.user, address, self.request.port)
         checks = []
         wanted_of = {
             "trustedusercakeys": USER_AUTHORITIES,
@@ -382,7 +386,7 @@ class Files:
         login = sshd.Login(
             self.request.user,
             *accounts.groups_and_shell(self.request.user),
-            (self.request.sources or ["127.0.0.1"])[0],
+            address,
             (signed_by or [""])[0],
         )
         checks += sshd.login_checks(settings, login, node.root, strict=self.request.strict)
@@ -450,10 +454,17 @@ def sshd_text(user: str, host_key: str = "", strict: bool = False) -> str:
     return with_header("\n".join(lines) + "\n")
 
 
-def ssh_text(user: str, patterns: Sequence[str]) -> str:
-    """ssh's drop-in: the MPI user among the cluster's hosts; no questions, no unknown host."""
-    lines = [
-        f"Match localuser {user} host {','.join(patterns)}",
+def ssh_text(user: str, authority: Mapping[str, Any]) -> str:
+    """ssh's drop-in: the MPI user among the cluster's hosts; no questions, no unknown host.
+
+    The first value holds: hosts with another port than most come first.
+    """
+    lines = []
+    for port, names in sorted(authority["other_ports"].items()):
+        lines += [f"Match localuser {user} host {','.join(names)}", f"    Port {port}"]
+    lines += [
+        f"Match localuser {user} host {','.join(authority['patterns'])}",
+        *([f"    Port {authority['port']}"] if authority["port"] != PORT else []),
         f"    IdentityFile {USER_KEY}",
         # Keys of an agent, which sshd counts, would come first (MaxAuthTries).
         f"    CertificateFile {USER_CERTIFICATE}",
@@ -469,10 +480,19 @@ def ssh_text(user: str, patterns: Sequence[str]) -> str:
     return with_header("\n".join(lines) + "\n")
 
 
-def authority_lines(authorities: Iterable[str], patterns: Sequence[str]) -> str:
-    """known_hosts by authority: as long for 10,000 nodes as for two."""
-    hosts = ",".join(patterns)
-    return with_header("".join(f"@cert-authority {hosts} {key}\n" for key in authorities))
+def authority_lines(authority: Mapping[str, Any]) -> str:
+    """known_hosts by authority: as long for 10,000 nodes as for two.
+
+    ssh looks for `[host]:port` where the port is another than 22: sshd(8).
+    """
+    ports = sorted({int(port) for port in (authority["port"], *authority["other_ports"])} - {PORT})
+    hosts = list(authority["patterns"])
+    hosts += [f"[{pattern}]:{port}" for port in ports for pattern in authority["patterns"]]
+    return with_header(
+        "".join(
+            f"@cert-authority {','.join(hosts)} {key}\n" for key in authority["host_authorities"]
+        )
+    )
 
 
 def _including(node: Node, main: str, drop_in: str) -> FilePlan:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 ROLES = ("compute", "launcher", "storage")
@@ -36,8 +37,13 @@ class Directory:
         return sum(entry["slots"] for entry in self.entries if not entry["drained"])
 
 
-def build(hosts: Mapping[str, Mapping[str, Any]]) -> Directory:
-    """The directory of `hosts` with their variables; switches among them have no entry."""
+def build(
+    hosts: Mapping[str, Mapping[str, Any]], ports: Mapping[str, int] = MappingProxyType({})
+) -> Directory:
+    """The directory of `hosts` with their variables; switches among them have no entry.
+
+    `ports`: of sshd, where it is another than 22.
+    """
     found = [
         ((ROLES.index(of["cluster_role"]), of.get("cluster_index", place)), name, of)
         for place, (name, of) in enumerate(hosts.items())
@@ -45,7 +51,10 @@ def build(hosts: Mapping[str, Mapping[str, Any]]) -> Directory:
     ]
     found.sort(key=lambda each: each[0])
     cluster = next((str(of["cluster_name"]) for _place, _name, of in found), "")
-    return Directory(cluster, [_entry(name, of) for _place, name, of in found])
+    entries = [_entry(name, of) for _place, name, of in found]
+    for entry in (entry for entry in entries if entry["name"] in ports):
+        entry["ssh_port"] = ports[entry["name"]]
+    return Directory(cluster, entries)
 
 
 def _entry(name: str, of: Mapping[str, Any]) -> dict[str, Any]:

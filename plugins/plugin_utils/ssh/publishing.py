@@ -18,6 +18,7 @@ import re
 import secrets
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from typing import Any, Optional
 from ...module_utils.core.commands import CommandError, run
 from ...module_utils.core.text import one_line
 from ...module_utils.mpi.hostfile import rail_name
-from ...module_utils.ssh.keys import DAY, HOST, KINDS, USER, digest, key_of
+from ...module_utils.ssh.keys import DAY, HOST, KINDS, PORT, USER, digest, key_of
 from .authority import Authority, ssh_keygen
 from .journal import Issued, Journal, SerialError
 
@@ -297,7 +298,7 @@ def _name_patterns(name: str) -> list[str]:
 
 def probes_of(
     entries: Sequence[Mapping[str, Any]], between_compute: bool = True
-) -> dict[str, list[dict[str, str]]]:
+) -> dict[str, list[dict[str, Any]]]:
     """Which hosts each node has to reach to prove the trust.
 
     The launcher reaches every compute node. Each compute node reaches the next one in the order of
@@ -306,7 +307,9 @@ def probes_of(
     """
     compute = [entry for entry in entries if entry["role"] == COMPUTE]
     by_name = [{"host": str(each["name"]), "target": str(each["name"])} for each in compute]
-    probes = {str(each["name"]): by_name for each in entries if each["role"] == LAUNCHER}
+    probes: dict[str, list[dict[str, Any]]] = {
+        str(each["name"]): by_name for each in entries if each["role"] == LAUNCHER
+    }
     for index, entry in enumerate(compute):
         neighbour = compute[(index + 1) % len(compute)]
         host = str(neighbour["name"])
@@ -323,7 +326,26 @@ def probes_of(
             if here != host:
                 probe = {"host": host, "target": rail_name(host, rail), "rail": rail}
                 probes[here].append(probe)
+    ports = {str(entry["name"]): port_of(entry) for entry in entries}
+    for login in (each for of in probes.values() for each in of if "rail" not in each):
+        if ports[login["host"]] != PORT:
+            login["port"] = ports[login["host"]]
     return probes
+
+
+def ports_of(entries: Sequence[Mapping[str, Any]], domain: str = "") -> dict[str, Any]:
+    """The port of sshd that most hosts have, and the names of hosts with another one, by port."""
+    counted = Counter(port_of(entry) for entry in entries)
+    most = min(counted, key=lambda port: (-counted[port], port), default=PORT)
+    others: dict[str, list[str]] = {}
+    for entry in entries:
+        if port_of(entry) != most:
+            others.setdefault(str(port_of(entry)), []).extend(names_of(entry, domain))
+    return {"port": most, "other_ports": others}
+
+
+def port_of(entry: Mapping[str, Any]) -> int:
+    return int(entry.get("ssh_port", PORT))
 
 
 def published(
@@ -332,11 +354,13 @@ def published(
     krl: bytes,
     management_prefix: int = 24,
     signer: Sequence[str] = (),
+    domain: str = "",
 ) -> dict[str, Any]:
     """What every node gets: a few lines, whatever their number. The first authority signs."""
     first = authorities[0] if authorities else Authority("", {}, {})
     return {
         "patterns": patterns_of(entries, management_prefix),
+        **ports_of(entries, domain),
         "trusted": [each.id for each in authorities],
         "signs": first.id,
         "private_keys": {kind: str(path) for kind, path in first.private.items()},
