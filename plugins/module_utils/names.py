@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .core import resolve
-from .core.checks import compare
+from .core.checks import compare, not_applicable
 from .core.files import replace_block
 from .core.part import Node, Plan, PlanError, Step, StepError, Verdict
 from .core.text import some
@@ -163,12 +163,24 @@ class Names:
         wanted = {each: address for address, *names in self.table for each in names}
         wrong = wrong_names(node.read(HOSTS) or "", wanted)
         shown = some(wrong, resolve.SHOWN)
-        found = {each: resolve.system_lookup(each) for each in self.own}
-        localhost = "127.0.0.1" in resolve.system_lookup(LOCALHOST)
+        checks = [
+            check("host_name", self.name, os.uname().nodename),
+            check("names_in_table", len(wanted), len(wanted) - len(wrong), shown),
+            source := resolve.source_check(node.root),
+        ]
+        if source.by_hand:  # a server that does not answer costs seconds for each name
+            why = f"not asked for before {source.subject} is corrected"
+            skipped = ("names_resolve", "localhost_resolves")
+            return Verdict([*checks, *(not_applicable(name, True, why) for name in skipped)])
+        found, quick = resolve.timed([*self.own, LOCALHOST])
+        localhost = "127.0.0.1" in found.pop(LOCALHOST, ())
+        checks.append(quick)
+        if quick.reason:
+            why = f"not asked for after the one that took {quick.found}"
+            return Verdict([*checks, not_applicable("names_resolve", True, why)])
         return Verdict(
             [
-                check("host_name", self.name, os.uname().nodename),
-                check("names_in_table", len(wanted), len(wanted) - len(wrong), shown),
+                *checks,
                 *resolve.name_checks(self.own, found, check_mode=node.check_mode),
                 check("localhost_resolves", True, localhost),
             ]

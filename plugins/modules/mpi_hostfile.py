@@ -147,9 +147,10 @@ class Hostfile:
 
     def verify(self, node: Node) -> Verdict:
         wanted = self.membership.addresses()
-        table = {}
-        if resolve.files_first(node.root):
-            table = names.addresses(node.read(names.HOSTS) or "")
+        source = resolve.source_check(node.root)
+        if source.by_hand:  # each name may cost the time that a server takes not to answer
+            return Verdict([source])
+        table = names.addresses(node.read(names.HOSTS) or "")
         found = resolve.find_addresses(list(wanted), table)
         return Verdict(resolve.name_checks(wanted, found, check_mode=node.check_mode))
 

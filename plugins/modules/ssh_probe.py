@@ -77,6 +77,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..module_utils.core import resolve
 from ..module_utils.core.checks import (
     FAILED,
     NOT_APPLICABLE,
@@ -99,6 +100,7 @@ PACKET_S = 3
 """Seconds until a packet returns, sent anew each second."""
 ANSWERED = " answered"
 NOTHING = "nothing"
+UNKNOWN = re.compile("Could not resolve hostname|[Nn]ame or service not known|name resolution")
 MOST_CLIENTS = 4
 """Targets of failed logins whose settings ssh is asked for, besides the first one's."""
 MOST_CONFIG = 1 << 18
@@ -245,12 +247,13 @@ def checks(
     here: str,
     check_mode: bool,
     misled: Mapping[str, str] = MappingProxyType({}),
+    source: str = "",
 ) -> list[Check]:
     """A verdict for each pair.
 
     Hosts in `lost` already failed in this run, under their own name. Those in `incomplete` never
     had a complete run. Settings of this host mislead to the targets in `misled`, each with the step
-    that corrects them.
+    that corrects them; `source` is the one that has names come from /etc/hosts.
     """
     found = []
     logins = [each for each in attempts if not each.get("rail")]
@@ -275,10 +278,12 @@ def checks(
             f" then ssh -v as the MPI user on {here}, and journalctl -t sshd on {host}"
         )
         by_hand = ""
-        if each.get("remedy"):
+        if source and UNKNOWN.search(why):
+            text = by_hand = source
+        elif each.get("remedy"):
             text = each["remedy"]
             by_hand = text if each["by_hand"] else ""
-        if rail:
+        if rail and not by_hand:
             text = f"run --tags rails,links on {here} and {host}: neighbour entries, cable, MTU"
         if not why:
             status = OK
@@ -383,6 +388,7 @@ def main() -> None:
         here=here,
         check_mode=module.check_mode,
         misled=wrong,
+        source=resolve.source_check().by_hand,
     )
     found += once(clients)
     tried = f"{len(attempts)} ways to other hosts were tried from {here}."

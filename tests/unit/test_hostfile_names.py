@@ -84,20 +84,53 @@ def test_in_check_mode_a_name_may_still_come() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "first"),
+    ("text", "found", "line"),
     [
-        ("hosts: files dns\n", True),
-        ("passwd: files\nhosts:\tfiles mdns4_minimal [NOTFOUND=return] dns # x\n", True),
-        ("hosts: resolve [!UNAVAIL=return] files dns\n", False),
-        ("hosts: dns files\n", False),
-        ("# hosts: files\n", False),
-        (None, False),
+        ("hosts: files dns\n", "", 1),
+        ("passwd: files\nhosts:\tfiles mdns4_minimal [NOTFOUND=return] dns # x\n", "", 2),
+        ("hosts: myhostname files resolve [!UNAVAIL=return] dns\n", "", 1),
+        (
+            "#\nhosts: resolve [!UNAVAIL=return] files dns\n",
+            "resolve [!UNAVAIL=return] files dns",
+            2,
+        ),
+        ("hosts: dns files\n", "dns files", 1),
+        ("hosts: dns\x1b[2J\n", "dns\\x1b[2J", 1),
+        ("hosts: myhostname\n", "myhostname", 1),
+        ("# hosts: files\n", "no line hosts:", 0),
+        (None, "", 0),
     ],
 )
 def test_whether_the_file_is_the_first_source(
-    tmp_path: Path, text: str | None, first: bool
+    tmp_path: Path, text: str | None, found: str, line: int
 ) -> None:
     (tmp_path / "etc").mkdir()
     if text is not None:
         (tmp_path / "etc/nsswitch.conf").write_text(text)
-    assert resolve.files_first(tmp_path) is first
+    check = resolve.source_check(tmp_path)
+    assert check.status == ("failed" if found else "ok")
+    assert check.subject == "/etc/nsswitch.conf" + (f":{line}" if line else "")
+    if found:
+        assert check.found == found
+        assert check.subject in check.by_hand
+
+
+def test_a_slow_lookup_is_found_and_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 0.1, 1.0, 6.0, 7.0, 11.5])
+    monkeypatch.setattr(resolve.time, "monotonic", lambda: next(clock))
+    asked: list[str] = []
+
+    def lookup(name: str) -> tuple[str, ...]:
+        asked.append(name)
+        return ("10.0.0.1",)
+
+    found, check = resolve.timed(["a", "b", "c"], lookup)
+    assert (asked, list(found)) == (["a", "b", "b"], ["a", "b"])
+    assert (check.subject, check.found, check.status) == ("b", "4.5 s", "failed")
+
+
+def test_one_that_is_quick_the_second_time_was_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 3.0, 3.0, 3.1])
+    monkeypatch.setattr(resolve.time, "monotonic", lambda: next(clock))
+    found, check = resolve.timed(["a"], lambda name: ("10.0.0.1",))
+    assert (found, check.status) == ({"a": ("10.0.0.1",)}, "ok")

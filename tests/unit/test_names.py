@@ -261,6 +261,20 @@ def test_a_wrong_line_of_the_block_is_named(node: Node, edit: tuple[str, str], r
     assert (check.wanted, check.found, check.reason) == (7, 6, reason)
 
 
+def test_no_server_is_asked_where_the_file_is_not_first(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_words, **_options: pytest.fail("asked"))
+    node.path("/etc/nsswitch.conf").write_text("hosts: dns files\n")
+    status = {
+        each.name: each for each in Names("node01", TABLE, {"node01": "x"}).verify(node).checks
+    }
+    assert status["names_source"].status == "failed"
+    assert "/etc/nsswitch.conf:1" in status["names_source"].by_hand
+    skipped = {status[name].status for name in ("names_resolve", "localhost_resolves")}
+    assert skipped == {"not_applicable"}
+
+
 def test_what_the_kernel_refuses_is_an_error(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_name: str) -> None:
         raise PermissionError(1, "Operation not permitted")

@@ -571,6 +571,15 @@ def test_the_host_that_refuses_is_named_and_not_the_one_that_asked() -> None:
     assert blame([{**tried("node02"), **fine}, rail]) == ["", ""], "the rail, not its sshd"
 
 
+def test_a_name_that_is_unknown_is_for_the_file_that_says_where_names_come_from() -> None:
+    unknown = "Could not resolve hostname node02: Temporary failure in name resolution"
+    each = {**tried("node02", unknown), "side": "here", "remedy": "x", "by_hand": False}
+    rail = {**each, "why": "ping: node02-rail0: Name or service not known", "rail": "rail0"}
+    for source in ("", "put files first"):
+        found = probe.checks([each, rail], [], [], here="n", check_mode=False, source=source)
+        assert [(check.at, check.by_hand) for check in found] == [("", source), ("", source)]
+
+
 @pytest.mark.parametrize(("status", "at"), [("failed", "node02"), ("pending", "node02")])
 def test_a_remedy_by_hand_is_the_target_s(status: str, at: str) -> None:
     each = {**tried("node02", "x"), "side": "target", "remedy": "rm /etc/nologin", "by_hand": True}

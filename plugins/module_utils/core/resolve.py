@@ -8,17 +8,28 @@ the resolver itself, which proves that it reads that file; every other name is p
 
 from __future__ import annotations
 
+import itertools
+import re
 import socket
+import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Callable
+from typing import Any, Callable
 
 from .checks import FAILED, OK, PENDING, Check
-from .text import some
+from .text import one_line, some
 
 Lookup = Callable[[str], tuple[str, ...]]
 
+NSSWITCH = "/etc/nsswitch.conf"
+SOURCE, FIRST = "names_source", "files first"
+SERVERS = {
+    *("dns", "resolve", "mdns", "mdns4", "mdns6", "mdns_minimal", "mdns4_minimal"),
+    *("mdns6_minimal", "sss", "ldap", "nis", "nisplus", "wins", "winbind"),
+}
+"""Sources that ask a server, or a daemon that does."""
+SLOW_S = 1.0
 SPREAD = 256
 """Names put to the resolver although /etc/hosts has all of them."""
 GIVE_UP = 64
@@ -37,17 +48,47 @@ def system_lookup(name: str) -> tuple[str, ...]:
     return tuple(sorted({str(answer[4][0]) for answer in answers}))
 
 
-def files_first(root: Path = Path("/")) -> bool:
-    """Whether /etc/hosts is asked before anything else (nsswitch.conf)."""
+def source_check(root: Path = Path("/")) -> Check:
+    """Whether /etc/hosts is asked before any server (nsswitch.conf(5)).
+
+    A name server that is gone costs 5 s or more for each lookup, a wrong one another address.
+    """
     try:
-        text = (root / "etc/nsswitch.conf").read_text(encoding="utf-8", errors="replace")
+        text = (root / NSSWITCH.lstrip("/")).read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return False
-    for line in text.splitlines():
-        database, _separator, sources = line.partition("#")[0].partition(":")
+        return Check(SOURCE, FIRST, "no such file", OK, NSSWITCH)
+    place, sources = NSSWITCH, ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        database, _separator, rest = line.partition("#")[0].partition(":")
         if database.strip() == "hosts":
-            return sources.split()[:1] == ["files"]
-    return False
+            place, sources = f"{NSSWITCH}:{number}", " ".join(rest.split())
+            break
+    words = re.sub(r"\[[^]]*\]", " ", sources).split()
+    local = itertools.takewhile(lambda word: word not in SERVERS, words)
+    if "files" in local:
+        return Check(SOURCE, FIRST, FIRST, OK, place)
+    step = f"put files first in the line hosts: of {place} (with authselect: in its profile)"
+    found = one_line(sources)[:200] or "no line hosts:"
+    return Check(SOURCE, FIRST, found, FAILED, place, step, by_hand=step)
+
+
+def timed(names: Sequence[str], lookup: Lookup = system_lookup) -> tuple[dict[str, Any], Check]:
+    """What each name resolves to, and whether that was quick; none are asked for after a slow one.
+
+    A slow one is asked for twice: the machine may have been busy.
+    """
+    found: dict[str, Any] = {}
+    for name in names:
+        took: list[float] = []
+        while len(took) < 2 and (not took or took[0] > SLOW_S):
+            began = time.monotonic()
+            found[name] = lookup(name)
+            took.append(time.monotonic() - began)
+        if min(took) > SLOW_S:
+            why = "what is asked before /etc/hosts, or nscd or sssd in its place, does not answer"
+            words = (f"{SLOW_S:g} s at most", f"{min(took):.1f} s", FAILED, name, why)
+            return found, Check("name_lookup", *words)
+    return found, Check("name_lookup", f"{SLOW_S:g} s at most", f"{SLOW_S:g} s at most", OK)
 
 
 def spread(names: Sequence[str], most: int) -> list[str]:
