@@ -60,6 +60,14 @@ NODE_FAULTS = [
         *("names", "names_in_table", THIRD),
         "sed -i '/# BEGIN baremetal/,/# END baremetal/d' /etc/hosts",
     ),
+    # Of a module that no node has, which costs no time.
+    Fault(
+        "/etc/nsswitch.conf asks a server before /etc/hosts",
+        *("names", "names_source", FOURTH),
+        "cp /etc/nsswitch.conf /root/nsswitch &&"
+        " sed 's/^hosts:.*/hosts: nis files/' /root/nsswitch >/etc/nsswitch.conf",
+        undo="cat /root/nsswitch >/etc/nsswitch.conf && rm /root/nsswitch",
+    ),
     Fault("another host name", "names", "host_name", SECOND, "hostname other"),
     Fault("another name in /etc/hostname", "names", "file", THIRD, "echo other >/etc/hostname"),
     Fault(

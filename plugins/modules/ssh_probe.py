@@ -88,10 +88,11 @@ from ..module_utils.core.checks import (
     end,
 )
 from ..module_utils.core.commands import CommandError, NoAnswerError, run
-from ..module_utils.core.text import one_line
+from ..module_utils.core.text import one_line, shortened
 from ..module_utils.ssh import account
 from ..module_utils.ssh.keys import DROP_IN, KNOWN_HOSTS, REVOKED, USER_CERTIFICATE, USER_KEY
 from ..module_utils.ssh.refusals import EITHER, HERE, TARGET, Refusal, blamed, refusal
+from ..module_utils.ssh.sshd import CERTIFICATE_TYPE
 
 LAYER = "ssh"
 HEADERS = 28
@@ -101,6 +102,8 @@ PACKET_S = 3
 ANSWERED = " answered"
 NOTHING = "nothing"
 UNKNOWN = re.compile("Could not resolve hostname|[Nn]ame or service not known|name resolution")
+MOST_VALUE, SHOWN = 8000, 200
+"""Characters of a setting: lists of algorithms are long."""
 MOST_CLIENTS = 4
 """Targets of failed logins whose settings ssh is asked for, besides the first one's."""
 MOST_CONFIG = 1 << 18
@@ -177,14 +180,15 @@ def client(
     settings: dict[str, list[str]] = {}
     for line in answer.splitlines():
         keyword, _blank, rest = line.partition(" ")
-        settings.setdefault(keyword, []).append(one_line(rest)[:200])
+        settings.setdefault(keyword, []).append(shortened(one_line(rest), MOST_VALUE))
 
     def value(keyword: str) -> str:
         return " ".join(settings.get(keyword, []))
 
     def has(keyword: str, wanted: str) -> str:
         """As wanted where it is one of several."""
-        return wanted if wanted in value(keyword).split() else value(keyword)
+        there = value(keyword)
+        return wanted if wanted in re.split("[ ,]", there) else shortened(there, SHOWN)
 
     strict = value("stricthostkeychecking").replace("true", "yes")
     found = {
@@ -197,6 +201,11 @@ def client(
         "identitiesonly": ("yes", value("identitiesonly")),
         "identityfile": (USER_KEY, has("identityfile", USER_KEY)),
         "certificatefile": (USER_CERTIFICATE, has("certificatefile", USER_CERTIFICATE)),
+        "hostkeyalgorithms": (CERTIFICATE_TYPE, has("hostkeyalgorithms", CERTIFICATE_TYPE)),
+        "pubkeyacceptedalgorithms": (
+            CERTIFICATE_TYPE,
+            has("pubkeyacceptedalgorithms", CERTIFICATE_TYPE),
+        ),
         "proxycommand": ("", value("proxycommand").replace("none", "")),
         "proxyjump": ("", value("proxyjump").replace("none", "")),
     }

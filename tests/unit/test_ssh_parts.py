@@ -307,6 +307,24 @@ def test_what_is_no_key(line: str, tmp_path: Path) -> None:
     assert keys.digest(key) in ssh_keygen("-l", "-f", str(tmp_path / "id.pub")).stdout
 
 
+@pytest.mark.parametrize(
+    ("mode", "status", "refused"), [("0", 1, False), ("1", 255, True), ("1", 0, False)]
+)
+def test_fips_mode_is_found_before_anything_is_made(
+    mode: str, status: int, refused: bool, tmp_path: Path
+) -> None:
+    asked = Recorded({"ssh-keygen": (status, "ED25519 keys are not allowed in FIPS mode")})
+    node = Node("ssh", tmp_path, asked, None, "boot", check_mode=True)
+    node.path(keys.FIPS).parent.mkdir(parents=True)
+    node.path(keys.FIPS).write_text(f"{mode}\n")
+    why = keys.refused_by_fips(node)
+    assert ("ED25519 keys are not allowed in FIPS mode" in why) is refused
+    if refused:
+        with pytest.raises(PlanError, match="FIPS"):
+            trust.converge(trust.Request({"user_authorities": []}, "mpi", 1, ""), node)
+        assert all("ssh-keygen" in line for line in asked.asked)
+
+
 # Files.
 
 GOLDEN = Path(__file__).parent / "golden/ssh"
@@ -478,6 +496,8 @@ hostname node02
 port 22
 stricthostkeychecking true
 identitiesonly yes
+hostkeyalgorithms ssh-ed25519-cert-v01@openssh.com,ssh-ed25519
+pubkeyacceptedalgorithms rsa-sha2-512,ssh-ed25519-cert-v01@openssh.com
 identityfile {keys.USER_KEY}
 certificatefile {keys.USER_CERTIFICATE}
 globalknownhostsfile {keys.KNOWN_HOSTS} /etc/ssh/ssh_known_hosts
@@ -507,6 +527,8 @@ def client(
         ("stricthostkeychecking accept-new", "stricthostkeychecking"),
         ("globalknownhostsfile /etc/ssh/ssh_known_hosts", "globalknownhostsfile"),
         ("revokedhostkeys none", "revokedhostkeys"),
+        ("hostkeyalgorithms rsa-sha2-512", "hostkeyalgorithms"),
+        ("pubkeyacceptedalgorithms ssh-ed25519", "pubkeyacceptedalgorithms"),
         ("proxyjump gateway", "proxyjump"),
         ("proxycommand nc %h %p", "proxycommand"),
     ],

@@ -33,6 +33,7 @@ from ..reboot import busy
 from ..software.catalog import gpu_packages, rdma_packages
 from ..software.distribution import Distribution, distribution
 from ..software.software_set import DOCA, NO_RDMA, SoftwareSet
+from ..ssh.keys import refused_by_fips
 from . import answers
 
 RDMA, GPU = "rdma", "gpu"
@@ -67,7 +68,7 @@ class Host:
 
     def checks(self) -> list[Check]:
         found: list[Check] = []
-        for look in (self.packages, self.rails, self.disks, self.clock, self.use):
+        for look in (self.packages, self.rails, self.disks, self.clock, self.use, self.ssh):
             try:
                 found += look()
             except (PlanError, SurveyError, CommandError, OSError) as error:
@@ -180,6 +181,11 @@ class Host:
         if self.node.container is None and not self.node.path("dev/ipmi0").exists():
             why = "no BMC answers here: know a way to power the node on when a reboot fails"
             yield Check("remote_power", "/dev/ipmi0", "missing", OK, "", why)
+
+    def ssh(self) -> Iterator[Check]:
+        why = refused_by_fips(self.node)
+        if why:
+            yield _refusal("ssh", why)
 
 
 def _refusal(what: str, why: str) -> Check:

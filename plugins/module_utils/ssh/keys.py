@@ -15,6 +15,7 @@ from typing import Any, Optional
 from ..core.checks import Check, compare
 from ..core.files import FilePlan, diff, diffs, make_directories, plan_file
 from ..core.part import Node, Plan, PlanError, Step, Verdict
+from ..core.text import one_line, shortened
 
 DAY = 86400
 # Keys and lists of the collection. Not in a home directory, which nodes may share.
@@ -30,6 +31,7 @@ KINDS = (USER, HOST)
 KEY_TYPE = "ssh-ed25519"
 PORT = 22
 """Of an sshd, where the inventory names no other (ansible_port)."""
+FIPS = "/proc/sys/crypto/fips_enabled"
 PRIVATE, PUBLIC = 0o600, 0o644
 
 
@@ -73,6 +75,26 @@ def standing(path: Path) -> Optional[str]:
     except FileNotFoundError:
         return None
     return f"mode {status.st_mode & 0o7777:04o} owner {status.st_uid}:{status.st_gid}"
+
+
+def refused_by_fips(node: Node) -> str:
+    """Why this node can have no ed25519 keys, in FIPS mode; empty where it can.
+
+    OpenSSH of Red Hat refuses them there; with a module of FIPS 186-5 others may not, so it is
+    tried, and nothing of it stays.
+    """
+    if (node.read(FIPS) or "").strip() != "1":
+        return ""
+    with tempfile.TemporaryDirectory() as scratch:
+        argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{scratch}/key"]
+        tried = node.run(argv, check=False)
+    if tried.rc == 0:
+        return ""
+    said = shortened(one_line(tried.stderr or tried.stdout), 200) or f"exit status {tried.rc}"
+    return (
+        f"in FIPS mode its OpenSSH makes no ed25519 keys ({said}), and the layer ssh has no others:"
+        " switch FIPS mode off (fips-mode-setup --disable, and a reboot)"
+    )
 
 
 def sweep(directory: Path) -> None:

@@ -41,6 +41,7 @@ from .keys import (
     digest,
     key_of,
     public_key,
+    refused_by_fips,
     standing,
     sweep,
 )
@@ -152,6 +153,9 @@ def _converge(request: Request, node: Node) -> Settled:
             " controller has no record. Restore that directory from its copy; or give up the old"
             " authority on all nodes: -e ssh_trust_replace_authority=true (docs/ssh-trust.md)"
         )
+    why = refused_by_fips(node)
+    if why:
+        raise PlanError(why)
     daemon = sshd.Sshd(node.path(SSHD_CONFIG), node.run)
     try:
         settings = daemon.settings(request.user, port=request.port)
