@@ -67,6 +67,7 @@ checks: {type: list, elements: dict, returned: always, description: See docs/che
 import os
 import pwd
 import re
+import stat
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -233,8 +234,11 @@ def placed(read: str, keyword: str, value: str) -> str:
     """`file:line` of a setting among the files that `ssh -v` says it read, but for ours."""
     for name in re.findall(r"^debug1: Reading configuration data (/\S+)$", read, re.MULTILINE):
         try:
-            with open(name, encoding="utf-8", errors="replace") as file:
-                lines = file.read(MOST_CONFIG).splitlines()
+            # The MPI user chooses what is read here: a pipe would never end.
+            handle = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+            with open(handle, encoding="utf-8", errors="replace") as file:
+                regular = stat.S_ISREG(os.fstat(handle).st_mode)
+                lines = file.read(MOST_CONFIG).splitlines() if regular else []
         except OSError:
             continue
         for number, line in enumerate(lines, start=1):

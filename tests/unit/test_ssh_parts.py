@@ -561,6 +561,8 @@ def test_the_file_of_a_foreign_setting_is_named(
         read += f"debug1: Reading configuration data {path}\n"
     (check,) = [each for each in client(monkeypatch, text, read) if each.status != "ok"]
     assert check.by_hand == f"remove port from {mine}:2"
+    os.mkfifo(tmp_path / "pipe")
+    read = f"debug1: Reading configuration data {tmp_path / 'pipe'}\n{read}"
     ours.write_text("Port 2222\n")
     (check,) = [each for each in client(monkeypatch, text, read) if each.status != "ok"]
     assert check.by_hand == ""
