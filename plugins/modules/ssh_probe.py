@@ -153,11 +153,19 @@ def attempt(
         name, host = (answer.split() or [NOTHING])[-1], f"{each['host']}."
         # With or without the domain (cluster_hosts_name).
         if not no.line and not (f"{name}.".startswith(host) or host.startswith(f"{name}.")):
-            # Who logs in without a word is held by what the target's shell starts.
-            side = TARGET if name == NOTHING else HERE
+            # Another host of the cluster: the way there is wrong. Else the target itself has
+            # another name, or what its shell starts keeps the command from running.
+            side = HERE if name in hosts_of(root) else TARGET
             no = Refusal(f"{one_line(name)[:64]}{ANSWERED}", side)
     found = {"why" if key == "line" else key: value for key, value in asdict(no).items()}
     return {**each, **found, "seconds": round(time.monotonic() - began, 3)}
+
+
+def hosts_of(root: Path) -> list[str]:
+    try:
+        return (root / "etc/hosts").read_text(encoding="utf-8", errors="replace").split()
+    except OSError:
+        return []
 
 
 def unreached(rail: str, target: str, timeout_s: int, root: Path) -> str:

@@ -491,6 +491,21 @@ def test_who_answered_is_compared(
     assert check.status == ("failed" if why else "ok")
 
 
+@pytest.mark.parametrize(
+    ("said", "at"), [("echo node03", ""), ("echo other", "node02"), ("exit 0", "node02")]
+)
+def test_who_is_not_of_the_cluster_is_the_target_by_another_name(
+    said: str, at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(tmp_path, monkeypatch, said)
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/hosts").write_text("10.0.0.12 node02\n10.0.0.13 node03\n")
+    (check,) = probe.checks(
+        [probe.attempt(tried("node02"), USER, 0, tmp_path)], [], [], here="n", check_mode=False
+    )
+    assert (check.status, check.at) == ("failed", at)
+
+
 OURS = f"""user mpi
 hostname node02
 port 22
