@@ -103,8 +103,9 @@ PACKET_S = 3
 ANSWERED = " answered"
 NOTHING = "nothing"
 UNKNOWN = re.compile("Could not resolve hostname|[Nn]ame or service not known|name resolution")
-MOST_VALUE, SHOWN = 8000, 200
+MOST_VALUE = 8000
 """Characters of a setting: lists of algorithms are long."""
+SHOWN = 200
 MOST_CLIENTS = 4
 """Targets of failed logins whose settings ssh is asked for, besides the first one's."""
 MOST_CONFIG = 1 << 18

@@ -26,7 +26,7 @@ NOISE = re.compile(
     r"|^\*\* (WARNING: connection is not using a post-quantum|This session may be|The server may)"
 )
 ENDED = re.compile(r"^(Connection (closed|reset)|Disconnected from|client_loop: send disconnect)")
-"""The end alone; what was printed before says why. packet.c and clientloop.c of OpenSSH."""
+"""The end, without its cause, which was printed before: packet.c, clientloop.c of OpenSSH."""
 NO_LOGIN = (
     "PAM lets root log in only, most often by /etc/nologin or /run/nologin: remove the file when"
     " what it announces is over; else journalctl -t sshd has the module"
