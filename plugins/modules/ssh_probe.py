@@ -12,6 +12,8 @@ description:
   - Logs in to every target as the MPI user, without a terminal and without questions, as V(mpirun)
     does, several at a time, and names each pair that fails and why, or where another host answers.
     Changes nothing.
+  - Logs in to this host itself, looks at what the session has (limits, variables, parameters,
+    programs, room), and names the file that gives what is not the collection's.
   - Reads from C(ssh -G), as the MPI user, whether ssh checks host keys by the cluster's authority.
 options:
   targets:
@@ -61,7 +63,6 @@ attempts: {type: list, elements: dict, returned: success, description: "Logins, 
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 """
 
-import os
 import pwd
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -82,8 +83,10 @@ from ..module_utils.core.checks import (
     end,
 )
 from ..module_utils.core.commands import CommandError, NoAnswerError, run
-from ..module_utils.ssh import account
+from ..module_utils.ssh import account, session
 from ..module_utils.ssh.keys import KNOWN_HOSTS, REVOKED
+from ..module_utils.ssh.sshd import Sshd, first
+from ..module_utils.ssh.trust import SSHD_CONFIG
 
 LAYER = "ssh"
 HEADERS = 28
@@ -103,13 +106,8 @@ def argv(target: str, timeout_s: int) -> list[str]:
 
 def ask(words: Sequence[str], user: pwd.struct_passwd, timeout_s: float) -> tuple[str, str]:
     """What a program printed as the MPI user, and why it failed."""
-    names = {"HOME": user.pw_dir, "USER": user.pw_name, "LOGNAME": user.pw_name}
-    names.update(PATH="/usr/local/bin:/usr/bin:/bin", LC_ALL="C")
-    as_user: dict[str, Any] = {"env": names, "cwd": "/"}
-    if os.geteuid() == 0:  # else the process is the MPI user already
-        as_user.update(user=user.pw_uid, group=user.pw_gid, extra_groups=[])
     try:
-        done = run(words, check=False, timeout_s=timeout_s + GRACE_S, popen=as_user)
+        done = run(words, check=False, timeout_s=timeout_s + GRACE_S, popen=session.as_user(user))
     except NoAnswerError:
         return "", "ssh: timed out after the connection"
     except CommandError as error:
@@ -171,6 +169,15 @@ def client(target: str, user: pwd.struct_passwd, timeout_s: float, check_mode: b
         compare("ssh_client", *pair, subject=keyword, check_mode=check_mode, reason=reason)
         for keyword, pair in found.items()
     ]
+
+
+def without_pam() -> str:
+    """Where sshd's sessions get no limits of PAM, as it says; empty where they do."""
+    try:
+        values = Sshd(Path(SSHD_CONFIG), run).settings("root")
+    except CommandError as error:
+        return str(error)
+    return "sshd has UsePAM no" if first(values, "usepam") == "no" else ""
 
 
 def reason(stderr: str, status: int) -> str:
@@ -258,7 +265,11 @@ def main() -> None:
             layer=LAYER,
             checks=[],
         )
-    with ThreadPoolExecutor(max_workers=arguments["parallel"]) as pool:
+    mode = module.check_mode
+    with ThreadPoolExecutor(max_workers=arguments["parallel"] + 1) as pool:
+        own = pool.submit(
+            *(session.look, here, user, arguments["timeout"]), check_mode=mode, use_pam=without_pam
+        )
         attempts = list(pool.map(lambda each: attempt(each, user, arguments["timeout"]), targets))
     found = checks(
         attempts,
@@ -267,6 +278,7 @@ def main() -> None:
         here=here,
         check_mode=module.check_mode,
     )
+    found += own.result()
     for each in targets[:1]:
         found += client(each["target"], user, arguments["timeout"], module.check_mode)
     tried = f"{len(attempts)} ways to other hosts were tried from {here}."
