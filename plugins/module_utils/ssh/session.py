@@ -266,7 +266,7 @@ def parameters(found: Mapping[str, Any]) -> list[Check]:
     checks = []
     for row in rows(found, "parameters"):
         name, at = text(row.get("name")), text(row.get("at"))
-        step = f"remove it from {at}; declare it with mpi_stack_parameters if ranks need it"
+        step = f"remove {name} from {at}; declare it with mpi_stack_parameters if ranks need it"
         pair = "not set", text(row.get("value"))
         checks.append(Check("session_parameter", *pair, FAILED, name, at, by_hand=step))
     return checks
@@ -320,6 +320,8 @@ def spaces(found: Mapping[str, Any]) -> list[Check]:
         where = text(path)
         reason = "ranks keep their session directories and shared memory there"
         step = f"free room in {where}: look with du -xh {where}"
+        if error:
+            step = f"let the MPI user write to {where}, as it is by default: mode 1777"
         checks.append(Check("session_space", wanted, have, FAILED, where, reason, by_hand=step))
     return checks
 

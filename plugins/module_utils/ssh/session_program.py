@@ -206,7 +206,7 @@ def imports(values: Values, ours: Values) -> Optional[dict[str, str]]:
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         return {"python": python, "origin": "", "error": str(error)[-MOST_VALUE:]}
     usual = os.path.realpath(python) == os.path.realpath(PYTHON)
-    strange = [one for one in origins if not one.startswith(roots)]
+    strange = [one for one in origins if one and not one.startswith(roots)]
     loader = any(name.startswith("LD_") for name, _value in foreign(values, ours))
     if usual and not strange and not loader:
         return None
