@@ -86,7 +86,6 @@ from ..module_utils.core.commands import CommandError, NoAnswerError, run
 from ..module_utils.ssh import account, session
 from ..module_utils.ssh.keys import KNOWN_HOSTS, REVOKED
 from ..module_utils.ssh.sshd import Sshd, first
-from ..module_utils.ssh.trust import SSHD_CONFIG
 
 LAYER = "ssh"
 HEADERS = 28
@@ -174,7 +173,7 @@ def client(target: str, user: pwd.struct_passwd, timeout_s: float, check_mode: b
 def without_pam() -> str:
     """Where sshd's sessions get no limits of PAM, as it says; empty where they do."""
     try:
-        values = Sshd(Path(SSHD_CONFIG), run).settings("root")
+        values = Sshd(Path("/etc/ssh/sshd_config"), run).settings("root")
     except CommandError as error:
         return str(error)
     return "sshd has UsePAM no" if first(values, "usepam") == "no" else ""
