@@ -40,6 +40,8 @@ class Fault:
 ETC = "/etc/baremetal-mpi-roce"
 PROGRAMS = "/usr/local/libexec/baremetal-mpi-roce"
 UNITS = "/etc/systemd/system"
+AS_USER = "runuser -l mpi -c '{}'"
+DEBIAN_MCA = "/etc/openmpi/openmpi-mca-params.conf"
 MCA = "/etc/openmpi-x86_64/openmpi-mca-params.conf"
 REMOVE = (
     "if command -v rpm; then rpm -e --nodeps {el}; else dpkg --remove --force-depends {deb}; fi"
@@ -200,6 +202,18 @@ NODE_FAULTS = [
         undo=f"sed -i '/pml = ob1/d' {MCA}",
     ),
     Fault(
+        "a list of interfaces that Open MPI does not take together with ours",
+        *("mpi", "mpi_parameter", FIRST),
+        f"sed -i '1i oob_tcp_if_exclude = lo,docker0' {DEBIAN_MCA}",
+        undo=f"sed -i /^oob_tcp_if_exclude/d {DEBIAN_MCA}",
+    ),
+    Fault(
+        "a line of ucx.conf below ours",
+        *("mpi", "ucx_file", FOURTH),
+        "echo UCX_TLS=all >>/etc/ucx/ucx.conf",
+        undo="sed -i /^UCX_TLS=all/d /etc/ucx/ucx.conf",
+    ),
+    Fault(
         "mpi4py was removed",
         *("mpi", "unchanged", FIRST),
         REMOVE.format(el="python3-mpi4py-openmpi", deb="python3-mpi4py"),
@@ -319,6 +333,66 @@ NODE_FAULTS = [
         *("ssh", "sshd_pubkeyauthentication", LAUNCHER),
         f"printf 'Match User mpi\\n PubkeyAuthentication no\\n' >{SSHD}/05-site.conf",
         undo=f"rm {SSHD}/05-site.conf",
+    ),
+    Fault(
+        "a variable of Open MPI in /etc/environment",
+        *("ssh", "session_variable", FIRST),
+        "echo OMPI_MCA_pml=ob1 >>/etc/environment",
+        undo="sed -i /^OMPI_MCA_pml/d /etc/environment",
+    ),
+    Fault(
+        "variables of UCX in a profile",
+        *("ssh", "session_variable", FOURTH),
+        "echo 'export UCX_TLS=tcp,self UCX_NET_DEVICES=mgmt0' >/etc/profile.d/zz-site.sh",
+        undo="rm /etc/profile.d/zz-site.sh",
+    ),
+    Fault(
+        "Open MPI's parameters in the MPI user's home",
+        *("ssh", "session_parameter", FOURTH),
+        AS_USER.format("mkdir -p ~/.openmpi && echo btl = self >~/.openmpi/mca-params.conf"),
+        undo="rm -r ~mpi/.openmpi",
+    ),
+    Fault(
+        "a later file lowers the limits of sessions",
+        *("ssh", "session_limit", FIRST),
+        "echo 'mpi - nofile 64' >/etc/security/limits.d/99-site.conf",
+        undo="rm /etc/security/limits.d/99-site.conf",
+    ),
+    Fault(
+        "ulimit in a profile",
+        *("ssh", "session_limit", FOURTH),
+        "echo ulimit -n 64 >/etc/profile.d/zz-limits.sh",
+        undo="rm /etc/profile.d/zz-limits.sh",
+    ),
+    Fault(
+        "another Open MPI first in PATH, by .bashrc",
+        *("ssh", "session_program", FIRST),
+        "mkdir -p /opt/conda/bin && ln -s /bin/true /opt/conda/bin/orted && "
+        r"sed -i '1i export PATH=/opt/conda/bin:$PATH' ~mpi/.bashrc",
+        undo="rm -r /opt/conda; sed -i /opt.conda/d ~mpi/.bashrc",
+        subject="orted",
+    ),
+    Fault(
+        "a broken mpi4py in the MPI user's home",
+        *("ssh", "session_program", FIRST),
+        AS_USER.format(
+            "d=$(/usr/bin/python3 -m site --user-site)/mpi4py && mkdir -p $d && "
+            "echo import nothing_there >$d/__init__.py"
+        ),
+        undo="rm -r ~mpi/.local/lib",
+        subject="mpi4py",
+    ),
+    Fault(
+        "a preloaded library is gone",
+        *("ssh", "session_program", FOURTH),
+        "echo /usr/lib/libgone.so >/etc/ld.so.preload",
+        undo="rm /etc/ld.so.preload",
+    ),
+    Fault(
+        "the MPI user cannot write to /dev/shm",
+        *("ssh", "session_space", FOURTH),
+        "chmod 0755 /dev/shm",
+        undo="chmod 1777 /dev/shm",
     ),
 ]
 

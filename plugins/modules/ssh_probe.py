@@ -12,6 +12,8 @@ description:
   - Logs in to every target as the MPI user, without a terminal and without questions, as V(mpirun)
     does, several at a time, and names each pair that fails and why, or where another host answers.
     Changes nothing.
+  - Logs in to this host itself, looks at what the session has (limits, variables, parameters,
+    programs, room), and names the file that gives what is not the collection's.
   - Reads from C(ssh -G), as the MPI user, whether ssh checks host keys by the cluster's authority,
     goes to the right address and port, and offers the cluster's certificate.
   - Names the host that differs. A host that refuses is not the one that was refused.
@@ -90,10 +92,10 @@ from ..module_utils.core.checks import (
 )
 from ..module_utils.core.commands import CommandError, NoAnswerError, run
 from ..module_utils.core.text import one_line, shortened
-from ..module_utils.ssh import account
+from ..module_utils.ssh import account, session
 from ..module_utils.ssh.keys import DROP_IN, KNOWN_HOSTS, REVOKED, USER_CERTIFICATE, USER_KEY
 from ..module_utils.ssh.refusals import EITHER, HERE, TARGET, Refusal, blamed, refusal
-from ..module_utils.ssh.sshd import CERTIFICATE_TYPE
+from ..module_utils.ssh.sshd import CERTIFICATE_TYPE, Sshd, first
 
 LAYER = "ssh"
 HEADERS = 28
@@ -124,13 +126,8 @@ def ask(
     words: Sequence[str], user: pwd.struct_passwd, timeout_s: float
 ) -> tuple[str, str, Refusal]:
     """What a program printed as the MPI user, on both its outputs, and why it failed."""
-    names = {"HOME": user.pw_dir, "USER": user.pw_name, "LOGNAME": user.pw_name}
-    names.update(PATH="/usr/local/bin:/usr/bin:/bin", LC_ALL="C")
-    as_user: dict[str, Any] = {"env": names, "cwd": "/"}
-    if os.geteuid() == 0:  # else the process is the MPI user already
-        as_user.update(user=user.pw_uid, group=user.pw_gid, extra_groups=[])
     try:
-        done = run(words, check=False, timeout_s=timeout_s + GRACE_S, popen=as_user)
+        done = run(words, check=False, timeout_s=timeout_s + GRACE_S, popen=session.as_user(user))
     except NoAnswerError:
         return "", "", refusal("ssh: timed out after the connection", 0)
     except CommandError as error:
@@ -259,6 +256,15 @@ def placed(read: str, keyword: str, value: str) -> str:
             ):
                 return "" if name.endswith(f"/{DROP_IN}") else f"{one_line(name)}:{number}"
     return ""
+
+
+def without_pam() -> str:
+    """Where sshd's sessions get no limits of PAM, as it says; empty where they do."""
+    try:
+        values = Sshd(Path("/etc/ssh/sshd_config"), run).settings("root")
+    except CommandError as error:
+        return str(error)
+    return "sshd has UsePAM no" if first(values, "usepam") == "no" else ""
 
 
 def checks(
@@ -392,7 +398,11 @@ def main() -> None:
             layer=LAYER,
             checks=[],
         )
-    with ThreadPoolExecutor(max_workers=arguments["parallel"]) as pool:
+    mode = module.check_mode
+    with ThreadPoolExecutor(max_workers=arguments["parallel"] + 1) as pool:
+        own = pool.submit(
+            *(session.look, here, user, arguments["timeout"]), check_mode=mode, use_pam=without_pam
+        )
         attempts = list(pool.map(lambda each: attempt(each, user, arguments["timeout"]), targets))
     clients = {
         each["target"]: client(each, user, arguments["timeout"], module.check_mode)
@@ -413,6 +423,7 @@ def main() -> None:
         source=resolve.source_check().by_hand,
     )
     found += once(clients)
+    found += own.result()
     tried = f"{len(attempts)} ways to other hosts were tried from {here}."
     end(module, LAYER, found, tried, attempts=attempts)
 

@@ -15,13 +15,14 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.environment
     LAUNCH_AGENT,
     Rail,
     Settings,
-    effective_parameters,
     environment,
     environment_text,
+    foreign_parameters,
     parameter_lines,
     parameters,
     parse_environment,
     rails_by_rank,
+    settings_in,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import HostSettings, RdmaPort
 from hypothesis import given
@@ -120,10 +121,11 @@ def test_the_operators_own_settings_win() -> None:
 
 def test_the_block_wins_over_what_debian_ships() -> None:
     text = files.replace_block(DEBIAN_MCA_FILE, parameter_lines(parameters(NODE)), "mpi")
-    assert effective_parameters(DEBIAN_MCA_FILE)["pml"] == "^ucx"
-    found = effective_parameters(text)
+    assert {each.name: each.value for each in settings_in(DEBIAN_MCA_FILE)}["pml"] == "^ucx"
+    found = {each.name: each.value for each in settings_in(text)}
     assert {name: found[name] for name in parameters(NODE)} == parameters(NODE)
     assert found["mtl"] == "^ofi"
+    assert foreign_parameters(text, parameters(NODE)) == [], "Debian's own lines are no finding"
 
 
 def names_by_rank(rails: Sequence[Rail], slots: int) -> list[list[str]]:

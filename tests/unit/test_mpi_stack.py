@@ -11,6 +11,10 @@ from pathlib import Path
 from typing import Any, Optional
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import (
+    PENDING,
+    failures,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     CommandError,
     Result,
@@ -150,6 +154,85 @@ def test_jobs_without_a_login_shell_get_the_same_values(tmp_path: Path) -> None:
     assert (tmp_path / "etc/nccl.conf").read_text().splitlines()[1:-1] == nccl
     planned(params(tmp_path), tmp_path, write=True)
     assert not (tmp_path / "etc/nccl.conf").read_text()
+
+
+OURS = {"pml": "ucx", "oob_tcp_if_include": "10.0.0.0/24"}
+BLOCK = "".join(
+    f"{line}\n" for line in (environment.BEGIN, *environment.parameter_lines(OURS), environment.END)
+)
+
+
+MAIN = "etc/openmpi-mca-params.conf"
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "after", "subject", "line"),
+    [
+        (MAIN, "oob_tcp_if_exclude = lo,docker0\n", "", "oob_tcp_if_exclude", 1),
+        (MAIN, "# a\nbtl_tcp_if_exclude=lo\n", "", "btl_tcp_if_exclude", 2),
+        (MAIN, "", "pml = ob1\n", "pml", 5),
+        (MAIN, "plm_rsh_agent = rsh\n", "", "plm_rsh_agent", 1),
+        ("etc/pmix-mca-params.conf", "ptl_tcp_if_include = eth9\n", "", "ptl_tcp_if_include", 1),
+        (MAIN, "pml = ob1\ncoll_x = 1\nmtl = ^ofi\n", "", "", 0),
+    ],
+)
+def test_parameters_of_others_are_named_with_their_line(
+    tmp_path: Path, file: str, before: str, after: str, subject: str, line: int
+) -> None:
+    """A line above the block on one of its parameters decides nothing; tuning is the operator's."""
+    (tmp_path / "etc").mkdir()
+    (tmp_path / MAIN).write_text(BLOCK)
+    (tmp_path / file).write_text(before + (BLOCK if file == MAIN else "") + after)
+    node = Node("mpi", tmp_path, run, None, "b", True, os.getuid(), os.getgid())
+    found = failures(stack.parameter_checks(node, MAIN, OURS))
+    if not subject:
+        assert found == []
+        return
+    (check,) = found
+    assert check.subject == subject and f"{file}:{line}" in check.by_hand
+    assert ("oob_tcp_if_include" in check.reason) == (subject == "oob_tcp_if_exclude")
+
+
+def test_without_our_block_parameters_wait_for_it(tmp_path: Path) -> None:
+    (tmp_path / "mca.conf").write_text("pml = ^ucx\n")
+    node = Node("mpi", tmp_path, run, None, "b", True, os.getuid(), os.getgid())
+    checks = stack.parameter_checks(node, "mca.conf", OURS)
+    assert [(check.status, check.by_hand) for check in checks] == [(PENDING, "")] * 2
+
+
+def test_lines_of_ucx_conf_that_win_are_named(tmp_path: Path) -> None:
+    (tmp_path / "etc/ucx").mkdir(parents=True)
+    block = f"{environment.BEGIN}\nUCX_TLS=tcp\n{environment.END}\n"
+    text = f"{block}# UCX_TLS=x\nUCX_TLS=all\nUCX_IB_SL=3\nUCX_LOG_LEVEL=info\n[Grace]\nUCX_X=1\n"
+    (tmp_path / "etc/ucx/ucx.conf").write_text(text)
+    node = Node("mpi", tmp_path, run, None, "b", True, os.getuid(), os.getgid())
+    given = (stack.UCX_FILE, f"/{stack.UCX_FILE}")
+    found = stack.ucx_file_checks(node, given, ["UCX_TLS=tcp"])
+    assert [(check.subject, check.found, check.by_hand.split(";")[0]) for check in found] == [
+        ("UCX_TLS", "all", "remove UCX_TLS from /etc/ucx/ucx.conf:5"),
+        ("UCX_IB_SL", "3", "remove UCX_IB_SL from /etc/ucx/ucx.conf:6"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("file", "step"),
+    [
+        (
+            "/usr/local/lib/python3.11/dist-packages/numpy/__init__.py",
+            "remove /usr/local/lib/python",
+        ),
+        ("/usr/lib/python3/dist-packages/numpy/__init__.py", ""),
+    ],
+)
+def test_a_module_that_shadows_the_packages_is_named(file: str, step: str) -> None:
+    def broken(argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None) -> Result:
+        text = f'Traceback:\n  File "<string>", line 1\n  File "{file}", line 7\nImportError: x'
+        raise CommandError(f"python3: exit status 1: {text}")
+
+    installed = stack.read(broken, "python3", UCX)
+    checks = stack.installed_checks(installed, [], "tcp", MACHINE)
+    (check,) = (each for each in checks if each.name == "mpi4py")
+    assert check.by_hand.startswith(step) and bool(check.by_hand) == bool(step)
 
 
 @pytest.mark.usefixtures("host")

@@ -209,7 +209,9 @@ def test_a_launcher_admits_launchers_alone_and_compute_nodes_each_other_only_if_
         "admits": ["mpi@c/launcher", "mpi@c/compute"],
         "sources": ["10.0.0.11", "10.1.0.11", "10.1.1.11", "10.9.0.0/16"],
     }
-    assert publishing.logins_of(node, "mpi@c", [], False)["admits"] == ["mpi@c/launcher"]
+    closed = publishing.logins_of(node, "mpi@c", ["10.9.0.0/16"], False)["admits"]
+    itself = ",".join(str(each) for each in found["sources"][:-1])
+    assert closed == ["mpi@c/launcher", f'from="{itself}" mpi@c/compute'], "from itself alone"
     assert publishing.logins_of(launcher, "mpi@c", [], True)["admits"] == ["mpi@c/launcher"]
 
 

@@ -9,6 +9,7 @@ rank sees the devices of its own node, from any launcher and shell.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -237,15 +238,64 @@ def parameter_lines(values: Mapping[str, str]) -> list[str]:
     return [f"{key} = {value}" for key, value in values.items()]
 
 
-def effective_parameters(text: str) -> dict[str, str]:
-    """What Open MPI takes from a parameter file: the last of several lines wins."""
-    values: dict[str, str] = {}
-    for raw in text.splitlines():
-        line = raw.split("#", 1)[0]
-        key, separator, value = line.partition("=")
-        if separator:
-            values[key.strip()] = value.strip()
-    return values
+@dataclass(frozen=True)
+class Set:
+    """A line that sets something in a file of parameters."""
+
+    number: int
+    name: str
+    value: str
+    place: str
+    """`before`, `inside` or `after` the managed block; `before` where there is none."""
+
+
+def settings_in(text: str) -> list[Set]:
+    """What a file of `name = value` sets, in order. Sections of UCX's hold for some processors."""
+    found, place, section = [], "before", False
+    for number, raw in enumerate(text.splitlines(), 1):
+        if raw in (BEGIN, END):
+            place = "inside" if raw == BEGIN else "after"
+        line = raw.split("#", 1)[0].strip()
+        section = section or line.startswith("[")
+        name, separator, value = line.partition("=")
+        if separator and not section:
+            found.append(Set(number, name.strip(), value.strip(), place))
+    return found
+
+
+BEGIN, END = "# BEGIN baremetal.mpi_roce mpi", "# END baremetal.mpi_roce mpi"
+DECISIVE = re.compile(
+    r"\w+_if_(?:in|ex)clude|(?:pml|mtl|btl|osc|oob|plm|ras|ess|routed|ptl|gds|prte|pmix)"
+    r"|pml_ucx_\w+|osc_ucx_\w+|(?:plm|prte|orte)_\w*(?:agent|args|hostfile|ssh_\w+)"
+    r"|rmaps_\w*(?:policy|by)|mca_(?:base_)?(?:component_path|param_files)"
+)
+"""Parameters of Open MPI, PMIx and PRRTE that choose how ranks start and by what they meet."""
+OF_VENDORS = {("mtl", "^ofi"), ("mtl", "^psm2"), ("gds", "hash"), ("pmix", "^s1,s2,cray,isolated")}
+"""Lines of distributions' own files."""
+
+
+def foreign_parameters(text: str, ours: Mapping[str, str]) -> list[Set]:
+    """Lines of Open MPI's file that decide against ours, or of what we leave to Open MPI.
+
+    A line above the block on a parameter that the block has decides nothing.
+    """
+    return [
+        each
+        for each in settings_in(text)
+        if each.place != "inside"
+        and each.name not in ours
+        and DECISIVE.fullmatch(each.name)
+        and (each.name, each.value) not in OF_VENDORS
+    ]
+
+
+def conflicts_with(name: str, ours: Mapping[str, str]) -> str:
+    """The parameter of ours with which Open MPI refuses this one: it takes one of both lists."""
+    for one, other in (("_if_exclude", "_if_include"), ("_if_include", "_if_exclude")):
+        opposite = name.removesuffix(one) + other
+        if name.endswith(one) and opposite in ours:
+            return opposite
+    return ""
 
 
 def rails_from_model(entries: Sequence[Mapping[str, Any]]) -> list[Rail]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Optional
 
-from ..core.checks import OK, Check, compare, differs, failures, not_applicable
+from ..core.checks import FAILED, OK, Check, compare, differs, failures, not_applicable
 from ..core.commands import CommandError, Runner
 from ..core.files import FilePlan, replace_block
 from ..core.part import Node, Plan, PlanError, Verdict
@@ -20,6 +20,8 @@ from .environment import PROFILE_FILE, PROVIDER, Rail
 from .launcher import HYDRA, OPEN_MPI, Launcher
 
 RC = "rc"
+OF_PACKAGES = ("/usr/lib", "/opt/")
+"""Where packages and the collection put modules of Python; /usr/local and homes are others'."""
 PROBE = (
     "import json, numpy, mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; "
     "print(json.dumps([mpi4py.__version__, numpy.__version__, MPI.Get_library_version()]))"
@@ -59,6 +61,8 @@ class Installed:
     fabric: Optional[str] = None
     """The provider of libfabric that Intel MPI takes."""
     problems: Mapping[str, str] = field(default_factory=dict)
+    stray: str = ""
+    """File of another mpi4py or numpy, which this Python finds first and cannot load."""
 
 
 def ask(run: Runner, *argv: str) -> str:
@@ -97,6 +101,7 @@ def read(
     """Ask mpirun, UCX (unless `ucx` is its answer of just now) and mpi4py."""
     problems: dict[str, str] = {}
     mpi = mpi4py = numpy = linked_with = orted = fabric = None
+    stray = ""
     try:
         answer = ask(run, "mpirun", "--version")
         version = launcher.version.search(answer)
@@ -125,6 +130,9 @@ def read(
         linked_with = library.split(",")[0].strip()
     except (CommandError, ValueError, IndexError) as error:
         problems["mpi4py"] = _cause(error)
+        files = re.findall(r'File "(/[^"\n]{1,300})", line', str(error))
+        if files and not files[-1].startswith(OF_PACKAGES):
+            stray = files[-1]
     versions = {
         launcher.key: mpi,
         "ucx": ucx.version,
@@ -132,7 +140,7 @@ def read(
         "numpy": numpy,
         "linked_with": linked_with,
     }
-    return Installed(versions, ucx, orted, fabric, problems)
+    return Installed(versions, ucx, orted, fabric, problems, stray)
 
 
 def _cause(error: Exception) -> str:
@@ -172,6 +180,7 @@ def installed_checks(
         else Check(
             *(name, "installed", None, differs(check_mode), ""),
             installed.problems.get(name) or "it did not answer",
+            by_hand=f"remove {installed.stray}" if name == "mpi4py" and installed.stray else "",
         )
         for name, value in found.items()
     ]
@@ -227,6 +236,60 @@ def _with_block(node: Node, name: str, lines: list[str]) -> list[FilePlan]:
     before = node.read(name) or ""
     after = replace_block(before, lines, "mpi", first=True)
     return [node.edited(name, after)] if lines or "# BEGIN baremetal.mpi_roce mpi" in before else []
+
+
+DECLARED = "mpi_stack_parameters"
+BESIDE = ("openmpi-mca-params-override.conf", "pmix-mca-params.conf", "prte-mca-params.conf")
+"""Files next to Open MPI's, which it reads as well."""
+
+
+def parameter_checks(node: Node, mca_file: str, ours: Mapping[str, str]) -> list[Check]:
+    """Open MPI's parameters as it reads them, and others that decide how ranks start and meet."""
+    text = node.read(mca_file) or ""
+    last = {each.name: each for each in environments.settings_in(text)}
+    checks = []
+    for name, value in ours.items():
+        found = last.get(name)
+        if found is None or found.value == value or found.place != "after":
+            shown, mode = found and found.value, node.check_mode
+            checks.append(compare("mpi_parameter", value, shown, subject=name, check_mode=mode))
+            continue
+        at = f"{mca_file}:{found.number}"
+        why, step = f"{at} is below the managed block, and wins", f"remove it from {at}"
+        pair = value, found.value
+        checks.append(Check("mpi_parameter", *pair, FAILED, name, why, by_hand=step))
+    directory = mca_file.rpartition("/")[0]
+    paths = (mca_file, *(f"{directory}/{name}" for name in BESIDE))
+    for path in paths if ours else ():  # Intel MPI reads none
+        for each in environments.foreign_parameters(node.read(path) or "", ours):
+            other = environments.conflicts_with(each.name, ours)
+            why = f"{path}:{each.number} sets it" + (
+                f", and Open MPI takes this or {other}, which is set for the cluster's networks"
+                if other
+                else ""
+            )
+            step = f"remove {each.name} from {path}:{each.number}, or declare it with {DECLARED}"
+            pair = "not set", each.value
+            checks.append(Check("mpi_parameter", *pair, FAILED, each.name, why, by_hand=step))
+    return checks
+
+
+def ucx_file_checks(node: Node, paths: Sequence[str], lines: Sequence[str]) -> list[Check]:
+    """Lines of UCX's file that win over ours (the last one does), or set what we leave to UCX."""
+    ours = dict(line.split("=", 1) for line in lines)
+    checks = []
+    for path in dict.fromkeys(path.lstrip("/") for path in paths):
+        for each in environments.settings_in(node.read(path) or ""):
+            wins = each.place == "after" and ours.get(each.name, each.value) != each.value
+            new = each.place != "inside" and each.name not in ours
+            if not each.name.startswith("UCX_") or "_LOG_" in each.name or not (wins or new):
+                continue
+            at = f"/{path}:{each.number}"
+            why = f"{at} is below the managed block, and wins" if wins else f"{at} sets it"
+            step = f"remove {each.name} from {at}; mpi_stack_environment declares variables"
+            pair = ours.get(each.name, "not set"), each.value
+            checks.append(Check("ucx_file", *pair, FAILED, each.name, why, by_hand=step))
+    return checks
 
 
 @dataclass(eq=False)
@@ -287,7 +350,7 @@ class Stack:
             values = environments.environment(self.settings)
             text = environments.environment_text(values)
             files.insert(0, node.file(environments.ENVIRONMENT_FILE, text))
-            ucx = [line for line in _lines(values, "UCX_") if len(line) < UCX_LINE]
+            ucx = self._ucx_lines()
             for path in dict.fromkeys((UCX_FILE, self.ucx_file)):
                 files += _with_block(node, path, ucx)
             files += _with_block(node, NCCL_FILE, _lines(values, "NCCL_") if self.nccl_file else [])
@@ -299,20 +362,14 @@ class Stack:
         text = replace_block(before, block, "mpi")
         return [*files, *([node.record(self.mca_file, text)] if text != before or block else [])]
 
+    def _ucx_lines(self) -> list[str]:
+        values = environments.environment(self.settings)
+        return [line for line in _lines(values, "UCX_") if len(line) < UCX_LINE]
+
     def verify(self, node: Node) -> Verdict:
         settings, check_mode, mca_file = self.settings, node.check_mode, self.mca_file
-        found = environments.effective_parameters(node.read(mca_file) or "")
-        result = [
-            compare(
-                "mpi_parameter",
-                value,
-                found.get(name),
-                subject=name,
-                check_mode=check_mode,
-                reason=f"a later line of {mca_file} wins over the managed block; remove it",
-            )
-            for name, value in environments.parameters(settings).items()
-        ]
+        result = parameter_checks(node, mca_file, environments.parameters(settings))
+        result += ucx_file_checks(node, (UCX_FILE, self.ucx_file), self._ucx_lines())
         # UCX's former answer holds, unless its environment has changed.
         former = self.ucx if settings.transport == RC and (check_mode or not self.changes) else None
         self.installed = read(node.run, self.python, former, settings.launcher)

@@ -265,11 +265,14 @@ def logins_of(
 ) -> dict[str, Any]:
     """As whom a node logs in, from which addresses, and which nodes it admits.
 
-    A launcher admits launchers only: a compute node cannot start anything there.
+    A launcher admits launchers only: a compute node cannot start anything there. Every node admits
+    itself, by its addresses: so it proves what a session has.
     """
     own, launchers = f"{account}/{entry['role']}", f"{account}/{LAUNCHER}"
     peers = [f"{account}/{COMPUTE}"] if entry["role"] == COMPUTE and between_compute else []
     addresses = [entry["management_address"], *(rail["address"] for rail in entry["rails"])]
+    if entry["role"] == COMPUTE and not between_compute:
+        peers = [f'from="{",".join(map(str, addresses))}" {own}']
     return {
         "principal": own,
         "admits": [launchers, *peers],

@@ -1,0 +1,359 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What a session of the MPI user has, and which file gives it: a program that runs as that user.
+
+session.py sends its source over ssh, so it imports nothing of the collection. It prints one marked
+line; login files may print others. With an argument it runs without a login, and reads files only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Optional
+
+MARK = "mpi-session "
+PROFILE = "/etc/profile.d/baremetal-mpi-roce.sh"
+OWN = "baremetal-mpi-roce"
+PYTHON = "/usr/bin/python3"
+WATCHED = re.compile(
+    r"(?:OMPI_MCA|PMIX_MCA|PRTE_MCA|UCX|NCCL|GLOO|I_MPI|FI|MPI_ROCE|HYDRA|MV2)_\w+"
+    r"|LD_PRELOAD|LD_LIBRARY_PATH|OPAL_PREFIX|PMIX_INSTALL_PREFIX|PYTHONHOME"
+)
+"""Variables that change how ranks start, which libraries they load and how they meet."""
+HARMLESS = re.compile(
+    r"NCCL_DEBUG\w*|UCX_LOG_\w+|UCX_WARN_\w+|I_MPI_DEBUG\w*|MPI_ROCE_MODULE"
+    r"|(?:\w+_)?(?:verbose|warn_\w+|\w+_warn|help_aggregate|baremetal_run_id)"
+)
+PROGRAMS = ("mpirun", "orted", "ucx_info")
+LIBRARY = re.compile(r"lib(?:mpi|ucp|uct|ucs|pmix|prrte|open-rte|open-pal|mpifort|fabric)\.so")
+SYSTEM = ("/usr/lib/", "/usr/lib64/")
+HERE_S, LOGIN_S, IMPORT_S = 5, 8, 15
+MOST_FILES, MOST_BYTES, MOST_FOUND, MOST_VALUE = 80, 1 << 18, 40, 300
+ROOT_FILES = (
+    "/etc/environment",
+    "/etc/security/pam_env.conf",
+    "/etc/profile",
+    "/etc/profile.d",
+    "/etc/bash.bashrc",
+    "/etc/bashrc",
+    "/etc/csh.cshrc",
+    "/etc/csh.login",
+    "/etc/zsh",
+    "/etc/zshenv",
+    "/etc/zprofile",
+    "/etc/environment.d",
+    "/etc/ssh/sshd_config",
+    "/etc/ssh/sshd_config.d",
+)
+HOME_FILES = (
+    *(".pam_environment", ".ssh/environment", ".ssh/rc", ".profile", ".bash_profile"),
+    *(".bash_login", ".bashrc", ".bash_aliases", ".cshrc", ".tcshrc", ".login", ".zshenv"),
+    *(".zprofile", ".zshrc", ".zlogin", ".kshrc", ".config/environment.d"),
+)
+PARAMETER_FILES = (
+    *(".openmpi/mca-params.conf", ".pmix/mca-params.conf", ".prte/mca-params.conf"),
+    *("ucx.conf", ".nccl.conf"),
+)
+LIMITS = ("/etc/security/limits.conf", "/etc/security/limits.d")
+LIMIT_LINE = re.compile(r"\s*[^#\s]+\s+(?:soft|hard|-)\s+(nofile|nproc|memlock|stack|core)\s+\S")
+SOURCED = re.compile(r"(?:^|[;&{]|then|do)\s*(?:\.|source)\s+[\"']?([\w/.~${}+-]+)")
+BEGIN = r"(?:^|[;&|{]|\bthen\b|\bdo\b)\s*"
+ULIMITS = {
+    "nofile": re.compile(BEGIN + r"(?:ulimit\s+(?:-\S+\s+)*-[SH]*n|limit\s+(?:-h\s+)?d)"),
+    "nproc": re.compile(BEGIN + r"(?:ulimit\s+(?:-\S+\s+)*-[SH]*u|limit\s+(?:-h\s+)?maxp)"),
+    "memlock": re.compile(BEGIN + r"(?:ulimit\s+(?:-\S+\s+)*-[SH]*l|limit\s+(?:-h\s+)?meml)"),
+    "stack": re.compile(BEGIN + r"(?:ulimit\s+(?:-\S+\s+)*-[SH]*s|limit\s+(?:-h\s+)?s)"),
+    "core": re.compile(BEGIN + r"(?:ulimit\s+(?:-\S+\s+)*-[SH]*c|limit\s+(?:-h\s+)?co)"),
+}
+"""Lines of login files that set a limit, in the syntax of sh and of csh."""
+WAITS = re.compile(BEGIN + r"(?:exec|read|select|sleep|cat|while|until)\b")
+PROBE = (
+    "import numpy, mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; "
+    f"print('{MARK}' + MPI.Get_library_version().split(',')[0])"
+)
+FIND = (
+    "import importlib.machinery as m; "
+    f"print('{MARK}' + '|'.join(getattr(m.PathFinder.find_spec(name), 'origin', '') or '' "
+    "for name in ('mpi4py', 'numpy')))"
+)
+
+OF_CSH = re.compile(r"\.csh$|/csh\.|/\.(?:t?cshrc|login)$")
+
+Values = Mapping[str, str]
+Line = tuple[str, int, str]
+
+
+def text_of(path: str) -> str:
+    """A file of bounded size; empty where it cannot be read."""
+    try:
+        if not Path(path).is_file():
+            return ""
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return stream.read(MOST_BYTES)
+    except OSError:
+        return ""
+
+
+def files_in(paths: Sequence[str]) -> list[str]:
+    """The files, with those of a directory in their order."""
+    found: list[str] = []
+    for path in paths:
+        try:
+            found += sorted(map(str, Path(path).iterdir()))
+        except OSError:
+            found.append(path)
+    return found[: MOST_FILES * 2]
+
+
+def lines_of(home: str, shell: str) -> list[Line]:
+    """The lines of all files that give a session its environment, and of those they source."""
+    paths = files_in([*ROOT_FILES, *(f"{home}/{name}" for name in HOME_FILES)])
+    found: list[Line] = []
+    seen: set[str] = set()
+    while paths and len(seen) < MOST_FILES:
+        path = paths.pop(0)
+        if path in seen or OWN in path or (OF_CSH.search(path) and "csh" not in shell):
+            continue
+        seen.add(path)
+        for number, line in enumerate(text_of(path).splitlines(), 1):
+            if line.lstrip().startswith("#"):
+                continue
+            found.append((path, number, line))
+            for name in SOURCED.findall(line):
+                name = re.sub(r"^(~|\$\{?HOME\}?)(?=/)", lambda _match: home, name)
+                if name.startswith("/") and "$" not in name:
+                    paths.append(name)
+    return found
+
+
+def places(lines: Sequence[Line], pattern: re.Pattern[str]) -> list[str]:
+    return [f"{path}:{number}" for path, number, line in lines if pattern.search(line)][:3]
+
+
+def setting(name: str) -> re.Pattern[str]:
+    """Of a line that sets a variable, in the syntax of any of these files."""
+    return re.compile(rf"(?:^|[\s;&({{'\"]){name}(?:\+?=|\s+DEFAULT=|\s+OVERRIDE=|\s+\S)")
+
+
+def printed(argv: Sequence[str], limit_s: float, **given: Any) -> str:
+    """What follows the mark in a program's output. Raises OSError, SubprocessError, ValueError."""
+    done: subprocess.CompletedProcess[bytes] = subprocess.run(
+        list(argv),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=limit_s,
+        check=False,
+        **given,
+    )
+    found = done.stdout.decode("utf-8", "replace").rpartition(MARK)
+    if not found[1]:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise ValueError((said or [f"exit status {done.returncode}"])[-1][:MOST_VALUE])
+    return found[2]
+
+
+SHOW = f"echo '{MARK}'; exec /bin/cat /proc/self/environ /proc/self/limits"
+
+
+def view(argv: Sequence[str], limit_s: float, **given: Any) -> tuple[dict[str, str], str]:
+    """Environment and limits of what this command starts."""
+    environ, _end, limits = printed(argv, limit_s, **given).rpartition("\0")
+    pairs = (each.partition("=") for each in environ.lstrip("\n").split("\0"))
+    return {name: value for name, _equal, value in pairs}, limits
+
+
+def find(program: str, path: str) -> str:
+    for directory in path.split(":"):
+        there = Path(directory or ".", program)
+        if os.access(there, os.X_OK) and there.is_file():
+            return str(there)
+    return ""
+
+
+def foreign(values: Values, ours: Values) -> Iterator[tuple[str, str]]:
+    """Variables that this collection does not set, or not so."""
+    for name, value in values.items():
+        if not WATCHED.fullmatch(name) or HARMLESS.fullmatch(name) or ours.get(name) == value:
+            continue
+        if name == "LD_LIBRARY_PATH":
+            own = ours.get(name, "").split(":")
+            value = ":".join(one for one in value.split(":") if one not in own and has_mpi(one))
+            if not value:
+                continue
+        yield name, value
+
+
+def has_mpi(directory: str) -> bool:
+    try:
+        return any(LIBRARY.match(each.name) for each in Path(directory or ".").iterdir())
+    except OSError:
+        return False
+
+
+def imports(values: Values, ours: Values) -> Optional[dict[str, str]]:
+    """What is wrong with numpy and mpi4py in this environment, if they are not the usual ones."""
+    python = find("python3", values.get("PATH", "")) or PYTHON
+    given = {**values}
+    roots = (*SYSTEM, *(one for one in ours.get("MPI_ROCE_PYTHON", "").split(":") if one))
+    try:
+        origins = printed([python, "-c", FIND], IMPORT_S, env=given, cwd="/").strip().split("|")
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        return {"python": python, "origin": "", "error": str(error)[-MOST_VALUE:]}
+    usual = os.path.realpath(python) == os.path.realpath(PYTHON)
+    strange = [one for one in origins if one and not one.startswith(roots)]
+    loader = any(name.startswith("LD_") for name, _value in foreign(values, ours))
+    if usual and not strange and not loader:
+        return None
+    found = {"python": python, "origin": (strange or [""])[0], "error": ""}
+    try:
+        library = printed([python, "-c", PROBE], IMPORT_S, env=given, cwd="/").strip()
+        wanted = printed([PYTHON, "-s", "-c", PROBE], IMPORT_S, env=dict(ours), cwd="/").strip()
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        return {**found, "error": str(error)[-MOST_VALUE:]}
+    if library == wanted:
+        return None
+    return {**found, "error": f"mpi4py is linked with {library}, and mpirun is of {wanted}"}
+
+
+def space(path: str) -> dict[str, Any]:
+    try:
+        there = os.statvfs(path)
+    except OSError as cause:
+        return {"bytes": 0, "files": 0, "error": cause.strerror or str(cause)}
+    # A file system without a table of inodes has none of them.
+    files = there.f_favail if there.f_files else 1 << 20
+    writable = os.access(path, os.W_OK | os.X_OK)
+    error = "" if writable else "the MPI user may not write there"
+    return {"bytes": there.f_bavail * there.f_frsize, "files": files, "error": error}
+
+
+def parameters(home: str) -> Iterator[dict[str, str]]:
+    """What the user's own files of parameters set: Open MPI's, PMIx's, UCX's and NCCL's."""
+    for name in PARAMETER_FILES:
+        path = f"{home}/{name}"
+        for number, line in enumerate(text_of(path).splitlines(), 1):
+            key, equal, value = line.split("#", 1)[0].partition("=")
+            if equal and key.strip() and not HARMLESS.fullmatch(key.strip()):
+                at = f"{path}:{number}"
+                yield {"name": key.strip()[:80], "value": value.strip()[:MOST_VALUE], "at": at}
+
+
+def preloaded() -> Iterator[dict[str, str]]:
+    """Libraries that every program of the host is to load, and that are not there."""
+    for number, line in enumerate(text_of("/etc/ld.so.preload").splitlines(), 1):
+        for path in re.split(r"[\s:]+", line.split("#", 1)[0].strip()):
+            if path.startswith("/") and not Path(path).exists():
+                yield {"path": path[:MOST_VALUE], "at": f"/etc/ld.so.preload:{number}"}
+
+
+def session(home: str, shell: str) -> dict[str, Any]:
+    here = dict(os.environ)
+    profile = f"[ ! -r {PROFILE} ] || . {PROFILE}; {SHOW}"
+    module = here.get("MPI_ROCE_MODULE", "")
+    clean = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": home}
+    try:
+        if module and Path(module).stat().st_uid == 0:
+            clean["MPI_ROCE_MODULE"] = module
+    except OSError:
+        pass
+    ours, _limits = view(["/bin/sh", "-c", profile], HERE_S, env=clean, cwd="/")
+    views = {"ssh": (here, text_of("/proc/self/limits"))}
+    views["ranks"] = view(["/bin/sh", "-c", profile], HERE_S, env=here, cwd="/")
+    problem = ""
+    try:
+        argv = [f"-{Path(shell).name}", "-c", SHOW]
+        views["login"] = view(argv, LOGIN_S, executable=shell, env=here, cwd=home)
+    except subprocess.TimeoutExpired:
+        problem = f"nothing within {LOGIN_S} s"
+    except (OSError, ValueError) as error:
+        problem = str(error)
+    lines = lines_of(home, shell)
+    variables, programs, modules = [], [], []
+    asked: list[Values] = []
+    wanted = {name: find(name, ours.get("PATH", "")) for name in PROGRAMS}
+    for kind, (values, _text) in views.items():
+        for name, value in foreign(values, ours):
+            at = places(lines, setting(name))
+            each = {"kind": kind, "name": name, "value": value[:MOST_VALUE], "at": at}
+            variables.append({**each, "wanted": ours.get(name, "")[:MOST_VALUE]})
+        if kind == "ssh":
+            continue
+        path = values.get("PATH", "")
+        for name in PROGRAMS:
+            there = find(name, path)
+            if wanted[name] and os.path.realpath(there) != os.path.realpath(wanted[name]):
+                at = places(
+                    lines, re.compile(re.escape(str(Path(there).parent) if there else "PATH="))
+                )
+                each = {"kind": kind, "name": name, "value": there, "at": at}
+                programs.append({**each, "wanted": wanted[name]})
+        of_python = {
+            name: value
+            for name, value in values.items()
+            if name == "PATH" or name.startswith(("PYTHON", "LD_"))
+        }
+        if of_python not in asked:
+            asked.append(of_python)
+            wrong = imports(values, ours)
+            if wrong:
+                base = wrong["origin"] if wrong["origin"] else wrong["python"]
+                at = places(lines, re.compile(re.escape(str(Path(base).parent))))
+                modules.append({"kind": kind, **wrong, "at": at})
+    scratch = dict.fromkeys(("/tmp", here.get("TMPDIR") or "/tmp", "/dev/shm"))
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return {
+        "problem": problem,
+        "umask": mask,
+        "limits": {kind: text[:4096] for kind, (_values, text) in views.items()},
+        "variables": variables[:MOST_FOUND],
+        "programs": programs[:MOST_FOUND],
+        "modules": modules[:MOST_FOUND],
+        "parameters": list(parameters(home))[:MOST_FOUND],
+        "preload": list(preloaded())[:MOST_FOUND],
+        "space": {path[:MOST_VALUE]: space(path) for path in scratch},
+        "ulimit": {name: places(lines, pattern) for name, pattern in ULIMITS.items()},
+        "limit_files": limit_files(),
+        "waits": waits(lines, home) if problem else [],
+    }
+
+
+def limit_files() -> dict[str, list[str]]:
+    """Lines on limits in files other than ours, by limit."""
+    found: dict[str, list[str]] = {}
+    for path in files_in(LIMITS):
+        if OWN in path:
+            continue
+        for number, line in enumerate(text_of(path).splitlines(), 1):
+            match = LIMIT_LINE.match(line)
+            if match:
+                found.setdefault(match[1], []).append(f"{path}:{number}")
+    return {name: at[-3:] for name, at in found.items()}
+
+
+def waits(lines: Sequence[Line], home: str) -> list[str]:
+    """Lines of the user's files, or the site's, that wait or replace the shell."""
+    own = [line for line in lines if line[0].startswith(home)]
+    site = [line for line in lines if "/profile.d/" in line[0]]
+    return [*places(own, WAITS), *places(site, WAITS)][:3]
+
+
+def main() -> None:
+    entry = pwd.getpwuid(os.getuid())
+    if len(sys.argv) > 1:
+        found: dict[str, Any] = {
+            "waits": waits(lines_of(entry.pw_dir, entry.pw_shell), entry.pw_dir)
+        }
+    else:
+        found = session(entry.pw_dir, entry.pw_shell or "/bin/sh")
+    print("\n" + MARK + json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,279 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The session of the MPI user: what it has that is not ours, and which line gives it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import (
+    FAILED,
+    PENDING,
+    Check,
+    failures,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
+    CommandError,
+    NoAnswerError,
+    Result,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import session
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import (
+    session_program as program,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+USER = pwd.getpwuid(os.getuid())
+LIMITS = """\
+Limit                     Soft Limit           Hard Limit           Units
+Max processes             {nproc}                32768                processes
+Max open files            {nofile}                20000                files
+Max locked memory         8388608              8388608              bytes
+"""
+
+
+def limits(nofile: object = 1024, nproc: object = 4096) -> str:
+    return LIMITS.format(nofile=nofile, nproc=nproc)
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A host with a home, whose files the program reads instead of this machine's."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (tmp_path / "profile.d").mkdir()
+    own = tmp_path / "profile.d/baremetal-mpi-roce.sh"
+    own.write_text("export UCX_TLS=rc UCX_NET_DEVICES=rail0\n")
+    monkeypatch.setattr(program, "PROFILE", str(own))
+    monkeypatch.setattr(program, "ROOT_FILES", (str(tmp_path / "profile.d"),))
+    monkeypatch.setattr(program, "LIMITS", (str(tmp_path / "limits.d"),))
+    monkeypatch.setattr(program, "imports", lambda _values, _ours: None)
+    for name in [name for name in os.environ if program.WATCHED.fullmatch(name)]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(home))
+    return tmp_path
+
+
+def look(host: Path, shell: str = "/bin/bash") -> list[Check]:
+    found = json.loads(json.dumps(program.session(str(host / "home"), shell)))
+    return session.judged(found, host)
+
+
+def wrong(host: Path, name: str, shell: str = "/bin/bash") -> list[tuple[str, str]]:
+    """Subject and place of the failed checks of this name."""
+    found = failures(look(host, shell))
+    assert all(check.by_hand for check in found)
+    return [(check.subject, check.reason) for check in found if check.name == name]
+
+
+def test_a_host_as_it_is_configured_has_no_findings(host: Path) -> None:
+    """A login file that prints, and variables that only log, are nobody's business."""
+    (host / "home/.bash_profile").write_text("echo Welcome\nexport NCCL_DEBUG=INFO LANG=C\n")
+    found = [check for check in look(host) if check.name != "session_limit"]
+    assert failures(found) == [] and len(found) == 5
+
+
+@pytest.mark.parametrize(
+    ("line", "subject"),
+    [
+        ("export UCX_TLS=tcp,self", "UCX_TLS"),
+        ("UCX_NET_DEVICES=mgmt0; export UCX_NET_DEVICES", "UCX_NET_DEVICES"),
+        ("declare -x OMPI_MCA_pml=ob1", "OMPI_MCA_pml"),
+        ("export A=1 NCCL_IB_DISABLE=1", "NCCL_IB_DISABLE"),
+        ("export LD_PRELOAD=", ""),
+    ],
+)
+def test_a_variable_is_traced_to_its_line(host: Path, line: str, subject: str) -> None:
+    (host / "home/.bash_profile").write_text(f"# UCX_TLS=x\n. {host}/site.env\n")
+    (host / "site.env").write_text(f"# site\n{line}\n")
+    found = wrong(host, "session_variable")
+    assert [each for each, _reason in found] == ([subject] if subject else ["LD_PRELOAD"])
+    assert f"of a login shell: {host}/site.env:2" in found[0][1]
+
+
+def test_a_directory_of_another_mpi_is_a_finding_and_others_are_not(host: Path) -> None:
+    for name, library in (("mpi", "libmpi.so.40"), ("cuda", "libcudart.so")):
+        (host / name).mkdir()
+        (host / name / library).touch()
+    (host / "home/.bash_profile").write_text(f"export LD_LIBRARY_PATH={host}/cuda:{host}/mpi\n")
+    (check,) = (check for check in failures(look(host)) if check.name == "session_variable")
+    assert (check.subject, check.found) == ("LD_LIBRARY_PATH", f"{host}/mpi")
+
+
+def test_another_mpirun_is_traced_to_what_puts_it_first(
+    host: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("own", "conda"):
+        (host / name).mkdir()
+        (host / name / "mpirun").write_text("")
+        (host / name / "mpirun").chmod(0o755)
+    (host / "profile.d/baremetal-mpi-roce.sh").write_text(f'export PATH="$PATH:{host}/own"\n')
+    monkeypatch.setattr(program, "PROGRAMS", ("mpirun",))
+    (host / "home/.bash_profile").write_text(f"true\nexport PATH={host}/conda:{host}/own\n")
+    ((subject, reason),) = wrong(host, "session_program")
+    assert subject == "mpirun" and reason.endswith("/home/.bash_profile:2")
+
+
+@pytest.mark.parametrize("name", [".openmpi/mca-params.conf", ".pmix/mca-params.conf", "ucx.conf"])
+def test_the_users_own_parameters_are_named(host: Path, name: str) -> None:
+    file = host / "home" / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("# x = 1\nbtl = self\nplm_base_verbose = 5\n")
+    assert wrong(host, "session_parameter") == [("btl", f"{file}:2")]
+
+
+def test_limits_of_a_login_file_and_of_pam(host: Path) -> None:
+    """By what has them: login files alone, or every session, with the last file of limits.d."""
+    (host / "home/.bash_profile").write_text("true\nulimit -S -n 64\n")
+    assert wrong(host, "session_limit") == [
+        ("nofile", f"of a login shell: {host}/home/.bash_profile:2")
+    ]
+    (host / "limits.d").mkdir()
+    (host / "limits.d/99-site.conf").write_text("# x\n* - nofile 64\n* - nproc 30\n")
+    found = {
+        "limits": {"ssh": limits(64), "login": limits(64)},
+        "limit_files": program.limit_files(),
+    }
+    (check,) = session.limits(found, host, str)
+    assert check.reason == f"over ssh: {host}/limits.d/99-site.conf:2"
+
+
+def test_limits_are_those_that_the_layer_os_wrote_and_no_more_than_the_host_has(
+    host: Path,
+) -> None:
+    file = host / session.LIMITS_FILE
+    file.parent.mkdir(parents=True)
+    file.write_text("# nproc 9: not here\n* - nofile 15000\nroot - nofile 15000\n")
+    found = {"limits": {"ssh": limits(1024), "ranks": limits(15000), "login": limits("unlimited")}}
+    (check,) = session.limits(found, host, lambda: "sshd has UsePAM no")
+    assert (check.subject, check.found) == ("nofile", "soft 1024, hard 20000")
+    assert check.reason == "over ssh: sshd has UsePAM no" and "UsePAM yes" in check.by_hand
+    (host / "proc/1").mkdir(parents=True)
+    (host / "proc/1/limits").write_text(limits(512).replace("20000", "512"))
+    file.unlink()
+    assert session.limits({"limits": {"ssh": limits(512)}}, host, str) == []
+
+
+def test_room_umask_and_a_library_that_is_gone() -> None:
+    found = {
+        "space": {
+            "/tmp": {"bytes": 0, "files": 100},
+            "/dev/shm": {"bytes": 1 << 30, "files": 3},
+            "/scratch": {"bytes": 1 << 30, "files": 1000, "error": "may not write"},
+            "/large": {"bytes": 1 << 30, "files": 1000, "error": ""},
+        },
+        "umask": 0o777,
+        "preload": [{"path": "/usr/lib/gone.so", "at": "/etc/ld.so.preload:1"}],
+    }
+    seen = [(check.name, check.subject) for check in failures(session.judged(found))]
+    assert seen == [
+        ("session_program", "/usr/lib/gone.so"),
+        *(("session_space", path) for path in ("/tmp", "/dev/shm", "/scratch")),
+        ("session_umask", ""),
+    ]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=8,
+)
+KEYS = st.sampled_from(
+    (
+        *("limits", "variables", "programs", "modules", "parameters", "preload", "space"),
+        *("umask", "ulimit", "limit_files", "kind", "name", "value", "at"),
+    )
+)
+
+
+@given(st.dictionaries(KEYS, JSON | st.lists(st.dictionaries(KEYS, JSON))))
+def test_any_answer_ends_in_checks(found: dict[str, Any]) -> None:
+    """The session's user may answer what he likes."""
+    for check in session.judged(found):
+        assert isinstance(check.line(), str) and isinstance(check.by_hand, str)
+
+
+def test_the_last_marked_line_is_the_answer() -> None:
+    text = f'Welcome\n{program.MARK}{{"umask": 1}}\nnoise\n{program.MARK}{{"umask": 2}}\nbye\n'
+    assert session.answer(text) == {"umask": 2}
+    for cut in ("Welcome\n", f'{program.MARK}{{"umask"\n', f"{program.MARK}[]\n"):
+        with pytest.raises(session.AnswerError):
+            session.answer(cut)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "check_mode", "status", "where"),
+    [
+        (NoAnswerError("ssh", 15.0), True, FAILED, ".bashrc:2"),
+        (Result((), 0, "Welcome\n", ""), False, FAILED, ".bashrc:2"),
+        (Result((), 255, "", "x\nPermission denied (publickey).\n"), False, FAILED, ""),
+        (Result((), 255, "", "Permission denied (publickey).\n"), True, PENDING, ""),
+        (CommandError("ssh: not installed"), True, PENDING, ""),
+    ],
+)
+def test_a_session_that_does_not_open(
+    monkeypatch: pytest.MonkeyPatch, outcome: Any, check_mode: bool, status: str, where: str
+) -> None:
+    asked: list[Sequence[str]] = []
+
+    def run(argv: Sequence[str], _user: object, stdin: str = "") -> Result:
+        asked.append(argv)
+        if argv[0] != "ssh":
+            assert stdin == session.source()
+            return Result((), 0, f'{program.MARK}{{"waits": ["/home/mpi/.bashrc:2"]}}\n', "")
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr(session, "_run", run)
+    (check,) = session.look("node01", USER, 5, check_mode=check_mode)
+    assert (check.name, check.status) == ("session", status)
+    assert where in check.by_hand and bool(check.by_hand) == bool(where)
+    assert not [word for argv in asked for word in argv if "hostkey" in word.lower()]
+
+
+def test_lines_that_wait_or_replace_the_shell(host: Path) -> None:
+    (host / "home/.bashrc").write_text("echo x\n[ -t 0 ] && exec zsh\nexecute=1\n")
+    (host / "profile.d/zz.sh").write_text("if true; then read answer; fi\n")
+    lines = program.lines_of(str(host / "home"), "/bin/bash")
+    found = program.waits(lines, str(host / "home"))
+    assert found == [f"{host}/home/.bashrc:2", f"{host}/profile.d/zz.sh:1"]
+
+
+def test_files_of_csh_count_for_csh_alone(host: Path) -> None:
+    (host / "home/.cshrc").write_text("setenv UCX_TLS tcp\n")
+    for shell, count in (("/bin/bash", 0), ("/bin/tcsh", 1)):
+        lines = program.lines_of(str(host / "home"), shell)
+        assert len(program.places(lines, program.setting("UCX_TLS"))) == count
+
+
+def test_modules_of_others_that_cannot_be_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "PYTHON", sys.executable)
+    package = tmp_path / "mpi4py"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise ImportError('of another MPI')\n")
+    values = {"PATH": str(Path(sys.executable).parent), "PYTHONPATH": str(tmp_path)}
+    found = program.imports(values, {"PATH": values["PATH"]})
+    assert found is not None and found["origin"] == str(package / "__init__.py")
+    assert found["error"].startswith(("ImportError: of another MPI", "ModuleNotFoundError"))
+    monkeypatch.setattr(program, "SYSTEM", (str(tmp_path), "/"))
+    assert program.imports(values, {}) is None, "nothing is imported where packages are found"
+
+
+def test_the_program_needs_nothing_but_python() -> None:
+    """As the node's python3 gets it, without this collection."""
+    text = session.source()
+    assert "ansible" not in text and "from ." not in text
+    argv = [sys.executable, "-I", "-", "files"]
+    done = subprocess.run(argv, input=text, capture_output=True, text=True, check=True)
+    assert isinstance(session.answer(done.stdout)["waits"], list)
