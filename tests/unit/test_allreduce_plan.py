@@ -36,7 +36,7 @@ def test_the_command_names_everything_and_carries_the_run_id() -> None:
     assert argv[0] == "mpirun"
     assert "--mca baremetal_run_id abc123" in text
     assert "--mca btl_base_verbose 10" in text
-    assert "--hostfile /etc/hosts.mpi -np 12 --map-by slot" in text
+    assert "--hostfile /etc/hosts.mpi -np 12 --map-by slot --bind-to none" in text
     assert "rail-bind /usr/bin/python3" in text
     assert argv[argv.index("--run-id") + 1] == "abc123"
     assert json.loads(argv[-1])["time_limit_s"] == 60
@@ -48,6 +48,8 @@ def test_rankfile_and_unbound_rails() -> None:
     assert "--rankfile /etc/rankfile" in text
     assert "--map-by" not in text
     assert "rail-bind" not in text
+    text = " ".join(command(Plan(NODES, "tcp", rankfile="/etc/rankfile"), "h", "id", 60))
+    assert "rail-bind --keep-cpus /usr/bin/python3" in text
 
 
 def test_a_subset_is_the_same_run_on_fewer_nodes_and_short() -> None:

@@ -210,9 +210,10 @@ def command(plan: Plan, hosts: str, run_id: str, time_limit_s: float) -> list[st
     if plan.program:
         # NCCL finds cores near each GPU by itself, and its NICs in the node's own environment.
         order = ("env", "CUDA_DEVICE_ORDER=PCI_BUS_ID")
-        return [*argv, *launcher.mappings["unbound"], *order, *plan.program]
+        return [*argv, *launcher.mappings["gpu"], *order, *plan.program]
     argv += ["--rankfile", plan.rankfile] if plan.rankfile else launcher.mappings["gpu"]
-    argv += [RAIL_BIND] if plan.bind_rails else []
+    if plan.bind_rails:
+        argv += [RAIL_BIND, *(["--keep-cpus"] if plan.rankfile else [])]
     argv += ["--only", str(plan.only)] if plan.only is not None else []
     spec = specification(plan, time_limit_s)
     return [*argv, plan.python, PROGRAM, "--run-id", run_id, "--spec", spec]
