@@ -271,8 +271,8 @@ def parse_cores(text: str) -> tuple[int, ...]:
     """The cores of a list such as `0-27,56-83`. Raises ValueError for another text."""
     cores: set[int] = set()
     for part in text.replace(" ", "").split(","):
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
-        if match is None:
+        match = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", part)
+        if match is None or int(match[2] or match[1]) < int(match[1]):
             raise ValueError(f"{text!r} is not a list of cores such as '0-27,56-83'")
         cores.update(range(int(match[1]), int(match[2] or match[1]) + 1))
     return tuple(sorted(cores))
