@@ -15,7 +15,9 @@ B300 = ("14", "32", "49", "60", "8e", "ad", "c5", "dd")
 """Buses of the GPUs (oracle-quickstart/oci-hpc, B300MP.xml)."""
 CHASSIS: Mapping[str, Sequence[str]] = {"B300": B300, "4 GPUs": (*B300[:2], *B300[4:6])}
 CORES = 56
-"""Of each socket, with two hyperthreads: NUMA node 0 has the CPUs 0-55,112-167."""
+"""Of each socket, with two hyperthreads."""
+CPUS = ("0-55,112-167", "56-111,168-223")
+"""Of each NUMA node, as Linux numbers them."""
 TASKSET = '#!/bin/sh\necho "$2" > "@ROOT@/bound.$3"\n'
 SHOW = '#!/bin/sh\necho "rank $1 $(cat "@ROOT@/bound.$$" 2>/dev/null || echo unbound)"\n'
 
@@ -46,6 +48,8 @@ def build(
         write(root / f"sys/bus/pci/devices/{pci}/numa_node", f"{numa}\n")
         # Rails are named the other way round: what counts is the GPU.
         write(root / f"sys/class/net/rail{place}/device/numa_node", f"{1 - numa}\n")
+    for numa, cpus in enumerate(CPUS):
+        write(root / f"sys/devices/system/node/node{numa}/cpulist", f"{cpus}\n")
     for cpu in range(4 * CORES):
         numa = cpu % (2 * CORES) // CORES
         node = root / f"sys/devices/system/node/node{numa}"

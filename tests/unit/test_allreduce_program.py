@@ -164,9 +164,8 @@ def test_the_topology_of_a_chassis(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     chassis.build(tmp_path)
     monkeypatch.setattr(os, "getppid", lambda: 7)
     chassis.write(tmp_path / "proc/7/status", "Name:\torted\nCpus_allowed_list:\t0-99\n")
-    chassis.write(tmp_path / "sys/devices/system/node/node1/cpulist", "56-111,168-223\n")
     found = program.topology(tmp_path)
-    assert found["numa"] == {"1": "56-111,168-223"}
+    assert found["numa"] == {"0": "0-55,112-167", "1": "56-111,168-223"}
     assert found["allowed"] == "0-99"
     assert found["gpus"] == [0, 0, 0, 0, 1, 1, 1, 1]
     assert found["interfaces"]["rail7"] == 0 and len(found["interfaces"]) == 8
