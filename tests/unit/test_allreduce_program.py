@@ -170,6 +170,9 @@ def test_the_topology_of_a_chassis(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert found["gpus"] == [0, 0, 0, 0, 1, 1, 1, 1]
     assert found["interfaces"]["rail7"] == 0 and len(found["interfaces"]) == 8
     assert not found["container"]
+    (tmp_path / "proc/7/status").unlink()
+    chassis.write(tmp_path / "sys/devices/system/cpu/online", "0-223\n")
+    assert program.topology(tmp_path)["allowed"] == "0-223"
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {13, 0, 1, 2, 7, 12})
     assert program.cpus() == "0-2,7,12-13"
 

@@ -494,6 +494,9 @@ def test_what_the_model_leaves_open_the_node_knows() -> None:
     assert (open_.status, open_.subject) == ("not_applicable", "node01")
     [_held, container] = bindings(NUMA, ("0-1", "0-1"), container=True)
     assert (container.status, container.subject) == ("not_applicable", "node01")
+    swapped = replace(NUMA, nodes=tuple(replace(node, numa=(1, 0)) for node in NUMA.nodes))
+    other, _other = bindings(swapped, RIGHT)
+    assert (other.status, other.found) == ("failed", "2 not"), "the model has precedence"
     [unbound] = bindings(replace(NUMA, bind_rails=False), ("0", "0"))
     assert unbound.status == "not_applicable"
 

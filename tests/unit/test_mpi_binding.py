@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -90,6 +91,27 @@ def test_a_rank_that_is_not_to_be_bound_is_left_as_it_is(tmp_path: Path) -> None
     assert bound(root, 0, 8, "--keep-cpus") == bound(root, 0, 8, "--only", "0", "--keep-cpus")
     assert bound(root, 0, 8, "--keep-cpus") == "unbound"
     assert bound(root, 0, 0) == "unbound", "started by srun: Slurm binds"
+
+
+def test_it_is_the_program_that_is_bound(tmp_path: Path) -> None:
+    """By the real taskset, to CPUs of this machine."""
+    here = sorted(os.sched_getaffinity(0))[:2]
+    root = chassis.build(tmp_path, allowed=format_cores(here))
+    numa = root / "sys/devices/system/node/node0"
+    for cpu in here:
+        chassis.write(numa / f"cpu{cpu}/topology/thread_siblings_list", f"{cpu}\n")
+    program = [sys.executable, "-c", "import os; print(*os.sched_getaffinity(0))"]
+    found = []
+    for rank in range(len(here)):
+        done = subprocess.run(
+            ["sh", str(root / "rail-bind"), *program],
+            env={"PATH": os.environ["PATH"], **dict(zip(OPEN_MPI, (str(rank), str(len(here)))))},
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        found.append(done.stdout.strip())
+    assert found == [str(cpu) for cpu in here]
 
 
 def test_a_kernel_that_refuses_is_told_and_the_program_starts(tmp_path: Path) -> None:

@@ -205,14 +205,18 @@ def topology(root="/"):
         except (OSError, ValueError):
             return -1
 
-    status = (top / f"proc/{os.getppid()}/status").read_text(encoding="utf-8", errors="replace")
+    try:
+        status = (top / f"proc/{os.getppid()}/status").read_text("utf-8", "replace")
+        allowed = re.search(r"^Cpus_allowed_list:\s*(\S+)", status, re.MULTILINE)[1]
+    except OSError:  # a daemon of another user, which /proc hides
+        allowed = (top / "sys/devices/system/cpu/online").read_text(encoding="ascii").strip()
     gpus = sorted(path.name for path in (top / "proc/driver/nvidia/gpus").glob("*"))
     return {
         "numa": {
             path.parent.name[len("node") :]: path.read_text(encoding="ascii").strip()
             for path in sorted((top / "sys/devices/system/node").glob("node[0-9]*/cpulist"))
         },
-        "allowed": re.search(r"^Cpus_allowed_list:\s*(\S*)", status, re.MULTILINE)[1],
+        "allowed": allowed,
         "gpus": [numa(top / "sys/bus/pci/devices" / name) for name in gpus],
         "interfaces": {
             path.parent.name: numa(path) for path in (top / "sys/class/net").glob("*/device")

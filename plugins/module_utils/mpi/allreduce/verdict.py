@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from ...core.checks import FAILED, NOT_APPLICABLE, OK, Check, compare, not_applicable
+from ...core.machine import IN_CONTAINER
 from ...core.text import counted, some
 from ..hostfile import parse_cores
 from .hosts import Swept
@@ -84,7 +85,7 @@ def rank_binding(plan: Plan, records: Records) -> list[Check]:
         here = host.get("topology") or {}
         numas = [_numa(node, here, local) for local in range(len(host["ranks"]))]
         if here.get("container"):
-            why = "a container has no NUMA nodes of its own"
+            why = f"{IN_CONTAINER}: its CPUs are those of its host"
             unknown.setdefault(why, []).append(node.name)
         elif not any(numa >= 0 for numa in numas):
             why = "neither the model nor the node has the NUMA node of a GPU or rail"
