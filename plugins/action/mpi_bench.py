@@ -61,8 +61,7 @@ class ActionModule(JobAction):
         virtual = False
         for launch in launches:
             of_job = {name: given[name] for name in OF_JOB}
-            parameters = {**given["parameters"], **launch.arguments.get("parameters", {})}
-            arguments = {**of_job, **launch.arguments, "parameters": parameters, "storage": False}
+            arguments = {**of_job, **launch.arguments, "storage": False}
             found = self.job(arguments, task_vars)
             if self._task.check_mode:
                 display.display("bench: check mode, nothing is measured")

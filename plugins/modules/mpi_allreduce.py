@@ -27,7 +27,7 @@ options:
   iterations: {type: int, default: 200, description: Timed iterations of each size up to 64 KiB.}
   iterations_large: {type: int, default: 50, description: Timed iterations of each larger size.}
   warmup: {type: int, default: 2, description: Untimed iterations before those.}
-  bind_rails: {type: bool, default: true, description: Give each rank the rails of its GPU alone.}
+  bind_rails: {type: bool, default: true, description: Give each rank its GPU's rails and cores.}
   python: {type: path, default: /usr/bin/python3, description: Python interpreter of the ranks.}
   time_limit_s: {type: float, default: 300, description: Seconds after which the run has failed.}
   bisect_runs:

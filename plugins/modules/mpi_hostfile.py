@@ -52,7 +52,9 @@ options:
     default: false
   rankfile_path: {type: path, default: /etc/baremetal-mpi-roce/rankfile, description: The rankfile.}
   numa_cores:
-    description: Cores of each NUMA node by its number, V(0-55), as hwloc's logical numbers.
+    description:
+      - CPUs of each NUMA node by its number as lscpu prints them, V(0-55,112-167), or its cores as
+        hwloc numbers them. In the rankfile there are hwloc's cores, which Open MPI reads.
     type: dict
     default: {}
   rankfile_cores:

@@ -31,8 +31,9 @@ options:
     default: {}
   mapping:
     description:
-      - V(gpu) places ranks node by node, each with the rail of its own GPU; V(node) one on each
-        node in turn; V(core) node by node, each bound to a core.
+      - V(gpu) places ranks node by node, each with the rail of its own GPU and on cores of that
+        GPU's NUMA node; V(node) one on each node in turn, unbound; V(core) node by node, each bound
+        to a core.
     type: str
     choices: [gpu, node, core]
     default: gpu

@@ -35,6 +35,10 @@ options:
     default: []
   slots: {type: int, default: 0, description: MPI slots (ranks) of this host.}
   gpus: {type: int, default: 0, description: GPUs; with some UCX gets its ways to GPU memory.}
+  numa_cores:
+    description: CPUs of each NUMA node, as in C(cluster_numa_cores), compared with this host's.
+    type: dict
+    default: {}
   qos: {type: dict, default: {}, description: "What the QoS contract asks, as in C(cluster_qos)."}
   filesystems:
     description:
@@ -219,6 +223,7 @@ def main() -> None:
             "rails": {"type": "list", "elements": "dict", "default": []},
             "slots": {"type": "int", "default": 0},
             "gpus": {"type": "int", "default": 0},
+            "numa_cores": {"type": "dict", "default": {}},
             "qos": {"type": "dict", "default": {}},
             "filesystems": {"type": "list", "elements": "dict", "default": []},
             "groups": {"type": "list", "elements": "str", "default": []},
@@ -248,6 +253,7 @@ def main() -> None:
 
     def converge(node: Node) -> Settled:
         given = ("mca_file", "ucx_file", "nccl_file", "profile", "programs", "python", "gpus")
+        given += ("numa_cores",)
         stack = Stack(wanted(params), **{name: params[name] for name in given})
         directory = params["bin_directory"].partition(":")[0] or "/usr/bin"
         former = Former(params["prefix"], params["keep_former"])

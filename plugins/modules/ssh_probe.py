@@ -95,7 +95,7 @@ from ..module_utils.core.text import one_line, shortened
 from ..module_utils.ssh import account, session
 from ..module_utils.ssh.keys import DROP_IN, KNOWN_HOSTS, REVOKED, USER_CERTIFICATE, USER_KEY
 from ..module_utils.ssh.refusals import EITHER, HERE, TARGET, Refusal, blamed, refusal
-from ..module_utils.ssh.sshd import CERTIFICATE_TYPE, Sshd, first
+from ..module_utils.ssh.sshd import CERTIFICATE_TYPE, Sshd
 
 LAYER = "ssh"
 HEADERS = 28
@@ -264,7 +264,7 @@ def without_pam() -> str:
         values = Sshd(Path("/etc/ssh/sshd_config"), run).settings("root")
     except CommandError as error:
         return str(error)
-    return "sshd has UsePAM no" if first(values, "usepam") == "no" else ""
+    return "sshd has UsePAM no" if values.first("usepam") == "no" else ""
 
 
 def checks(

@@ -124,7 +124,6 @@ class Wanted:
     min_bytes: int = 1
     max_bytes: int = 1 << 22
     iterations: int = 0
-    provider: str = "distribution"
     python: str = "/usr/bin/python3"
     program_directory: str = ""
     min_share: Optional[float] = None
@@ -174,14 +173,11 @@ def launches(wanted: Wanted, ranks: Sequence[Rank]) -> list[Launch]:
     if wanted.program == "nccl":
         sizes = ["-b", str(max(wanted.min_bytes, 8)), "-e", str(wanted.max_bytes), "-f", "2"]
         count = ["-n", str(wanted.iterations)] if wanted.iterations else []
-        unbound = {"hwloc_base_binding_policy": "none"}
-        unbound = {"I_MPI_PIN": "0"} if wanted.provider == "impi" else unbound
         return [
             Launch(
                 {
                     "program": [prefix + program, *sizes, *count, "-g", "1"],
                     "environment": {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
-                    "parameters": unbound,
                 },
                 name,
             )

@@ -12,6 +12,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.p
     PlanError,
     as_listed,
     command,
+    nodes_of,
     sizes,
 )
 from hypothesis import given
@@ -36,10 +37,33 @@ def test_the_command_names_everything_and_carries_the_run_id() -> None:
     assert argv[0] == "mpirun"
     assert "--mca baremetal_run_id abc123" in text
     assert "--mca btl_base_verbose 10" in text
-    assert "--hostfile /etc/hosts.mpi -np 12 --map-by slot" in text
+    assert "--hostfile /etc/hosts.mpi -np 12 --map-by slot --bind-to none" in text
     assert "rail-bind /usr/bin/python3" in text
     assert argv[argv.index("--run-id") + 1] == "abc123"
     assert json.loads(argv[-1])["time_limit_s"] == 60
+
+
+@pytest.mark.parametrize(
+    ("gpus", "wanted"), [(4, (0, None, 1, None)), (0, (0, 1, 0))], ids=["by GPU", "by rail"]
+)
+def test_the_numa_node_of_a_rank_is_that_of_its_gpu_or_rail(
+    gpus: int, wanted: tuple[int | None, ...]
+) -> None:
+    rails = [
+        {
+            "interface": f"rail{rail}",
+            "rail": rail,
+            "address": "",
+            "gpu": 2 * rail if gpus else None,
+            "numa": rail,
+            "speed_gbps": 800,
+            "network": "",
+        }
+        for rail in (0, 1)
+    ]
+    entry = {"name": "node01", "role": "compute", "drained": False, "slots": 3, "rails": rails}
+    [found] = nodes_of([{**entry, "gpus": gpus}])
+    assert found.numa == wanted
 
 
 def test_rankfile_and_unbound_rails() -> None:
@@ -48,6 +72,8 @@ def test_rankfile_and_unbound_rails() -> None:
     assert "--rankfile /etc/rankfile" in text
     assert "--map-by" not in text
     assert "rail-bind" not in text
+    text = " ".join(command(Plan(NODES, "tcp", rankfile="/etc/rankfile"), "h", "id", 60))
+    assert "rail-bind --keep-cpus /usr/bin/python3" in text
 
 
 def test_a_subset_is_the_same_run_on_fewer_nodes_and_short() -> None:

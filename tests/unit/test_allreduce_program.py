@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests import chassis
 from tests.unit import programs
 from tests.unit.programs import ROOT
 
@@ -158,6 +160,23 @@ def test_ucx_lanes_of_old_and_new_versions() -> None:
     ]
 
 
+def test_the_topology_of_a_chassis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chassis.build(tmp_path)
+    monkeypatch.setattr(os, "getppid", lambda: 7)
+    chassis.write(tmp_path / "proc/7/status", "Name:\torted\nCpus_allowed_list:\t0-99\n")
+    found = program.topology(tmp_path)
+    assert found["numa"] == {"0": "0-55,112-167", "1": "56-111,168-223"}
+    assert found["allowed"] == "0-99"
+    assert found["gpus"] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert found["interfaces"]["rail7"] == 0 and len(found["interfaces"]) == 8
+    assert not found["container"]
+    (tmp_path / "proc/7/status").unlink()
+    chassis.write(tmp_path / "sys/devices/system/cpu/online", "0-223\n")
+    assert program.topology(tmp_path)["allowed"] == "0-223"
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {13, 0, 1, 2, 7, 12})
+    assert program.cpus() == "0-2,7,12-13"
+
+
 COUNTED = {"counters": {"rail0": [5, 6]}, "rdma": {}}
 
 
@@ -173,6 +192,8 @@ def rank(host: str, wrong: int = 0, lanes: tuple = ("ep_cfg[2]: tag(tcp/rail0)",
     return {
         "host": host,
         "devices": "rail0",
+        "cpus": "0-3",
+        "topology": {"numa": {}} if host.endswith("1") else None,
         "lanes": list(lanes),
         "protocols": [],
         "counted": COUNTED if host.endswith("1") else None,
@@ -193,6 +214,8 @@ def test_the_report_is_by_host_and_by_lane() -> None:
         ("node01", [0, 1]),
         ("node02", [2]),
     ]
+    assert by_kind["host"][0]["cpus"] == ["0-3", "0-3"]
+    assert by_kind["host"][0]["topology"] == {"numa": {}}
     assert by_kind["host"][0]["counters"] == {"rail0": [5, 6]}
     assert [(one["name"], one["counters"]) for one in by_kind["rails"]] == [
         ("node01", {"rail0": [5, 6]}),

@@ -99,6 +99,7 @@ def test_a_sound_run_passes_every_check() -> None:
     assert set(found) == {
         "world_size",
         "placement",
+        "rank_binding",
         "exactness",
         "transport",
         "rails_traffic",
@@ -433,6 +434,82 @@ def test_a_rankfile_may_place_ranks_otherwise_but_not_more_of_them() -> None:
 
     plan = Plan(PLAN.nodes, "tcp", rankfile="/etc/rankfile")
     assert failed(judged(change, plan=plan)) == set()
+
+
+TOPOLOGY = {
+    "numa": {"0": "0-55,112-167", "1": "56-111,168-223"},
+    "allowed": "0-223",
+    "gpus": [0, 1],
+    "interfaces": {"rail0": 0, "rail1": 1},
+    "container": False,
+}
+NUMA = replace(PLAN, nodes=tuple(replace(node, numa=(0, 1), gpus=2) for node in PLAN.nodes))
+
+
+def bindings(plan: Plan, cpus: tuple[str, ...], **changes: Any) -> list[Any]:
+    """The checks, where node02 is right and node01 has these CPUs and changes."""
+    records = copy.deepcopy(SOUND)
+    records[HOST1].update(cpus=list(cpus), topology={**TOPOLOGY, **changes})
+    records[HOST2].update(cpus=["0-55,112-167", "56-111,168-223"], topology=TOPOLOGY)
+    return verdict.rank_binding(plan, records)
+
+
+RIGHT = ("0-27,112-139", "60-111,172-223")
+UNKNOWN = {"gpus": [], "interfaces": {"rail0": -1}}
+
+
+@pytest.mark.parametrize(
+    ("cpus", "changes", "wrong"),
+    [
+        (RIGHT, {}, ()),
+        (("0-223", RIGHT[1]), {}, ("rank 0, GPU 0", "on CPUs 0-223", "0-55,112-167")),
+        ((RIGHT[0], "0-13"), {}, ("rank 1, GPU 1", "on CPUs 0-13", "56-111,168-223")),
+        (("0", RIGHT[1]), {}, ("rank 0, GPU 0", "on CPUs 0", "wanted 112 of 0-55,112-167")),
+        (("0-3", RIGHT[1]), {"allowed": "0-3,56-111,168-223"}, ()),
+        (RIGHT, {"numa": {"0": "0-223"}}, ("rank 1, GPU 1", "no NUMA node 1")),
+        (("0-9,99999999999", RIGHT[1]), {}, ("cannot be read",)),
+        (RIGHT, {"numa": None}, ("cannot be read",)),
+    ],
+)
+def test_ranks_away_from_their_gpu_are_found(
+    cpus: tuple[str, ...], changes: dict[str, Any], wrong: tuple[str, ...]
+) -> None:
+    *failed, held = bindings(NUMA, cpus, **changes)
+    assert (held.status, held.found) == (
+        "ok",
+        f"so on {1 if wrong else 2} node{'' if wrong else 's'}",
+    )
+    assert [(one.status, one.subject, one.at) for one in failed] == (
+        [("failed", "node01", "node01")] if wrong else []
+    )
+    assert all(word in failed[0].reason for word in wrong)
+
+
+def test_what_the_model_leaves_open_the_node_knows() -> None:
+    by_node = replace(PLAN, nodes=tuple(replace(node, gpus=2) for node in PLAN.nodes))
+    for changes in ({}, {"gpus": []}):
+        [wrong, _held] = bindings(by_node, ("56", RIGHT[1]), **changes)
+        assert "rank 0, GPU 0: on CPUs 56" in wrong.reason
+    [_held, open_] = bindings(by_node, ("56", "0"), **UNKNOWN)
+    assert (open_.status, open_.subject) == ("not_applicable", "node01")
+    [_held, container] = bindings(NUMA, ("0-1", "0-1"), container=True)
+    assert (container.status, container.subject) == ("not_applicable", "node01")
+    swapped = replace(NUMA, nodes=tuple(replace(node, numa=(1, 0)) for node in NUMA.nodes))
+    other, _other = bindings(swapped, RIGHT)
+    assert (other.status, other.found) == ("failed", "2 not"), "the model has precedence"
+    [unbound] = bindings(replace(NUMA, bind_rails=False), ("0", "0"))
+    assert unbound.status == "not_applicable"
+
+
+def test_two_ranks_share_a_gpu() -> None:
+    nodes = tuple(replace(node, slots=4, numa=(0, 1), gpus=2) for node in PLAN.nodes)
+    records = copy.deepcopy(SOUND)
+    cpus = ["0-27", "56-83", "28-55,112", "0-27"]
+    records[HOST1].update(ranks=[0, 1, 2, 3], cpus=cpus, topology=TOPOLOGY)
+    records[HOST2].update(topology={**TOPOLOGY, "container": True})
+    wrong, _other = verdict.rank_binding(replace(PLAN, nodes=nodes), records)
+    assert wrong.found == "1 not"
+    assert "rank 3, GPU 1: on CPUs 0-27, wanted 56 of 56-111,168-223" in wrong.reason
 
 
 def test_orphans() -> None:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node, PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.hostfile import (
     FORMATS,
     ORDERS,
     Membership,
     bind,
     compile_membership,
+    cores_checks,
     format_cores,
     is_host_name,
+    logical_cores,
     parse,
     parse_cores,
     place,
@@ -25,6 +29,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.hostfile im
 )
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests import chassis
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -261,6 +267,64 @@ def test_divided_cores_are_disjoint_near_and_complete(nodes: int, gpus: int, eac
         assert set(used) == wanted
         for gpu, binding in enumerate(bindings[start : start + gpus]):
             assert set(binding.cores) <= set(parse_cores(numa[str(gpu * 2 // gpus)]))
+
+
+@pytest.mark.parametrize(
+    ("given_cpus", "wanted"),
+    [
+        (("0-55", "56-111"), ("0-55", "56-111")),
+        (("0-55,112-167", "56-111,168-223"), ("0-55", "56-111")),
+        (("2-55,114-167", "58-111,170-223"), ("2-55", "58-111")),
+        (("0-111", "112-223"), ("0-111", "112-223")),
+        (("0,2,4", "1,3,5"), ("0-2", "3-5")),
+        (("0,2,4,6,8,10,12,14", "1,3,5,7,9,11,13,15"), ("0-3", "4-7")),
+        (("56-111,168-223", "0-55,112-167"), ("56-111", "0-55")),
+        (("0-3", "4"), ("0-3", "4")),
+        (("0-27,56-83",), ("0-27",)),
+        (("0-55",), ("0-55",)),
+    ],
+)
+def test_cpus_of_the_kernel_become_cores_of_hwloc(
+    given_cpus: tuple[str, ...], wanted: tuple[str, ...]
+) -> None:
+    found = logical_cores(dict(enumerate(given_cpus)))
+    assert tuple(format_cores(found[numa]) for numa in range(len(wanted))) == wanted
+
+
+LSCPU = {"0": "0-55,112-167", "1": "56-111,168-223"}
+
+
+def test_a_rankfile_of_cpus_as_lscpu_prints_them() -> None:
+    members = membership(drained=0)
+    assert render_rankfile(bind(members, LSCPU)) == render_rankfile(bind(members, NUMA))
+
+
+@pytest.mark.parametrize(
+    ("numa_cores", "subjects"),
+    [
+        ({}, []),
+        (LSCPU, []),
+        (NUMA, []),
+        ({0: "4-55", 1: "60-111"}, []),
+        ({0: "0-111", 1: "112-223"}, ["NUMA node 0", "NUMA node 1"]),
+        ({1: "0-55,112-167", 0: "56-111,168-223"}, ["NUMA node 0", "NUMA node 1"]),
+        ({0: "0-55", 1: "56-112", 2: "113"}, ["NUMA node 1", "NUMA node 2"]),
+        ({0: "0-x"}, [""]),
+    ],
+)
+def test_a_node_compares_cores_with_its_own(
+    tmp_path: Path, numa_cores: dict[Any, str], subjects: list[str]
+) -> None:
+    chassis.build(tmp_path)
+    here = Node("mpi", tmp_path, run, None, "b")
+    checks = cores_checks(here, numa_cores)
+    failed = [check for check in checks if check.status == "failed"]
+    assert [check.subject for check in failed] == subjects
+    assert len(checks) == len(numa_cores)
+    for check in failed if subjects != [""] else []:
+        assert "{0: '0-55', 1: '56-111'}" in check.by_hand
+    [inside] = cores_checks(replace(here, container="podman"), LSCPU)
+    assert inside.status == "not_applicable"
 
 
 def test_all_cores_of_the_numa_node_when_they_are_shared() -> None:

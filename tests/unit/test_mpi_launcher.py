@@ -46,7 +46,7 @@ def test_the_smoke_test_starts_ranks_with_the_environment_of_their_own_node() ->
     argv = command(plan, "hosts", "run7", 9)
     assert argv[: argv.index("/usr/bin/python3")] == [
         *("env", "BAREMETAL_RUN_ID=run7", "mpirun", "-genv", "I_MPI_DEBUG", "3"),
-        *("-machinefile", "hosts", "-n", "5", "-genvnone", RAIL_BIND),
+        *("-machinefile", "hosts", "-n", "5", "-genvnone", "-genv", "I_MPI_PIN", "0", RAIL_BIND),
     ]
     assert plan.hostfile() == "node01:2\nnode02:3\n"
     by_rail = command(plan.rail_runs[0], "hosts", "run7", 9)
@@ -61,9 +61,9 @@ def test_a_rankfile_is_refused() -> None:
 @pytest.mark.parametrize(
     ("mapping", "options", "hosts"),
     [
-        ("gpu", [], "node01:2\nnode02:3\n"),
+        ("gpu", ["-genv", "I_MPI_PIN", "0"], "node01:2\nnode02:3\n"),
         ("core", ["-genv", "I_MPI_PIN_DOMAIN", "core"], "node01:2\nnode02:3\n"),
-        ("node", [], "node01:1\nnode02:1\nnode01:1\nnode02:1\nnode02:1\n"),
+        ("node", ["-genv", "I_MPI_PIN", "0"], "node01:1\nnode02:1\nnode01:1\nnode02:1\nnode02:1\n"),
     ],
 )
 def test_a_job_is_mapped_by_options_or_by_its_hostfile(

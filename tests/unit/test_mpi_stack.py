@@ -36,6 +36,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.stack impor
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import RdmaPort
 from ansible_collections.baremetal.mpi_roce.plugins.modules import mpi_stack as module
 
+from tests import chassis
 from tests.unit.qos_contracts import compiled
 
 UCX = stack.Ucx(
@@ -537,3 +538,24 @@ def test_mpi4py_of_another_mpi_fails(other: str) -> None:
     ]
     assert library[0].status == "failed"
     assert library[0].found == other
+
+
+def test_a_node_compares_the_cores_of_the_rankfile(tmp_path: Path) -> None:
+    """Where ranks run, and not on the launcher."""
+    chassis.build(tmp_path)
+
+    def silent(argv: Sequence[str], **_options: Any) -> Result:
+        raise CommandError(f"{argv[0]}: not found")
+
+    for slots, wanted in ((8, ["ok", "failed"]), (0, [])):
+        given = params(tmp_path, transport="tcp", slots=slots)
+        names = ("mca_file", "ucx_file", "nccl_file", "profile", "programs", "gpus")
+        part = stack.Stack(
+            module.wanted(given),
+            python="python3",
+            numa_cores={0: "0-55", 1: "56-112"},
+            **{name: given[name] for name in names},
+        )
+        verdict = part.verify(Node("mpi", tmp_path, silent, None, "b"))
+        found = [check.status for check in verdict.checks if check.name == "numa_cores"]
+        assert found == wanted

@@ -5,7 +5,8 @@ Compiled from the directory of the whole cluster, never from the hosts of a run.
 NUMA node are those of the model, the cores of a NUMA node are given by the operator, and what is
 not known is refused with the name of what to set.
 
-Cores are hwloc's logical indexes, which is what Open MPI reads in a rankfile (4 and 5 alike).
+Cores in a rankfile are hwloc's logical numbers, as Open MPI 4 and 5 read them. The operator gives
+CPUs as the nodes' kernel numbers them; each node compares the two.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..core.checks import FAILED, OK, Check, not_applicable
 from ..core.files import HEADER
-from ..core.part import PlanError
+from ..core.machine import IN_CONTAINER
+from ..core.part import Node, PlanError
 
 FORMATS = ("openmpi", "intelmpi", "mpich", "plain")
 """`intelmpi` and `mpich` are one syntax: both launch with Hydra."""
@@ -224,7 +227,7 @@ def bind(
     is that of its rail: they are behind one PCIe switch.
     """
     try:
-        cores_of = {int(numa): parse_cores(str(text)) for numa, text in numa_cores.items()}
+        cores_of = logical_cores(numa_cores)
     except ValueError as error:
         raise PlanError(f"cluster_numa_cores: {error}") from None
     # A dictionary, as each finding is reported for the first node that has it.
@@ -248,8 +251,8 @@ def bind(
                 findings.setdefault(
                     f"NUMA {numa}",
                     f"{name}: the cores of NUMA node {numa} are not known: set cluster_numa_cores "
-                    f"to the logical cores of each NUMA node, such as {{{numa}: '0-27'}} (on the "
-                    f"node: hwloc-calc --intersect core numa:{numa})",
+                    f"to the CPUs of each NUMA node as lscpu prints them, such as {{{numa}: "
+                    "'0-27,56-83'}",
                 )
             elif divided and len(cores) < len(neighbours):
                 findings.setdefault(
@@ -267,12 +270,87 @@ def bind(
     return bindings
 
 
+def logical_cores(numa_cores: Mapping[Any, Any]) -> dict[int, tuple[int, ...]]:
+    """hwloc's logical cores of each NUMA node, of its CPUs as lscpu prints them, or of its cores.
+
+    Linux numbers the second hyperthreads of all cores after the first ones, and hwloc the cores of
+    one NUMA node after those of another, also where the kernel deals out its numbers in turn.
+    Raises ValueError for what is no list.
+    """
+    given = {int(numa): parse_cores(str(text)) for numa, text in numa_cores.items()}
+    halves = {
+        numa: (cpus[: len(cpus) // 2], cpus[len(cpus) // 2 :]) for numa, cpus in given.items()
+    }
+    distances = {two - one for half in halves.values() for one, two in zip(*half)}
+    if (
+        len(distances) == 1
+        and all(len(first) == len(second) for first, second in halves.values())
+        and all(second[0] > first[-1] + 1 for first, second in halves.values())
+        and min(distances) > max(first[-1] for first, _second in halves.values())
+    ):
+        given = {numa: first for numa, (first, _second) in halves.items()}
+    return _after_one_another(given, only_mixed=True)
+
+
+def _after_one_another(
+    cores: Mapping[int, Sequence[int]], *, only_mixed: bool = False
+) -> dict[int, tuple[int, ...]]:
+    """Cores numbered anew, NUMA node by NUMA node in the order of their first ones."""
+    ordered = sorted((numa for numa in cores if cores[numa]), key=lambda numa: cores[numa][0])
+    mixed = any(cores[one][-1] > cores[two][0] for one, two in zip(ordered, ordered[1:]))
+    found: dict[int, tuple[int, ...]] = {}
+    start = 0
+    for numa in ordered:
+        end = start + len(cores[numa])
+        found[numa] = tuple(cores[numa]) if only_mixed and not mixed else tuple(range(start, end))
+        start = end
+    return found
+
+
+def cores_checks(node: Node, numa_cores: Mapping[Any, Any]) -> list[Check]:
+    """Whether what `cluster_numa_cores` comes to in a rankfile are cores of this node's NUMA
+    nodes."""
+    name = "numa_cores"
+    if not numa_cores:
+        return []
+    if node.container:
+        return [not_applicable(name, None, IN_CONTAINER)]
+    try:
+        wanted = logical_cores(numa_cores)
+    except ValueError as error:
+        return [Check(name, "a list of CPUs", "none", FAILED, "", f"cluster_numa_cores: {error}")]
+    cpus, firsts = {}, {}
+    for folder in node.path("sys/devices/system/node").glob("node[0-9]*"):
+        text = node.read(f"{folder.relative_to(node.root)}/cpulist") or ""
+        siblings = {path.read_text("ascii").strip() for path in
+                    folder.glob("cpu[0-9]*/topology/thread_siblings_list")}  # fmt: skip
+        numa = int(folder.name[len("node") :])
+        cpus[numa] = text.strip()
+        firsts[numa] = sorted(parse_cores(each)[0] for each in siblings)
+    here = _after_one_another(firsts)
+    result = []
+    for numa, given in sorted(wanted.items()):
+        subject, found = f"NUMA node {numa}", format_cores(given)
+        cores = here.get(numa, ())
+        if set(given) <= set(cores):
+            result.append(Check(name, found, found, OK, subject))
+            continue
+        text = next(str(text) for key, text in numa_cores.items() if int(key) == numa)
+        reason = f"cluster_numa_cores has {text!r}, and this node CPUs {cpus.get(numa) or 'none'}"
+        known = {each: format_cores(own) for each, own in sorted(here.items())}
+        hand = f"set cluster_numa_cores to {known}, then run --tags hostfile"
+        hand += "; nodes that differ need a rankfile each, or rail-bind instead"
+        result.append(Check(name, f"of the cores {format_cores(cores) or 'none'}", found, FAILED,
+                            subject, reason, by_hand=hand))  # fmt: skip
+    return result
+
+
 def parse_cores(text: str) -> tuple[int, ...]:
     """The cores of a list such as `0-27,56-83`. Raises ValueError for another text."""
     cores: set[int] = set()
     for part in text.replace(" ", "").split(","):
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
-        if match is None:
+        match = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", part)
+        if match is None or int(match[2] or match[1]) < int(match[1]):
             raise ValueError(f"{text!r} is not a list of cores such as '0-27,56-83'")
         cores.update(range(int(match[1]), int(match[2] or match[1]) + 1))
     return tuple(sorted(cores))

@@ -23,12 +23,12 @@ class OpenMpi:
     """What the library says of itself, up to a comma."""
     label = ("--tag-output",)
     mappings: Mapping[str, tuple[str, ...]] = {
-        "gpu": ("--map-by", "slot"),
-        "node": ("--map-by", "node"),
+        "gpu": ("--map-by", "slot", "--bind-to", "none"),
+        "node": ("--map-by", "node", "--bind-to", "none"),
         "core": ("--map-by", "core", "--bind-to", "core"),
-        "unbound": ("--map-by", "slot", "--bind-to", "none"),
     }
-    """`gpu`: rank k of a node beside GPU k, with the rail of that GPU."""
+    """`gpu`: rank k of a node next to GPU k, with the rail of that GPU: rail-bind binds. Open MPI's
+    default is one NUMA node after another in turn, and a core for each rank of a job of two."""
     tcp = (("pml", "ob1"), ("btl", "tcp,self,vader"))
     """Parameters for TCP of its own, bound to the rail's address, instead of UCX."""
     failed = re.compile(r"process rank (\d+)|Process name: \[\[\d+,\d+\],(\d+)\]")
@@ -62,11 +62,11 @@ class Hydra:
     library = "Intel(R) MPI Library {} for Linux* OS"
     label = ("-prepend-rank", "-print-all-exitcodes")
     mappings: Mapping[str, tuple[str, ...]] = {
-        "gpu": (),
-        "node": (),
+        "gpu": ("-genv", "I_MPI_PIN", "0"),
+        "node": ("-genv", "I_MPI_PIN", "0"),
         "core": ("-genv", "I_MPI_PIN_DOMAIN", "core"),
-        "unbound": ("-genv", "I_MPI_PIN", "0"),
     }
+    """Unless told not to, the library binds the rank again in MPI_Init."""
     tcp = (("FI_PROVIDER", "tcp"),)
     aborted = re.compile(r"Abort\(-?\d+\) on node (\d+) \(rank")
     codes = re.compile(

@@ -15,7 +15,7 @@ from ..core.files import FilePlan, replace_block
 from ..core.part import Node, Plan, PlanError, Verdict
 from ..hardware import Machine, survey
 from . import environment as environments
-from . import rdma
+from . import hostfile, rdma
 from .environment import PROFILE_FILE, PROVIDER, Rail
 from .launcher import HYDRA, OPEN_MPI, Launcher
 
@@ -311,6 +311,8 @@ class Stack:
     programs: Mapping[str, str]
     python: str
     gpus: int
+    numa_cores: Mapping[str, Any] = field(default_factory=dict)
+    """What a rankfile has of this host."""
     machine: Machine = field(default_factory=Machine, init=False)
     ucx: Ucx = field(default=Ucx(), init=False)
     lacking: Sequence[Check] = field(default=(), init=False)
@@ -383,6 +385,7 @@ class Stack:
                 why = "UCX cuts such lines: jobs without a login shell need TaskProlog for it"
                 wanted = f"less than {UCX_LINE} characters"
                 result.append(not_applicable("ucx_file", wanted, why, subject=name))
+        result += hostfile.cores_checks(node, self.numa_cores if settings.slots else {})
         return Verdict(result + (self._rdma(node) if settings.transport == RC else []))
 
     def _rdma(self, node: Node) -> list[Check]:

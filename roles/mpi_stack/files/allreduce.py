@@ -194,6 +194,48 @@ def number(path):
     return int(path.read_text(encoding="ascii"))
 
 
+def topology(root="/"):
+    """The node's CPUs by NUMA node, those that mpirun's daemon may use, and the NUMA node of each
+    GPU in the order of the PCI bus, and of each interface, where the kernel knows it."""
+    top = pathlib.Path(root)
+
+    def numa(device):
+        try:
+            return max(-1, number(device / "numa_node"))
+        except (OSError, ValueError):
+            return -1
+
+    try:
+        status = (top / f"proc/{os.getppid()}/status").read_text("utf-8", "replace")
+        allowed = re.search(r"^Cpus_allowed_list:\s*(\S+)", status, re.MULTILINE)[1]
+    except OSError:  # a daemon of another user, which /proc hides
+        allowed = (top / "sys/devices/system/cpu/online").read_text(encoding="ascii").strip()
+    gpus = sorted(path.name for path in (top / "proc/driver/nvidia/gpus").glob("*"))
+    return {
+        "numa": {
+            path.parent.name[len("node") :]: path.read_text(encoding="ascii").strip()
+            for path in sorted((top / "sys/devices/system/node").glob("node[0-9]*/cpulist"))
+        },
+        "allowed": allowed,
+        "gpus": [numa(top / "sys/bus/pci/devices" / name) for name in gpus],
+        "interfaces": {
+            path.parent.name: numa(path) for path in (top / "sys/class/net").glob("*/device")
+        },
+        "container": (top / "run/systemd/container").exists(),
+    }
+
+
+def cpus():
+    """The CPUs of this rank, as the kernel writes lists: `0-13,112-125`."""
+    ranges = []
+    for cpu in sorted(os.sched_getaffinity(0)):
+        if ranges and cpu == ranges[-1][1] + 1:
+            ranges[-1][1] = cpu
+        else:
+            ranges.append([cpu, cpu])
+    return ",".join(f"{a}-{b}" if a < b else str(a) for a, b in ranges)
+
+
 def lanes(log):
     """UCX's own report of what its endpoints run over, each distinct line once."""
     found = []
@@ -502,6 +544,8 @@ def run(spec, report, ucx_log):
         "protocols": protocols(ucx_log.text(), largest) if spec.get("gpu") else [],
         "counted": counted,
         "rails": rails,
+        "cpus": cpus(),  # now: an MPI may bind when it starts
+        "topology": topology() if local.Get_rank() == 0 else None,
         "wrong": wrong_here,
         "wrong_count": wrong_count,
     }
@@ -517,10 +561,13 @@ def summarise(everyone, volume, window_s, report):
     texts = {}
     ways = {}
     for rank, one in enumerate(everyone):
-        nothing = {"ranks": [], "devices": [], "counters": {}, "rdma": {}}
+        nothing = {"ranks": [], "devices": [], "cpus": [], "counters": {}, "rdma": {}}
         entry = hosts.setdefault(one["host"], nothing)
         entry["ranks"].append(rank)
         entry["devices"].append(one["devices"])
+        entry["cpus"].append(one["cpus"])
+        if one["topology"] is not None:
+            entry["topology"] = one["topology"]
         if one["counted"] is not None:
             entry.update(one["counted"])
         if one["rails"] is not None:

@@ -33,6 +33,8 @@ class Node:
     """The network of each rail, as the model has it."""
     by_rank: tuple[tuple[str, ...], ...] = ()
     """The rails that each of its ranks is given."""
+    numa: tuple[Optional[int], ...] = ()
+    """The NUMA node of each GPU, or without GPUs of the rail of each rank, as the model has it."""
     devices: tuple[tuple[str, str], ...] = ()
     """RDMA device and port with an interface behind it, from the node."""
     software: bool = False
@@ -155,16 +157,18 @@ def nodes_of(entries: Sequence[Mapping[str, Any]]) -> tuple[Node, ...]:
         if entry["role"] != "compute" or entry["drained"]:
             continue
         slots, rails = int(entry["slots"]), entry["rails"]
+        given = rails_by_rank(rails_from_model(rails), slots)
+        of_gpus = {rail.get("gpu"): rail.get("numa") for rail in rails}
+        of_rails = {rail["interface"]: rail.get("numa") for rail in rails}
+        by_gpu = tuple(of_gpus.get(gpu) for gpu in range(int(entry.get("gpus", 0))))
         node = Node(
             entry["name"],
             slots,
             tuple(rail["interface"] for rail in rails),
             tuple(float(rail["speed_gbps"] or 0) for rail in rails),
             networks=tuple(rail["network"] or "" for rail in rails),
-            by_rank=tuple(
-                tuple(rail.interface for rail in own)
-                for own in rails_by_rank(rails_from_model(rails), slots)
-            ),
+            by_rank=tuple(tuple(rail.interface for rail in own) for own in given),
+            numa=by_gpu or tuple(of_rails[own[0].interface] for own in given),
         )
         found.append(node)
     return tuple(found)
@@ -210,9 +214,10 @@ def command(plan: Plan, hosts: str, run_id: str, time_limit_s: float) -> list[st
     if plan.program:
         # NCCL finds cores near each GPU by itself, and its NICs in the node's own environment.
         order = ("env", "CUDA_DEVICE_ORDER=PCI_BUS_ID")
-        return [*argv, *launcher.mappings["unbound"], *order, *plan.program]
+        return [*argv, *launcher.mappings["gpu"], *order, *plan.program]
     argv += ["--rankfile", plan.rankfile] if plan.rankfile else launcher.mappings["gpu"]
-    argv += [RAIL_BIND] if plan.bind_rails else []
+    if plan.bind_rails:
+        argv += [RAIL_BIND, *(["--keep-cpus"] if plan.rankfile else [])]
     argv += ["--only", str(plan.only)] if plan.only is not None else []
     spec = specification(plan, time_limit_s)
     return [*argv, plan.python, PROGRAM, "--run-id", run_id, "--spec", spec]

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from ...core.checks import FAILED, NOT_APPLICABLE, OK, Check, compare
+from ...core.checks import FAILED, NOT_APPLICABLE, OK, Check, compare, not_applicable
+from ...core.machine import IN_CONTAINER
 from ...core.text import counted, some
+from ..hostfile import parse_cores
 from .hosts import Swept
 from .launch import Records, node_of, of_kind, of_nodes, of_the_end
 from .plan import Node, Plan
@@ -30,6 +32,7 @@ def judge(plan: Plan, records: Records, tolerances: Tolerances) -> list[Check]:
     return [
         world_size(plan, records),
         placement(plan, records),
+        *rank_binding(plan, records),
         *exactness(records),
         transport(plan, records),
         *rails_traffic(plan, records),
@@ -67,6 +70,77 @@ def placement(plan: Plan, records: Records) -> Check:
     wrong += [f"{name} has none" for name in wanted if name not in seen]
     text = f"{len(plan.nodes)} nodes as in the hostfile"
     return verdict("placement", text, text, wrong)
+
+
+def rank_binding(plan: Plan, records: Records) -> list[Check]:
+    """The CPUs that ranks really have are of their GPU's NUMA node, and no small part of their
+    share of it: one check for each node where they are not."""
+    name, wanted = "rank_binding", "each rank on CPUs of its GPU's NUMA node"
+    if not plan.bind_rails and not plan.rankfile:
+        return [not_applicable(name, wanted, "ranks are not bound (mpi_smoke_bind_rails)")]
+    unknown: dict[str, list[str]] = {}
+    wrong: list[Check] = []
+    right = 0
+    for node, host in of_nodes(plan, records):
+        here = host.get("topology") or {}
+        numas = [_numa(node, here, local) for local in range(len(host["ranks"]))]
+        if here.get("container"):
+            why = f"{IN_CONTAINER}: its CPUs are those of its host"
+            unknown.setdefault(why, []).append(node.name)
+        elif not any(numa >= 0 for numa in numas):
+            why = "neither the model nor the node has the NUMA node of a GPU or rail"
+            unknown.setdefault(why, []).append(node.name)
+        else:
+            try:
+                found = _misbound(node, host, here, numas)
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                found = [f"its report cannot be read: {error}"]
+            right += not found
+            if found:
+                why = some(found, SHOWN)
+                wrong.append(Check(name, wanted, f"{len(found)} not", FAILED, node.name, why,
+                                   at=node.name))  # fmt: skip
+    if right:
+        wrong.append(Check(name, wanted, f"so on {counted(right, 'node')}", OK))
+    return wrong + [
+        not_applicable(name, wanted, why, subject=some(names, SHOWN))
+        for why, names in unknown.items()
+    ]
+
+
+def _numa(node: Node, here: Mapping[str, Any], local: int) -> int:
+    """The NUMA node that a rank belongs on: of the model, else of the node, else -1."""
+    known = node.numa[local % len(node.numa)] if node.numa else None
+    if known is not None:
+        return known
+    gpus = here.get("gpus") or []
+    if gpus:
+        return int(gpus[local % len(gpus)])
+    rails = node.by_rank[local % len(node.by_rank)] if node.by_rank else ()
+    return int(here.get("interfaces", {}).get(rails[0], -1)) if rails else -1
+
+
+def _misbound(
+    node: Node, host: Mapping[str, Any], here: Mapping[str, Any], numas: Sequence[int]
+) -> list[str]:
+    """The ranks of a node that do not run where they belong, with what they have."""
+    allowed = set(parse_cores(here["allowed"]))
+    found = []
+    for local, (rank, text, numa) in enumerate(zip(host["ranks"], host["cpus"], numas)):
+        if numa < 0:
+            continue
+        who = f"rank {rank}" + (f", GPU {local % node.gpus}" if node.gpus else "")
+        near = here["numa"].get(str(numa))
+        if not near:
+            found.append(f"{who}: the node has no NUMA node {numa}: correct gpus.numa, or its BIOS")
+            continue
+        usable = set(parse_cores(near)) & allowed
+        cpus = set(parse_cores(text))
+        share = len(usable) // numas.count(numa)
+        # A share is of whole cores, and so may be somewhat less.
+        if not cpus <= usable or 2 * len(cpus) < share:
+            found.append(f"{who}: on CPUs {text}, wanted {share} of {near} (NUMA node {numa})")
+    return found
 
 
 def exactness(records: Records) -> list[Check]:
