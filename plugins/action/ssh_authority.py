@@ -15,6 +15,7 @@ from ansible.plugins.action import ActionBase
 
 from ..module_utils.core.commands import CommandError
 from ..module_utils.core.files import diff, write_atomically
+from ..module_utils.core.locks import HeldError
 from ..module_utils.core.text import some
 from ..module_utils.ssh.keys import HOST, USER
 from ..module_utils.ssh.trust import authority_lines
@@ -63,7 +64,7 @@ class ActionModule(ActionBase):
         arguments["ca_passphrase"] = passphrase_of(self._templar, task_vars)
         try:
             result.update(prepare(arguments, write=not self._task.check_mode))
-        except (AuthorityError, CommandError) as error:
+        except (AuthorityError, CommandError, HeldError) as error:
             result.update(failed=True, msg=f"ssh: {error}")
         except OSError as error:
             where = error.filename or state_dir_of(arguments)

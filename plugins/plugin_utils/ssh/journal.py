@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from ...module_utils.core.files import make_directories
-from ...module_utils.core.locks import alone
+from ...module_utils.core.locks import PATIENCE_S, acquire, alone
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ class Journal:
         data = "".join(f"\n{line}" for line in lines).encode()
         handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            acquire(handle, self.path, PATIENCE_S)
             serials = [each["serial"] for each in records if "serial" in each]
             before = self.path.read_text("utf-8", "replace") if serials else ""
             for each in serials:
