@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import os
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,10 +16,11 @@ from ansible.plugins.action import ActionBase
 
 from ..module_utils.core.commands import CommandError
 from ..module_utils.core.files import diff, write_atomically
+from ..module_utils.core.locks import HeldError
 from ..module_utils.core.text import some
 from ..module_utils.ssh.keys import HOST, USER
 from ..module_utils.ssh.trust import authority_lines
-from ..plugin_utils.ssh import publishing
+from ..plugin_utils.ssh import identity, publishing
 from ..plugin_utils.ssh.authority import (
     MAX_REMOVED,
     AuthorityError,
@@ -45,6 +47,7 @@ ARGUMENTS = {
     "signer": {"type": "list", "elements": "str", "default": []},
     "warn_days": {"type": "float", "default": 14},
     "max_removed": {"type": "int", "default": MAX_REMOVED},
+    "take_over": {"type": "str", "default": ""},
     "revoke": {"type": "list", "elements": "str", "default": []},
     "after": {"type": "bool", "default": False},
     "reached": {"type": "list", "elements": "str", "default": []},
@@ -63,7 +66,7 @@ class ActionModule(ActionBase):
         arguments["ca_passphrase"] = passphrase_of(self._templar, task_vars)
         try:
             result.update(prepare(arguments, write=not self._task.check_mode))
-        except (AuthorityError, CommandError) as error:
+        except (AuthorityError, CommandError, HeldError) as error:
             result.update(failed=True, msg=f"ssh: {error}")
         except OSError as error:
             where = error.filename or state_dir_of(arguments)
@@ -99,6 +102,9 @@ def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
         return {**result, "warnings": warnings}
     with journal.locked() if write else contextlib.nullcontext():
         rotating = bool(store.state().current)
+        addresses = {str(each["name"]): str(each["management_address"]) for each in entries}
+        name, word = arguments["cluster_name"], arguments["take_over"]
+        handed_over = identity.claim(journal, addresses, name, word)
         outcome = store.prepare(
             names,
             comment=f"{arguments['cluster_name']} MPI SSH authority",
@@ -107,9 +113,11 @@ def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
             supplied=supplied,
             now=now,
             write=write,
-            max_removed=arguments["max_removed"],
+            max_removed=sys.maxsize if handed_over else arguments["max_removed"],
             revoke=arguments["revoke"],
         )
+        if write:
+            identity.record(journal, addresses)
         result = _result(arguments, entries, journal, outcome)
         known_hosts = _known_hosts(journal.directory / "known_hosts", result["authority"], write)
     warnings = [f"ssh: {step}" for step in outcome.steps] if rotating else []
@@ -156,7 +164,12 @@ def _result(
             arguments["domain"],
         ),
         "state_dir": str(journal.directory),
-        "incomplete": [name for name, node in outcome.nodes.items() if not node.complete],
+        # One that left is no longer admitted: a login there fails, as long as no run reaches it.
+        "incomplete": [
+            name
+            for name, node in outcome.nodes.items()
+            if not node.complete and (not node.revoked or name in arguments["revoke"])
+        ],
         "outdated": outcome.outdated,
         "hosts": {
             str(entry["name"]): {

@@ -13,6 +13,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from ..module_utils.core.commands import CommandError
+from ..module_utils.core.locks import HeldError
 from ..module_utils.ssh.keys import HOST, KINDS, digest
 from ..plugin_utils.ssh.authority import passphrase_of
 from ..plugin_utils.ssh.journal import Journal
@@ -40,7 +41,7 @@ class ActionModule(ActionBase):
         secret, journal = passphrase_of(self._templar, task_vars), Journal(Path(str(state_dir)))
         try:
             return self._configure(arguments, journal, known, task_vars, secret)
-        except (SigningError, CommandError) as error:
+        except (SigningError, CommandError, HeldError) as error:
             return {"failed": True, "msg": f"ssh: on the controller: {error}"}
         except OSError as error:
             where = f"{error.filename or state_dir}: {error.strerror or error}"

@@ -115,7 +115,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core import commands, machine
-from ..module_utils.core.locks import RUNS, HeldError, alone, progress
+from ..module_utils.core.locks import LOCKS, HeldError, alone, progress
 from ..module_utils.core.part import PlanError
 from ..module_utils.mpi.allreduce import gpu, plan, session, traffic
 from ..module_utils.mpi.launcher import LAUNCHED, of_provider
@@ -188,11 +188,11 @@ def main() -> None:
             return session.Session(request, commands.run, launcher, show).result(request.plan, [])
         try:
             # Two tests would measure each other.
-            with alone(RUNS / "smoke.lock", request.time_limit_s, waiting=waiting):
+            with alone(LOCKS / "smoke.lock", request.time_limit_s, waiting=waiting):
                 return session.Session(request, commands.run, launcher, show).run()
         except HeldError as error:
             raise PlanError(
-                f"another allreduce test runs: {error}; wait for its end, or end it with:"
+                f"another allreduce test runs: {error}. Its ranks are ended with:"
                 " systemctl stop 'baremetal-mpi-smoke-*'"
             ) from error
 

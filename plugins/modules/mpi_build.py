@@ -56,7 +56,7 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core import commands
-from ..module_utils.core.locks import RUNS, HeldError, alone, progress
+from ..module_utils.core.locks import LOCKS, HeldError, alone, progress
 from ..module_utils.core.part import StepError
 from ..module_utils.mpi import build
 
@@ -87,7 +87,7 @@ def main() -> None:
     try:
         with progress(given["run_id"] or str(os.getpid())) as show:
             show("build: waiting for another one on this host")
-            with alone(RUNS / "build.lock", given["time_limit_s"]):
+            with alone(LOCKS / "build.lock", given["time_limit_s"]):
                 result = build.run(wanted, commands.run, show)
     except (HeldError, StepError, OSError) as error:
         module.fail_json(msg=f"mpi: the build failed: {error}", layer="mpi", checks=[])

@@ -110,7 +110,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core import commands
-from ..module_utils.core.locks import RUNS, HeldError, alone, progress
+from ..module_utils.core.locks import LOCKS, HeldError, alone, progress
 from ..module_utils.core.part import PlanError
 from ..module_utils.mpi import job
 from ..module_utils.mpi.allreduce.plan import nodes_of
@@ -169,7 +169,7 @@ def main() -> None:
                 "checks": [],
                 "message": "",
             }
-        with progress(wanted.run_id) as show, alone(RUNS / "job.lock", 0):
+        with progress(wanted.run_id) as show, alone(LOCKS / "job.lock", 0):
             return job.run(
                 wanted, commands.run, show, user.pw_uid, user.pw_gid, lambda: interrupted
             )

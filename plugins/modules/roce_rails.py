@@ -208,8 +208,6 @@ LAYER = Layer(
     refusals=(locks.HeldError, SurveyError),
     simulates=False,
 )
-PATIENCE_S = 120.0
-"""Longer than a run takes that waits for a rail, puts it back and waits for the gateways."""
 NIC = {
     # An int with a default takes no null.
     "max_read_request_bytes": {"type": "raw", "default": MAX_READ_REQUEST_BYTES},
@@ -234,7 +232,7 @@ def converged(given: dict[str, Any], node: Node) -> Settled:
     management = Management.of(given["management"], login_address())
     arp = {name: int(value) for name, value in {**ARP_DEFAULTS, **given["arp"]}.items()}
     request = Request(plan, arp, given["check_path"], given["wait"], management)
-    with locks.alone(node.path(LOCK), PATIENCE_S):
+    with locks.alone(node.path(LOCK)):
         rails = Rails(request, backend_of(given["backend"], node), nics)
         outcome = settle([rails], node)
 

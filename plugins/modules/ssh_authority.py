@@ -70,7 +70,16 @@ options:
     type: list
     elements: str
     default: []
-  max_removed: {type: int, default: 8, description: Nodes that may leave the inventory at once.}
+  max_removed:
+    description: Nodes that may leave the inventory between two runs; a launcher counts as two.
+    type: int
+    default: 1
+  take_over:
+    description:
+      - The word of a refusal, by which the state of a cluster with other hosts is handed over to
+        this inventory.
+    type: str
+    default: ""
 """
 
 EXAMPLES = r"""

@@ -79,10 +79,11 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.engine import Layer, carry_out
+from ..module_utils.core.locks import HeldError
 from ..module_utils.ssh.keys import DAY
 from ..module_utils.ssh.trust import Request, converge
 
-LAYER = Layer("ssh", command_s=60.0, simulates=False)
+LAYER = Layer("ssh", command_s=60.0, refusals=(HeldError,), simulates=False)
 
 
 def main() -> None:

@@ -336,10 +336,78 @@ def test_a_second_holder_waits_and_names_the_first(tmp_path: Path) -> None:
         again = locks.alone(path, 1.0, waiting=seen.append, sleep=sleep, clock=lambda: now[0])
         with pytest.raises(locks.HeldError) as caught, again:
             pass
-    assert str(caught.value) == f"{path} is held by process {os.getpid()}"
+    assert f"{path} is held" in str(caught.value)
+    assert f"process {os.getpid()} (" in str(caught.value)
+    assert f"kill {os.getpid()}" in str(caught.value)
     assert seen[0] == 0 and 1.0 <= now[0] < 1.5
     with locks.alone(path, 0):
         assert path.read_text() == f"{os.getpid()}\n"
+
+
+def test_a_holder_that_wrote_nothing_is_named_by_the_kernel(tmp_path: Path) -> None:
+    path = tmp_path / "x.lock"
+    with subprocess.Popen(
+        ["flock", str(path), "sh", "-c", "echo held; read end"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as other:
+        assert other.stdout and other.stdout.readline() == "held\n"
+        with pytest.raises(locks.HeldError) as caught, locks.alone(path, 0):
+            pass
+        other.communicate("\n")
+    assert f"process {other.pid} (flock {path} sh" in str(caught.value)
+    assert re.search(r"since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", str(caught.value))
+
+
+def test_no_other_user_can_open_a_lock(tmp_path: Path) -> None:
+    """Whoever can read the file can hold its lock as long as he likes."""
+    old = tmp_path / "own/old.lock"
+    old.parent.mkdir(mode=0o755)
+    old.touch(mode=0o644)
+    with locks.alone(tmp_path / "run/locks/x.lock"), locks.alone(old):
+        modes = [stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*")]
+        paths = [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")]
+    assert dict(zip(paths, modes)) == {
+        "own": 0o755,
+        "own/old.lock": 0o640,
+        "run": 0o755,
+        "run/locks": 0o700,
+        "run/locks/x.lock": 0o600,
+    }
+
+
+def test_the_lock_of_another_s_directory_or_link_is_not_taken(tmp_path: Path) -> None:
+    open_to_all = tmp_path / "open"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    with (
+        pytest.raises(locks.UnsafeError, match="any user may write"),
+        locks.alone(open_to_all / "x.lock"),
+    ):
+        pass
+    (tmp_path / "link.lock").symlink_to(tmp_path / "target")
+    with pytest.raises(OSError, match="symbolic links"), locks.alone(tmp_path / "link.lock"):
+        pass
+    assert not (tmp_path / "target").exists()
+    os.mkfifo(tmp_path / "pipe.lock")
+    with pytest.raises(locks.UnsafeError, match="not a file"), locks.alone(tmp_path / "pipe.lock"):
+        pass
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives directories to others")
+def test_a_directory_of_another_user_is_refused_also_behind_a_link(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir(mode=0o700)
+    os.chown(theirs, 2000, 2000)
+    (tmp_path / "link").symlink_to(theirs)
+    for directory in (theirs, tmp_path / "link"):
+        with (
+            pytest.raises(locks.UnsafeError, match="belongs to user 2000"),
+            locks.alone(directory / "x.lock"),
+        ):
+            pass
+    assert not list(theirs.iterdir())
 
 
 def test_the_distribution_is_what_os_release_says(tmp_path: Path) -> None:

@@ -336,3 +336,89 @@ class Once(yaml.SafeLoader):
 def test_no_task_of_the_role_has_a_key_twice() -> None:
     tasks = Path(__file__).parents[2] / "roles/ssh_trust/tasks/main.yml"
     assert yaml.load(tasks.read_text(), Once)
+
+
+def second(number: int = 60) -> list[dict[str, Any]]:
+    """A copy of the inventory for other machines, with its `name:` and names unchanged."""
+    return [
+        {**each, "management_address": f"10.0.9.{number + place}"}
+        for place, each in enumerate(directory(2))
+    ]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All but the lock; empty lines of the journal are no record."""
+    files = [each for each in folder.rglob("*") if each.is_file() and each.name != "lock"]
+    return {str(each): each.read_bytes().strip() for each in files}
+
+
+def renamed() -> list[dict[str, Any]]:
+    return [{**each, "name": f"st-{each['name']}"} for each in second()]
+
+
+@pytest.mark.parametrize("other", [second(), renamed()], ids=["addresses", "names"])
+@pytest.mark.parametrize("old", [True, False], ids=["state without identity", "state"])
+def test_the_state_of_other_hosts_is_refused_before_anything_is_signed_or_revoked(
+    tmp_path: Path, other: list[dict[str, Any]], old: bool
+) -> None:
+    for name in ("launcher", "node01", "node02"):
+        Host(tmp_path, name).run(prepared(tmp_path))
+    path = tmp_path / "ssh-ca/identity.json"
+    identity = json.loads(path.read_text())
+    if old:
+        path.unlink()
+    before = contents(tmp_path / "ssh-ca")
+    for write in (False, True):
+        with pytest.raises(AuthorityError) as caught:
+            prepared(tmp_path, directory=other, write=write, max_removed=99)
+        text = str(caught.value)
+        assert f"{tmp_path / 'ssh-ca'} is the state of another cluster" in text
+        assert "launcher 10.0.0.10, node01 10.0.0.11, node02 10.0.0.12" in text
+        assert old or identity["id"] in text
+        word = re.search(r"-e ssh_trust_take_over=([0-9a-f]{12});", text)
+    assert contents(tmp_path / "ssh-ca") == before
+    assert laid(tmp_path) == ["launcher", "node01", "node02"]
+    assert word
+    handed_over = prepared(tmp_path, directory=other, take_over=word[1])
+    gone = [] if other == second() else ["launcher", "node01", "node02"]
+    assert handed_over["removed"] == gone
+    assert prepared(tmp_path, directory=other)["removed"] == [], "said once"
+    assert (json.loads(path.read_text())["id"] == identity["id"]) is not old
+    if other == second():
+        with pytest.raises(AuthorityError, match="another cluster"):
+            prepared(tmp_path, take_over=word[1])
+
+
+def test_an_inventory_that_is_edited_is_the_same_cluster(tmp_path: Path) -> None:
+    """Hosts are added, one is renamed, one gets another address; and one leaves."""
+    for name in ("launcher", "node01", "node02"):
+        Host(tmp_path, name).run(prepared(tmp_path))
+    wide = directory(9)
+    prepared(tmp_path, directory=wide)
+    for name in [each["name"] for each in wide if each["role"] == "compute"][2:5]:
+        Host(tmp_path, name).run(prepared(tmp_path, directory=wide))
+    wide[2] = {**wide[2], "management_address": "10.0.0.99"}
+    wide[3] = {**wide[3], "name": "renamed"}
+    assert prepared(tmp_path, directory=wide)["removed"] == ["node03"]
+    wide.pop(4)
+    assert prepared(tmp_path, directory=wide)["removed"] == ["node04"]
+    identity = json.loads((tmp_path / "ssh-ca/identity.json").read_text())
+    assert len(identity["history"]) == 4
+    assert identity["members"]["node02"] == "10.0.0.99"
+
+
+def test_an_identity_that_is_no_such_record_stops_the_run(tmp_path: Path) -> None:
+    prepared(tmp_path)
+    for text in ("", "null", "[]", '{"id": "x", "members": {}, "history": []}'):
+        (tmp_path / "ssh-ca/identity.json").write_text(text)
+        with pytest.raises(AuthorityError, match=r"identity\.json: damaged"):
+            prepared(tmp_path)
+
+
+def test_who_was_revoked_is_not_taken_for_one_without_a_run(tmp_path: Path) -> None:
+    """Others refuse it: a login there is a failure, not one that cannot be tried yet."""
+    for name in ("node01", "node02"):
+        Host(tmp_path, name).run(prepared(tmp_path))
+    prepared(tmp_path, directory=directory(1))
+    assert prepared(tmp_path)["incomplete"] == ["launcher"]
+    assert prepared(tmp_path, revoke=["node02"])["incomplete"] == ["launcher", "node02"]

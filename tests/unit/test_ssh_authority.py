@@ -294,13 +294,27 @@ def test_many_who_leave_at_once_are_a_slip_until_said_otherwise(
     many = [f"node{number:02d}" for number in range(1, 12)]
     cluster.prepare(many)
     cluster.lay(*many)
-    with pytest.raises(AuthorityError, match=r"^9 nodes .*: node03, .*, node11\. .*_removed=9$"):
-        cluster.prepare(many[:2], write=write)
+    with pytest.raises(AuthorityError, match=r"^2 nodes .*: node10, node11\. .*_removed=2$"):
+        cluster.prepare(many[:9], write=write)
     assert cluster.laid() == many
-    assert len(cluster.prepare(many[:3], write=write).removed) == 8
-    assert len(cluster.prepare(many[:1], write=write, max_removed=10).removed) == 2 + 8 * (
-        not write
-    )
+    assert cluster.prepare(many[:10], write=write).removed == ["node11"]
+    assert len(cluster.prepare(many[:1], write=write, max_removed=10).removed) == 9 + (not write)
+
+
+def test_a_launcher_leaves_by_the_operator_s_word_only(cluster: Cluster) -> None:
+    cluster.prepare()
+    cluster.lay("node01")
+    launcher = Issued("user", 7, "generation-1", NOW + DAY, principals=["mpi@c/launcher"])
+    cluster.journal.issued("node02", [launcher])
+    with pytest.raises(AuthorityError, match=r": launcher node02\. .*_max_removed=2$"):
+        cluster.prepare(["node01"])
+    assert cluster.prepare(["node01"], max_removed=2).removed == ["node02"]
+
+
+def test_who_is_named_to_be_revoked_does_not_count(cluster: Cluster) -> None:
+    cluster.prepare()
+    cluster.lay(*NODES)
+    assert cluster.prepare([], revoke=["node01"]).removed == ["node01", "node02"]
 
 
 def test_rotation_takes_one_step_for_each_run(cluster: Cluster) -> None:

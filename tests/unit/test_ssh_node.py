@@ -71,7 +71,6 @@ class Machine:
         self.home = folder / "home"
         for path in (self.home, self.places.sshd_drop_in.parent, self.places.ssh_drop_in.parent):
             path.mkdir(parents=True)
-        self.places.lock.parent.mkdir()
         include = MAIN.replace("/etc/ssh/", f"{self.places.root}/etc/ssh/")
         self.places.sshd_config.write_text(include)
         self.places.ssh_config.write_text(include.replace("sshd_config", "ssh_config"))

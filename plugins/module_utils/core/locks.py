@@ -3,6 +3,8 @@
 And what a run does meanwhile, for the action that watches it.
 
 A run whose ansible-playbook was killed goes on to its end on the host, so the next may meet it.
+Whoever can open a file, to read it even, can hold its lock: these files are open to root, or to the
+operators, only.
 """
 
 from __future__ import annotations
@@ -10,19 +12,30 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Optional
 
-from .files import write_atomically
+from .files import make_directories, write_atomically
+from .text import one_line
 
 RUNS = Path("/run/baremetal-mpi-roce")
+LOCKS = RUNS / "locks"
+"""Mode 0700. What lies next to it, such as the progress of runs, others may read."""
+PATIENCE_S = 120.0
+"""Longer than a run takes that waits for a rail, puts it back and waits for the gateways."""
 _POLL_S = 0.2
+_COMMAND = 160
+"""Characters of the holder's command line that are shown."""
 
 
 class HeldError(Exception):
-    """The lock was not free in time."""
+    """The lock was not free in time. The text has its holder and what to do."""
+
+
+class UnsafeError(OSError):
+    """Another user could hold the lock, or lead it elsewhere."""
 
 
 @contextlib.contextmanager
@@ -38,32 +51,104 @@ def progress(run_id: str) -> Iterator[Callable[[str], None]]:
 @contextlib.contextmanager
 def alone(
     path: Path,
-    patience_s: Optional[float] = None,
+    patience_s: float = PATIENCE_S,
     *,
     waiting: Callable[[float], None] = lambda _waited_s: None,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[None]:
-    """Hold the lock; the file names its holder. Without `patience_s` it waits as long as it takes.
+    """Hold the lock; the file names its holder.
 
-    `waiting` is called with the seconds so far, before each further look. Raises HeldError.
+    `waiting` is called with the seconds so far, before each further look. Raises HeldError, and
+    UnsafeError before anything is opened that another user put there.
     """
-    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    _make_private(path.parent)
     # Not truncated when opened: it names its holder until this process is that.
-    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+") as stream:
-        begin = clock()
-        while True:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                waited = clock() - begin
-                if patience_s is not None and waited >= patience_s:
-                    holder = stream.read().strip() or "unknown"
-                    raise HeldError(f"{path} is held by process {holder}") from None
-                waiting(waited)
-                sleep(_POLL_S)
-        stream.truncate(0)
-        stream.write(f"{os.getpid()}\n")
-        stream.flush()
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise UnsafeError(f"{path}: not a file, so no lock of a run: remove it")
+        if status.st_uid == os.geteuid() and status.st_mode & 0o007:
+            os.fchmod(handle, status.st_mode & 0o770)  # of a version that let others read it
+        acquire(handle, path, patience_s, waiting=waiting, sleep=sleep, clock=clock)
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
         yield
+    finally:
+        os.close(handle)
+
+
+def acquire(
+    handle: int,
+    path: Path,
+    patience_s: float,
+    *,
+    waiting: Callable[[float], None] = lambda _waited_s: None,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Lock the open file, or raise HeldError."""
+    begin = clock()
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            waited = clock() - begin
+            if waited >= patience_s:
+                written = ""
+                with contextlib.suppress(OSError):  # opened to write only
+                    written = os.pread(handle, 32, 0).decode("ascii", "replace").strip()
+                who = holder(os.fstat(handle), written)
+                text = f"{path} is held, after {waited:.0f} s of waiting, by {who}"
+                raise HeldError(text) from None
+            waiting(waited)
+            sleep(_POLL_S)
+
+
+def _make_private(directory: Path) -> None:
+    """Make it for this user only. One that is there is root's, this user's, or of a group."""
+    make_directories(directory.parent)
+    with contextlib.suppress(FileExistsError):
+        directory.mkdir(0o700)
+    link, status = directory.lstat(), directory.stat()
+    shared = status.st_mode & (stat.S_ISGID | stat.S_IWGRP) == stat.S_ISGID | stat.S_IWGRP
+    for each in (link, status):
+        if each.st_uid not in (0, os.geteuid()) and not (shared and each is status):
+            raise UnsafeError(
+                f"{directory}: belongs to user {each.st_uid}, who could hold or move the lock in"
+                f" it: see what it is, and remove it or chown it to user {os.geteuid()}"
+            )
+    if status.st_mode & stat.S_IWOTH:
+        raise UnsafeError(f"{directory}: any user may write to it: chmod o-w {directory}")
+
+
+def holder(status: os.stat_result, written: str, root: Path = Path("/")) -> str:
+    """The process that has the lock, its command, since when it runs, and what to do.
+
+    The kernel names it, else what is `written` in the file: another pid namespace sees no locks.
+    """
+    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    pid = written if written.isdigit() else ""
+    with contextlib.suppress(OSError):
+        for line in (root / "proc/locks").read_text("ascii", "replace").splitlines():
+            words = line.split()
+            if words[1:2] == ["FLOCK"] and words[5:6] == [device] and int(words[4]) > 0:
+                pid = words[4]
+    if not pid:
+        return "a process that the kernel does not name (another container, or ended just now)"
+    try:
+        of = root / "proc" / pid
+        command = (of / "cmdline").read_bytes()[:_COMMAND].replace(b"\0", b" ")
+        ticks = int((of / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[19])
+        up = float((root / "proc/uptime").read_text("ascii").split()[0])
+        began = time.time() - up + ticks / os.sysconf("SC_CLK_TCK")
+        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(began))
+        shown = one_line(command.decode("utf-8", "replace")).strip()
+    except (OSError, ValueError, IndexError):
+        return f"process {pid}, which ended just now: run again"
+    return (
+        f"process {pid} ({shown}), since {since}: wait for its end; or, if it hangs, end it there"
+        f" (kill {pid}) and run again"
+    )

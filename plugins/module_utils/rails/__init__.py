@@ -9,5 +9,5 @@ survey       everything that was read, claims of the operator's files, what diff
 converge     one run: write, activate, wait, roll back
 """
 
-LOCK = "run/baremetal-mpi-roce/rails.lock"
+LOCK = "run/baremetal-mpi-roce/locks/rails.lock"
 """Held by the module and by the boot program, each while it runs."""

@@ -28,7 +28,7 @@ from ..core.locks import HeldError, alone
 from . import busy, slurm
 
 POLL_S = 2.0
-LOCK = Path("run/baremetal-mpi-roce/reboot.lock")
+LOCK = Path("run/baremetal-mpi-roce/locks/reboot.lock")
 """Under the root: `leave` of a run that was killed may still wait for jobs to end."""
 RECORD = Path("var/lib/baremetal-mpi-roce/reboots.json")
 """Under the root, too: boot ids and when each boot began."""

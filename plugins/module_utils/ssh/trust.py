@@ -59,7 +59,7 @@ STRICT = {
 }
 BLOCK = "ssh"
 """Name of the block with the Include in a main file that has none."""
-LOCK = "/run/baremetal-mpi-roce-ssh.lock"
+LOCK = "run/baremetal-mpi-roce/locks/ssh.lock"
 PRESENTED_S = 2.0
 """Time for sshd to read its files again."""
 

@@ -7,7 +7,6 @@ puts them too. So nothing is mounted and no loop device is needed."""
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shlex
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Optional
 
 from ..core.commands import CommandError, Runner
+from ..core.locks import LOCKS, HeldError, alone
 from .inventory import VirtualError
 from .nodes import Module
 
@@ -66,7 +66,9 @@ DISKS_KEPT = 2
 SWITCH_PARTS = ("image/build", "image/common", "switch")
 """A simulated switch has the files of every node."""
 BYTECODE = "__pycache__"
-LOCK = Path("/run/lock/baremetal-mpi-roce-virtual-image.lock")
+LOCK = LOCKS / "virtual-image.lock"
+BUILD_S = 3600.0
+"""Longer than any image takes to be built."""
 
 
 @dataclass(frozen=True)
@@ -193,9 +195,11 @@ class Builder:
 @contextmanager
 def one_builder(path: Optional[Path] = None) -> Iterator[None]:
     """One build at a time on this machine: a second one waits, then finds the image."""
-    with (path or LOCK).open("w") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        yield
+    try:
+        with alone(path or LOCK, BUILD_S):
+            yield
+    except HeldError as error:
+        raise VirtualError(f"another build runs: {error}") from None
 
 
 def build(

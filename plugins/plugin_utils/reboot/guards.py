@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Optional
 
-from ...module_utils.core.locks import alone
+from ...module_utils.core.locks import HeldError, alone
 
 NAME = "reboot.lock"
 
@@ -29,6 +29,13 @@ def take(directory: Path, pid: int, root: Path = Path("/")) -> Path:
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = directory / NAME
+    try:
+        return _take(directory, path, pid, root)
+    except HeldError as error:
+        raise LockedError(f"another run takes the lock of reboots: {error}") from None
+
+
+def _take(directory: Path, path: Path, pid: int, root: Path) -> Path:
     with alone(directory / f"{NAME}.busy"):
         holder = _holder(path)
         if holder is not None and holder[0] != pid and started(holder[0], root) == holder[1]:

@@ -16,7 +16,6 @@ import base64
 import contextlib
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 import time
@@ -26,13 +25,13 @@ from pathlib import Path
 from typing import Any, Optional
 
 from ...module_utils.core.commands import Result, run
-from ...module_utils.core.files import write_atomically
-from ...module_utils.core.text import some
+from ...module_utils.core.text import counted, some
 from ...module_utils.ssh.keys import DAY, KINDS, digest, public_key
 from .journal import Journal, Member
 
-MAX_REMOVED = 8
-"""Nodes that may leave the inventory between two runs, by default."""
+MAX_REMOVED = 1
+"""Compute nodes that may leave the inventory between two runs, by default. A launcher counts as
+two: without one nobody starts jobs, so that it is never a trifle."""
 ASKPASS = "#!/bin/sh\nIFS= read -r line && printf '%s\\n' \"$line\"\n"
 KRL_DATE = slice(20, 28)
 """When a revocation list was made, in its header (OpenSSH's PROTOCOL.krl). Nothing reads it."""
@@ -190,11 +189,7 @@ class AuthorityStore:
             if supplied or wanted not in before.trusted:
                 self._make(wanted, comment, supplied or {})
             if outcome.made:
-                path = self.journal.directory / "state.json"
-                text = json.dumps(vars(after)) + "\n"
-                group = self.journal.group()
-                mode, gid = (0o600, os.getgid()) if group is None else (0o660, group)
-                write_atomically(path, text, mode, os.getuid(), gid)
+                self.journal.write("state.json", json.dumps(vars(after)) + "\n")
         outcome.authorities = [
             self.load(name) for name in after.trusted if write or name in before.trusted
         ]
@@ -246,13 +241,16 @@ class AuthorityStore:
             for name, node in known.items()
             if name not in outcome.nodes and (node.complete or node.issued)
         )
-        count = len(outcome.removed)
+        left = [name for name in outcome.removed if name not in revoke]
+        launchers = [name for name in left if known[name].launcher]
+        count = len(left) + len(launchers)
         if count > most:
+            shown = [f"launcher {name}" if name in launchers else name for name in left]
             raise AuthorityError(
-                f"{count} nodes have left the inventory and would be refused by all others:"
-                f" {some(outcome.removed, 100)}. Nothing was revoked. At most {most} may leave at"
-                " once: repair the model, or allow it for one run with"
-                f" -e ssh_trust_max_removed={count}"
+                f"{counted(len(left), 'node')} left the inventory and would be refused by all"
+                f" others: {some(shown, 100)}. Nothing was signed or revoked. ssh_trust_max_removed"
+                f" is {most}, and a launcher counts as two: put them back into the model, or let"
+                f" them go in one run with -e ssh_trust_max_removed={count}"
             )
         for name in outcome.removed:
             known[name].leave(now)

@@ -22,8 +22,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
-from ...module_utils.core.files import make_directories
-from ...module_utils.core.locks import alone
+from ...module_utils.core.files import make_directories, write_atomically
+from ...module_utils.core.locks import PATIENCE_S, acquire, alone
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,12 @@ class Member:
     def latest(self) -> dict[str, Issued]:
         """By kind, the certificate that the node must have: the last one issued."""
         return {each.kind: each for each in self.issued}
+
+    @property
+    def launcher(self) -> bool:
+        """Whether it was admitted as a launcher."""
+        user = self.latest().get("user")
+        return bool(user and any(each.endswith("/launcher") for each in user.principals))
 
     @property
     def keys(self) -> list[str]:
@@ -173,6 +179,12 @@ class Journal:
             os.chown(path, -1, group)
             path.chmod(0o2770 if path.is_dir() else 0o660)
 
+    def write(self, name: str, text: str) -> None:
+        """A file next to the journal."""
+        group = self.group()
+        mode, gid = (0o600, os.getgid()) if group is None else (0o660, group)
+        write_atomically(self.directory / name, text, mode, os.getuid(), gid)
+
     def issued(
         self, name: str, certificates: Sequence[Issued], reasons: Mapping[str, str] = {}
     ) -> None:
@@ -223,7 +235,7 @@ class Journal:
         data = "".join(f"\n{line}" for line in lines).encode()
         handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            acquire(handle, self.path, PATIENCE_S)
             serials = [each["serial"] for each in records if "serial" in each]
             before = self.path.read_text("utf-8", "replace") if serials else ""
             for each in serials:
