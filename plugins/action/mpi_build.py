@@ -19,11 +19,13 @@ from ansible.errors import AnsibleActionFail
 
 from ..module_utils.core.files import make_directories, write_atomically
 from ..module_utils.core.text import some
-from ..module_utils.mpi.build import sha256
+from ..module_utils.mpi.build import PACK, sha256, work_of
+from ..plugin_utils.answers import SHA256, AnswerError, mapping
 from ..plugin_utils.detached import PATIENCE_S, DetachedAction
 
 LIMIT_S = 3600
 """Default of the module."""
+LOOKED_FOR = ("mpi", "begun", "toolkit")
 
 
 class ActionModule(DetachedAction):
@@ -45,22 +47,31 @@ class ActionModule(DetachedAction):
         # Twice: it may first have to wait for another build on the host to end.
         found = self.run_detached(arguments, task_vars, 2 * limit, 2 * limit)
         if not found.get("failed"):
-            self._keep(pack, found)
-            gone = {"path": f"{given['prefix']}.build", "state": "absent"}
+            work = work_of(given["prefix"])
+            self._keep(pack, work / PACK, found.get("sha256"))
+            gone = {"path": str(work), "state": "absent"}
             self._execute_module("ansible.builtin.file", module_args=gone, task_vars=task_vars)
             found["pack"] = str(pack)
         return {**result, **found}
 
-    def _keep(self, pack: Path, found: Mapping[str, Any]) -> None:
-        """From the host to the controller. Raises AnsibleActionFail where it is not the same."""
+    def _keep(self, pack: Path, there: Path, said: Any) -> None:
+        """From the host, where it lies `there`, to the controller; the host said its checksum.
+
+        The path is made here: sftp has commands that run on the controller, and a path that a host
+        named could end in one. Raises AnsibleActionFail where it is not the same.
+        """
+        try:
+            wanted = SHA256.of(said, "mpi: the host built, and its sha256")
+        except AnswerError as error:
+            raise AnsibleActionFail(f"{error}: nothing was fetched from it") from None
         make_directories(pack.parent, 0o700)
         part = pack.with_suffix(f".{os.getpid()}.part")
         try:
-            self._connection.fetch_file(found["pack"], str(part))
+            self._connection.fetch_file(str(there), str(part))
             here = sha256(part)
-            if here != found["sha256"]:
+            if here != wanted:
                 raise AnsibleActionFail(
-                    f"mpi: {part} has SHA-256 {here}, and {found['sha256']} on the host: run again"
+                    f"mpi: {part} has SHA-256 {here}, and {wanted} on the host: run again"
                 )
             sums = f"{here}  {pack.name}\n"
             part.replace(pack)
@@ -80,10 +91,10 @@ class ActionModule(DetachedAction):
 def look_of(variables: Mapping[str, Any], read: str) -> dict[str, Any]:
     """What the role's tasks/wanted.yml read on a host, and its slots."""
     found: dict[str, Any] = {}
-    with contextlib.suppress(AttributeError, LookupError, ValueError, RecursionError):
-        said = json.loads((variables.get(read) or {})["stdout"])
-        if {"pack", "mpi", "begun", "toolkit"} <= said.keys():
-            found = said
+    with contextlib.suppress(LookupError, TypeError, ValueError, RecursionError):
+        said = mapping(json.loads((variables.get(read) or {})["stdout"]))
+        if {"pack", *LOOKED_FOR} <= said.keys():
+            found = {"pack": said["pack"], **{key: bool(said[key]) for key in LOOKED_FOR}}
     return {**found, "slots": int(variables.get("cluster_slots") or 0)}
 
 

@@ -33,8 +33,10 @@ from ..plugin_utils.fabric.system import (
     SwitchIntent,
     SwitchReport,
     System,
+    TimeIsUpError,
     batches,
     compile_switch,
+    time_limit,
 )
 from ..plugin_utils.qos import contract_of
 from ..plugin_utils.steps import Step, SteppedAction
@@ -243,11 +245,11 @@ class AnsibleShell:
     ) -> tuple[Optional[dict[str, Any]], str]:
         """The answer, or why there is none."""
         try:
-            with _time_limit(timeout_s):
+            with time_limit(timeout_s):
                 done: dict[str, Any] = self._action._low_level_execute_command(
                     command, in_data=stdin.encode("utf-8")
                 )
-        except _TimeIsUpError:
+        except TimeIsUpError:
             return None, f"it did not answer within {timeout_s} s over SSH"
         except AnsibleError as error:
             return None, f"lost over SSH: {' '.join(str(error).split())}"
@@ -279,26 +281,6 @@ class AnsibleShell:
 
     def _address(self) -> str:
         return str(self._action._connection.get_option("host") or "switch")
-
-
-class _TimeIsUpError(BaseException):
-    """Not an Exception: Ansible's connection would take it for one that is worth a retry."""
-
-
-@contextlib.contextmanager
-def _time_limit(seconds: int) -> Iterator[None]:
-    def end(_number: int, _frame: Optional[FrameType]) -> None:
-        raise _TimeIsUpError
-
-    former, began = signal.signal(signal.SIGALRM, end), time.monotonic()
-    left = signal.alarm(seconds)  # that of a task with a time limit
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, former)
-        if left:
-            signal.alarm(max(1, left - int(time.monotonic() - began)))
 
 
 @contextlib.contextmanager

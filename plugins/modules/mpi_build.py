@@ -43,8 +43,8 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-pack: {type: str, returned: always, description: "Archive of the result; with O(read) that of the
-  controller, or empty."}
+pack: {type: str, returned: after a build and with O(read), description: "Archive of the result on
+  the controller; empty where it has none yet."}
 sha256: {type: str, returned: after a build, description: Its checksum.}
 bytes: {type: int, returned: after a build, description: Its size.}
 seconds: {type: float, returned: after a build, description: Seconds that it took.}
@@ -77,7 +77,7 @@ def main() -> None:
     )
     given = module.params
     if module.check_mode:
-        module.exit_json(changed=True, pack="")
+        module.exit_json(changed=True)
     wanted = build.Build(
         given["prefix"],
         given["builds"],

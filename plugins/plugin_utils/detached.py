@@ -14,11 +14,13 @@ import shlex
 import time
 from typing import Any
 
+from ansible.constants import INTERNAL_RESULT_KEYS
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ..module_utils.core.text import printable
+from .answers import PATH, AnswerError
 
 display = Display()
 
@@ -80,9 +82,12 @@ class DetachedAction(ActionBase):
             )
         finally:
             self._task.async_val = kept
-        job = self.record = started.get("results_file") or ""
-        if not job:
+        if not started.get("results_file"):
             return started
+        try:
+            job = self.record = PATH.of(started["results_file"], "Ansible's record of the job")
+        except AnswerError as error:
+            raise AnsibleActionFail(f"{self.LAYER}: {error}: the host answered it") from None
         progress = PROGRESS.format(arguments["run_id"])
         seen = now = time.monotonic()
         text = state = ""
@@ -136,6 +141,11 @@ class DetachedAction(ActionBase):
         return "unseen", str(printable(answer.get("stderr") or answer["stdout"])).strip()
 
 
+NOT_OF_A_HOST = frozenset([*INTERNAL_RESULT_KEYS, "ansible_facts", "ansible_stats"])
+"""With `_ansible_*`, what Ansible obeys in a result: hosts, groups and variables to add. It takes
+them out of the answer of a module, and this record does not come by that way."""
+
+
 def result_of(layer: str, text: str) -> dict[str, Any]:
     """What Ansible's record of the job has."""
     try:
@@ -143,5 +153,10 @@ def result_of(layer: str, text: str) -> dict[str, Any]:
     except (TypeError, ValueError, RecursionError):
         shown = printable(text[-2000:]) or "nothing"
         return {"failed": True, "msg": f"{layer}: the module ended without a result: {shown}"}
-    found.pop("ansible_job_id", None)
-    return found
+    return {
+        key: value
+        for key, value in found.items()
+        if isinstance(key, str)
+        and not key.startswith(("_ansible_", "ansible_job_id"))
+        and key not in NOT_OF_A_HOST
+    }

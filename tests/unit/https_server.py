@@ -7,9 +7,10 @@ import contextlib
 import datetime
 import http.server
 import ipaddress
+import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,35 @@ class Authority:
             )
         )
         return pem, private
+
+
+@contextlib.contextmanager
+def misbehaving(pem: Path, key: Path, send: Callable[[ssl.SSLSocket], None]) -> Iterator[int]:
+    """The port of a server that reads a request and then sends what it likes."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem, key)
+    ended = threading.Event()
+    with socket.create_server((LOOPBACK, 0)) as server:
+
+        def serve() -> None:
+            while True:
+                near, _far = server.accept()
+                if ended.is_set():
+                    near.close()
+                    return
+                with contextlib.suppress(OSError), context.wrap_socket(near, True) as line:
+                    line.recv(1 << 16)
+                    send(line)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        port: int = server.getsockname()[1]
+        try:
+            yield port
+        finally:
+            ended.set()
+            socket.create_connection((LOOPBACK, port)).close()
+            thread.join()
 
 
 @dataclass

@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
-import itertools
+import gzip
 import logging
+import ssl
 import threading
+import time
 import traceback
+import tracemalloc
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -24,7 +29,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system i
     SwitchError,
 )
 
-from tests.unit.https_server import LOOPBACK, Authority, Served, serving
+from tests.unit.https_server import LOOPBACK, Authority, Served, misbehaving, serving
 from tests.unit.loopback import held_port
 from tests.waiting import deadline
 
@@ -184,18 +189,91 @@ def test_an_answer_is_bounded_and_only_prints(
         assert ask(login(port, authority)) == {"name\\x1b[2J": ["\\u202e"]}
 
 
-def test_an_answer_that_comes_bit_by_bit_without_end_is_left(
-    monkeypatch: pytest.MonkeyPatch,
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
+AS_IT_LIKES = {
+    "garbage": (b"\x00\xff\x1b[2Jgarbage \x07 no http\r\n\r\n" * 100, "was cut before"),
+    "silence": (b"", "was cut before"),
+    "cut": (HEAD + b'100000\r\n\r\n{"a": ', "was cut before"),
+    "endless header": (b"HTTP/1.1 200 OK\r\nX: " + b"x" * (1 << 20), "was cut before"),
+    "no JSON": (HEAD + b'15\r\n\r\n[1, {"a": null}', "not JSON"),
+}
+
+
+@pytest.mark.parametrize(("sent", "named"), AS_IT_LIKES.values(), ids=AS_IT_LIKES)
+def test_what_is_no_answer_ends_with_the_switch_s_address(
+    sent: bytes, named: str, authority: Authority, issued: tuple[Path, Path]
 ) -> None:
-    clock = itertools.count(step=20.0)
-    monkeypatch.setattr(https.time, "monotonic", lambda: next(clock))
-    spaces = itertools.repeat(b" ")
-    endless = httpx.MockTransport(lambda _asked: httpx.Response(200, content=spaces))
+    with misbehaving(*issued, lambda line: line.sendall(sent)) as port:
+        message = failing(login(port, authority, timeout_s=deadline(5)))
+    assert message.startswith(f"127.0.0.1 port {port}: GET /nvue_v1/system: ")
+    assert named in message and message.isprintable()
+
+
+@pytest.mark.parametrize("begin", [b"", b"HTTP/1.1 200 OK\r\nX: ", HEAD + b"100000\r\n\r\n"])
+def test_an_answer_that_comes_bit_by_bit_is_left_when_its_time_is_over(
+    begin: bytes, authority: Authority, issued: tuple[Path, Path]
+) -> None:
+    """In its headers as well, which no client's own time limit ends."""
+
+    def drip(line: ssl.SSLSocket) -> None:
+        line.sendall(begin or b"H")
+        for _place in range(2000):
+            time.sleep(0.05)
+            line.sendall(b" " if begin else b"x")
+
+    began = time.monotonic()
+    with misbehaving(*issued, drip) as port:
+        message = failing(login(port, authority, timeout_s=0.3), Lost)
+    assert time.monotonic() - began < deadline(10)
+    assert f"127.0.0.1 port {port}: GET /nvue_v1/system: the answer did not end in 0.9 s" in message
+
+
+def bomb(times: int, mebibytes: int) -> bytes:
+    packed = zlib.compressobj(9, zlib.DEFLATED, 31)
+    text = b"".join(packed.compress(b"\0" * (1 << 20)) for _each in range(mebibytes))
+    text += packed.flush()
+    for _again in range(times - 1):
+        text = gzip.compress(text, 9)
+    return text
+
+
+@pytest.mark.parametrize("status", [200, 500])
+@pytest.mark.parametrize("encoding", ["gzip", "gzip, gzip", "deflate", "br", "x-gzip", "\t GZIP"])
+def test_what_is_compressed_is_refused_unread(encoding: str, status: int) -> None:
+    def never() -> Iterator[bytes]:
+        pytest.fail("it was read")
+        yield b""
+
+    def answer(asked: httpx.Request) -> httpx.Response:
+        assert asked.headers["accept-encoding"] == "identity"
+        headers = {"content-encoding": encoding, "content-type": "application/json"}
+        return httpx.Response(status, headers=headers, content=never())
+
     with (
-        Https(login(443, None, timeout_s=30), SERVICE, endless) as switch,
-        pytest.raises(Lost, match="GET /x: the answer did not end in 300 s"),
+        Https(login(443, None), SERVICE, httpx.MockTransport(answer)) as switch,
+        pytest.raises(Lost, match=r"127\.0\.0\.1 port 443: GET /x: the answer is compressed"),
     ):
         switch.get("/x")
+
+
+def test_a_small_answer_fills_no_memory(authority: Authority, issued: tuple[Path, Path]) -> None:
+    """Neither packed twice, nor as JSON that is an object in memory for every other byte."""
+    packed = (("Content-Encoding", "gzip, gzip"),)
+    many = b"[" + b"[]," * (3 << 20) + b"[]]"
+    for served, named in (
+        (Served(body=bomb(2, 256), headers=packed), "compressed"),
+        (Served(body=many), "has more than 1048576 values"),
+        (Served(500, body=b'{"a": ' * (1 << 20)), "HTTP 500"),
+    ):
+        with serving(*issued, served) as port:
+            tracemalloc.start()
+            try:
+                message = failing(login(port, authority))
+                peak = tracemalloc.get_traced_memory()[1]
+            finally:
+                tracemalloc.stop()
+        assert named in message
+        assert peak < 2 * https.MOST_BYTES, f"{named}: {peak >> 20} MiB"
 
 
 @pytest.mark.parametrize("content", [None, "no certificate in here"])

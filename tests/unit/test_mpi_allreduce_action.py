@@ -110,6 +110,34 @@ def test_an_answer_that_is_none_is_a_failure_with_what_came() -> None:
     assert detached.result_of("smoke", str(detached.printable(json.dumps(long)))) == long
 
 
+def test_a_record_of_a_host_adds_no_host_group_or_variable() -> None:
+    """Ansible takes these out of what modules answer; a record is read past that."""
+    node = {"host_name": "launcher01", "host_vars": {"ansible_connection": "local"}}
+    answer = {
+        "add_host": node,
+        "add_group": "compute",
+        "ansible_facts": {"os_family": "../x"},
+        "ansible_stats": {"data": {"x": 1}},
+        "_ansible_notify": ["x"],
+        "_ansible_delegated_vars": {"ansible_delegated_host": "launcher01"},
+        "ansible_job_id": "j1",
+        "rc": 0,
+    }
+    assert detached.result_of("smoke", json.dumps(answer)) == {"rc": 0}
+
+
+@pytest.mark.parametrize("record", ["/a'b", "/a/../../b", "a", "/a\n/b", ["/a"], {"a": "/b"}, 7])
+def test_a_record_is_at_a_plain_path(record: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = action.ActionModule.__new__(action.ActionModule)
+    one._task = SimpleNamespace(async_val=0)
+    monkeypatch.setattr(one, "_execute_module", lambda *_a, **_k: {"results_file": record})
+    monkeypatch.setattr(
+        one, "_low_level_execute_command", lambda *_a: pytest.fail("it was looked for")
+    )
+    with pytest.raises(AnsibleActionFail, match="record of the job"):
+        one.run_detached({"run_id": "0"}, {}, 1, 1)
+
+
 def test_a_result_is_printable_and_may_be_as_large_as_a_cluster(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

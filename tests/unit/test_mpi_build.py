@@ -11,19 +11,27 @@ import hashlib
 import json
 import os
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from ansible.errors import AnsibleActionFail
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
 from ansible_collections.baremetal.mpi_roce.plugins.action import mpi_build as action
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import StepError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi import build
 
 from tests import mpi_source
+
+try:
+    from ansible.template import trust_as_template as trusted
+except ImportError:  # before 2.19 all text of variables is
+    trusted = str
 
 
 def here(argv: Sequence[str], unit: str, limit_s: float, **_more: Any) -> list[str]:
@@ -67,7 +75,7 @@ def run(wanted: build.Build) -> tuple[dict[str, Any], list[str]]:
 
 def test_a_build_is_packed_with_its_options_in_place(wanted: build.Build) -> None:
     result, _stopped = run(wanted)
-    pack = Path(result["pack"])
+    pack = wanted.work / build.PACK
     assert result["sha256"] == hashlib.sha256(pack.read_bytes()).hexdigest()
     with tarfile.open(pack) as tar:
         names = set(tar.getnames())
@@ -95,7 +103,8 @@ def test_a_failed_build_is_named_with_its_last_lines(
         assert text in str(caught.value)
     assert not (wanted.work / build.PACK).exists()
     monkeypatch.delenv("STAND_IN_FAILS")
-    assert Path(run(wanted)[0]["pack"]).is_file()
+    run(wanted)
+    assert (wanted.work / build.PACK).is_file()
 
 
 def test_what_a_killed_build_left_is_stopped_and_removed(wanted: build.Build) -> None:
@@ -104,9 +113,9 @@ def test_what_a_killed_build_left_is_stopped_and_removed(wanted: build.Build) ->
     left.parent.mkdir(parents=True)
     left.write_text("half of a file", encoding="utf-8")
     (wanted.work / f"{build.PACK}.part").write_text("half of a pack", encoding="utf-8")
-    result, stopped = run(wanted)
+    _result, stopped = run(wanted)
     assert stopped == [build.UNIT]
-    with tarfile.open(result["pack"]) as tar:
+    with tarfile.open(wanted.work / build.PACK) as tar:
         assert not [name for name in tar.getnames() if name.endswith("half")]
 
 
@@ -155,12 +164,110 @@ def test_only_a_pack_as_it_was_sent_is_kept_and_used(tmp_path: Path) -> None:
     pack = tmp_path / "cache/source-aa-debian12-x86_64.tar.gz"
     digest = hashlib.sha256(b"a pack").hexdigest()
     with pytest.raises(AnsibleActionFail, match="run again"):
-        one._keep(pack, {"pack": "/far", "sha256": "0" * 64})
+        one._keep(pack, Path("/far"), "0" * 64)
     assert not action.usable(pack) and list(pack.parent.iterdir()) == []
-    one._keep(pack, {"pack": "/far", "sha256": digest})
+    one._keep(pack, Path("/far"), digest)
     assert action.usable(pack)
     pack.write_bytes(b"a pa")
     assert not action.usable(pack)
+
+
+DIGEST = hashlib.sha256(b"a pack").hexdigest()
+ESCAPES = {
+    "out of sftp's batch": '/tmp/a\'"X" /dev/null\n!id > /tmp/x #',
+    "up": "../../../root/.ssh/authorized_keys",
+    "template": "{{ lookup('pipe', 'id') }}",
+    "long": "/" * 1_000_000,
+    "list": ["/tmp/a"],
+    "mapping": {"a": "/tmp/a"},
+    "digits": 10**5000,
+    "null": None,
+    "empty": "",
+}
+DIGESTS = {
+    **ESCAPES,
+    "short": "0" * 63,
+    "upper case": DIGEST.upper(),
+    "line end": DIGEST + "\n",
+    "path": f"{DIGEST}  /etc/passwd",
+    "number": 7,
+}
+
+
+class Builder(action.ActionModule):
+    """The action with a host that answers as it likes, and a record of what is done for it."""
+
+    def __init__(self, pack: Path, answer: dict[str, Any]) -> None:
+        self.fetched: list[str] = []
+        self.modules: list[Any] = []
+        self.answer = answer
+        arguments = {"prefix": "/opt/mpi/source-aa", "pack": str(pack), "builds": []}
+        self._task = SimpleNamespace(args=arguments, check_mode=False, async_val=0)
+        self._connection = SimpleNamespace(fetch_file=self.fetch)
+
+    def fetch(self, far: str, near: str) -> None:
+        self.fetched.append(far)
+        Path(near).write_bytes(b"a pack")
+
+    def run_detached(self, *_given: Any) -> dict[str, Any]:
+        return dict(self.answer)
+
+    def _execute_module(self, name: str, **given: Any) -> dict[str, Any]:
+        self.modules.append((name, given["module_args"]))
+        return {}
+
+
+@pytest.fixture
+def builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Builder]:
+    base = action.DetachedAction.__mro__[1]
+    monkeypatch.setattr(base, "run", lambda *_given: {})
+    return lambda **answer: Builder(tmp_path / "cache/source-aa.tar.gz", answer)
+
+
+@pytest.mark.parametrize("named", ESCAPES.values(), ids=ESCAPES)
+def test_a_host_names_no_path_that_is_fetched(
+    builder: Callable[..., Builder], named: Any, tmp_path: Path
+) -> None:
+    one = builder(changed=True, pack=named, path=named, dest=named, sha256=DIGEST, bytes=named)
+    result = one.run(None, {})
+    assert one.fetched == ["/opt/mpi/source-aa.build/pack"]
+    gone = {"path": "/opt/mpi/source-aa.build", "state": "absent"}
+    assert one.modules == [("ansible.builtin.file", gone)]
+    assert result["pack"] == str(tmp_path / "cache/source-aa.tar.gz")
+
+
+@pytest.mark.parametrize("digest", DIGESTS.values(), ids=DIGESTS)
+def test_a_checksum_is_64_digits_or_nothing_is_fetched(
+    builder: Callable[..., Builder], digest: Any, tmp_path: Path
+) -> None:
+    one = builder(changed=True, sha256=digest)
+    with pytest.raises(AnsibleActionFail, match="nothing was fetched") as caught:
+        one.run(None, {})
+    assert one.fetched == [] and not (tmp_path / "cache").exists()
+    assert len(str(caught.value)) < 400 and "\n" not in str(caught.value)
+
+
+def refused(answer: Any) -> bool:
+    """By the role's task, with Ansible's own templates."""
+    role = Path(__file__).parents[2] / "roles/mpi_stack"
+    found = yaml.safe_load((role / "vars/main.yml").read_text(encoding="utf-8"))
+    tasks = yaml.safe_load((role / "tasks/wanted.yml").read_text(encoding="utf-8"))
+    (task,) = [each for each in tasks if "names no architecture" in each["name"]]
+    text = f"{{{{ ({task['when']}) | bool }}}}"
+    variables = {
+        "__mpi_stack_look": {"stdout": json.dumps(answer)},
+        "__mpi_stack_found": trusted(found["__mpi_stack_found"]),
+    }
+    return str(Templar(DataLoader(), variables=variables).template(trusted(text))) == "True"
+
+
+def test_what_names_files_of_the_controller_is_a_plain_word() -> None:
+    good = {"machine": "x86_64", "tag": "cp312", "pack": "source-0a-ubuntu24-x86_64.tar.gz"}
+    assert not refused(good)
+    for name in good:
+        for bad in ("../x", "/x", "a/b", "a\nb", "*", "a*", ".x", "", "a" * 200, ["a"], {"a": 1}):
+            assert refused({**good, name: bad}), (name, bad)
+    assert refused([good]) and refused("x")
 
 
 def test_a_host_that_did_not_answer_is_no_builder() -> None:

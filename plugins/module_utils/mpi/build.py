@@ -68,6 +68,11 @@ DIRECTORIES = {"openmpi": "ompi"}
 """As HPC-X names its parts."""
 
 
+def work_of(prefix: str) -> Path:
+    """Where a result is built. Host and controller both make the path from the model's prefix."""
+    return Path(f"{prefix}.build")
+
+
 @dataclass(frozen=True)
 class Build:
     """What is built: `builds` in their order, each with `name` and `options` of configure."""
@@ -79,7 +84,7 @@ class Build:
 
     @property
     def work(self) -> Path:
-        return Path(f"{self.prefix}.build")
+        return work_of(self.prefix)
 
     def script(self) -> str:
         parts = [BEGIN.format(work=shlex.quote(str(self.work)))]
@@ -96,7 +101,7 @@ class Build:
 
 
 def run(build: Build, runner: Runner, show: Callable[[str], None]) -> dict[str, Any]:
-    """Build it, unless an earlier run has: the pack, its checksum, and the seconds it took."""
+    """Build it, unless an earlier run has: checksum and size of the pack, and the seconds."""
     pack, log, script = (build.work / name for name in (PACK, LOG, SCRIPT))
     begin = time.monotonic()
     if not pack.is_file():
@@ -109,7 +114,6 @@ def run(build: Build, runner: Runner, show: Callable[[str], None]) -> dict[str, 
         if not pack.is_file():
             raise StepError(_failure(build, rc, seconds))
     return {
-        "pack": str(pack),
         "sha256": sha256(pack),
         "bytes": pack.stat().st_size,
         "seconds": round(time.monotonic() - begin, 1),

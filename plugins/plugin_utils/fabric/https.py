@@ -12,14 +12,13 @@ import contextlib
 import functools
 import json
 import ssl
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
-from ...module_utils.core.text import bytes_text, one_line, printable
-from .system import Login, SwitchError
+from ...module_utils.core.text import bytes_text, one_line, printable, shortened
+from .system import Login, SwitchError, TimeIsUpError, time_limit
 
 try:
     import httpx
@@ -31,9 +30,13 @@ else:
 LONGEST_MESSAGE = 400
 """Characters of a switch's own message that are shown."""
 MOST_BYTES = 32 << 20
-"""Of an answer: the state of all ports of a large switch is a tenth of it."""
-MOST_TIMEOUTS = 10
-"""For a whole answer. httpx limits each part of it."""
+"""Of an answer: the state of all ports of a large switch is a tenth of it. It is asked for as it
+is, and one that is compressed is refused: of such, a few bytes fill the memory."""
+MOST_VALUES = 1 << 20
+"""Of an answer, counted before it is read: an empty list takes 3 bytes of it, and 64 of memory."""
+MOST_OF_AN_ERROR = 64 << 10
+MOST_TIMEOUTS = 3
+"""For a whole answer, with its headers. httpx limits each part of it."""
 
 
 class Lost(SwitchError):
@@ -89,7 +92,10 @@ class Https:
                 scheme="https", host=login.address, port=login.port or service.port, path="/"
             ),
             auth=None if token or not login.user else httpx.BasicAuth(*user),
-            headers={"Authorization": f"Bearer {token}"} if token else None,
+            headers={
+                "Accept-Encoding": "identity",
+                **({"Authorization": f"Bearer {token}"} if token else {}),
+            },
             verify=_tls(login) if transport is None else True,
             timeout=login.timeout_s,
             follow_redirects=False,
@@ -122,27 +128,28 @@ class Https:
         timeout = self._login.timeout_s if timeout_s is None else timeout_s
         answer: Optional[httpx.Response] = None
         content, reason = bytearray(), ""
-        until = time.monotonic() + MOST_TIMEOUTS * timeout
+        limit = MOST_TIMEOUTS * timeout
+        asking = self._client.stream(method, path, params=query, json=body, timeout=timeout)
         try:
-            with self._client.stream(
-                method, path, params=query, json=body, timeout=timeout
-            ) as answer:
-                for part in answer.iter_bytes():
+            with time_limit(limit), asking as answer:
+                reason = _packed(answer)
+                for part in () if reason else answer.iter_bytes():
                     content += part
                     if len(content) > MOST_BYTES:
                         reason = f"the answer is longer than {bytes_text(MOST_BYTES)}."
                         break
-                    if time.monotonic() > until:
-                        reason = f"the answer did not end in {MOST_TIMEOUTS * timeout:g} s."
-                        break
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             reason = self._reason(error, timeout)
+        except TimeIsUpError:
+            reason = (
+                f"the answer did not end in {limit:g} s. switch_qos_timeout_s sets a third of it."
+            )
         if answer is None or reason:
             # Raised here, where no exception is being handled: chained to httpx's, it would carry
             # the request and with it the Authorization header.
             raise Lost(f"{asked}: {reason}")
         if not answer.is_success:
-            message = text_of(content.decode(errors="replace"))
+            message = text_of(content[:MOST_OF_AN_ERROR].decode(errors="replace"))
             for secret in _secrets(self._login):
                 message = message.replace(secret, "***")
             message = f": {message.rstrip('. ')}" if message else ""
@@ -151,6 +158,9 @@ class Https:
             raise Refused(text.rstrip(), answer.status_code)
         if not content.strip():
             return None
+        values = sum(map(content.count, b"[{,"))
+        if values > MOST_VALUES:
+            raise SwitchError(f"{asked}: the answer has more than {MOST_VALUES} values.")
         with contextlib.suppress(ValueError, RecursionError):
             return printable(json.loads(content))
         raise SwitchError(
@@ -182,6 +192,17 @@ class Https:
             404: f"The {self._service.name} of this release has no such object.",
             409: "Another change of the switch is under way: run again after it.",
         }.get(status, "")
+
+
+def _packed(answer: httpx.Response) -> str:
+    """Why an answer is not read; empty where it comes as it is."""
+    encoding = answer.headers.get("content-encoding", "").strip().lower()
+    if encoding in ("", "identity"):
+        return ""
+    return (
+        f"the answer is compressed ({shortened(one_line(encoding), 40)}), and it was asked for as "
+        "it is. Is a proxy in between, or another service on this port?"
+    )
 
 
 def _secrets(login: Login) -> tuple[str, ...]:

@@ -7,9 +7,14 @@ fabric need no switch. Only `Switch` talks to one.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import signal
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import FrameType
 from typing import Any, Optional, Protocol, Union
 
 from ...module_utils.core.text import counted, some
@@ -317,6 +322,31 @@ class Login:
 
     def __repr__(self) -> str:
         return f"Login({self.user}@{self.address}:{self.port or ''})"
+
+
+class TimeIsUpError(BaseException):
+    """Not an Exception: Ansible's connection would take it for one that is worth a retry."""
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """TimeIsUpError after so many seconds, whatever is waited for. In the main thread alone."""
+
+    def end(_number: int, _frame: Optional[FrameType]) -> None:
+        raise TimeIsUpError
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    former, began = signal.signal(signal.SIGALRM, end), time.monotonic()
+    left, _interval = signal.setitimer(signal.ITIMER_REAL, seconds)  # of a task with a time limit
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, former)
+        if left:
+            signal.setitimer(signal.ITIMER_REAL, max(1.0, left - (time.monotonic() - began)))
 
 
 # From the inventory to one intent per switch, and the order in which switches are changed. The

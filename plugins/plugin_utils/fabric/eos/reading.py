@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from ...answers import amount, mapping
 from ...qos.compiled import PfcWatchdog
 from ...qos.contract import DSCPS
 from ..system import (
@@ -45,6 +46,8 @@ from .settings import (
     read_settings,
 )
 
+MOST_BITS = 1e15
+"""A second, of a port."""
 SESSION_PREFIX = "baremetal-"
 """Configuration sessions of this collection begin so."""
 
@@ -67,7 +70,8 @@ class Present:
 
 def sessions(detail: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Of `show configuration sessions detail`, by name."""
-    return detail.get("sessions") or {}
+    found = mapping(detail.get("sessions"))
+    return {name: dict(mapping(state)) for name, state in found.items()}
 
 
 def session_with_timer(detail: Mapping[str, Any]) -> str:
@@ -124,9 +128,9 @@ class _Switch:
         self._dscps = tuple(map(self._class_of, range(DSCPS)))
 
     def port(self, name: str) -> PortReport:
-        status = self._present.interfaces.get(name)
-        if status is None:
+        if name not in self._present.interfaces:
             return PortReport(name, present=False)
+        status = mapping(self._present.interfaces[name])
         lines, queues = self._in_force(name)
         shared = {queue for queue, own in queues.items() if own.get("priority") == "no priority"}
         thresholds = {
@@ -136,7 +140,7 @@ class _Switch:
         if (PFC_ALL_OFF,) not in self._settings and lines.get("priority-flow-control") in _PFC_ON:
             found = map(_NO_DROP.match, lines.values())
             paused = tuple(sorted(int(match[1]) for match in found if match))
-        bandwidth = status.get("bandwidth")
+        bandwidth = amount(status.get("bandwidth"), MOST_BITS)
         return PortReport(
             name=name,
             present=True,

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple, Optional
 
+from ...qos.contract import DSCPS
+
 BANNER_END = "EOF"
 
 Path = tuple[str, ...]
@@ -78,6 +80,9 @@ _ECN = re.compile(
 _RANGE = re.compile(r"(\d{1,3})(?:-(\d{1,3}))?")
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 
+LONGEST_LINE = 1000
+"""Of a setting; longer ones are no lines of QoS."""
+
 UNITS = {"bytes": 1, "kbytes": 1000, "mbytes": 1_000_000}
 
 DEFAULT_MTU = 1500
@@ -94,7 +99,7 @@ def read_settings(configuration: str) -> Settings:
             in_banner = text != BANNER_END
             continue
         in_banner = raw.startswith("banner ")
-        if not text or text.startswith("!") or raw == "end":
+        if not text or text.startswith("!") or raw == "end" or len(text) > LONGEST_LINE:
             continue
         indent = len(raw) - len(raw.lstrip())
         while blocks and blocks[-1][0] >= indent:
@@ -135,7 +140,8 @@ def _numbers(text: str) -> Iterator[int]:
     for part in re.split(r"[ ,]+", text.strip()):
         match = _RANGE.fullmatch(part)
         if match:
-            yield from range(int(match[1]), int(match[2] or match[1]) + 1)
+            first, last = int(match[1]), int(match[2] or match[1])
+            yield from range(first, min(last, DSCPS - 1) + 1)
 
 
 def subject_of(text: str) -> str:

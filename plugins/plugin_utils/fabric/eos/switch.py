@@ -8,13 +8,16 @@ a command of its own: what is kept and could not be saved, the next run saves.
 
 from __future__ import annotations
 
+import json
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Optional
 
+from ....module_utils.core.text import one_line
+from ...answers import mapping, sequence
 from ..asics import EOS_QUEUES
-from ..https import Https, Lost, Service
+from ..https import Https, Lost, Service, text_of
 from ..system import Applied, Difference, Login, Saved, SwitchError
 from .reading import SESSION_PREFIX, Present, abandoned_sessions, session_with_timer, sessions
 from .settings import Settings, read_settings
@@ -67,19 +70,23 @@ class Eapi:
         if not isinstance(answer, dict):
             raise SwitchError(f"{self.where}: {PATH} answers no JSON-RPC. Is this port the eAPI?")
         if answer.get("error"):
-            raise self._refused(typed, answer["error"])
-        results: list[dict[str, Any]] = answer.get("result") or []
+            raise self._refused(typed, mapping(answer["error"]))
+        results = sequence(answer.get("result"))
         if len(results) != len(typed):
             raise SwitchError(
                 f"{self.where}: {len(typed)} commands were sent, {len(results)} answers came"
             )
-        return results[1:]
+        for command, result in zip(typed, results):
+            if not isinstance(result, dict):
+                kind = type(result).__name__
+                raise SwitchError(f"{self.where}: `{command}` was answered by a {kind}, no object")
+        return list(results[1:])
 
-    def _refused(self, typed: Sequence[str], error: dict[str, Any]) -> SwitchError:
+    def _refused(self, typed: Sequence[str], error: Mapping[str, Any]) -> SwitchError:
         """`data` has one entry for each command that ran, the refused one last."""
-        data = error.get("data") or []
-        errors = data[-1].get("errors") or [] if data else []
-        why = "; ".join(map(str, errors)) or str(error.get("message", "no reason given"))
+        data = sequence(error.get("data"))[: len(typed)]
+        errors = sequence(mapping(data[-1]).get("errors")) if data else ()
+        why = text_of(json.dumps([*errors] or str(error.get("message", "no reason given"))))
         if not data:
             return SwitchError(f"{self.where}: EOS refuses the commands: {why.rstrip('. ')}.")
         if len(data) == 1:
@@ -132,10 +139,10 @@ class EosSwitch:
             queue = _word(running) or _queue(eapi)
             neighbours = _neighbours(eapi)
         return Present(
-            version=f"{version.get('modelName', '')} {version.get('version', '')}".strip(),
+            version=one_line(f"{version.get('modelName', '')} {version.get('version', '')}")[:200],
             running=running,
             startup=startup,
-            interfaces=interfaces.get("interfaceStatuses") or {},
+            interfaces=mapping(interfaces.get("interfaceStatuses")),
             neighbours=neighbours,
             queue=queue,
             unconfirmed=bool(waiting) and waiting == self._session,
@@ -293,9 +300,9 @@ def _word(shown: str) -> str:
     return next((word for word in EOS_QUEUES if word in shown.split()), "")
 
 
-def _neighbours(eapi: Eapi) -> Optional[tuple[dict[str, Any], ...]]:
+def _neighbours(eapi: Eapi) -> Optional[tuple[Mapping[str, Any], ...]]:
     try:
         (answer,) = eapi.objects([NEIGHBOURS])
     except CommandError:
         return None
-    return tuple(answer.get("lldpNeighbors") or ())
+    return tuple(map(mapping, sequence(answer.get("lldpNeighbors"))))

@@ -203,14 +203,15 @@ class _Switch:
         """Of traffic classes that something leads to; the others do nothing."""
         classes = objects_at(self._qos, branch, profile, "traffic-class")
         used = {str(self._class_of(priority)) for priority in range(PRIORITIES)}
-        return {tc: classes[tc] for tc in sorted(classes, key=int) if tc in used}
+        return {tc: classes[tc] for tc in sorted(used) if tc in classes}
 
     def _paused(self, profile: str) -> tuple[int, ...]:
         """Those that are paused in both directions."""
         pfc = objects_at(self._qos, "pfc", profile)
         if not all(is_on(pfc.get(way, "on")) for way in ("rx", "tx")):
             return ()
-        return tuple(sorted(int(priority) for priority in objects_at(pfc, "switch-priority")))
+        priorities = map(number, objects_at(pfc, "switch-priority"))
+        return tuple(sorted(priority for priority in priorities if priority is not None))
 
     def _lossless(self, paused: tuple[int, ...]) -> tuple[int, ...]:
         """Of those that are paused: RoCE's lossless modes and the lossless pool buffer them."""

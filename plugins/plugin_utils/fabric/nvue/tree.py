@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Optional, Union
+from typing import Any, Optional
+
+from ..system import SwitchError
 
 Tree = dict[str, Any]
 Path = tuple[str, ...]
@@ -41,10 +43,14 @@ def ends(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
         yield path, tree
 
 
-def natural(path: Path) -> tuple[tuple[Union[int, str], ...], ...]:
+def natural(path: Path) -> tuple[tuple[tuple[int, str], ...], ...]:
     """Sorts swp2 before swp10."""
     return tuple(
-        tuple(int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", key) if part)
+        tuple(
+            (int(digits or 0), word)
+            for word, digits in re.findall(r"([^0-9]*)([0-9]{0,18})", key)
+            if word or digits
+        )
         for key in path
     )
 
@@ -58,7 +64,9 @@ def words(path: Path, value: Any = None) -> str:
 
 _MOST = 4096
 """More are the numbers of one name, such as vx-10-4000010."""
-_RANGE = re.compile(r"^(?P<stem>.*?)(?P<first>\d+)-(?P<last>\d+)$")
+_MOST_NAMES = 1 << 18
+"""Of one collection: a few bytes name thousands."""
+_RANGE = re.compile(r"^(?P<stem>.*?)(?P<first>[0-9]{1,9})-(?P<last>[0-9]{1,9})$")
 
 
 def names(key: str) -> list[str]:
@@ -71,14 +79,21 @@ def names(key: str) -> list[str]:
             found.append(part.strip())
         else:
             found += [f"{match['stem']}{number}" for number in range(first, last + 1)]
+        if len(found) > _MOST_NAMES:
+            break
     return found
 
 
 def expanded(tree: Any) -> Tree:
     """One level of objects by name; what several keys have of a name comes together."""
     result: Tree = {}
-    for key, value in (tree or {}).items():
-        for name in names(str(key)):
+    count = 0
+    for key, value in objects_at(tree).items():
+        every = names(str(key))
+        count += len(every)
+        if count > _MOST_NAMES:
+            raise SwitchError(f"the answer's keys name more than {_MOST_NAMES} objects")
+        for name in every:
             result[name] = _merged(result[name], value) if name in result else value
     return result
 
@@ -127,7 +142,7 @@ def is_switch(leaf: str, value: Any) -> bool:
 
 def number(value: Any) -> Optional[int]:
     """Of a number, or of one that an answer writes with its unit (`150000 B`)."""
-    match = re.match(r"^\s*(\d+)\s*(B|Bytes)?\s*$", str(value))
+    match = re.match(r"^\s*([0-9]{1,18})\s*(B|Bytes)?\s*$", str(value))
     return int(match[1]) if match and not isinstance(value, bool) else None
 
 

@@ -315,7 +315,8 @@ class _Switch:
     def _numbered(self, table: str, keys: list[str]) -> dict[int, Row]:
         """Rows of queues or priority groups of a port, by number."""
         rows = self.table(table)
-        return dict(sorted((n, rows[key]) for key in keys for n in tables.numbers_of(key)))
+        found = {n: rows[key] for key in keys for n in tables.numbers_of(key)}
+        return dict(sorted(found.items(), key=lambda item: item[0]))
 
     def _lossless(self, port: str, qos: Row) -> dict[int, str]:
         """Priorities whose packets have headroom, with the profile."""

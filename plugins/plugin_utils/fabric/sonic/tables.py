@@ -80,7 +80,7 @@ COMPUTED = "NULL"
 
 def natural(text: str) -> list[tuple[int, str]]:
     """Sorts Ethernet8 before Ethernet16."""
-    return [(int(part or 0), word) for word, part in re.findall(r"([^0-9]*)([0-9]*)", text)]
+    return [(int(part or 0), word) for word, part in re.findall(r"([^0-9]*)([0-9]{0,18})", text)]
 
 
 def is_number(text: Optional[str]) -> bool:

@@ -1,0 +1,86 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What a host answers is parsed to closed sets of characters, whatever it is."""
+
+from __future__ import annotations
+
+import string
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import answers
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.answers import AnswerError, Form
+from hypothesis import given
+from hypothesis import strategies as st
+
+FORMS = {name: form for name, form in vars(answers).items() if isinstance(form, Form)}
+PLAIN = set(string.ascii_letters + string.digits + "._/:@+~=-")
+GOOD = {
+    "SHA256": ["0" * 64],
+    "PCI": ["0000:14:00.0", "00010000:01:1f.7"],
+    "INTERFACE": ["rail0", "enp1s0f0np0", "mgmt0", "eth0.100"],
+    "NAME": ["node01", "leaf01.example.net", "n"],
+    "PORT": ["Ethernet8", "swp1s0", "Ethernet2/1", "94:6d:ae:00:00:01"],
+    "VERSION": ["6.8.0-79-generic", "3.2.1", "1:2.0~rc1+b1"],
+    "PATH": ["/root/.ansible_async/j123.45", "/home/a.b@c/.ansible_async/j1.2", "/etc/.x/..y"],
+}
+NASTY = st.one_of(
+    st.text(),
+    st.text(alphabet=string.printable),
+    st.text(alphabet="abc09:/.\n\r\t '\"{}%!`$#\\\0\u2028\u0661\uff10"),
+    st.integers(),
+    st.none(),
+    st.lists(st.text(), max_size=2),
+    st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2),
+)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_each_form_takes_what_machines_have(name: str) -> None:
+    assert [FORMS[name].of(text, "it") for text in GOOD[name]] == GOOD[name]
+
+
+@given(NASTY)
+def test_what_passes_has_no_character_that_another_language_knows(value: Any) -> None:
+    for form in FORMS.values():
+        if form.known(value):
+            assert set(value) <= PLAIN
+            assert ".." not in value.split("/")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    ["/a/../b", "/a/./b", "/..", "a/b", "/a b", "/a'b", "/a\n", "/", "/a//b", "/" + 256 * "a"],
+)
+def test_a_path_goes_nowhere_else(bad: str) -> None:
+    assert not answers.PATH.fits(bad)
+
+
+@given(NASTY)
+def test_a_refusal_is_short_and_only_prints(value: Any) -> None:
+    with pytest.raises(AnswerError) as caught:
+        Form("nothing", r"(?!)").of(value, "its x")
+    text = str(caught.value)
+    assert text.startswith("its x is ") and text.isprintable() and len(text) < 300
+
+
+@given(NASTY)
+def test_a_sentence_is_one_line_without_a_template(value: Any) -> None:
+    text = answers.sentence(value)
+    assert text.isascii() and (text.isprintable() or not text) and len(text) <= 120
+    assert not set(text) & set("{}\n\r")
+
+
+def test_numbers_are_bounded_and_no_truths() -> None:
+    assert answers.whole(7, "n", 7) == 7
+    for bad in (8, -1, True, 1.0, "1", None, 10**5000):
+        with pytest.raises(AnswerError):
+            answers.whole(bad, "n", 7)
+    assert answers.amount(2.5, 3) == 2.5
+    for odd in (4, -1, True, "1", None, float("nan"), float("inf")):
+        assert answers.amount(odd, 3) is None
+
+
+def test_structures_are_what_they_are_used_as() -> None:
+    assert answers.mapping({"a": 1, 2: 3}) == {"a": 1}
+    assert answers.mapping([1]) == {} and answers.mapping("ab") == {}
+    assert answers.sequence("ab") == () and answers.sequence([1]) == [1]
