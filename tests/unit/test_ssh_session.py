@@ -55,7 +55,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(program, "PROFILE", str(own))
     monkeypatch.setattr(program, "ROOT_FILES", (str(tmp_path / "profile.d"),))
     monkeypatch.setattr(program, "LIMITS", (str(tmp_path / "limits.d"),))
-    monkeypatch.setattr(program, "imports", lambda _values, _ours: None)
+    monkeypatch.setattr(program, "imports", lambda _values, _ours, _limit_s: None)
     for name in [name for name in os.environ if program.WATCHED.fullmatch(name)]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(home))
@@ -63,7 +63,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def look(host: Path, shell: str = "/bin/bash") -> list[Check]:
-    found = json.loads(json.dumps(program.session(str(host / "home"), shell)))
+    found = json.loads(json.dumps(program.session(str(host / "home"), shell, 30)))
     return session.judged(found, host)
 
 
@@ -162,6 +162,56 @@ def test_limits_are_those_that_the_layer_os_wrote_and_no_more_than_the_host_has(
     assert session.limits({"limits": {"ssh": limits(512)}}, host, str) == []
 
 
+def test_a_login_file_may_not_lower_a_limit_that_nobody_asked_for() -> None:
+    lower = limits().replace("8388608              8388608", "65536                65536")
+    found = {
+        "limits": {"ssh": limits(), "ranks": limits(), "login": lower},
+        "ulimit": {"memlock": ["/etc/profile.d/zz.sh:2"]},
+    }
+    (check,) = session.limits(found, Path("/none"), str)
+    assert (check.subject, check.found, check.by_hand) == (
+        *("memlock", "65536", "remove memlock from /etc/profile.d/zz.sh:2"),
+    )
+
+
+def test_a_library_of_no_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """2 libs found in cache
+\tlibucp.so.0 (libc6,x86-64) => /usr/local/lib/libucp.so.0
+\tlibucp.so.0 (libc6,x86-64) => /lib/x86_64-linux-gnu/libucp.so.0
+\tlibmpi.so.40 (libc6,x86-64) => /lib/x86_64-linux-gnu/libmpi.so.40
+\tlibcudart.so.12 (libc6,x86-64) => /usr/local/cuda/lib64/libcudart.so.12
+"""
+
+    def ran(argv: list[str], **_unused: object) -> object:
+        return subprocess.CompletedProcess(argv, 0, text.encode(), b"")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess, "run", ran)
+        found = {"libraries": list(program.cached(30))}
+    (check,) = session.programs(found)
+    assert (check.subject, check.found) == ("libucp.so.0", "/usr/local/lib/libucp.so.0")
+
+
+@pytest.mark.parametrize(
+    ("rc", "said"),
+    [
+        (254, "bash: fork: retry: Resource temporarily unavailable"),
+        (255, "exec request failed on channel 0"),
+    ],
+)
+def test_a_shell_that_cannot_fork_names_the_limit(
+    monkeypatch: pytest.MonkeyPatch, rc: int, said: str
+) -> None:
+    def run(argv: Sequence[str], _user: object, _limit_s: float, stdin: str = "") -> Result:
+        if argv[0] == "ssh":
+            return Result((), rc, "", f"x\n{said}\n")
+        return Result((), 0, f'{program.MARK}{{"limit_files": {{"nproc": ["/l.conf:3"]}}}}', "")
+
+    monkeypatch.setattr(session, "_run", run)
+    (check,) = session.look("node01", USER, 5)
+    assert (check.name, check.by_hand) == ("session", "raise nproc in /l.conf:3")
+
+
 def test_room_umask_and_a_library_that_is_gone() -> None:
     found = {
         "space": {
@@ -189,6 +239,7 @@ JSON = st.recursive(
 KEYS = st.sampled_from(
     (
         *("limits", "variables", "programs", "modules", "parameters", "preload", "space"),
+        "libraries",
         *("umask", "ulimit", "limit_files", "kind", "name", "value", "at"),
     )
 )
@@ -224,7 +275,7 @@ def test_a_session_that_does_not_open(
 ) -> None:
     asked: list[Sequence[str]] = []
 
-    def run(argv: Sequence[str], _user: object, stdin: str = "") -> Result:
+    def run(argv: Sequence[str], _user: object, _limit_s: float, stdin: str = "") -> Result:
         asked.append(argv)
         if argv[0] != "ssh":
             assert stdin == session.source()
@@ -238,6 +289,18 @@ def test_a_session_that_does_not_open(
     assert (check.name, check.status) == ("session", status)
     assert where in check.by_hand and bool(check.by_hand) == bool(where)
     assert not [word for argv in asked for word in argv if "hostkey" in word.lower()]
+
+
+def test_a_slow_host_is_not_told_to_edit_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(argv: Sequence[str], _user: object, limit_s: float, stdin: str = "") -> Result:
+        if argv[0] == "ssh":
+            raise NoAnswerError("ssh", limit_s)
+        return Result((), 0, f'{program.MARK}{{"waits": []}}\n', "")
+
+    monkeypatch.setattr(session, "_run", run)
+    (check,) = session.look("node01", USER, 60)
+    assert (check.found, check.by_hand) == ("nothing within 65 s", "")
+    assert "ssh_trust_probe_timeout" in check.reason
 
 
 def test_lines_that_wait_or_replace_the_shell(host: Path) -> None:
@@ -263,11 +326,11 @@ def test_modules_of_others_that_cannot_be_loaded(
     package.mkdir()
     (package / "__init__.py").write_text("raise ImportError('of another MPI')\n")
     values = {"PATH": str(Path(sys.executable).parent), "PYTHONPATH": str(tmp_path)}
-    found = program.imports(values, {"PATH": values["PATH"]})
+    found = program.imports(values, {"PATH": values["PATH"]}, 30)
     assert found is not None and found["origin"] == str(package / "__init__.py")
     assert found["error"].startswith(("ImportError: of another MPI", "ModuleNotFoundError"))
     monkeypatch.setattr(program, "SYSTEM", (str(tmp_path), "/"))
-    assert program.imports(values, {}) is None, "nothing is imported where packages are found"
+    assert program.imports(values, {}, 30) is None, "nothing is imported where packages are found"
 
 
 def test_the_program_needs_nothing_but_python() -> None:

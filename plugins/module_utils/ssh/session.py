@@ -22,13 +22,18 @@ from ..os_baseline.limits import FILE as LIMITS_FILE
 from ..os_baseline.limits import ITEMS, UNLIMITED, parse_proc
 from . import session_program as program
 
-SESSION_S = 15.0
-"""For the login and all that the program asks; a login file that waits does so for ever."""
+SESSION_S = 5.0
+"""For what the program asks, beyond the time for a connection, which says how slow hosts may be."""
+PART = 0.6
+"""Of that time, for each thing that it starts: a login file that waits does so for ever."""
 MOST_ANSWER, MOST_ITEMS, MOST_TEXT = 1 << 18, 60, 400
 ROOM_BYTES, ROOM_FILES = 16 << 20, 64
 """Free in each directory where ranks keep what they share."""
-FLOOR = {"nofile": 1024, "nproc": 1024, "memlock": 8 << 20}
+FLOOR = {"nofile": 1024, "nproc": 1024}
 """Soft limits that any session has by default: less was asked for by someone."""
+ENDED = "the shell ended without running the command"
+FORK = ("fork", "Resource temporarily unavailable", "exec request failed")
+"""What shells and sshd say where the limit on processes is reached."""
 KINDS = {"ssh": "over ssh", "ranks": "of ranks", "login": "of a login shell"}
 DECLARE = "declare it with mpi_stack_environment if ranks need it"
 
@@ -52,17 +57,17 @@ def source() -> str:
     return str(program.__loader__.get_source(program.__name__))  # type: ignore[union-attr]
 
 
-def command() -> str:
+def command(limit_s: float) -> str:
     """For any shell: nothing in base64 is special to one. Standard input may be read by others."""
     coded = base64.b64encode(source().encode()).decode("ascii")
-    return f"echo {coded} | /usr/bin/base64 -d | {program.PYTHON} -I -"
+    return f"echo {coded} | /usr/bin/base64 -d | {program.PYTHON} -I - {PART * limit_s:g}"
 
 
 def answer(printed: str) -> dict[str, Any]:
     """What the program found. Raises AnswerError."""
     lines = [line for line in printed.splitlines() if line.startswith(program.MARK)]
     if not lines:
-        raise AnswerError("the shell ended without running the command")
+        raise AnswerError(ENDED)
     try:
         found = json.loads(lines[-1][len(program.MARK) :][:MOST_ANSWER])
     except (ValueError, RecursionError) as error:
@@ -106,18 +111,20 @@ def look(
 ) -> list[Check]:
     """The checks of this host's session. `use_pam` asks sshd, where limits differ."""
     options = ["-n", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={connect_s}"]
+    limit_s = connect_s + SESSION_S
     try:
-        done = _run(["ssh", *options, "--", here, command()], user)
-        if done.rc == 255:  # of ssh itself
-            lines = [line for line in done.stderr.splitlines() if line.strip()]
-            raise AnswerError(text((lines or ["ssh: exit status 255"])[-1]))
-        found = answer(done.stdout)
+        done = _run(["ssh", *options, "--", here, command(limit_s)], user, limit_s)
     except NoAnswerError:
-        return [_unopened(f"nothing within {SESSION_S:g} s", user, check_mode, waits=True)]
+        return [_closed(f"nothing within {limit_s:g} s", "", user, limit_s)]
     except CommandError as error:
-        return [_unopened(str(error), user, check_mode)]
+        return [_refused(str(error), user, check_mode)]
+    said = text((done.stderr.strip().splitlines() or [""])[-1])
+    if done.rc == 255 and not any(word in said for word in FORK):  # of ssh itself
+        return [_refused(said or "ssh: exit status 255", user, check_mode)]
+    try:
+        found = answer(done.stdout)
     except AnswerError as error:
-        return [_unopened(str(error), user, check_mode, waits=done.rc != 255)]
+        return [_closed(str(error), said, user, limit_s)]
     problem = text(found.get("problem"))
     if problem:
         return [
@@ -127,30 +134,47 @@ def look(
     return [Check("session", "opens", "opens", OK, here), *judged(found, root, use_pam)]
 
 
-def _run(argv: Sequence[str], user: pwd.struct_passwd, stdin: Optional[str] = None) -> Result:
-    return run(argv, check=False, stdin=stdin, timeout_s=SESSION_S, popen=as_user(user))
+def _run(
+    argv: Sequence[str], user: pwd.struct_passwd, limit_s: float, stdin: Optional[str] = None
+) -> Result:
+    return run(argv, check=False, stdin=stdin, timeout_s=limit_s, popen=as_user(user))
 
 
-def _unopened(why: str, user: pwd.struct_passwd, check_mode: bool, *, waits: bool = False) -> Check:
-    if check_mode and not waits:
+def _refused(why: str, user: pwd.struct_passwd, check_mode: bool) -> Check:
+    """No login: the layer may be about to configure it."""
+    if check_mode:
         return Check("session", "opens", why, PENDING, user.pw_name)
-    if not waits:
-        reason = f"{user.pw_name} cannot log in to this host from itself: look at sshd's answer"
-        return Check("session", "opens", why, FAILED, user.pw_name, reason)
+    reason = f"{user.pw_name} cannot log in to this host from itself: look at sshd's answer"
+    return Check("session", "opens", why, FAILED, user.pw_name, reason)
+
+
+def _closed(why: str, said: str, user: pwd.struct_passwd, limit_s: float) -> Check:
+    """A login whose shell does not come to the command, by the files that may keep it."""
     # The same program, without a login: it reads the files as their owner.
     try:
-        local = _run([program.PYTHON, "-I", "-", "files"], user, stdin=source())
-        at = texts(answer(local.stdout).get("waits"))
+        local = _run([program.PYTHON, "-I", "-", "files"], user, limit_s, stdin=source())
+        files = answer(local.stdout)
     except (AnswerError, CommandError):
-        at = []
-    return _finding("session", "opens", why, user.pw_name, at)
+        files = {}
+    if any(word in said for word in FORK):
+        at = texts(mapping(files, "limit_files").get("nproc"))
+        where = _where(at, "no file of limits has it")
+        reason, step = f"{said}: the limit nproc is reached: {where}", f"raise nproc in {where}"
+        return Check("session", "opens", why, FAILED, user.pw_name, reason, by_hand=step)
+    why = f"{why}: {said}" if said else why
+    return _finding("session", "opens", why, user.pw_name, texts(files.get("waits")))
 
 
 def _finding(name: str, wanted: str, found: str, subject: str, at: Sequence[str]) -> Check:
     """Of a login file that does not come to its end."""
-    where = some(list(at)) if at else f"the login files of {subject}"
-    reason = f"a login file waits for input or replaces the shell: {where}"
-    step = f"edit {where}: in a session without a terminal nothing may wait, or replace the shell"
+    if not at:
+        reason = (
+            "no login file has a line that waits: look at the load of this host, at PAM and at"
+            f" ssh -v as {subject}; ssh_trust_probe_timeout gives it more time"
+        )
+        return Check(name, wanted, found, FAILED, subject, reason)
+    reason = f"a login file waits for input or replaces the shell: {some(list(at))}"
+    step = f"edit {some(list(at))}: without a terminal nothing may wait, or replace the shell"
     return Check(name, wanted, found, FAILED, subject, reason, by_hand=step)
 
 
@@ -183,7 +207,7 @@ def limits(found: Mapping[str, Any], root: Path, use_pam: Callable[[], str]) -> 
         if kind in KINDS and isinstance(value, str)
     }
     checks = []
-    for item, (wanted, hard) in least(root).items():
+    for item, (wanted, hard) in _with_lowered(least(root), views).items():
         low = {
             kind: have[item]
             for kind, have in views.items()
@@ -211,6 +235,17 @@ def limits(found: Mapping[str, Any], root: Path, use_pam: Callable[[], str]) -> 
             )
         )
     return checks
+
+
+def _with_lowered(
+    wanted: Mapping[str, tuple[str, str]], views: Mapping[str, Mapping[str, tuple[str, str]]]
+) -> dict[str, tuple[str, str]]:
+    """Besides, no login file may lower what a session has."""
+    found = dict(wanted)
+    for item, (soft, _hard) in views.get("ssh", {}).items():
+        if _less(found.get(item, ("0", ""))[0], soft):
+            found[item] = (soft, "")
+    return found
 
 
 def _less(have: str, wanted: str) -> bool:
@@ -283,7 +318,9 @@ def programs(found: Mapping[str, Any]) -> list[Check]:
         where = _where(texts(row.get("at")), "look at PATH in the login files of the MPI user")
         pair = text(row.get("wanted")), value or "not found"
         kind = KINDS.get(text(row.get("kind")), "")
-        step = f"put {Path(value).parent if value else 'it'} behind in PATH: {where}"
+        step = f"put {Path(value).parent} behind in PATH: {where}"
+        if not value:
+            step = f"add {Path(pair[0]).parent} to PATH: {where}"
         checks.append(
             Check("session_program", *pair, FAILED, name, f"PATH {kind}: {where}", by_hand=step)
         )
@@ -299,6 +336,13 @@ def programs(found: Mapping[str, Any]) -> list[Check]:
         step = f"remove {there}" + (f", or what puts it first: {some(files)}" if files else "")
         name = "numpy" if "/numpy/" in origin else "mpi4py"
         pair = "imports", error
+        checks.append(Check("session_program", *pair, FAILED, name, reason, by_hand=step))
+    for row in rows(found, "libraries"):
+        name, value = text(row.get("name")), text(row.get("value"))
+        where = _where(texts(row.get("at")), str(Path(value).parent))
+        reason = f"the loader takes it before the packages' own: {where}"
+        step = f"remove {value}, or its directory from {where}, and run ldconfig"
+        pair = "of a package", value
         checks.append(Check("session_program", *pair, FAILED, name, reason, by_hand=step))
     for row in rows(found, "preload"):
         at, path = text(row.get("at")), text(row.get("path"))

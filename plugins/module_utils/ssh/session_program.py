@@ -27,13 +27,13 @@ WATCHED = re.compile(
 )
 """Variables that change how ranks start, which libraries they load and how they meet."""
 HARMLESS = re.compile(
-    r"NCCL_DEBUG\w*|UCX_LOG_\w+|UCX_WARN_\w+|I_MPI_DEBUG\w*|MPI_ROCE_MODULE"
+    r"NCCL_DEBUG\w*|FI_LOG_\w+|UCX_LOG_\w+|UCX_WARN_\w+|I_MPI_DEBUG\w*|MPI_ROCE_MODULE"
     r"|(?:\w+_)?(?:verbose|warn_\w+|\w+_warn|help_aggregate|baremetal_run_id)"
 )
 PROGRAMS = ("mpirun", "orted", "ucx_info")
 LIBRARY = re.compile(r"lib(?:mpi|ucp|uct|ucs|pmix|prrte|open-rte|open-pal|mpifort|fabric)\.so")
+LOADED = re.compile(r"lib(?:mpi|ucp|uct|ucs|pmix)\.so\.\d")
 SYSTEM = ("/usr/lib/", "/usr/lib64/")
-HERE_S, LOGIN_S, IMPORT_S = 5, 8, 15
 MOST_FILES, MOST_BYTES, MOST_FOUND, MOST_VALUE = 80, 1 << 18, 40, 300
 ROOT_FILES = (
     "/etc/environment",
@@ -72,7 +72,9 @@ ULIMITS = {
     "core": re.compile(BEGIN + r"(?:ulimit\s+(?:-\S+\s+)*-[SH]*c|limit\s+(?:-h\s+)?co)"),
 }
 """Lines of login files that set a limit, in the syntax of sh and of csh."""
-WAITS = re.compile(BEGIN + r"(?:exec|read|select|sleep|cat|while|until)\b")
+WAITS = re.compile(
+    BEGIN + r"(?:(?:exec|exit|logout|read|select|sleep|cat|while|until)\b|set\s+-\w*e)"
+)
 PROBE = (
     "import numpy, mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; "
     f"print('{MARK}' + MPI.Get_library_version().split(',')[0])"
@@ -196,13 +198,13 @@ def has_mpi(directory: str) -> bool:
         return False
 
 
-def imports(values: Values, ours: Values) -> Optional[dict[str, str]]:
+def imports(values: Values, ours: Values, limit_s: float) -> Optional[dict[str, str]]:
     """What is wrong with numpy and mpi4py in this environment, if they are not the usual ones."""
     python = find("python3", values.get("PATH", "")) or PYTHON
     given = {**values}
     roots = (*SYSTEM, *(one for one in ours.get("MPI_ROCE_PYTHON", "").split(":") if one))
     try:
-        origins = printed([python, "-c", FIND], IMPORT_S, env=given, cwd="/").strip().split("|")
+        origins = printed([python, "-c", FIND], limit_s, env=given, cwd="/").strip().split("|")
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         return {"python": python, "origin": "", "error": str(error)[-MOST_VALUE:]}
     usual = os.path.realpath(python) == os.path.realpath(PYTHON)
@@ -212,8 +214,8 @@ def imports(values: Values, ours: Values) -> Optional[dict[str, str]]:
         return None
     found = {"python": python, "origin": (strange or [""])[0], "error": ""}
     try:
-        library = printed([python, "-c", PROBE], IMPORT_S, env=given, cwd="/").strip()
-        wanted = printed([PYTHON, "-s", "-c", PROBE], IMPORT_S, env=dict(ours), cwd="/").strip()
+        library = printed([python, "-c", PROBE], limit_s, env=given, cwd="/").strip()
+        wanted = printed([PYTHON, "-s", "-c", PROBE], limit_s, env=dict(ours), cwd="/").strip()
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         return {**found, "error": str(error)[-MOST_VALUE:]}
     if library == wanted:
@@ -252,7 +254,36 @@ def preloaded() -> Iterator[dict[str, str]]:
                 yield {"path": path[:MOST_VALUE], "at": f"/etc/ld.so.preload:{number}"}
 
 
-def session(home: str, shell: str) -> dict[str, Any]:
+def cached(limit_s: float) -> Iterator[dict[str, Any]]:
+    """Libraries of MPI and UCX that the loader takes from a directory of no package."""
+    try:
+        done = subprocess.run(
+            ["/sbin/ldconfig", "-p"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=limit_s,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return
+    seen: set[str] = set()
+    for line in done.stdout.decode("utf-8", "replace").splitlines():
+        name, _arrow, path = line.strip().partition(" => ")
+        name = name.partition(" ")[0]
+        if name in seen or not LOADED.match(name):
+            continue
+        seen.add(name)
+        if not path.startswith((*SYSTEM, "/lib")):
+            configured = [
+                (file, number, text)
+                for file in files_in(("/etc/ld.so.conf", "/etc/ld.so.conf.d"))
+                for number, text in enumerate(text_of(file).splitlines(), 1)
+            ]
+            at = places(configured, re.compile(rf"^\s*{re.escape(str(Path(path).parent))}/?\s*$"))
+            yield {"name": name, "value": path[:MOST_VALUE], "at": at}
+
+
+def session(home: str, shell: str, limit_s: float) -> dict[str, Any]:
     here = dict(os.environ)
     profile = f"[ ! -r {PROFILE} ] || . {PROFILE}; {SHOW}"
     module = here.get("MPI_ROCE_MODULE", "")
@@ -262,15 +293,15 @@ def session(home: str, shell: str) -> dict[str, Any]:
             clean["MPI_ROCE_MODULE"] = module
     except OSError:
         pass
-    ours, _limits = view(["/bin/sh", "-c", profile], HERE_S, env=clean, cwd="/")
+    ours, _limits = view(["/bin/sh", "-c", profile], limit_s, env=clean, cwd="/")
     views = {"ssh": (here, text_of("/proc/self/limits"))}
-    views["ranks"] = view(["/bin/sh", "-c", profile], HERE_S, env=here, cwd="/")
+    views["ranks"] = view(["/bin/sh", "-c", profile], limit_s, env=here, cwd="/")
     problem = ""
     try:
         argv = [f"-{Path(shell).name}", "-c", SHOW]
-        views["login"] = view(argv, LOGIN_S, executable=shell, env=here, cwd=home)
+        views["login"] = view(argv, limit_s, executable=shell, env=here, cwd="/")
     except subprocess.TimeoutExpired:
-        problem = f"nothing within {LOGIN_S} s"
+        problem = f"nothing within {limit_s:g} s"
     except (OSError, ValueError) as error:
         problem = str(error)
     lines = lines_of(home, shell)
@@ -300,7 +331,7 @@ def session(home: str, shell: str) -> dict[str, Any]:
         }
         if of_python not in asked:
             asked.append(of_python)
-            wrong = imports(values, ours)
+            wrong = imports(values, ours, limit_s)
             if wrong:
                 base = wrong["origin"] if wrong["origin"] else wrong["python"]
                 at = places(lines, re.compile(re.escape(str(Path(base).parent))))
@@ -316,6 +347,7 @@ def session(home: str, shell: str) -> dict[str, Any]:
         "programs": programs[:MOST_FOUND],
         "modules": modules[:MOST_FOUND],
         "parameters": list(parameters(home))[:MOST_FOUND],
+        "libraries": [] if ours.get("LD_LIBRARY_PATH") else list(cached(limit_s))[:MOST_FOUND],
         "preload": list(preloaded())[:MOST_FOUND],
         "space": {path[:MOST_VALUE]: space(path) for path in scratch},
         "ulimit": {name: places(lines, pattern) for name, pattern in ULIMITS.items()},
@@ -346,12 +378,11 @@ def waits(lines: Sequence[Line], home: str) -> list[str]:
 
 def main() -> None:
     entry = pwd.getpwuid(os.getuid())
-    if len(sys.argv) > 1:
-        found: dict[str, Any] = {
-            "waits": waits(lines_of(entry.pw_dir, entry.pw_shell), entry.pw_dir)
-        }
+    if sys.argv[1] == "files":
+        lines = lines_of(entry.pw_dir, entry.pw_shell)
+        found: dict[str, Any] = {"waits": waits(lines, entry.pw_dir), "limit_files": limit_files()}
     else:
-        found = session(entry.pw_dir, entry.pw_shell or "/bin/sh")
+        found = session(entry.pw_dir, entry.pw_shell or "/bin/sh", float(sys.argv[1]))
     print("\n" + MARK + json.dumps(found), flush=True)
 
 
