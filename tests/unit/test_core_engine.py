@@ -15,7 +15,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import (
     machine,
     reboots,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check, as_dicts
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import CommandError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import (
     Layer,
@@ -281,7 +281,7 @@ def test_a_refusal_says_that_nothing_was_changed(error: Exception) -> None:
 
 def test_a_refusal_returns_its_checks() -> None:
     broken = Check("rdma_source", "inbox", "doca", "failed")
-    assert ended(PlanError("x", [broken])).result["checks"] == [asdict(broken)]
+    assert ended(PlanError("x", [broken])).result["checks"] == as_dicts([broken])
 
 
 @pytest.mark.parametrize("error", [CommandError("x"), OSError("x"), Broken("x")])
