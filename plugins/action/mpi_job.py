@@ -8,6 +8,7 @@ renews the lease of the job: without ansible-playbook it is ended.
 from __future__ import annotations
 
 import base64
+import binascii
 import contextlib
 import os
 import re
@@ -21,6 +22,7 @@ from ansible.utils.display import Display
 
 from ..module_utils.core.text import printable
 from ..module_utils.mpi.job import JOBS, checkpoint_line
+from ..plugin_utils.answers import answer, question
 from ..plugin_utils.detached import LOOK_S, PROGRESS, DetachedAction
 from .mpi_allreduce import needed
 
@@ -72,8 +74,8 @@ class ActionModule(DetachedAction):
         except KeyboardInterrupt:
             self._end(arguments["run_id"])
             raise
-        rest = self._low_level_execute_command(f"/bin/sh -c {shlex.quote(self.more('/dev/null'))}")
-        self.seen(str(rest["stdout"]).replace("\r\n", "\n"))
+        rest = self._low_level_execute_command(question(self.more("/dev/null")))
+        self.seen(answer(rest["stdout"]) or "")
         if self._behind:
             display.display(f"job: more of the output is in {self._place}/output.log")
         if found.get("seconds") is not None:
@@ -124,7 +126,10 @@ class ActionModule(DetachedAction):
     def seen(self, text: str) -> None:
         state, _mark, sent = text.partition(f"{MARK}\n")
         super().seen(f"job: {state}" if state.strip() else "")
-        output = base64.b64decode(sent)
+        try:
+            output = base64.b64decode(sent)
+        except binascii.Error:
+            return  # cut short: the next look has it again
         self._behind = len(output) == LOOK_BYTES
         end = output.rfind(b"\n") + 1
         if not end and self._behind:
