@@ -27,6 +27,7 @@ from ..core.text import some
 from .allreduce import hosts, verdict
 from .allreduce.launch import GRACE_S, bounded, login_shell
 from .allreduce.plan import PROGRAM, RAIL_BIND, Node, Plan, as_listed
+from .causes import causes
 from .launcher import OPEN_MPI, Launcher
 
 SCRIPT, HOSTS, OUTPUT, LEASE = "job.sh", "hostfile", "output.log", "lease"
@@ -246,6 +247,8 @@ def _after(
     left = tidy(job, nodes, runner)
     output = _text(job.directory / OUTPUT, LAST_BYTES)
     rank, lines = last_lines(job, nodes, output, ended.rc)
+    why = causes(output, known=True) if ended.rc or ended.stopped else []
+    lines = [*why, *(line for line in lines if not line.strip().endswith(tuple(why)))]
     checkpoint = newest(job, nodes[0], storage, runner)
     checks = [
         *storage.checks,
