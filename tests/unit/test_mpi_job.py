@@ -477,6 +477,11 @@ PLACES = {
     " drwxrwxr-x root root acl": "root acl",  # what namei shows of an access control list
     " drwxr-xrwx root root open": "root open",
     " drwxrwxr-t root mpi kept": "",
+    "                      ddp.py - No such file or directory": "",
+    "                      lib.sh - No such file or directory": "",
+    "                      data.json - Not a directory": "",
+    "                      d--w--w--w - No such file or directory": "",
+    "     drwxrwxr-x root root train.py": "root train.py",
 }
 """Lines of namei (util-linux 2.38), and what is found in them."""
 
@@ -505,6 +510,19 @@ def test_places_in_which_others_than_root_write_are_found(tmp_path: Path, awk: s
     )
     namei.write_text("#!/bin/sh\nexit 127\n")
     assert found().returncode == 1, "a host without namei"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="files of root")
+def test_new_files_of_any_name_may_be_copied() -> None:
+    """By namei itself, into a directory that is root's."""
+    text = (ROOT / "roles/mpi_job/tasks/files.yml").read_text(encoding="utf-8")
+    look = next(task for task in yaml.safe_load(text) if "ansible.builtin.command" in task)
+    new = ["ddp.py", "data.json", "launch.sh", "llama.py", "drwxrwxrwx", "d x", "train.py"]
+    words = ["sh", "-c", look["vars"]["__mpi_job_places"], "sh"]
+    words += [f"/usr/no-such-place/{name}" for name in new]
+    words += [f"/usr/{name}" for name in new] + [f"/etc/passwd/{name}" for name in new]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
 
 
 @pytest.mark.parametrize("place", ["~mpi/train.py", "train.py"])
