@@ -172,7 +172,7 @@ class FakeSsh:
     ) -> Result:
         self.argvs.append(list(argv))
         host = next((word for word in argv if word in self.answers), "the launcher")
-        answer = self.answers.get(host, "killed 0 left 0")
+        answer = self.answers.get(host, "mpi-ready killed 0 left 0")
         if isinstance(answer, Exception):
             raise answer
         if isinstance(answer, tuple):
@@ -225,6 +225,15 @@ OLD, NEW = "(Open MPI) 4.1.6", "(Open MPI) 4.1.9a1"
 HPCX = f"{NEW} in /opt/hpcx/ompi"
 
 
+def test_a_node_with_another_ucx_is_kept_back() -> None:
+    answers: dict[str, object] = {
+        f"node0{number}": answered("abc", "yes", f"ucx {version}")
+        for number, version in enumerate(("1.13.1", "1.16.0", "1.13.1"), 1)
+    }
+    why = "UCX is 1.16.0, and 1.13.1 on most nodes; run --tags mpi --limit node02"
+    assert asked(answers)[0] == {"node02": why}
+
+
 @pytest.mark.parametrize(
     ("usual", "other"),
     [(NEW, OLD), (HPCX, NEW), (NEW, "Intel(R) MPI Library for Linux* OS, Version 2021.18.1")],
@@ -263,15 +272,78 @@ def test_a_node_that_cannot_do_rdma_is_kept_back_from_rc_alone() -> None:
     assert found["node03"].startswith("mlx5_3:1 of rail3 is DOWN; run --tags rails,mpi")
 
 
-def test_the_sweep_counts_by_node() -> None:
+def test_the_sweep_counts_by_node_whatever_login_files_print() -> None:
     ssh = FakeSsh(
-        {"node01": "killed 0 left 0", "node02": "killed 3 left 1", "node03": ("no route\n",)}
+        {
+            "node01": "Welcome to node01\nkilled 9 left 9\nmpi-ready killed 0 left 0\n",
+            "node02": "mpi-ready killed 3 left 1",
+            "node03": ("no route\n",),
+            "node04": "Welcome to node04\n",
+            "node05": "mpi-ready killed x left y\n",
+        }
     )
-    found = hosts.sweep(ssh, "mpi", ["node01", "node02", "node03"], "id7")
+    found = hosts.sweep(ssh, "mpi", [f"node0{number}" for number in range(1, 6)], "id7")
     assert found.killed == {"node02": 3}
     assert found.left == {"node02": 1}
-    assert found.unknown == {"node03": "no route"}
-    assert len(ssh.argvs) == 4, "the launcher is swept as well"
+    assert found.unknown == {
+        "node03": "no route",
+        **dict.fromkeys(("node04", "node05"), "unexpected answer"),
+    }
+    assert len(ssh.argvs) == 6, "the launcher is swept as well"
+
+
+CSH = r"""
+import subprocess, sys
+text, quote = sys.argv[2], ""
+for letter in text:
+    if quote and letter == "\n":
+        sys.exit(f"Unmatched '{quote}'.")
+    if letter in "'\"" and quote in ("", letter):
+        quote = "" if quote else letter
+    if letter == "!" or (not quote and letter in "*?[]{}~$"):
+        sys.exit(f"{letter}: csh reads it otherwise")
+sys.exit(subprocess.run(["/bin/sh", "-c", text]).returncode)
+"""
+"""Of csh what sh does not have: no line break inside quotes, and history."""
+
+
+@pytest.mark.parametrize("shell", [[sys.executable, "-c", CSH], ["/bin/sh"], ["/bin/bash"]])
+def test_scripts_do_not_depend_on_the_users_shell(shell: list[str]) -> None:
+    words = ["it's", "a\nb", "$HOME *", '"!x"', ""]
+    script = """for word in "$@"; do echo "mpi-ready [$word]"; done\nread -r line || echo closed"""
+    done = subprocess.run(
+        [*shell, "-c", hosts.remote(script, words)], capture_output=True, text=True, check=False
+    )
+    wanted = "".join(f"mpi-ready [{word}]\n" for word in words) + "closed\n"
+    assert (done.stdout, done.returncode, done.stderr) == (wanted, 0, "")
+    assert subprocess.run([*shell, "-c", hosts.remote("exit 3")], check=False).returncode == 3
+
+
+def test_what_a_terminal_merged_is_still_the_reason() -> None:
+    """With -tt the remote side's errors come on standard output."""
+
+    def merged(argv: Sequence[str], **_unused: object) -> Result:
+        return Result(
+            tuple(argv), 1, "Welcome\nUnmatched quote.\n", "Connection to node01 closed.\n"
+        )
+
+    found = hosts.ask_all(merged, "mpi", {"node01": ["true"]}, options=["-tt"])
+    assert found == {"node01": (None, "Unmatched quote.")}
+
+
+@pytest.mark.parametrize(
+    ("space", "why"),
+    [
+        ("/tmp 0 4096 500 1000", "/tmp has 0 B and 500 files free; remove"),
+        ("/dev/shm 900000 4096 3 1000", "/dev/shm has 3.43 GiB and 3 files free; remove"),
+        ("/tmp 900000 4096 0 0", ""),
+        ("/tmp 900000 4096 500 1000", ""),
+        ("/tmp", ""),
+    ],
+)
+def test_a_node_without_room_for_ranks_is_kept_back(space: str, why: str) -> None:
+    found = asked({"node01": answered("abc", "yes", f"space {space}")})[0]
+    assert found.get("node01", "").startswith(why) and bool(found) == bool(why)
 
 
 def ready_here(program: str, *rails: str, daemon: str = "orted") -> hosts.Answer:
@@ -316,14 +388,9 @@ def test_a_node_reports_what_is_behind_its_rdma_devices(tmp_path: Path) -> None:
 
 
 def sweep_here(run_id: str) -> list[str]:
-    done = subprocess.run(
-        ["/bin/sh", "-c", hosts.SWEEP],
-        input=run_id + "\n",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout.split()
+    command = hosts.remote(hosts.SWEEP, [run_id])
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=True)
+    return done.stdout.split()[1:]
 
 
 def test_the_sweep_kills_what_carries_the_run_id_and_nothing_else() -> None:
@@ -350,8 +417,7 @@ def test_the_sweep_kills_what_carries_the_run_id_and_nothing_else() -> None:
 def test_the_sweep_kills_nothing_without_a_run_id(run_id: str) -> None:
     """An empty id is part of every command line: swept as root, that would be the whole machine."""
     done = subprocess.run(
-        ["/bin/sh", "-c", "kill() { echo killing >&2; }\n" + hosts.SWEEP],
-        input=run_id + "\n",
+        ["/bin/sh", "-c", hosts.remote("kill() { echo killing >&2; }\n" + hosts.SWEEP, [run_id])],
         capture_output=True,
         text=True,
         check=False,

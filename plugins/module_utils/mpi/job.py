@@ -101,9 +101,11 @@ timeout -s KILL 30 find "$1" -type f ! -name '.*' ! -path "*$line*" -printf "$fo
 # Session directories and shared memory of ranks that were killed; others of the user may run.
 TIDY = r"""
 pgrep -u "$(id -u)" -x 'orted|prted|mpirun|prterun|hydra_pmi_proxy' >/dev/null && exit
-find /tmp -maxdepth 1 -user "$(id -u)" -name 'ompi.*' -print -exec rm -rf {} + 2>/dev/null
+found='mpi-ready removed %p\n'
+find /tmp -maxdepth 1 -user "$(id -u)" -name 'ompi.*' -printf "$found" \
+  -exec rm -rf {} + 2>/dev/null
 find /dev/shm -maxdepth 1 -user "$(id -u)" \( -name 'vader_segment.*' -o -name 'ucx_shm_*' \) \
-  -print -exec rm -f {} + 2>/dev/null
+  -printf "$found" -exec rm -f {} + 2>/dev/null
 exit 0
 """
 
@@ -310,7 +312,7 @@ def _ready(
     problems, found = hosts.preflight(runner, job.user, plan.nodes, *of_job)
     storage = STORAGE if job.storage else "exit 0"
     words = [job.work_directory, job.program[0], job.script_of_program, storage, job.checkpoints]
-    script = [f"sh -c {shlex.quote(CHECK)} sh {shlex.join(words)}"]
+    script = [hosts.remote(CHECK, words)]
     asked = {node.host: script for node in found if node.host not in problems}
     said = {
         host: _said(result.stdout if result is not None else f"{hosts.MARK}problem {reason}")
@@ -436,7 +438,7 @@ def newest(job: Job, node: Node, storage: Storage, runner: Runner) -> dict[str, 
     """The newest checkpoint as the first node sees it; empty where none can be."""
     if not storage.place:
         return {}
-    script = [f"sh -c {shlex.quote(NEWEST)} sh {shlex.quote(storage.place)}"]
+    script = [hosts.remote(NEWEST, [storage.place])]
     ((result, reason),) = hosts.ask_all(runner, job.user, {node.host: script}).values()
     if result is None:
         return {"directory": storage.place, "error": f"{node.host}: {reason}"}
@@ -461,9 +463,13 @@ def tidy(job: Job, nodes: Sequence[Node], runner: Runner) -> dict[str, list[str]
     """Session directories and shared memory of killed ranks, removed, by host; here those of
     mpirun."""
     runner(hosts.as_user(job.user, ["sh", "-c", TIDY]), check=False)
-    script = [f"sh -c {shlex.quote(TIDY)}"]
+    script = [hosts.remote(TIDY)]
     answers = hosts.ask_all(runner, job.user, {node.host: script for node in nodes})
-    found = {host: result.stdout.split() for host, (result, _why) in answers.items() if result}
+    found = {
+        host: [" ".join(rest) for word, *rest in hosts.said(result.stdout) if word == "removed"]
+        for host, (result, _why) in answers.items()
+        if result
+    }
     return {host: paths for host, paths in found.items() if paths}
 
 

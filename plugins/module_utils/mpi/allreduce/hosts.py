@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import shlex
 from collections import Counter
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Optional
 
 from ...core.commands import CommandError, NoAnswerError, Result, Runner
+from ...core.text import bytes_text
 from ..launcher import OPEN_MPI, Launcher
 from .plan import Node
 
@@ -22,11 +24,14 @@ SSH = (
 AT_ONCE = 64
 """Connections open at a time: sshd turns more away on a small launcher."""
 
+LINE = 500
+"""Characters of a reason, which a host chose."""
+
 TERMINAL = "-tt"
 """The remote side is hung up on when its ssh ends: also a login file that waits for ever."""
 
 MARK = "mpi-ready "
-"""Starts every line of the script's answer; login files may print others."""
+"""Starts every line of a script's answer; login files may print others."""
 
 READY = r"""
 program=$1 nccl=$2 daemon=$3
@@ -39,6 +44,7 @@ if [ -r "$profile" ]; then . "$profile"; fi
 if command -v "$daemon" >/dev/null; then report daemon yes; else report daemon no; fi
 version=$(mpirun --version 2>/dev/null | sed -n '1s/^\(mpirun \)\{0,1\}//p')
 report version "$version${OPAL_PREFIX:+ in $OPAL_PREFIX}${I_MPI_ROOT:+ in $I_MPI_ROOT}"
+report ucx "$(ucx_info -v 2>/dev/null | sed -n 's/^# *\(Library v\|V\)ersion:\{0,1\} *//p')"
 for rail in "$@"; do
   state=$(cat "/sys/class/net/$rail/operstate" 2>/dev/null || echo missing)
   case $state in up | unknown) ;; *) report rail "$rail" "$state" ;; esac
@@ -62,13 +68,19 @@ if cd /sys/class/infiniband 2>/dev/null; then
     if [ -d "$device/ports" ] && [ ! -e "$device/device" ]; then report software "$device"; fi
   done
 fi
+# Where ranks of a job keep what they share: a killed job leaves its own there.
+for place in /tmp /dev/shm; do
+  report space "$place" "$(stat -f -c '%a %S %d %c' "$place" 2>/dev/null)"
+done
 report end
 """
+ROOM_BYTES, ROOM_FILES = 16 << 20, 64
+"""Free on /tmp and /dev/shm: session directories, and shared memory of a rank's peers."""
 
-# The run id arrives on standard input, so that this script does not find itself. Processes of the
-# MPI user that are already ending get a moment; the rest is killed, and again until none is left.
+# Processes of the MPI user that are already ending get a moment; the rest is killed, and again
+# until none is left. The run id does not stand in its own command line (see `remote`).
 SWEEP = """
-read -r id
+id=$1
 # An empty id would be found in every process of the user: less than 12 digits kill nothing.
 if [ "$(printf '%s' "$id" | tr -cd '0-9a-f' | wc -c)" -lt 12 ]; then
   echo "no run id: nothing was looked for" >&2
@@ -89,7 +101,7 @@ while [ -n "$(found)" ] && [ "$tries" -lt 10 ]; do
   sleep 0.1
   tries=$((tries + 1))
 done
-echo "killed $killed left $(found | wc -l)"
+echo "mpi-ready killed $killed left $(found | wc -l)"
 """
 
 
@@ -103,6 +115,8 @@ class Answer:
     """Whether it has the program that mpirun starts on each node."""
     version: str = ""
     """Of mpirun, and where it was unpacked: `(Open MPI) 4.1.9a1 in /opt/.../ompi`."""
+    ucx: str = ""
+    """Version of UCX, as the environment of ranks finds it."""
     down: tuple[str, ...] = ()
     """Rails that cannot carry anything, with their state: `rail1 is down`."""
     devices: tuple[tuple[str, str], ...] = ()
@@ -115,6 +129,8 @@ class Answer:
     cuda: tuple[str, ...] = ()
     """Which of `UCX` and `Open MPI` were built with CUDA."""
     nccl_tests: bool = False
+    full: tuple[str, ...] = ()
+    """Directories without room: `/dev/shm has 0 B and 12 files free`."""
     whole: bool = False
 
 
@@ -133,11 +149,30 @@ def as_user(user: str, argv: Sequence[str]) -> list[str]:
     return ["runuser", "-u", user, "--", *argv]
 
 
+def remote(script: str, words: Sequence[str] = ()) -> str:
+    """A command line that runs a script for sh with these arguments, whatever the user's shell is.
+
+    csh takes no line break inside quotes, and fish quotes differently: in base64 nothing is
+    special to any of them. Standard input stays free, which login files may read.
+    """
+    text = f"set -- {shlex.join(words)}\n{{\n{script}\n}} </dev/null\n"
+    coded = base64.b64encode(text.encode("utf-8", "surrogateescape")).decode("ascii")
+    return f"echo {coded} | /usr/bin/base64 -d | /bin/sh"
+
+
+def said(text: str) -> list[list[str]]:
+    """The words of a script's own lines; others are a login file's."""
+    return [
+        line[len(MARK) :].split()
+        for line in text.splitlines()
+        if line.startswith(MARK) and line[len(MARK) :].strip()
+    ]
+
+
 def ask_all(
     run: Runner,
     user: str,
     commands: Mapping[str, Sequence[str]],
-    stdin: Optional[str] = None,
     options: Sequence[str] = (),
 ) -> dict[str, tuple[Optional[Result], str]]:
     """A command on every host: its result, or None with the reason."""
@@ -145,15 +180,16 @@ def ask_all(
     def ask(host: str) -> tuple[Optional[Result], str]:
         try:
             argv = as_user(user, [*SSH, *options, host, *commands[host]])
-            result = run(argv, check=False, stdin=stdin)
+            result = run(argv, check=False)
         except NoAnswerError as error:
             return None, f"no answer within {error.timeout_s:g} s"
         except CommandError as error:
             return None, str(error)
         if result.rc != 0:
-            # Not the farewell of an ssh that had a terminal.
+            # Not the farewell of an ssh that had a terminal, which also merges both outputs.
             printed = re.sub(r"(?m)^(Shared c|C)onnection to \S+ closed.*$", "", result.stderr)
-            return None, (printed.strip() or f"exit status {result.rc}").splitlines()[-1].strip()
+            printed = printed.strip() or result.stdout.strip() or f"exit status {result.rc}"
+            return None, printed.splitlines()[-1].strip()[:LINE]
         return result, ""
 
     if not commands:
@@ -177,10 +213,10 @@ def preflight(
     problems: dict[str, str] = {}
     commands = {}
     for node in nodes:
-        arguments = shlex.join([program, nccl_tests, launcher.daemon, *node.rails])
-        commands[node.host] = [f"sh -c {shlex.quote(READY)} sh {arguments}"]
+        words = [program, nccl_tests, launcher.daemon, *node.rails]
+        commands[node.host] = [remote(READY, words)]
     found = []
-    versions: dict[str, str] = {}
+    versions: dict[str, dict[str, str]] = {"mpirun": {}, "UCX": {}}
     answers = ask_all(run, user, commands, options=[TERMINAL])
     for node in nodes:
         result, reason = answers[node.host]
@@ -194,16 +230,17 @@ def preflight(
         problem = keeps_back(here, node, program, sha256, transport, launcher)
         if problem:
             problems[node.host] = problem
-        versions[node.host] = here.version
+        versions["mpirun"][node.host], versions["UCX"][node.host] = here.version, here.ucx
         same = ("devices", "software", "gpus", "cuda", "nccl_tests")
         found.append(replace(node, **{name: getattr(here, name) for name in same}))
-    (usual, _count), *others = Counter(versions.values()).most_common() or [("", 0)]
-    for host, version in versions.items() if others else ():
-        if version != usual and host not in problems:
-            problems[host] = (
-                f"mpirun is {version or 'of no version'}, and {usual} on most nodes; run "
-                f"--tags mpi --limit {host}"
-            )
+    for what, by_host in versions.items():
+        (usual, _count), *others = Counter(by_host.values()).most_common() or [("", 0)]
+        for host, version in by_host.items() if others else ():
+            if version != usual and host not in problems:
+                problems[host] = (
+                    f"{what} is {version or 'of no version'}, and {usual or 'of none'} on most"
+                    f" nodes; run --tags mpi --limit {host}"
+                )
     return problems, tuple(found)
 
 
@@ -217,12 +254,10 @@ def lost(run: Runner, user: str, nodes: Sequence[Node]) -> dict[str, str]:
 
 
 def answer(text: str) -> Answer:
-    """The script's own lines; others are a login file's."""
+    """What READY reported."""
     lines: dict[str, list[list[str]]] = {}
-    for line in text.splitlines():
-        if line.startswith(MARK):
-            word, *rest = line[len(MARK) :].split()
-            lines.setdefault(word, []).append(rest)
+    for word, *rest in said(text):
+        lines.setdefault(word, []).append(rest)
 
     def one(word: str) -> str:
         return next((rest[0] for rest in lines.get(word, []) if rest), "")
@@ -231,15 +266,32 @@ def answer(text: str) -> Answer:
         program=one("program"),
         daemon=one("daemon") == "yes",
         version=" ".join(next(iter(lines.get("version", [])), [])),
+        ucx=" ".join(next(iter(lines.get("ucx", [])), [])),
         down=tuple(" is ".join(rest) for rest in lines.get("rail", [])),
         devices=tuple((rest[0], rest[1]) for rest in lines.get("device", []) if len(rest) == 2),
         ports={rest[0]: rest[1] for rest in lines.get("port", []) if len(rest) == 2},
         software="software" in lines,
-        gpus=int(one("gpus") or 0),
+        gpus=_number(one("gpus")),
         cuda=tuple(" ".join(rest) for rest in lines.get("cuda", [])),
         nccl_tests="nccl" in lines,
+        full=tuple(filter(None, (_full(rest) for rest in lines.get("space", [])))),
         whole="end" in lines,
     )
+
+
+def _number(text: str) -> int:
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else 0
+
+
+def _full(words: Sequence[str]) -> str:
+    """Why a directory has no room for ranks; empty where it has, or nobody knows."""
+    if len(words) != 5:
+        return ""
+    blocks, size, free, files = map(_number, words[1:])
+    # A file system without a table of inodes has none of them.
+    if blocks * size >= ROOM_BYTES and (free >= ROOM_FILES or not files):
+        return ""
+    return f"{words[0]} has {bytes_text(blocks * size)} and {free} files free"
 
 
 def keeps_back(
@@ -255,6 +307,8 @@ def keeps_back(
         return "the answer was cut short; look at the login files of the MPI user on it"
     if here.down:
         return f"{', '.join(here.down)}; run --tags rails --limit {node.name}"
+    if here.full:
+        return f"{', '.join(here.full)}; remove there what ended jobs have left (du -x)"
     wrong = []
     if here.program == "missing":
         wrong.append(f"{program} not found")
@@ -277,20 +331,20 @@ def sweep(run: Runner, user: str, hosts: Sequence[str], run_id: str) -> Swept:
     killed: dict[str, int] = {}
     left: dict[str, int] = {}
     unknown: dict[str, str] = {}
-    script = [f"sh -c {shlex.quote(SWEEP)}"]
-    answers = ask_all(run, user, dict.fromkeys(hosts, script), run_id + "\n")
+    script = remote(SWEEP, [run_id])
+    answers = ask_all(run, user, dict.fromkeys(hosts, (script,)))
     try:
-        local = run(as_user(user, ["sh", "-c", SWEEP]), check=False, stdin=run_id + "\n")
+        local = run(as_user(user, ["/bin/sh", "-c", script]), check=False)
         answers["the launcher"] = (local, local.stderr.strip())
     except CommandError as error:
         answers["the launcher"] = (None, str(error))
     for host, (result, reason) in answers.items():
-        words = result.stdout.split() if result is not None else []
-        if len(words) != 4:
+        text = result.stdout if result is not None else ""
+        counts = re.findall(rf"(?m)^{MARK}killed ([0-9]{{1,9}}) left ([0-9]{{1,9}})$", text)
+        if len(counts) != 1:
             unknown[host] = reason or "unexpected answer"
             continue
-        if int(words[1]):
-            killed[host] = int(words[1])
-        if int(words[3]):
-            left[host] = int(words[3])
+        for found, count in zip((killed, left), map(int, counts[0])):
+            if count:
+                found[host] = count
     return Swept(killed, left, unknown)
