@@ -20,7 +20,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.utils.display import Display
 
-from ..module_utils.core.text import printable
+from ..module_utils.core.text import printable, some
 from ..module_utils.mpi.job import JOBS, checkpoint_line
 from ..plugin_utils.answers import answer, question
 from ..plugin_utils.detached import LOOK_S, PROGRESS, DetachedAction
@@ -33,6 +33,7 @@ TIME_LIMIT_S = 3600
 END_S = 240
 """For what the module does before and after the job."""
 MARK = "@@ output"
+REMOVED_SHOWN = 4
 LOOK_BYTES = 65536
 """Of the output, shown at a look."""
 
@@ -83,6 +84,8 @@ class ActionModule(DetachedAction):
             first = found.get("first_output_s")
             began = "" if first is None else f", first output after {first} s"
             display.display(f"job {arguments['run_id']}: {state} after {found['seconds']} s{began}")
+        for host, paths in (found.get("removed") or {}).items():
+            display.display(f"job: removed from {host}: {some(sorted(paths), REMOVED_SHOWN)}")
         if found.get("checkpoint") and not found.get("failed"):
             display.display(checkpoint_line(found["checkpoint"]))
         return found
