@@ -122,6 +122,7 @@ line='
   # shellcheck disable=SC2086  # words
   find "$shm" -maxdepth 1 -type f -user "$(id -u)" ! -name "*$line*" \
     \( -name 'vader_segment.*' -o -name 'ucx_shm_*' -o $newer \) -printf 'file %p\n' 2>/dev/null
+  # shellcheck disable=SC2016  # by the inner shell
   timeout -s KILL 20 sh -c '
     grep -hs " $1/" "$2"/[0-9]*/maps | sed "s|^[^/]*|used |"
     find "$2"/[0-9]*/fd -maxdepth 1 -lname "$1/*" -printf "used %l\n" 2>/dev/null
