@@ -25,6 +25,7 @@ from ..module_utils.core import machine
 from ..module_utils.core.checks import FAILED, OK, REBOOT, Check, as_dicts
 from ..module_utils.reboot import node
 from ..modules.cluster_reboot import ARGUMENTS
+from ..plugin_utils.marked import answer, question
 from ..plugin_utils.reboot import guards, planning, table
 from ..plugin_utils.steps import Step, SteppedAction
 
@@ -264,12 +265,15 @@ class ActionModule(SteppedAction):
         try:
             with guards.bounded(LOOK_S):
                 self._fresh_connection()
-                done = self._low_level_execute_command(BOOT_ID, sudoable=False)
+                done = self._low_level_execute_command(question(BOOT_ID), sudoable=False)
         except (AnsibleError, OSError, guards.NoAnswerError) as error:
             return "", " ".join(str(error).split())[:MESSAGE_SHOWN]
         if done["rc"] != 0:
             return "", f"exit status {done['rc']}: {done.get('stderr', '').strip()[:MESSAGE_SHOWN]}"
-        return done["stdout"].strip(), ""
+        found = (answer(done["stdout"]) or "").split()
+        if len(found) != 1:
+            return "", f"no boot id: {' '.join(str(done['stdout']).split())[:MESSAGE_SHOWN]}"
+        return found[0], ""
 
     def _fresh_connection(self) -> None:
         """Not the one that ends with the boot; and each try is one try."""

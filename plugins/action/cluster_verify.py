@@ -8,6 +8,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
 
 from ..module_utils.core.text import some
+from ..plugin_utils.marked import answer, question
 from ..plugin_utils.report import summary
 from ..plugin_utils.steps import Step, SteppedAction
 
@@ -39,7 +40,7 @@ class ActionModule(SteppedAction):
             limit = min(limit, int(connection.get_option("timeout")))
             connection.set_option("timeout", limit)
         try:
-            answer = self._low_level_execute_command("echo ready")
+            done = self._low_level_execute_command(question("echo ready"))
         except AnsibleConnectionFailure as error:
             return (
                 f"no SSH connection within {limit} s: {_end(error)}; check its power, its "
@@ -53,11 +54,11 @@ class ActionModule(SteppedAction):
                 f"SSH connects, but no command ran within {limit} s: {_end(error)}; the host is "
                 "paused, out of memory or waits for a disk: look at its console"
             )
-        if "ready" in str(answer.get("stdout")):
+        if (answer(done.get("stdout")) or "").split() == ["ready"]:
             return ""
         # With a terminal, as sudo may need one, its message is in the output.
-        printed = (str(answer.get("stdout")), str(answer.get("stderr")))
-        text = "\n".join(filter(None, map(str.strip, printed))) or f"exit status {answer['rc']}"
+        printed = (str(done.get("stdout")), str(done.get("stderr")))
+        text = "\n".join(filter(None, map(str.strip, printed))) or f"exit status {done['rc']}"
         return f"no command runs as root: {_end(text)}; {SUDO}"
 
     def _verdict(self, task_vars: Any) -> dict[str, Any]:

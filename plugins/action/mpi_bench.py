@@ -18,6 +18,7 @@ from ..module_utils.mpi.job import LAST_BYTES
 from ..module_utils.mpi.launcher import LAUNCHED
 from ..modules.mpi_bench import DOCUMENTATION
 from ..plugin_utils import bench
+from ..plugin_utils.marked import answer, question
 from ..plugin_utils.report import bench as table
 from ..plugin_utils.report import reports
 from .mpi_job import ActionModule as JobAction
@@ -91,8 +92,8 @@ class ActionModule(JobAction):
             display.display(f"bench: {text.lstrip('# ')}")
 
     def _output(self, directory: str) -> str:
-        command = f"tail -c {LAST_BYTES} {shlex.quote(directory)}/output.log"
-        return str(self._low_level_execute_command(command)["stdout"]).replace("\r\n", "\n")
+        command = question(f"tail -c {LAST_BYTES} {shlex.quote(directory)}/output.log")
+        return answer(self._low_level_execute_command(command)["stdout"]) or ""
 
     def _reported(
         self, given: dict[str, Any], wanted: bench.Wanted, sweeps: list[bench.Sweep], virtual: bool

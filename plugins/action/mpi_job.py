@@ -8,6 +8,7 @@ renews the lease of the job: without ansible-playbook it is ended.
 from __future__ import annotations
 
 import base64
+import binascii
 import contextlib
 import os
 import re
@@ -19,9 +20,10 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.utils.display import Display
 
-from ..module_utils.core.text import printable
+from ..module_utils.core.text import printable, some
 from ..module_utils.mpi.job import JOBS, checkpoint_line
 from ..plugin_utils.detached import LOOK_S, PROGRESS, DetachedAction
+from ..plugin_utils.marked import answer, question
 from .mpi_allreduce import needed
 
 display = Display()
@@ -31,6 +33,7 @@ TIME_LIMIT_S = 3600
 END_S = 240
 """For what the module does before and after the job."""
 MARK = "@@ output"
+REMOVED_SHOWN = 4
 LOOK_BYTES = 65536
 """Of the output, shown at a look."""
 
@@ -72,8 +75,8 @@ class ActionModule(DetachedAction):
         except KeyboardInterrupt:
             self._end(arguments["run_id"])
             raise
-        rest = self._low_level_execute_command(f"/bin/sh -c {shlex.quote(self.more('/dev/null'))}")
-        self.seen(str(rest["stdout"]).replace("\r\n", "\n"))
+        rest = self._low_level_execute_command(question(self.more("/dev/null")))
+        self.seen(answer(rest["stdout"]) or "")
         if self._behind:
             display.display(f"job: more of the output is in {self._place}/output.log")
         if found.get("seconds") is not None:
@@ -81,6 +84,8 @@ class ActionModule(DetachedAction):
             first = found.get("first_output_s")
             began = "" if first is None else f", first output after {first} s"
             display.display(f"job {arguments['run_id']}: {state} after {found['seconds']} s{began}")
+        for host, paths in (found.get("removed") or {}).items():
+            display.display(f"job: removed from {host}: {some(sorted(paths), REMOVED_SHOWN)}")
         if found.get("checkpoint") and not found.get("failed"):
             display.display(checkpoint_line(found["checkpoint"]))
         return found
@@ -124,7 +129,10 @@ class ActionModule(DetachedAction):
     def seen(self, text: str) -> None:
         state, _mark, sent = text.partition(f"{MARK}\n")
         super().seen(f"job: {state}" if state.strip() else "")
-        output = base64.b64decode(sent)
+        try:
+            output = base64.b64decode(sent)
+        except binascii.Error:
+            return  # cut short: the next look has it again
         self._behind = len(output) == LOOK_BYTES
         end = output.rfind(b"\n") + 1
         if not end and self._behind:

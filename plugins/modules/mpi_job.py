@@ -84,7 +84,7 @@ rc: {type: int, returned: always, description: Exit status of mpirun.}
 seconds: {type: float, returned: always, description: Seconds it ran.}
 stopped: {type: str, returned: always, description: "Why it was ended, if it was."}
 failed_rank: {type: int, returned: always, description: "The rank that failed first, or null."}
-lines: {type: list, elements: str, returned: always, description: Its last lines.}
+lines: {type: list, elements: str, returned: always, description: "Causes, then last lines."}
 missing: {type: dict, returned: always, description: "By node that was left out, the reason."}
 first_output_s: {type: float, returned: always, description: "Seconds to its first line, or null."}
 checkpoint:

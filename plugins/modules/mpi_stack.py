@@ -169,6 +169,7 @@ def wanted(params: dict) -> environment.Settings:
         rails=tuple(environment.rails_from_model(params["rails"])),
         slots=params["slots"],
         management_interface=management["interface"] or "",
+        management_address=management["address"],
         qos=HostSettings.of(params["qos"]) if params["qos"] else None,
         launcher=of_provider(params["provider"]),
         directories={**layout(params), **storage_directories(params)},

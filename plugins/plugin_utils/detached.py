@@ -21,6 +21,7 @@ from ansible.utils.display import Display
 
 from ..module_utils.core.text import printable
 from .answers import PATH, AnswerError
+from .marked import answer, question
 
 display = Display()
 
@@ -55,7 +56,7 @@ class DetachedAction(ActionBase):
     """Ansible's record of the module on the host, once it was started."""
 
     def more(self, progress: str) -> str:
-        """Shell commands of each look, beside the wait; they print what `seen` gets."""
+        """Shell commands of each look, next to the wait; they print what `seen` gets."""
         return f"tail -n +2 {progress} 2>/dev/null || true"
 
     def seen(self, text: str) -> None:
@@ -131,14 +132,13 @@ class DetachedAction(ActionBase):
             job=shlex.quote(job), progress=progress, seconds=LOOK_S, more=self.more(progress)
         )
         try:
-            answer = self._low_level_execute_command(f"/bin/sh -c {shlex.quote(script)}")
+            done = self._low_level_execute_command(question(script))
         except AnsibleConnectionFailure as error:
             return "unseen", str(printable(str(error)))
-        # With the line ends of a terminal, as sudo may need one.
-        state, _separator, rest = answer["stdout"].replace("\r\n", "\n").partition("\n")
+        state, _separator, rest = (answer(done["stdout"]) or "").lstrip("\n").partition("\n")
         if state.strip() in ("running", "finished", "died"):
             return state.strip(), rest
-        return "unseen", str(printable(answer.get("stderr") or answer["stdout"])).strip()
+        return "unseen", str(printable(done.get("stderr") or done["stdout"])).strip()
 
 
 NOT_OF_A_HOST = frozenset([*INTERNAL_RESULT_KEYS, "ansible_facts", "ansible_stats"])

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import time
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests import waiting
-from tests.nodes import Nodes, Run
+from tests.nodes import TOP, Nodes, Run
 from tools.run_tests import descendants
 
 pytestmark = pytest.mark.nodes
@@ -40,6 +41,7 @@ if sys.argv[1:] == ["later"]:
     signal.setitimer(signal.ITIMER_REAL, 12)  # two looks of the controller
     signal.sigwait([signal.SIGALRM])
 if sys.argv[1:] == ["wait"]:
+    pathlib.Path(f"/dev/shm/nccl-test{world.rank}").touch()
     signal.pause()
 world.Barrier()
 """
@@ -48,7 +50,7 @@ CHECKPOINTS, WORK, OWN = "/mnt/checkpoints", "/var/tmp/mpi-job-work", "/var/tmp/
 SMALL = f"-o size=64k,mode=1777 small {CHECKPOINTS}"
 LEFT = """
 pgrep -fa 'mpirun|orted|mpi-job-test' | grep -v pgrep
-ls -d /tmp/ompi.* /dev/shm/vader* 2>/dev/null
+ls -d /tmp/ompi.* /dev/shm/vader* /dev/shm/nccl-test* 2>/dev/null
 """
 
 
@@ -106,6 +108,20 @@ def test_a_job_runs_on_every_slot_and_leaves_its_script_and_output(
     assert again.count("two words") == ranks
     # By hand nothing waits for the daemons on the nodes, which end after mpirun.
     waiting.until(lambda: left(nodes) == {}, "the end of the daemons", 30)
+
+
+@pytest.mark.long
+def test_the_documented_example_runs_as_it_is_written(nodes: Nodes) -> None:
+    page = (TOP / "docs/jobs.md").read_text(encoding="utf-8").replace("\\\n", "")
+    (line,) = re.findall(r"^    (ansible-playbook .* inventories/virtual .*)$", page, re.MULTILINE)
+    words = [word for word in shlex.split(line)[2:] if word != "inventories/virtual"]
+    words.remove("-i")
+    place = words[-1].partition("=")[2]
+    try:
+        run = nodes.play(RUN, *words)
+        assert re.search(rf"^newest checkpoint: {place}/\S+, .* s old$", run.output, re.MULTILINE)
+    finally:
+        nodes.on(nodes.group("compute")[0]).check_output(f"rm -rf {place}")
 
 
 def test_the_rank_that_fails_is_named_with_its_words(nodes: Nodes, job: list[str]) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Optional
 import pytest
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible_collections.baremetal.mpi_roce.plugins.action import cluster_reboot as action
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.marked import MARK
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.reboot import (
     guards,
     planning,
@@ -62,13 +63,14 @@ class Action(action.ActionModule):  # type: ignore[misc]
             raise found
         return found
 
-    def _low_level_execute_command(self, _command: str, sudoable: bool = True) -> Any:
+    def _low_level_execute_command(self, command: str, sudoable: bool = True) -> Any:
+        assert action.BOOT_ID in command
         found = next(self._boots)
         if isinstance(found, Exception):
             raise found
         if callable(found):
             found()
-        return {"rc": 0, "stdout": f"{found}\n", "stderr": ""}
+        return {"rc": 0, "stdout": f"A banner\r\n{MARK}\r\n{found}\r\n", "stderr": ""}
 
 
 LOST = AnsibleConnectionFailure("Connection refused")

@@ -17,6 +17,7 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible_collections.baremetal.mpi_roce.plugins.action import mpi_allreduce as action
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce import plan
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import detached
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.marked import MARK
 
 ROOT = Path(__file__).parents[2]
 MORE = "tail -n +2 {} 2>/dev/null || true"
@@ -206,6 +207,7 @@ class Watched:
         self.looks = list(looks)
         self.did: list[str] = []
         self.shown: list[str] = []
+        self.before = ""
         clock = SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep)
         monkeypatch.setattr(detached, "time", clock)
         monkeypatch.setattr(detached.display, "display", self.shown.append)
@@ -227,7 +229,9 @@ class Watched:
         found = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
         if isinstance(found, Exception):
             raise found
-        return found if isinstance(found, dict) else {"rc": 0, "stdout": found, "stderr": ""}
+        if isinstance(found, dict):
+            return found
+        return {"rc": 0, "stdout": f"{self.before}{MARK}\n{found}", "stderr": ""}
 
     def run(self) -> dict[str, Any]:
         arguments = {"run_id": "abc123", "time_limit_s": 100}
@@ -255,6 +259,15 @@ def test_a_worker_whose_ansible_playbook_was_killed_ends(monkeypatch: pytest.Mon
     with pytest.raises(KeyboardInterrupt):
         watched.run()
     assert watched.now < 60
+
+
+def test_the_result_is_found_after_what_sudo_prints_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watched = Watched(monkeypatch, ["running\r\nallreduce: 2 of 7 sizes, 8 s\r\n", DONE])
+    watched.before = "\r\nSorry, try again.\r\n"
+    assert watched.run() == {"changed": False}
+    assert watched.shown == ["allreduce: 2 of 7 sizes, 8 s"]
 
 
 @pytest.mark.parametrize("silent", [SLOW, REFUSED])

@@ -207,6 +207,78 @@ def test_a_variable_without_a_value_is_no_text() -> None:
         job.texts({"A": None, "N": 8, "B": None}, "mpi_job_environment")
 
 
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"PATH": "/srv/venv/bin:$PATH"}, "PATH has a $ of another value"),
+        ({"PATH": "$HOME/bin:/usr/bin"}, "write /srv/venv/bin:/usr/local/bin:"),
+        ({"LD_LIBRARY_PATH": "/a:${LD_LIBRARY_PATH}"}, "LD_LIBRARY_PATH has a $ of another value"),
+        ({"PYTHONPATH": "/a:$PYTHONPATH"}, "PYTHONPATH has a $ of another value"),
+    ],
+)
+def test_a_value_that_a_shell_would_replace_is_refused(
+    tmp_path: Path, environment: dict[str, str], words: str
+) -> None:
+    with pytest.raises(PlanError) as refused:
+        wanted(tmp_path, environment=environment)
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize("launcher", [job.OPEN_MPI, HYDRA])
+def test_the_path_of_a_job_is_for_its_ranks_and_not_for_mpirun(
+    tmp_path: Path, launcher: Any
+) -> None:
+    """By the script, with a stand-in of mpirun that has to be found and to find env."""
+    environment = {"PATH": "/srv/venv/bin", "LD_PRELOAD": "/srv/x.so", "PASS": "a$b $PATHS $PASSE"}
+    one = wanted(tmp_path, environment=environment, launcher=launcher)
+    job.prepare(one, NODES, os.getuid(), os.getgid())
+    mpirun = tmp_path / "mpirun"
+    mpirun.write_text('#!/bin/sh\nenv; printf "word %s\\n" "$@"\n')
+    mpirun.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    words = ["sh", str(one.directory / job.SCRIPT)]
+    done = subprocess.run(words, env={"PATH": path}, check=True, capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    assert f"PATH={path}" in lines and "PASS=a$b $PATHS $PASSE" in lines
+    assert not [line for line in lines if line.startswith("LD_PRELOAD")]
+    given = [line[5:] for line in lines if line.startswith("word ")]
+    pairs = list(zip(given, given[1:]))
+    if launcher is HYDRA:
+        assert ("-genv", "PATH") in pairs and ("PATH", "/srv/venv/bin") in pairs
+        assert ("-genvlist", "PASS") in pairs
+    else:
+        assert ("-x", "PATH=/srv/venv/bin") in pairs and ("-x", "LD_PRELOAD=/srv/x.so") in pairs
+        assert ("-x", "PASS") in pairs
+
+
+def test_the_program_is_looked_for_in_the_path_of_the_job(tmp_path: Path) -> None:
+    (tmp_path / "only-here").symlink_to("/bin/true")
+
+    def problems(program: str, path: str) -> list[str]:
+        words = ["/tmp", program, "", "exit 0", "", path]
+        argv = ["sh", "-c", job.CHECK, "sh", *words]
+        text = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+        return [line for line in text.splitlines() if "program" in line]
+
+    assert problems("only-here", str(tmp_path)) == []
+    assert problems("sh", "") == []
+    assert problems("sh", str(tmp_path)) == [
+        f"mpi-ready problem program sh not found in PATH {tmp_path}, that of mpi_job_environment"
+    ]
+
+
+def test_where_containers_mount_nothing_the_job_says_where_checkpoints_may_go(
+    tmp_path: Path,
+) -> None:
+    said = {"storage": [f"{job.CHECKPOINTS}=/mnt/c"], "container": ["/mnt/c"], "written": []}
+    found = job._storage(wanted(tmp_path), said)
+    assert "/mnt/c" in found.unmounted and "mpi_job_checkpoint_directory" in found.unmounted
+    failed = [job.Check("job_ended", 0, 1, job.FAILED)]
+    assert found.unmounted in job._message(wanted(tmp_path), failed, [], {}, found.unmounted)
+    given = wanted(tmp_path, environment={job.CHECKPOINTS: "/var/tmp/c"})
+    assert not job._storage(given, {**said, "written": ["1700000000 100"]}).unmounted
+
+
 def test_a_job_on_some_nodes_has_its_ranks_there(tmp_path: Path) -> None:
     one = wanted(tmp_path, places={"node02": 1})
     nodes = job.chosen(one, NODES)
@@ -318,6 +390,49 @@ def test_a_node_says_what_it_lacks_and_which_job_runs(tmp_path: Path) -> None:
     assert "mpi-ready problem program no-such-program not found" in text
     assert f"mpi-ready problem another MPI job runs: {running.pid} " in text
     assert text.endswith("file systems do not answer within 20 s\nmpi-ready end\n")
+
+
+KINDS = ("nccl-aB3", "torch_12_3", "sem.mp-x1", "cuda.shm.0.1", "psm2_shm.1", "a b", "-rf")
+
+
+def shared(folder: Path) -> tuple[Path, Path]:
+    """A directory like /dev/shm with what a job left and what is in use, and one like /proc."""
+    shm, proc = folder / "shm", folder / "proc"
+    for fd in (proc / "7/fd", proc / "8/fd", shm / "directory"):
+        fd.mkdir(parents=True)
+    for name in (*KINDS, "mapped", "open", "of before", "vader_segment.node01", "two\nlines"):
+        (shm / name).touch()
+    (proc / "7/maps").write_text(f"7f00-7f01 rw-s 00000000 00:18 7   {shm}/mapped\n")
+    (proc / "8/fd/3").symlink_to(shm / "open")
+    for pid in ("7", "8"):
+        (proc / pid / "environ").write_text("A=1\0OLD_PMI_RANK=2\0")
+    return shm, proc
+
+
+def tidied(folder: Path, since: str = "60") -> set[str]:
+    """What the script removed, which looks for no other MPI here."""
+    (folder / "pgrep").write_text("#!/bin/sh\nexit 1\n")
+    (folder / "pgrep").chmod(0o755)
+    path = {"PATH": f"{folder}:{os.environ['PATH']}"}
+    script = job.TIDY.replace("find /tmp ", f"find {folder}/none ")
+    words = ["sh", "-c", script, "sh", since, str(folder / "shm"), str(folder / "proc")]
+    before = {path.name for path in (folder / "shm").iterdir()}
+    done = subprocess.run(words, env=path, check=True, capture_output=True, text=True)
+    gone = before - {path.name for path in (folder / "shm").iterdir()}
+    assert {line.partition("shm/")[2] for line in done.stdout.splitlines()} == gone
+    return gone
+
+
+def test_what_a_job_left_in_shared_memory_is_removed_whatever_its_name(tmp_path: Path) -> None:
+    shared(tmp_path)
+    assert tidied(tmp_path) == {*KINDS, "of before", "vader_segment.node01"}
+
+
+def test_what_is_older_than_the_job_or_of_another_stays(tmp_path: Path) -> None:
+    _shm, proc = shared(tmp_path)
+    assert tidied(tmp_path, "-60") == {"vader_segment.node01"}
+    (proc / "8/environ").write_text("A=1\0PMI_RANK=2\0")
+    assert tidied(tmp_path) == set(), "a rank of another launcher runs"
 
 
 @pytest.mark.parametrize("name", ["orted", "prted", "mpirun", "prterun", "hydra_pmi_proxy"])
@@ -486,6 +601,11 @@ PLACES = {
     " drwxrwxr-x root root acl": "root acl",  # what namei shows of an access control list
     " drwxr-xrwx root root open": "root open",
     " drwxrwxr-t root mpi kept": "",
+    "                      ddp.py - No such file or directory": "",
+    "                      lib.sh - No such file or directory": "",
+    "                      data.json - Not a directory": "",
+    "                      d--w--w--w - No such file or directory": "",
+    "     drwxrwxr-x root root train.py": "root train.py",
 }
 """Lines of namei (util-linux 2.38), and what is found in them."""
 
@@ -514,6 +634,19 @@ def test_places_in_which_others_than_root_write_are_found(tmp_path: Path, awk: s
     )
     namei.write_text("#!/bin/sh\nexit 127\n")
     assert found().returncode == 1, "a host without namei"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="files of root")
+def test_new_files_of_any_name_may_be_copied() -> None:
+    """By namei itself, into a directory that is root's."""
+    text = (ROOT / "roles/mpi_job/tasks/files.yml").read_text(encoding="utf-8")
+    look = next(task for task in yaml.safe_load(text) if "ansible.builtin.command" in task)
+    new = ["ddp.py", "data.json", "launch.sh", "llama.py", "drwxrwxrwx", "d x", "train.py"]
+    words = ["sh", "-c", look["vars"]["__mpi_job_places"], "sh"]
+    words += [f"/usr/no-such-place/{name}" for name in new]
+    words += [f"/usr/{name}" for name in new] + [f"/etc/passwd/{name}" for name in new]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
 
 
 @pytest.mark.parametrize("place", ["~mpi/train.py", "train.py"])

@@ -117,6 +117,43 @@ def test_what_ucx_can_do_here_decides_its_environment(tmp_path: Path) -> None:
     assert planned(params(tmp_path, gpus=0), tmp_path)[0]["UCX_TLS"] == "rc,ud,sm,self"
 
 
+LINKS = [
+    {"ifname": "lo", "addr_info": [{"local": "127.0.0.1"}]},
+    {"ifname": "docker0", "addr_info": [{"local": "172.17.0.1"}]},
+    {"ifname": "veth1"},
+    {"ifname": "eno1", "addr_info": [{"local": "fe80::1"}, {"local": "10.10.1.1"}]},
+]
+
+
+@pytest.mark.usefixtures("host")
+@pytest.mark.parametrize(
+    ("address", "named", "found", "checks"),
+    [
+        ("10.10.1.1", "", ("=eno1", "eno1"), []),
+        ("10.10.1.1", "mgmt0", ("=mgmt0", "mgmt0"), []),
+        ("10.10.1.2", "", (None, None), [("10.10.1.2", "on no interface", "failed")]),
+    ],
+)
+def test_ranks_meet_on_the_interface_of_the_management_address(
+    tmp_path: Path, address: str, named: str, found: tuple[Any, Any], checks: list[Any]
+) -> None:
+    def answers(argv: Sequence[str], **_given: Any) -> Result:
+        known = json.dumps(LINKS) if argv[0] == "ip" else ""
+        return Result(tuple(argv), 0, known, "")
+
+    given = params(tmp_path, management={"address": address, "prefix": 22, "interface": named})
+    names = ("mca_file", "ucx_file", "nccl_file", "profile", "programs", "gpus")
+    part = stack.Stack(
+        module.wanted(given), python="python3", **{name: given[name] for name in names}
+    )
+    node = Node("mpi", tmp_path, answers, None, "b", False, os.getuid(), os.getgid())
+    part.plan(node)
+    values = environment.environment(part.settings)
+    assert tuple(values.get(f"{of}_SOCKET_IFNAME") for of in ("NCCL", "GLOO")) == found
+    said = [each for each in part.verify(node).checks if each.name == "mpi_management"]
+    assert [(each.wanted, each.found, each.status) for each in said] == checks
+
+
 @pytest.mark.usefixtures("host")
 def test_over_tcp_rdma_is_not_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack, "survey", lambda: pytest.fail("looked"))

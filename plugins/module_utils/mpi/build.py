@@ -10,7 +10,6 @@ process.
 from __future__ import annotations
 
 import hashlib
-import re
 import shlex
 import subprocess
 import time
@@ -23,12 +22,12 @@ from ..core.commands import Runner
 from ..core.files import write_atomically
 from ..core.part import StepError
 from .allreduce.launch import GRACE_S, bounded
+from .causes import of_build
 
 ARCHIVES, LOG, PACK, SCRIPT, UNIT = "archives", "log", "pack", "build.sh", "baremetal-mpi-build"
 STEP = "@@ "
 """Begins a line of the log that names what is done next."""
-LAST_LINES, ERRORS = 12, 3
-_ERROR = re.compile(r"\berror: |No space left")
+LAST_LINES = 12
 _POLL_S = 2.0
 
 # A tree without configure is one of a repository, not of a release. Libtool's files name the
@@ -149,8 +148,7 @@ def _failure(build: Build, rc: int, seconds: float) -> str:
     if seconds >= build.time_limit_s:
         why = f"ended after {build.time_limit_s:g} s (mpi_stack_build_limit_s) at: {step}"
     lines = _text(log).splitlines()
-    # Compilers that run beside the one that failed print after it.
-    early = [line for line in lines[:-LAST_LINES] if _ERROR.search(line)][-ERRORS:]
+    early = of_build(lines[:-LAST_LINES])
     last = "\n".join(f"    {line}" for line in [*early, *lines[-LAST_LINES:]])
     return f"{why}\n{last}\n  the whole log: {log}; the next run builds again"
 

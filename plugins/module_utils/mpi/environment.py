@@ -70,6 +70,8 @@ class Settings:
     rails: tuple[Rail, ...] = ()
     slots: int = 0
     management_interface: str = ""
+    management_address: str = ""
+    """By which this host's interface is found where the model names none."""
     qos: Optional[HostSettings] = None
     """What RoCE traffic is marked with; with `rc` only."""
     cuda: tuple[str, ...] = ()
@@ -181,8 +183,10 @@ def _rdma_environment(settings: Settings, ranks: Sequence[Sequence[Rail]]) -> di
     indexes = gid_indexes_by_rank(ranks)
     ports = [rail.rdma for rail in settings.rails if rail.rdma is not None]
     if ports and settings.management_interface:
-        # NCCL's ranks meet over TCP before they use RDMA: on management, and nothing is guessed.
+        # Ranks of NCCL, and of Gloo in PyTorch, meet over TCP: on management, and nothing is
+        # guessed (left alone, NCCL takes the first of veth*, br-*, cni0). Gloo knows no "=".
         values["NCCL_SOCKET_IFNAME"] = f"={settings.management_interface}"
+        values["GLOO_SOCKET_IFNAME"] = settings.management_interface
     if len({port.gid_index for port in ports}) > 1:
         # No index is right for all rails: rail-bind gives each rank that of its own rail, and a
         # program that is not bound leaves the choice to UCX.

@@ -7,6 +7,7 @@ when this process is killed and its time is over; the lease ends it when the con
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -27,6 +28,7 @@ from ..core.text import some
 from .allreduce import hosts, verdict
 from .allreduce.launch import GRACE_S, bounded, login_shell
 from .allreduce.plan import PROGRAM, RAIL_BIND, Node, Plan, as_listed
+from .causes import causes
 from .launcher import OPEN_MPI, Launcher
 
 SCRIPT, HOSTS, OUTPUT, LEASE = "job.sh", "hostfile", "output.log", "lease"
@@ -42,13 +44,17 @@ _POLL_S = 0.2
 _QUIET_S = 60.0
 """Without output for so long, nodes are asked whether they are there."""
 _NAME = re.compile(r"[A-Za-z_]\w*")
+SEARCHED = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD")
+"""Variables that decide which programs and libraries are found: mpirun, and the ssh that it starts,
+keep their own. On its command line, where these may stand."""
 
 # What keeps this node out, a line each. Its own shell must not be found among the programs.
 CHECK = r"""
 profile=/etc/profile.d/baremetal-mpi-roce.sh
 if [ -r "$profile" ]; then . "$profile"; fi
 cd "$1" 2>/dev/null || echo "mpi-ready problem directory $1 not found"
-command -v -- "$2" >/dev/null || echo "mpi-ready problem program $2 not found"
+(PATH=${6:-$PATH}; command -v -- "$2" >/dev/null) ||
+  echo "mpi-ready problem program $2 not found${6:+ in PATH $6, that of mpi_job_environment}"
 [ -z "$3" ] || [ -r "$3" ] || echo "mpi-ready problem program $3 not found"
 for id in $(pgrep -x 'orted|prted|mpirun|prterun|hydra_pmi_proxy'); do
   echo "mpi-ready problem another MPI job runs: $id $(ps -o user=,args= -p "$id" | cut -c1-80)"
@@ -70,7 +76,7 @@ for name in CLUSTER_CHECKPOINT_DIR CLUSTER_DATASETS_DIR; do
   if [ -z "$place" ] || { said=$(stat "$place/." 2>&1 >/dev/null) && mountpoint -q "$place"; }; then
     [ "$name" = CLUSTER_DATASETS_DIR ] || asked=${asked:-$place}
   elif [ -e /run/systemd/container ]; then
-    echo mpi-ready container
+    echo "mpi-ready container $place"
   else
     said="${said:+ (${said##*: })}"
     echo "mpi-ready problem $name: $place is not mounted$said; run --tags storage"
@@ -97,14 +103,39 @@ line='
 timeout -s KILL 30 find "$1" -type f ! -name '.*' ! -path "*$line*" -printf "$found" 2>/dev/null |
   sort -k 3 -n | tail -n 1
 """
-# Session directories and shared memory of ranks that were killed; others of the user may run.
+# Session directories and shared memory of ranks that were killed; others of the user may run. $1:
+# seconds since the job began. NCCL, PyTorch, CUDA, PSM2 and Python each have their own names in
+# /dev/shm: it is files newer than the job that no process has open or mapped. Of others' processes
+# nobody but root can read that, and what they have mapped outlives its name.
 TIDY = r"""
 pgrep -u "$(id -u)" -x 'orted|prted|mpirun|prterun|hydra_pmi_proxy' >/dev/null && exit
 found='mpi-ready removed %p\n'
 find /tmp -maxdepth 1 -user "$(id -u)" -name 'ompi.*' -printf "$found" \
   -exec rm -rf {} + 2>/dev/null
-find /dev/shm -maxdepth 1 -user "$(id -u)" \( -name 'vader_segment.*' -o -name 'ucx_shm_*' \) \
-  -printf "$found" -exec rm -f {} + 2>/dev/null
+shm=${2:-/dev/shm} proc=${3:-/proc}
+rank='^(OMPI_COMM_WORLD_RANK|PMIX_RANK|PMI_RANK|SLURM_PROCID|LOCAL_RANK)='
+newer="-newerct @$(($(date +%s) - ${1:-0}))"
+if grep -sazqE "$rank" "$proc"/[0-9]*/environ; then newer=-false; fi
+line='
+'
+{
+  # shellcheck disable=SC2086  # words
+  find "$shm" -maxdepth 1 -type f -user "$(id -u)" ! -name "*$line*" \
+    \( -name 'vader_segment.*' -o -name 'ucx_shm_*' -o $newer \) -printf 'file %p\n' 2>/dev/null
+  # shellcheck disable=SC2016  # by the inner shell
+  timeout -s KILL 20 sh -c '
+    grep -hs " $1/" "$2"/[0-9]*/maps | sed "s|^[^/]*|used |"
+    find "$2"/[0-9]*/fd -maxdepth 1 -lname "$1/*" -printf "used %l\n" 2>/dev/null
+    echo end' sh "$shm" "$proc"
+} | awk '
+  {name = substr($0, 6)}
+  /^file / {made[name]}
+  /^used / {used[name]}
+  /^end$/ {whole = 1}
+  END {if (whole) for (name in made) if (!(name in used)) print name}' |
+  while IFS= read -r name; do
+    rm -f -- "$name" && echo "mpi-ready removed $name"
+  done
 exit 0
 """
 
@@ -144,6 +175,14 @@ class Job:
         wrong = [name for name in self.environment if not _NAME.fullmatch(name)]
         if wrong:
             raise PlanError(f"{some(wrong)}: no name of an environment variable")
+        for name, value in self.environment.items():
+            pattern = r"\$\{?\w+" if name in SEARCHED else rf"\$\{{?{name}\b"
+            if re.search(pattern, value):
+                whole = "/srv/venv/bin:/usr/local/bin:/usr/bin:/bin" if name == "PATH" else "it out"
+                raise PlanError(
+                    f"mpi_job_environment: {name} has a $ of another value, and values are taken "
+                    f"as they are: write {whole}"
+                )
         if self.checkpoints and not self.checkpoints.startswith("/"):
             raise PlanError(f"{self.checkpoints}: give the whole path of the checkpoint directory")
 
@@ -168,13 +207,21 @@ class Job:
         hosts, launcher = str(self.directory / HOSTS), self.launcher
         argv = launcher.start(self.run_id, self.parameters, hosts, ranks)
         argv += [*launcher.label, *launcher.mappings[self.mapping]]
-        argv += launcher.ranks(self.work_directory, list(self.environment))
+        exported = [
+            f"{name}={value}" if name in SEARCHED else name
+            for name, value in self.environment.items()
+        ]
+        argv += launcher.ranks(self.work_directory, exported)
         return [*argv, *([RAIL_BIND] if self.mapping == "gpu" else []), *self.program]
 
     def script(self, nodes: Sequence[Node]) -> str:
         """What runs, and what a person can run by hand."""
         lines = ["#!/bin/sh -l", f"# MPI job {self.run_id}: run it as {self.user} on the launcher."]
-        lines += [f"export {key}={shlex.quote(value)}" for key, value in self.environment.items()]
+        lines += [
+            f"export {key}={shlex.quote(value)}"
+            for key, value in self.environment.items()
+            if key not in SEARCHED
+        ]
         return "\n".join([*lines, f"exec {shlex.join(self.command(nodes))}", ""])
 
 
@@ -201,6 +248,8 @@ class Storage:
     since: float = 0.0
     """When the first node wrote there, by the clock of that file system."""
     checks: tuple[Check, ...] = ()
+    unmounted: str = ""
+    """Why there is no place for them, with the remedy."""
 
 
 def run(
@@ -226,13 +275,14 @@ def run(
     if interrupted():
         raise PlanError(INTERRUPTED)
     prepare(job, nodes, uid, gid)
-    show(f"starting {job.ranks or slots} ranks on {len(nodes)} nodes")
+    starting = f"starting {job.ranks or slots} ranks on {len(nodes)} nodes"
+    show("; ".join(filter(None, (starting, storage.unmounted))))
     process, how = _started(job), "was started"
     try:
         ended = _watched(job, nodes, process, runner, interrupted)
         how = f"has run, {ended.stopped or f'exit status {ended.rc}'} after {ended.seconds:.0f} s"
         return {**_after(job, nodes, ended, storage, runner), "missing": missing}
-    except (CommandError, OSError, subprocess.TimeoutExpired) as error:
+    except (CommandError, OSError, LookupError, ValueError, subprocess.TimeoutExpired) as error:
         raise EndedError(
             f"{job.run_id} {how}, and then: {error}\n"
             f"  output: {job.directory}/{OUTPUT}; something of it may be left on "
@@ -245,9 +295,11 @@ def _after(
 ) -> dict[str, Any]:
     """Nodes are swept, and what the job came to is read."""
     swept = hosts.sweep(runner, job.user, [node.host for node in nodes], job.run_id)
-    left = tidy(job, nodes, runner)
+    left = tidy(job, nodes, runner, ended.seconds)
     output = _text(job.directory / OUTPUT, LAST_BYTES)
     rank, lines = last_lines(job, nodes, output, ended.rc)
+    why = causes(output, known=True) if ended.rc or ended.stopped else []
+    lines = [*why, *(line for line in lines if not line.strip().endswith(tuple(why)))]
     checkpoint = newest(job, nodes[0], storage, runner)
     checks = [
         *storage.checks,
@@ -269,7 +321,7 @@ def _after(
         "nodes": [node.name for node in nodes],
         "virtual": bool(machine.container()) or any(node.software for node in nodes),
         "checks": as_dicts(checks),
-        "message": _message(job, checks, lines, checkpoint),
+        "message": _message(job, checks, lines, checkpoint, storage.unmounted),
     }
 
 
@@ -309,6 +361,7 @@ def _ready(
     problems, found = hosts.preflight(runner, job.user, plan.nodes, *of_job)
     storage = STORAGE if job.storage else "exit 0"
     words = [job.work_directory, job.program[0], job.script_of_program, storage, job.checkpoints]
+    words.append(job.environment.get("PATH", ""))
     script = [hosts.remote(CHECK, words)]
     asked = {node.host: script for node in found if node.host not in problems}
     said = {
@@ -358,7 +411,15 @@ def _storage(job: Job, said: Mapping[str, Sequence[str]]) -> Storage:
             not_applicable(STORAGE_CHECK, "mounted", f"{machine.IN_CONTAINER}: {machine.NO_MOUNTS}")
         ]
     written = [float(each.split()[0]) for each in said["written"]]
-    return Storage(place, written[0], tuple(checks)) if written else Storage(checks=tuple(checks))
+    if written:
+        return Storage(place, written[0], tuple(checks))
+    unmounted = ""
+    if place in said["container"]:
+        unmounted = (
+            f"{place} ({CHECKPOINTS}) is not mounted in these containers: a program that writes "
+            "checkpoints needs mpi_job_checkpoint_directory, as /var/tmp/checkpoints"
+        )
+    return Storage(unmounted=unmounted, checks=tuple(checks))
 
 
 def prepare(job: Job, nodes: Sequence[Node], uid: int, gid: int) -> None:
@@ -456,11 +517,12 @@ def checkpoint_line(found: Mapping[str, Any]) -> str:
     return f"newest checkpoint: {newest}" + ("" if found["own"] else " (none by this job)")
 
 
-def tidy(job: Job, nodes: Sequence[Node], runner: Runner) -> dict[str, list[str]]:
+def tidy(job: Job, nodes: Sequence[Node], runner: Runner, seconds: float) -> dict[str, list[str]]:
     """Session directories and shared memory of killed ranks, removed, by host; here those of
-    mpirun."""
-    runner(hosts.as_user(job.user, ["sh", "-c", TIDY]), check=False)
-    script = [hosts.remote(TIDY)]
+    mpirun. `seconds`: since the job began, as clocks of hosts may differ."""
+    since = str(math.ceil(seconds))
+    runner(hosts.as_user(job.user, ["sh", "-c", TIDY, "sh", since]), check=False)
+    script = [hosts.remote(TIDY, [since])]
     answers = hosts.ask_all(runner, job.user, {node.host: script for node in nodes})
     found = {
         host: [" ".join(rest) for word, *rest in hosts.said(result.stdout) if word == "removed"]
@@ -489,7 +551,11 @@ def last_lines(
 
 
 def _message(
-    job: Job, checks: Sequence[Check], lines: Sequence[str], checkpoint: Mapping[str, Any]
+    job: Job,
+    checks: Sequence[Check],
+    lines: Sequence[str],
+    checkpoint: Mapping[str, Any],
+    unmounted: str = "",
 ) -> str:
     wrong = failures(checks)
     if not wrong:
@@ -497,6 +563,7 @@ def _message(
     head = [f"job {job.run_id} failed:", *(f"  {check.line()}" for check in wrong)]
     tail = [f"  output: {job.directory}/{OUTPUT}"]
     tail += [f"  {checkpoint_line(checkpoint)}"] if checkpoint else []
+    tail += [f"  {unmounted}"] if unmounted else []
     return "\n".join([*head, *(f"    {line}" for line in lines), *tail])
 
 

@@ -43,7 +43,8 @@ class OpenMpi:
         return [*argv, "--hostfile", hosts, "-np", str(ranks)]
 
     def ranks(self, directory: str = "", exported: Sequence[str] = ()) -> list[str]:
-        """Options on where ranks start, and the launcher's variables that they get."""
+        """Options on where ranks start, and variables that they get: the launcher's, or with `=`
+        a value that the launcher itself does not get."""
         argv = ["--wdir", directory] if directory else []
         return [*argv, *(word for name in exported for word in ("-x", name))]
 
@@ -86,7 +87,10 @@ class Hydra:
 
     def ranks(self, directory: str = "", exported: Sequence[str] = ()) -> list[str]:
         argv = ["-wdir", directory] if directory else []
-        return [*argv, *(["-genvlist", ",".join(exported)] if exported else ["-genvnone"])]
+        names = [word for word in exported if "=" not in word]
+        argv += ["-genvlist", ",".join(names)] if names else ["-genvnone"]
+        given = (word.partition("=") for word in exported if "=" in word)
+        return [*argv, *(word for name, _is, value in given for word in ("-genv", name, value))]
 
     def hostfile(self, slots: Mapping[str, int], mapping: str = "gpu") -> str:
         """Hydra places ranks in the order of the lines, and has no other mapping."""

@@ -226,6 +226,17 @@ def installed_checks(
     return checks
 
 
+def interface_with(run: Runner, address: str) -> str:
+    """The interface that carries an address; empty where none does."""
+    links = json.loads(run(("ip", "-N", "-j", "address", "show")).stdout or "[]")
+    carrying = (
+        link["ifname"]
+        for link in links
+        if any(each.get("local") == address for each in link.get("addr_info", []))
+    )
+    return next(carrying, "")
+
+
 def _lines(values: Mapping[str, str], prefix: str) -> list[str]:
     """As UCX and NCCL read their files: without quotes."""
     return [f"{key}={value}" for key, value in values.items() if key.startswith(prefix)]
@@ -315,6 +326,8 @@ class Stack:
     """What a rankfile has of this host."""
     machine: Machine = field(default_factory=Machine, init=False)
     ucx: Ucx = field(default=Ucx(), init=False)
+    nowhere: bool = field(default=False, init=False)
+    """Whether the management address is on no interface, and the model names none."""
     lacking: Sequence[Check] = field(default=(), init=False)
     """A check for each rail without a usable RDMA port."""
     changes: bool = field(default=False, init=False)
@@ -323,9 +336,18 @@ class Stack:
     def plan(self, node: Node) -> Plan:
         if self.settings.transport == RC:
             self._find_rdma(node)
+        self._find_management(node)
         files = self._files(node)
         self.changes = any(each.changed for each in files)
         return Plan(files)
+
+    def _find_management(self, node: Node) -> None:
+        """Where the model names no interface for it, and something here is told one."""
+        settings = self.settings
+        told = (settings.transport == RC and settings.rails) or settings.launcher is HYDRA
+        if told and not settings.management_interface and settings.management_address:
+            here = interface_with(node.look, settings.management_address)
+            self.settings, self.nowhere = replace(settings, management_interface=here), not here
 
     def _find_rdma(self, node: Node) -> None:
         """The RDMA devices of this host, and what its UCX can do."""
@@ -379,6 +401,10 @@ class Stack:
             *(self.installed, settings.rails, settings.transport, self.machine, settings.launcher),
             check_mode=check_mode,
         )
+        if self.nowhere:
+            why = "NCCL and Gloo would guess how ranks meet; name management.interface in the model"
+            address = settings.management_address
+            result.append(Check("mpi_management", address, "on no interface", FAILED, reason=why))
         for line in _lines(environments.environment(settings), "UCX_"):
             if len(line) >= UCX_LINE:
                 name = line.partition("=")[0]

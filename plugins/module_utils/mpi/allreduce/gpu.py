@@ -15,8 +15,9 @@ from typing import Any, Optional
 
 from ...core.checks import FAILED, NOT_APPLICABLE, OK, Check, failures, not_applicable
 from ...core.text import bytes_text, some
+from ..causes import causes, last_lines
 from . import verdict
-from .launch import Outcome, Records, error_lines, of_kind, of_nodes
+from .launch import Outcome, Records, of_kind, of_nodes
 from .plan import Node, Plan
 from .verdict import Lane, is_transport
 
@@ -124,8 +125,9 @@ def _broken(outcome: Outcome, limit_s: float) -> str:
         return f"stopped after {limit_s:g} s (mpi_smoke_gpu_limit_s)"
     if outcome.rc == 0:
         return ""
-    lines = "; ".join(error_lines(outcome.complaints, SHOWN)) or "it printed no error"
-    return f"mpirun ended with status {outcome.rc}: {lines}"
+    printed = outcome.complaints
+    lines = causes(printed, SHOWN) or last_lines(printed, SHOWN) or ["it printed nothing"]
+    return f"mpirun ended with status {outcome.rc}: {'; '.join(lines)}"
 
 
 def judge_mpi(plan: Plan, outcome: Outcome, limit_s: float) -> list[Check]:

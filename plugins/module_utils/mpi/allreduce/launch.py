@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Launching a run that always ends, and its output: the program's records, the error messages.
+"""Launching a run that always ends, and the records of the program in its output.
 
 Three clocks, each inside the next: this process stops the launcher, the ranks end themselves, and
 systemd ends the unit (with every process in it) should this process have been killed.
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import queue
-import re
 import shlex
 import subprocess
 import threading
@@ -212,23 +211,3 @@ def of_nodes(
     nodes = {node.name: node for node in plan.nodes}
     found = [(node_of(host["name"], nodes), host) for host in of_kind(records, kind)]
     return [(node, host) for node, host in found if node is not None]
-
-
-ERROR = re.compile(
-    r"error|fail|unable|unreachable|not reach|signal|killed|abort|lost|refused|denied|timed? ?out|"
-    r"cannot|could not|no route|not found|not installed|exited|not enough slots|"
-    r"mismatch|invalid|allreduce: rank|no components|no such|"
-    r"^((local |remote )?host|component|process name|value)\s*:",
-    re.IGNORECASE,
-)
-
-
-def error_lines(text: str, limit: int = 12) -> list[str]:
-    """The launcher's lines that name an error, each kind once; its other ones explain at length."""
-    found: dict[str, str] = {}
-    for line in map(str.strip, text.splitlines()):
-        if ERROR.search(line) and not line.startswith("*  "):
-            # Prefixed by host and process, the same line comes from each of many.
-            kind = re.sub(r"\d+", "#", line) if line.startswith("[") else line
-            found.setdefault(kind, line[:300])
-    return list(found.values())[:limit]

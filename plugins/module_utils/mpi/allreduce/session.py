@@ -16,13 +16,13 @@ from typing import Any, Optional, Protocol
 from ...core.checks import FAILED, OK, Check, failures
 from ...core.commands import Runner
 from ...core.text import some
+from ..causes import causes, last_lines
 from . import bisect, gpu, hosts, traffic, verdict
 from .launch import (
     GRACE_S,
     Outcome,
     Progress,
     bounded,
-    error_lines,
     launch,
     login_shell,
     of_kind,
@@ -105,6 +105,7 @@ class Session:
         self.deadline = clock() + request.time_limit_s
         self.begin = clock()
         self.lines: list[str] = []
+        self.printed = ""
         self.culprit: Optional[bisect.Finding] = None
         self.outcome: Optional[Outcome] = None
         self.on_gpus: dict[str, Any] = {}
@@ -165,6 +166,7 @@ class Session:
         checks += unready
         if (not outcome.complete or wrong) and not unready and request.bisect_runs > 0:
             self.search(plan)
+        self.lines = self.lines or last_lines(self.printed)
         return self.result(plan, checks)
 
     def ready(self, plan: Plan) -> tuple[Plan, list[Check]]:
@@ -184,7 +186,8 @@ class Session:
         """Whether the run came to its end by itself, and measured every size."""
         if outcome.complete and outcome.rc == 0 and done == total:
             return Check("finished", "all sizes", "all sizes", OK)
-        self.lines = error_lines(outcome.complaints)
+        self.printed = outcome.complaints
+        self.lines = causes(self.printed)
         if lost:
             why = f"stopped after {outcome.seconds:.0f} s: {some(list(lost))} no longer answers"
         elif outcome.timed_out:
@@ -248,7 +251,7 @@ class Session:
             if failed:
                 self.sweep(part)
                 # A hang prints nothing; a smaller one of the same kind may.
-                self.lines = self.lines or error_lines(outcome.complaints)
+                self.lines = self.lines or causes(outcome.complaints)
             return failed
 
         # The search has time of its own: the run may have used up its limit by hanging.

@@ -1,0 +1,192 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The cause of a failure among all that MPI, UCX, NCCL and compilers print: first, whole, bounded.
+
+Open MPI explains in blocks between lines of dashes; such a block is kept whole, a paragraph to a
+line. What every failure prints, and what merely follows from one, comes last or not at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+LIMIT = 12
+"""Lines of an answer."""
+LINE, READ, MOST_LINES, MOST_TEXT = 400, 2000, 60, 1 << 20
+"""Characters shown of a line, and read of it; lines of a block; characters read of an output."""
+LAST = 6
+"""Lines shown of an output in which nothing is known."""
+
+CAUSE, WARNED, OTHER, EFFECT, NOISE = range(5)
+"""In the order of the answer; noise is dropped."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a tool prints, and the public file that prints it so."""
+
+    pattern: str
+    source: str
+    rank: int = CAUSE
+
+
+TABLE = (
+    # UCX and NCCL: every line of a level that says that something is wrong.
+    Known(r"\bUCX +(FATAL|ERROR)\b", "openucx/ucx: src/ucs/debug/log.c"),
+    Known(r"\bUCX +(WARN|DIAG)\b", "openucx/ucx: src/ucs/debug/log.c", WARNED),
+    Known(r"^\[[^\]]*\] +\w+\.c(c|pp)?:\d+ ", "openucx/ucx: src/ucs/debug/log.c, at its abort"),
+    Known(r"retry count exceeded|synd 0x", "openucx/ucx: src/uct/ib/mlx5/ib_mlx5_log.c"),
+    Known(r"\bNCCL (WARN|ERROR)\b", "NVIDIA/nccl: src/debug.cc"),
+    # Open MPI: share/openmpi/help-*.txt, and its own lines.
+    Known(r"include and exclude lists were", "open-mpi/ompi: help-oob-tcp.txt, include-exclude"),
+    Known(r"^No network interfaces were found", "open-mpi/ompi: help-oob-tcp.txt"),
+    Known(r"^Two mutually-exclusive MCA variables", "open-mpi/ompi: help-mca-var.txt"),
+    Known(r"there is not enough space for", "open-mpi/ompi: help-opal-shmem-mmap.txt"),
+    Known(r"^There are not enough slots", "open-mpi/ompi: help-orte-rmaps-base.txt"),
+    Known(r"job are already filled", "open-mpi/ompi: help-orte-rmaps-base.txt"),
+    Known(r"would result in binding more", "open-mpi/ompi: help-orte-rmaps-base.txt"),
+    Known(r"as it could not change to the", "open-mpi/ompi: help-orterun.txt"),
+    Known(r"unable to complete a TCP connection", "open-mpi/ompi: help-errmgr-base.txt"),
+    Known(r"^A requested component was not found", "open-mpi/ompi: help-mca-base.txt"),
+    Known(r"pml_ucx\.c:\d+ +Error", "open-mpi/ompi: ompi/mca/pml/ucx/pml_ucx.c"),
+    Known(r"exec: .*: not found|command not found$|No such file or directory$", "POSIX shells"),
+    Known(r"^allreduce: ", "roles/mpi_stack/files/allreduce.py"),
+    # ssh, which mpirun starts.
+    Known(
+        r"^ssh: |^(ssh_exchange|kex_exchange)|Permission denied \(|Host key verification failed"
+        r"|Too many authentication failures|^Access denied by|^(Connection closed|Disconnected) "
+        r"|^Bad owner or permissions|assword (has expired|change required)|^shell request failed",
+        "openssh/openssh-portable: sshconnect2.c, packet.c; SchedMD/slurm: pam_slurm_adopt.c",
+    ),
+    # MPICH and Intel MPI.
+    Known(r"^Abort\(\d+\)|^Fatal error in ", "pmodels/mpich: src/mpi/errhan"),
+    Known(r"MPI startup\(\).*(rror|arn)", "Intel MPI, I_MPI_DEBUG"),
+    Known(r"^\[(mpiexec|proxy)[^\]]*\] .*(rror|nable|ailed|ssert)", "pmodels/mpich: src/pm/hydra"),
+    # What follows from any of these.
+    Known(r"noticed that process rank|one or more processes exited", "help-orterun.txt", EFFECT),
+    Known(r"MPI_INIT failed for some reason", "help-mpi-runtime.txt", EFFECT),
+    Known(r"does not know how to route a message", "help-errmgr-base.txt", EFFECT),
+    Known(r"unable to reliably start one or more", "help-errmgr-base.txt", EFFECT),
+    Known(r"^MPI_ABORT was invoked", "help-mpi-api.txt", EFFECT),
+    Known(r"^= .*(BAD TERMINATION|RUNNING AT|KILLED BY|EXIT CODE)", "src/pm/hydra", EFFECT),
+    Known(r"^\[[^\]]+\] \*\*\* ", "help-mpi-errors.txt", EFFECT),
+    # What every failure prints, and success may.
+    Known(r"plm:\w+: Warning: setpgid", "plm_rsh_module.c: the child goes on", NOISE),
+    Known(r"more process(es)? ha(s|ve) sent help message", "orte/util/show_help.c", NOISE),
+    Known(r"base_help_aggregate", "orte/util/show_help.c", NOISE),
+    Known(r"^Primary job +terminated normally", "help-orterun.txt", NOISE),
+    Known(r"CLEANING UP REMAINING|YOU CAN IGNORE THE", "src/pm/hydra", NOISE),
+    Known(r"^\[[^\]]+\] \[ *\d+\] |^\d+ +0x[0-9a-f]+ |^==== backtrace", "backtraces", NOISE),
+    Known(r"^=+$|^Session terminated, killing shell", "src/pm/hydra; util-linux", NOISE),
+    Known(r"^Warning: Permanently added|^(Shared c|C)onnection to \S+ closed", "openssh", NOISE),
+)
+"""The least rank that matches counts: a line of UCX or NCCL is never noise."""
+_TABLE = tuple((re.compile(known.pattern), known.rank) for known in TABLE)
+_HELP = re.compile("|".join(each.pattern for each in TABLE if ": help-" in each.source))
+
+OTHERS = re.compile(
+    r"error|fail|unable|unreachable|not reach|signal|killed|abort|lost|refused|denied|timed? ?out|"
+    r"cannot|could not|no route|not found|not installed|exited|mismatch|invalid|no components|"
+    r"no such|no space",
+    re.IGNORECASE,
+)
+"""Words of errors that are in no table."""
+BUILD = re.compile(
+    r"(?:^|: )(?:fatal )?error: |No space left on device|cannot find -l|undefined reference to|"
+    r"command not found|^make(?:\[\d+\])?: \*\*\* "
+)
+"""configure, compilers, linkers, and make, which comes after them."""
+
+_TAG = re.compile(r"^\[\d+,\d+\]<std(?:out|err)>: ?|^\[\d+\] (?=\S)")
+"""Before each line of a rank: Open MPI's --tag-output, Hydra's -prepend-rank."""
+_DASHES = re.compile(r"-{20,}$")
+_APART = re.compile(r"^\[|^=+|\b(UCX|NCCL) ")
+"""Lines of logs, which others print also into the middle of a block."""
+
+
+def causes(text: str, limit: int = LIMIT, known: bool = False) -> list[str]:
+    """The lines that say why, the first cause first. With `known` only those of the table: for
+    the output of users' programs, which may speak of errors."""
+    found: dict[str, tuple[int, list[str]]] = {}
+    for piece, block in _pieces(text[-MOST_TEXT:]):
+        rank = _rank(piece, block)
+        if rank <= (WARNED if known else EFFECT):
+            found.setdefault("\n".join(map(_kind, piece)), (rank, piece))
+    pieces = sorted(found.values(), key=lambda each: each[0])
+    least = pieces[0][0] if pieces else NOISE
+    # What follows from a known cause explains at length, and does not know it.
+    shown = [piece[: 3 if rank > least else None] for rank, piece in pieces]
+    return [line[:LINE] for piece in shown for line in piece][:limit]
+
+
+def last_lines(text: str, limit: int = LAST) -> list[str]:
+    """Of what was printed, where nothing in it says why."""
+    return [line.strip()[:LINE] for line in text.splitlines() if line.strip()][-limit:]
+
+
+def of_build(lines: Sequence[str], limit: int = 3) -> list[str]:
+    """Of a log of configure and make. Compilers that run next to the one that failed go on."""
+    return [line.strip()[:LINE] for line in lines if BUILD.search(line)][:limit]
+
+
+def _rank(piece: Sequence[str], block: bool) -> int:
+    ranks = [rank for line in piece for pattern, rank in _TABLE if pattern.search(line)]
+    if ranks:
+        return min(ranks)
+    return OTHER if block or OTHERS.search(piece[0]) else NOISE
+
+
+def _kind(line: str) -> str:
+    """The same from each of many hosts and processes; not of each device."""
+    bare = re.sub(r"^(\[[^\]]*\] *)+|^\S+:\d+:\d+ (\[\d+\] )?", "", line)
+    return re.sub(r"\b(0x[0-9a-f]+|\d+)\b", "#", bare)
+
+
+def _pieces(text: str) -> Iterator[tuple[list[str], bool]]:
+    """Single lines; and, with True, blocks of Open MPI as paragraphs. What has lost its dashes
+    is a block where its first line is known."""
+    lines = [_TAG.sub("", line[:READ].rstrip()) for line in text.splitlines()]
+    place = 0
+    while place < len(lines):
+        line = lines[place]
+        place += 1
+        inside = bool(_DASHES.match(line.strip()))
+        if not inside and not _explains(line):
+            if line.strip():
+                yield [line.strip()], False
+            continue
+        block = [] if inside else [line]
+        most = MOST_LINES if inside else 2 * LIMIT
+        while place < len(lines) and not _DASHES.match(lines[place].strip()):
+            if _APART.search(lines[place]) and inside:
+                yield [lines[place].strip()], False
+            elif _APART.search(lines[place]):
+                break
+            elif len(block) < most:
+                block.append(lines[place])
+            elif not inside:
+                break
+            place += 1
+        place += inside
+        if any(map(str.strip, block)):
+            yield _paragraphs(block), True
+
+
+def _explains(line: str) -> bool:
+    """Whether a line begins a text that goes on, as those of Open MPI's help files do."""
+    return not _APART.search(line) and bool(_HELP.search(line.strip()))
+
+
+def _paragraphs(lines: Sequence[str]) -> list[str]:
+    """A line for each paragraph and each `name: value`."""
+    found: list[str] = []
+    ended = True
+    for line in map(str.strip, lines):
+        single = bool(re.match(r"[\w ]{1,24}: +\S|-->|[*-] ", line))
+        if line and not ended and not single:
+            found[-1] = f"{found[-1]} {line}"[:READ]
+        elif line:
+            found.append(line)
+        ended = not line or (single and line[0] not in "*-")
+    return found

@@ -1,0 +1,231 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Every command of the README and of docs/ works: its files, options, tags and variables."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Optional
+
+import pytest
+import yaml
+from ansible.cli.adhoc import AdHocCLI
+from ansible.cli.doc import DocCLI
+from ansible.cli.inventory import InventoryCLI
+from ansible.cli.playbook import PlaybookCLI
+
+from tests.unit.action_plays import ROOT
+
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("**/*.md")])
+PROGRAMS = {
+    "ansible-playbook": PlaybookCLI,
+    "ansible-inventory": InventoryCLI,
+    "ansible-doc": DocCLI,
+    "ansible": AdHocCLI,
+}
+STARTS = re.compile(r"^(?:ansible-playbook|ansible-inventory|ansible-doc|ansible|molecule|\./\w+) ")
+PLACEHOLDERS = {"inventories/NAME", "hosts.ini", "ADDRESSES,", "INVENTORY"}
+"""What a reader puts another path in place of."""
+COLLECTION = "baremetal.mpi_roce."
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As readers are: in the directory of the collection."""
+    monkeypatch.chdir(ROOT)
+
+
+def commands(text: str) -> Iterator[str]:
+    """Of blocks, indented or fenced, and of code in the text; continued lines as one."""
+    joined = re.sub(r"\\\n\s*", "", text)
+    for line in joined.splitlines():
+        block = line.strip() if line.startswith("    ") else line
+        if STARTS.match(block):
+            yield block
+    for code in re.findall(r"`([^`\n]+)`", joined):
+        if STARTS.match(code) and len(code.split()) > 1:
+            yield code
+
+
+FOUND = sorted({(page, line) for page in PAGES for line in commands(page.read_text())})
+
+
+@functools.cache
+def tags() -> set[str]:
+    """Of the plays that site.yml has."""
+    found = set()
+    for path in (ROOT / "playbooks").glob("*.yml"):
+        for play in yaml.safe_load(path.read_text()) or []:
+            given = play.get("tags", [])
+            found.update([given] if isinstance(given, str) else given)
+    return found
+
+
+@functools.cache
+def variables() -> set[str]:
+    """Of roles' specifications, and those that playbooks use themselves."""
+    found = set()
+    for path in (ROOT / "roles").glob("*/meta/argument_specs.yml"):
+        for spec in yaml.safe_load(path.read_text())["argument_specs"].values():
+            found.update(spec.get("options") or {})
+    for path in (ROOT / "playbooks").glob("*.yml"):
+        found.update(re.findall(r"\{\{ *(\w+) *\|", path.read_text()))
+    return found
+
+
+def parsed(words: list[str]) -> Any:
+    """Arguments as the program itself takes them. Raises ValueError."""
+    cli = PROGRAMS[words[0]](words)
+    cli.init_parser()
+
+    def refuse(message: str) -> None:
+        raise ValueError(message)
+
+    cli.parser.error = refuse
+    return cli.parser.parse_args(words[1:])
+
+
+def extra(given: list[str]) -> Iterator[str]:
+    """Names of variables. Raises ValueError for a file that is not there."""
+    for one in given:
+        if one.startswith("@"):
+            path = ROOT / one[1:]
+            if not path.is_file():
+                raise ValueError(f"{one}: no such file")
+            content = yaml.safe_load(path.read_text())
+            yield from content
+            for each in content.get("mpi_job_files", []):
+                if not (ROOT / each["src"]).is_file():
+                    raise ValueError(f"{each['src']}: no such file")
+        elif one.startswith("{"):
+            yield from json.loads(one)
+        else:
+            yield from (word.partition("=")[0] for word in shlex.split(one))
+
+
+def wrong(command: str) -> str:
+    """Why a command cannot work as it is written; empty where it can."""
+    words = shlex.split(command, comments=True)
+    try:
+        if words[0].startswith("./"):
+            return of_script(ROOT / words[0], words[1:])
+        if words[0] == "molecule":
+            options = argparse.ArgumentParser(exit_on_error=False)
+            options.add_argument("-s")
+            given, _rest = options.parse_known_args(words[2:])
+            there = given.s is None or (ROOT / "molecule" / given.s / "molecule.yml").is_file()
+            return "" if there or given.s.isupper() else f"no scenario {given.s}"
+        args = parsed(words)
+        for path in args.inventory or [] if hasattr(args, "inventory") else []:
+            known = path in PLACEHOLDERS or path.endswith(",") or (ROOT / path).exists()
+            if not known:
+                return f"no inventory {path}"
+        unknown = set(extra(getattr(args, "extra_vars", None) or [])) - variables()
+        if unknown:
+            return f"no variable {', '.join(sorted(unknown))}"
+        asked = [*(getattr(args, "tags", None) or []), *(getattr(args, "skip_tags", None) or [])]
+        lacking = {tag for each in asked for tag in each.split(",") if not tag.isupper()} - tags()
+        if lacking:
+            return f"no tag {', '.join(sorted(lacking))}"
+        return of_names(words[0], args)
+    except (ValueError, argparse.ArgumentError) as error:
+        return str(error)
+
+
+def of_names(program: str, args: Any) -> str:
+    """Playbooks, modules and roles that are named."""
+    names: dict[str, Optional[Path]] = {}
+    for name in args.args if program == "ansible-playbook" else []:
+        own = name.removeprefix(COLLECTION)
+        names[name] = ROOT / (name if own == name else f"playbooks/{own}.yml")
+    if program == "ansible" and args.module_name.startswith(COLLECTION):
+        names[args.module_name] = (
+            ROOT / f"plugins/modules/{args.module_name.removeprefix(COLLECTION)}.py"
+        )
+    for name in args.args if program == "ansible-doc" else []:
+        kind = "roles/{}" if args.type == "role" else "plugins/modules/{}.py"
+        if name.startswith(COLLECTION):
+            names[name] = ROOT / kind.format(name.removeprefix(COLLECTION))
+    return "; ".join(f"no {name}" for name, path in names.items() if path and not path.exists())
+
+
+def of_script(script: Path, options: list[str]) -> str:
+    if not script.is_file():
+        return f"no {script.name}"
+    text = script.read_text() + (ROOT / "tools/run_tests.py").read_text()
+    named = [word for word in options if word.startswith("-")]
+    unknown = [word for word in named if not re.search(rf"{re.escape(word)}\b", text)]
+    benches = [words[1] for words in zip(options, options[1:]) if words[0] == "--bench"]
+    scripts = {path.stem for path in (ROOT / "tests/bench").glob("*.py")}
+    unknown += [name for name in benches if name.islower() and name not in scripts]
+    return f"{script.name} has no {', '.join(unknown)}" if unknown else ""
+
+
+@pytest.mark.parametrize(
+    ("page", "command"), FOUND, ids=[f"{page.name}-{line[:60]}" for page, line in FOUND]
+)
+def test_a_command_of_the_documentation_works_as_it_is_written(page: Path, command: str) -> None:
+    assert wrong(command) == "", page
+
+
+def test_commands_are_found_in_blocks_and_in_the_text() -> None:
+    text = "    ansible-playbook a.yml \\\n      -e x=1  # why\n\n```\n./demo --rdma\n```\n"
+    text += "`./test --all`"
+    assert list(commands(text)) == [
+        "ansible-playbook a.yml -e x=1  # why",
+        "./demo --rdma",
+        "./test --all",
+    ]
+    assert len(FOUND) > 40
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("ansible-playbook playbooks/none.yml -i inventories/b300", "no playbooks/none.yml"),
+        ("ansible-playbook baremetal.mpi_roce.none", "no baremetal.mpi_roce.none"),
+        ("ansible-playbook site.yml -i inventories/none", "no inventory inventories/none"),
+        ("ansible-playbook site.yml -i inventories/b300 --tags rail", "no tag rail"),
+        ("ansible-playbook site.yml --skip-tags verbs,smok", "no tag smok"),
+        ("ansible-playbook site.yml -e mpi_job_file=x", "no variable mpi_job_file"),
+        ("ansible-playbook site.yml -e '{\"nope\": 1}'", "no variable nope"),
+        ("ansible-playbook playbooks/run.yml -e @job.yml", "job.yml: no such file"),
+        ("ansible-playbook site.yml --chekc", "unrecognized arguments"),
+        ("ansible-inventory -i inventories/b300 --grapes", "unrecognized arguments"),
+        ("ansible-doc -t role baremetal.mpi_roce.none", "no baremetal.mpi_roce.none"),
+        ("ansible all -m baremetal.mpi_roce.none", "no baremetal.mpi_roce.none"),
+        ("./none", "no none"),
+        ("./demo --none", "demo has no --none"),
+        ("./test --bench none", "test has no none"),
+        ("molecule test -s none", "no scenario none"),
+    ],
+)
+def test_a_command_that_cannot_work_is_named(command: str, why: str) -> None:
+    assert why in wrong(command)
+
+
+CHEAP = [line for _page, line in FOUND if line.startswith("ansible-inventory -i inventories/b300")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", sorted(set(CHEAP)))
+def test_what_needs_no_host_is_run(command: str) -> None:
+    words = shlex.split(command, comments=True)
+    words[0] = shutil.which(words[0], path=str(Path(sys.executable).parent)) or words[0]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "node04" in done.stdout
+
+
+def test_the_job_of_the_page_is_the_file() -> None:
+    (block,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/jobs.md").read_text(), re.DOTALL)
+    file = (ROOT / "docs/examples/job.yml").read_text()
+    assert file.endswith(block) and yaml.safe_load(file) == yaml.safe_load(block)
