@@ -11,6 +11,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
 from ..module_utils.core.text import counted, some
+from ..plugin_utils.answers import AnswerError
 from ..plugin_utils.discover import differences
 from ..plugin_utils.discover.differences import Difference
 from ..plugin_utils.discover.draft import Draft
@@ -35,9 +36,13 @@ class ActionModule(ActionBase):
         machines, lost = [], []
         for host in task_vars["ansible_play_hosts_all"]:
             facts = (hostvars[host].get(given["read"]) or {}).get("ansible_facts")
-            if facts:
+            if not facts:
+                lost.append(host)
+                continue
+            try:
                 machines.append(read(host, facts, str(hostvars[host].get("ansible_host", host))))
-            else:
+            except AnswerError as error:
+                self._display.warning(f"discover: {host}: {error}: look who has changed it")
                 lost.append(host)
         if lost:
             self._display.warning(f"discover: not read, and left out: {some(lost)}")

@@ -3,21 +3,32 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import re
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.baremetal.mpi_roce.plugins.action.cluster_discover import (
     against_model,
     against_most,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.answers import AnswerError
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.discover.differences import lines
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.discover.draft import Draft
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.discover.draft import (
+    SECTIONS,
+    Draft,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.discover.plan import NoDraftError
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     Inventory,
+    ModelError,
+    compile_model,
     inventory_of,
     load,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import read as read_model
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -424,3 +435,88 @@ def test_the_address_that_ssh_arrives_at_is_the_management_address() -> None:
     facts["node01"]["rdma_host"] = {**system, "login": "10.20.0.1"}
     (machine,) = machines(facts)
     assert (str(machine.address), machine.interface) == ("10.20.0.1/24", "eno2")
+
+
+HOSTILE = (
+    "\"\nvars:\n  all: {x: \"{{ lookup('pipe', 'id') }}\"}",
+    "a\n  b: c",
+    "{{ 7 * 7 }}",
+    "{% set x = 1 %}",
+    "x: y #",
+    "*a",
+    "!!python/object/apply:os.system [id]",
+    "../../x",
+    "\u2028vars:",
+    "a" * 100_000,
+    10**5000,
+    float("inf"),
+    -7,
+    True,
+    None,
+    ["x"],
+    {"vars": {"all": "{{ x }}"}},
+)
+
+
+def everywhere(value: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place of what a machine answers, with its keys."""
+    inner = dict(enumerate(value)) if isinstance(value, list) else value
+    if not isinstance(inner, dict):
+        return [place]
+    return [place, *(one for key in inner for one in everywhere(inner[key], (*place, key)))]
+
+
+PLACES = everywhere(recorded(B300, 1))
+
+
+@given(
+    st.sampled_from(PLACES),
+    st.sampled_from(HOSTILE) | st.text(max_size=40),
+    st.booleans(),
+    st.sampled_from([1, 4]),
+)
+def test_whatever_machines_answer_a_draft_has_its_own_keys_and_no_template(
+    place: tuple[Any, ...], bad: Any, as_key: bool, count: int
+) -> None:
+    facts = four()
+    for address in HOSTS[:count]:
+        at: Any = facts[address]
+        for key in place[:-1]:
+            at = at[key]
+        if place and as_key and isinstance(at, dict) and isinstance(bad, str):
+            at[bad] = at.pop(place[-1])
+        elif place:
+            at[place[-1]] = copy.deepcopy(bad)
+        else:
+            facts[address] = copy.deepcopy(bad) if isinstance(bad, dict) else {}
+    read = []
+    for address, each in facts.items():
+        with contextlib.suppress(AnswerError):
+            read += machines({address: each})
+    try:
+        text = Draft(read, {}).text
+    except (NoDraftError, ModelError):
+        return
+    assert set(yaml.safe_load(text)) <= SECTIONS and "vars" not in text
+    assert not re.search(r"{[{%#]", text) and "49 " not in text
+    assert all(line.isprintable() for line in text.split("\n"))
+    assert len(text) < 20_000
+
+
+def test_a_machine_whose_places_are_none_is_named() -> None:
+    facts = four()
+    evil = "vars:\n  all:\n    x: \"{{ lookup('ansible.builtin.pipe', 'id') }}\""
+    facts[HOSTS[0]]["rdma_hardware"]["model"]["gpus"]["pci"][-1] += '"\n' + evil
+    with pytest.raises(AnswerError, match="the place of a GPU is"):
+        machines(facts)
+
+
+def test_a_template_in_what_says_that_it_is_a_draft_is_refused() -> None:
+    text = drafted(four()).text
+    template = text + "vars:\n  all:\n    x: \"{{ lookup('pipe', 'id') }}\"\n"
+    with pytest.raises(ModelError) as caught:
+        compile_model(read_model("cluster.yml", template))
+    (finding,) = caught.value.findings
+    assert (finding.code, finding.path) == ("model.draft_template", ("vars", "all", "x"))
+    _first, _end, rest = template.partition("\n")
+    assert compile_model(read_model("cluster.yml", rest)).group_vars["all"]

@@ -4,16 +4,20 @@
 from __future__ import annotations
 
 import ipaddress
-import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Optional
 
+import yaml  # type: ignore[import-untyped]
+
 from ...module_utils.core.text import counted
+from ..answers import sentence, shown
 from ..model import PLUGIN, Cluster, compile_model
 from ..model import read as read_model
 from ..model.addresses import SubnetPerRail
 from ..model.schema import HOST_NAME
+from ..model.source import DRAFT
 from ..qos.contract import needed_ip_mtu
 from .differences import leaf_sets, own_set
 from .machines import Lane, Machine, Shape, majority, shape_of
@@ -32,8 +36,10 @@ CHECK = "# CHECK:"
 """Begins every comment on a value that no machine showed."""
 SPEED_GBPS, LEAF_PORTS, LARGEST_PATH_MTU = 800, 64, 4096
 """Of a rail whose link is down everywhere, and of a leaf."""
-PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*(\{[^{}]*\}[A-Za-z0-9_./-]*)*")
-WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
+SECTIONS = {
+    *("plugin", "name", "management", "nodes", "gpus", "rails", "addresses", "leaves"),
+    *("launcher", "storage"),
+}
 
 
 class Draft:
@@ -65,7 +71,9 @@ class Draft:
         self.addresses: Addresses = addresses_of(
             self.nodes, self.names.places, shape, self._nodes_per_set, self.subnet
         )
-        self.text = "\n".join([*self._lines(), ""])
+        self.text = "\n".join([*map(_plain, self._lines()), ""])
+        if set(yaml.safe_load(self.text)) - SECTIONS:
+            raise NoDraftError("a value of a machine became a key of the draft")
         self.cluster: Cluster = compile_model(read_model("the draft", self.text))
 
     def _leaf_sets(self) -> dict[int, dict[Lane, str]]:
@@ -123,7 +131,7 @@ class Draft:
 
     def _lines(self) -> list[str]:
         return [
-            f"# Draft of a cluster model, read off {counted(len(self.nodes), 'node')} and "
+            f"{DRAFT}, read off {counted(len(self.nodes), 'node')} and "
             f"{counted(len(self.others), 'other machine')} by playbooks/discover.yml.",
             f"# Lines with {CHECK[2:-1]} have values that no machine showed.",
             "# Every key: docs/cluster-model.md.",
@@ -147,7 +155,7 @@ class Draft:
         )
         lines = ["", "management:", f"  subnet: {self.subnet}{wide}"]
         if len(here) == 1 and interface:
-            return [*lines, f"  interface: {_scalar(interface)}"]
+            return [*lines, f"  interface: {_flow(interface)}"]
         return [*lines, f"  # interface: it differs, {interface} on {share}"]
 
     def _nodes_section(self) -> list[str]:
@@ -159,10 +167,10 @@ class Draft:
             first, moved = addressed(names, self.nodes)
             for name, address in moved.items():
                 overrides[name] = {"management": str(address), **overrides.get(name, {})}
-            lines += [f"  count: {names.count}", f"  name: {_scalar(names.pattern)}"]
+            lines += [f"  count: {names.count}", f"  name: {_flow(names.pattern)}"]
             lines += [f"  start: {names.start}"] * (names.start != 1)
             lines += [f"  management_first: {first}"]
-            lines += [f"  absent: [{', '.join(map(_scalar, names.absent))}]"] * bool(names.absent)
+            lines += [f"  absent: [{', '.join(map(_flow, names.absent))}]"] * bool(names.absent)
         else:
             lines.append("  list:")
             for node in sorted(self.nodes, key=lambda node: names.places[node.host]):
@@ -175,7 +183,7 @@ class Draft:
         if overrides:
             lines.append("  overrides:")
             for name, values in overrides.items():
-                lines.append(f"    {_scalar(name)}:")
+                lines.append(f"    {_flow(name)}:")
                 lines += [f"      {key}: {_flow(value)}" for key, value in values.items()]
         return [*lines, f"  # nodes_per_rack: 4 {CHECK} racks; left out, all nodes are in one"]
 
@@ -196,7 +204,7 @@ class Draft:
             return []
         lines = ["", "gpus:", f"  count: {len(shape.gpus)}"]
         lines += [f"  numa: {_flow(list(shape.numa))}"] * bool(shape.numa)
-        return [*lines, "  pci:", *(f'    - "{pci}"' for pci in shape.gpus)]
+        return [*lines, "  pci:", *(f"    - {_flow(pci)}" for pci in shape.gpus)]
 
     def _rails(self) -> list[str]:
         shape = self.shape
@@ -220,7 +228,7 @@ class Draft:
         else:
             lines.append(f"  # mtu: found {mtu}, too little for RoCE packets of 4096 bytes")
         if shape.interfaces not in ("", "rail"):
-            lines.append(f"  interface: {_scalar(shape.interfaces + '{rail}')}")
+            lines.append(f"  interface: {_flow(shape.interfaces + '{rail}')}")
         if shape.by_pci:
             lines.append("  pci:")
             lines += [f"    - {_flow(each)}" for each in _per_rail(shape.lanes, shape)]
@@ -253,7 +261,7 @@ class Draft:
             f"  count: {count}" + ("" if known else f" {CHECK} one for each rail"),
         ]
         if known:
-            lines += [f"  name: [{', '.join(map(_scalar, names))}] # by LLDP"]
+            lines += [f"  name: [{', '.join(map(_flow, names))}] # by LLDP"]
         first = self._leaf_addresses(names) if known else None
         if first:
             lines.append(f"  management_first: {first} # by LLDP")
@@ -268,7 +276,7 @@ class Draft:
                 f"  nodes_per_set: {self._nodes_per_set} {CHECK} nodes fill one set after the other"
             )
         heard = sorted({text for node in self.nodes for text in _described(node)})
-        lines += [f"  # LLDP heard: {_comment(text)}" for text in heard[:4]]
+        lines += [f"  # LLDP heard: {sentence(text)}" for text in heard[:4]]
         lines.append(
             f"  # system: sonic {CHECK} or nvue, eos; with asic, or the switches are left alone"
         )
@@ -313,7 +321,7 @@ class Draft:
         rdma, _share = majority(node.software for node in self.nodes)
         driver, _share = majority(node.system["gpu_driver"] for node in self.nodes)
         what = f"kernel {kernel}, RDMA packages {rdma}, NVIDIA driver {driver or 'none'}"
-        return ["", f"# software: {CHECK} most nodes have: {_comment(what)}"]
+        return ["", f"# software: {CHECK} most nodes have: {sentence(what)}"]
 
 
 def _nodes(
@@ -349,25 +357,21 @@ def _per_rail(lanes: Mapping[Lane, str], shape: Shape) -> list[Any]:
 
 def _host(machine: Machine, indent: str) -> list[str]:
     address = machine.address.ip if machine.address else ""
-    return [f"{indent}name: {_scalar(machine.name)}", f"{indent}management: {address}"]
+    return [f"{indent}name: {_flow(machine.name)}", f"{indent}management: {address}"]
 
 
 def _described(node: Machine) -> Iterable[str]:
     return (nic.neighbour["description"] for nic in node.nics if nic.neighbour)
 
 
-def _scalar(text: str) -> str:
-    plain = PLAIN.fullmatch(text) and text.lower() not in WORDS
-    return text if plain else json.dumps(text)
-
-
 def _flow(value: Any) -> str:
-    """JSON, which YAML reads."""
-    return json.dumps(value)
+    """A value in one line, by YAML's own emitter. NoDraftError where it could be a template."""
+    text = str(yaml.safe_dump(value, default_flow_style=True, width=math.inf, sort_keys=False))
+    return _plain(text.removesuffix("...\n").removesuffix("\n"))
 
 
-def _comment(text: str) -> str:
-    """What another machine sent, in one line that YAML accepts."""
-    return "".join(
-        char for char in " ".join(text.split()) if char.isprintable() and char.isascii()
-    )[:120]
+def _plain(text: str) -> str:
+    """Never more than a line, nor a template: what is drafted becomes variables of Ansible."""
+    if not text.isprintable() or re.search(r"{[{%#]", text):
+        raise NoDraftError(f"{shown(text)} is no value of a model: look where it comes from")
+    return text

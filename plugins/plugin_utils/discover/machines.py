@@ -12,6 +12,20 @@ from dataclasses import dataclass, field
 from typing import Any, Optional, TypeVar
 
 from ...module_utils.hardware.inventory import RAIL, VIRTUAL, describe
+from ..answers import (
+    INTERFACE,
+    NAME,
+    PCI,
+    PORT,
+    VERSION,
+    AnswerError,
+    Form,
+    amount,
+    mapping,
+    sentence,
+    sequence,
+    whole,
+)
 
 NUMBERED = re.compile(r"(.*?)(\d+)")
 Lane = tuple[int, int]
@@ -81,8 +95,11 @@ class Machine:
 
 
 def read(host: str, facts: Mapping[str, Any], known_address: str) -> Machine:
-    """From the facts of rdma_facts. `known_address`: the one that Ansible connects to."""
-    hardware, system = facts["rdma_hardware"], facts["rdma_host"]
+    """From the facts of rdma_facts. `known_address`: the one that Ansible connects to.
+
+    Raises AnswerError where a place or a number in them cannot be one: a draft would have it.
+    """
+    hardware, system = _hardware(facts.get("rdma_hardware")), _system(facts.get("rdma_host"))
     interfaces = system["interfaces"]
     by_interface = {
         nic["interface"]: nic
@@ -109,6 +126,124 @@ def read(host: str, facts: Mapping[str, Any], known_address: str) -> Machine:
     )
 
 
+MOST_NUMBER = 1 << 20
+"""Of NUMA nodes, bytes of a packet, lanes, Gb/s: far above what there is."""
+MOST_ENTRIES = 4096
+"""Of interfaces or NICs of a machine."""
+
+
+def _entries(value: Any, what: str) -> list[Mapping[str, Any]]:
+    if len(sequence(value)) > MOST_ENTRIES:
+        raise AnswerError(f"{what} are {len(value)}, more than {MOST_ENTRIES}")
+    return [mapping(each) for each in sequence(value)]
+
+
+def _maybe(form: Form, value: Any, where: str) -> str:
+    """Empty where the machine has none."""
+    return form.of(value, where) if value not in (None, "") else ""
+
+
+def _number(value: Any, where: str) -> Optional[int]:
+    """None where the machine shows none: the kernel writes -1 for no NUMA node."""
+    return None if value is None or value == -1 else whole(value, where, MOST_NUMBER)
+
+
+def _hardware(given: Any) -> dict[str, Any]:
+    """`rdma_hardware`, as far as it is looked at, of types alone."""
+    found = mapping(given)
+    nics = []
+    for nic in _entries(found.get("nics"), "NICs"):
+        link = mapping(nic.get("pcie"))
+        nics.append(
+            {
+                "kind": next((kind for kind in (RAIL, VIRTUAL) if nic.get("kind") == kind), ""),
+                "pci": _maybe(PCI, nic.get("pci"), "the place of a NIC") or None,
+                "interface": _maybe(INTERFACE, nic.get("interface"), "an interface") or None,
+                "gpus": [PCI.of(each, "the place of a GPU") for each in sequence(nic.get("gpus"))],
+                "firmware": VERSION.known(nic.get("firmware")),
+                "speed_gbps": amount(nic.get("speed_gbps"), MOST_NUMBER),
+                "pcie": {
+                    "speed_gts": amount(link.get("speed_gts"), MOST_NUMBER) or 0.0,
+                    "width": int(amount(link.get("width"), MOST_NUMBER) or 0),
+                },
+            }
+        )
+    gpus = [
+        {
+            "pci": PCI.of(gpu.get("pci"), "the place of a GPU"),
+            "numa": _number(gpu.get("numa"), "a NUMA node"),
+        }
+        for gpu in _entries(found.get("gpus"), "GPUs")
+    ]
+    return {"nics": nics, "gpus": gpus, "model": _model(mapping(found.get("model")))}
+
+
+def _model(given: Mapping[str, Any]) -> dict[str, Any]:
+    if not given:
+        return {}
+    gpus, rails = mapping(given.get("gpus")), mapping(given.get("rails"))
+    lanes: list[Any] = []
+    for each in sequence(rails.get("pci")):
+        planes = [PCI.of(one, "the place of a rail") for one in sequence(each) or [each]]
+        lanes.append(planes if isinstance(each, list) else planes[0])
+    return {
+        "gpus": {
+            "count": len(sequence(gpus.get("pci"))),
+            "numa": [_number(each, "a NUMA node") for each in sequence(gpus.get("numa"))],
+            "pci": [PCI.of(each, "the place of a GPU") for each in sequence(gpus.get("pci"))],
+        },
+        "rails": {"pci": lanes},
+    }
+
+
+def _system(given: Any) -> dict[str, Any]:
+    """`rdma_host`. Names and addresses have to be such; what is only shown may be left out."""
+    found = mapping(given)
+    interfaces = {}
+    for name, each in list(mapping(found.get("interfaces")).items())[:MOST_ENTRIES]:
+        own = mapping(each)
+        interfaces[INTERFACE.of(name, "an interface")] = {
+            "mtu": _number(own.get("mtu"), f"the MTU of {name}"),
+            "speed_gbps": amount(own.get("speed_gbps"), MOST_NUMBER),
+            "addresses": [each for each in sequence(own.get("addresses")) if _is_interface(each)],
+            "plain": bool(own.get("plain")),
+        }
+    neighbours = None
+    if isinstance(found.get("neighbours"), Mapping):
+        neighbours = {
+            name: _neighbour(mapping(each)) for name, each in mapping(found["neighbours"]).items()
+        }
+    versions = mapping(found.get("packages"))
+    return {
+        "name": NAME.known(found.get("name")),
+        "distribution": sentence(found.get("distribution")),
+        "kernel": VERSION.known(found.get("kernel")),
+        "gpu_driver": VERSION.known(found.get("gpu_driver")),
+        "packages": {
+            name: str(each)
+            for name, each in versions.items()
+            if VERSION.fits(name) and VERSION.fits(each)
+        },
+        "interfaces": interfaces,
+        "default_interface": INTERFACE.known(found.get("default_interface")),
+        "login": str(found["login"]) if _is_address(found.get("login")) else "",
+        "network": [sentence(each) for each in list(mapping(found.get("network")))[:20]],
+        "neighbours": neighbours,
+    }
+
+
+def _neighbour(heard: Mapping[str, Any]) -> dict[str, str]:
+    """What a cable's other end sends, which may be anything."""
+    address = heard.get("address")
+    return {
+        "system": NAME.known(heard.get("system")),
+        "description": sentence(heard.get("description")),
+        "address": str(address) if _is_address(address) and ":" not in str(address) else "",
+        "port": PORT.known(heard.get("port")),
+        "port_description": PORT.known(heard.get("port_description")),
+    }
+
+
 def _nic(name: str, nic: Mapping[str, Any], system: Mapping[str, Any]) -> Nic:
     interface = system["interfaces"].get(name, {})
     gpus: Sequence[str] = nic.get("gpus") or ()
@@ -133,12 +268,18 @@ def _ipv4(interface: Mapping[str, Any]) -> list[ipaddress.IPv4Interface]:
     return [ipaddress.IPv4Interface(text) for text in texts if ":" not in text]
 
 
-def _is_address(text: str) -> bool:
+def _is_address(text: Any) -> bool:
     try:
-        ipaddress.ip_address(text)
+        return isinstance(text, str) and bool(ipaddress.ip_address(text))
     except ValueError:
         return False
-    return True
+
+
+def _is_interface(text: Any) -> bool:
+    try:
+        return isinstance(text, str) and bool(ipaddress.ip_interface(text))
+    except ValueError:
+        return False
 
 
 def _management(

@@ -20,6 +20,10 @@ _DEEPEST = 50
 YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
+DRAFT = "# Draft of a cluster model"
+"""Begins the first line of what playbooks/discover.yml writes of machines' answers."""
+
+
 class ModelError(Exception):
     """The model cannot be compiled. `findings` has every reason, in the order of the file."""
 
@@ -86,6 +90,8 @@ def read(name: str, text: str) -> Source:
             findings.add("model.empty", (), "the file is empty", "Describe a cluster in it")
             raise ModelError(name, findings.found)
         _find_repeated(root, (), findings, {})
+        if text.startswith(DRAFT) and not findings:
+            _find_templates(root, (), findings)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else None
@@ -99,6 +105,28 @@ def read(name: str, text: str) -> Source:
     if findings:
         raise ModelError(name, findings.found)
     return Source(name, data, root)
+
+
+def _find_templates(node: Any, path: Path, findings: Findings) -> None:
+    """In a draft, whose values machines answered, none is to be run on the controller."""
+    if isinstance(node, yaml.ScalarNode):
+        if re.search(r"{[{%#]", node.value):
+            finding = Finding(
+                "model.draft_template",
+                path,
+                "is a template, in a file that its first line calls a draft of machines' answers",
+                "Look where it comes from. If you wrote it, remove the first line of the file",
+                node.start_mark.line + 1,
+                node.value,
+            )
+            findings.found.append(finding)
+    elif isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            _find_templates(key, path, findings)
+            _find_templates(value, (*path, key.value), findings)
+    else:
+        for index, value in enumerate(node.value):
+            _find_templates(value, (*path, index), findings)
 
 
 _MOST = 10_000_000
