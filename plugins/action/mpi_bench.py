@@ -18,6 +18,7 @@ from ..module_utils.mpi.job import LAST_BYTES
 from ..module_utils.mpi.launcher import LAUNCHED
 from ..modules.mpi_bench import DOCUMENTATION
 from ..plugin_utils import bench
+from ..plugin_utils.answers import PATH, AnswerError
 from ..plugin_utils.marked import answer, question
 from ..plugin_utils.report import bench as table
 from ..plugin_utils.report import reports
@@ -68,8 +69,12 @@ class ActionModule(JobAction):
                 display.display("bench: check mode, nothing is measured")
             if found.get("failed") or self._task.check_mode:
                 return {**found, "layer": LAYER, "changed": False}
-            virtual = virtual or found["virtual"]
-            output = self._output(found["directory"])
+            virtual = virtual or bool(found.get("virtual"))
+            try:
+                directory = PATH.of(found.get("directory"), "the directory of the job")
+            except AnswerError as error:
+                raise AnsibleActionFail(f"{LAYER}: {error}: the launcher answered it") from None
+            output = self._output(directory)
             if wanted.program == "nccl":
                 read = [bench.parse_nccl(output, launch.where)]
             else:
@@ -77,7 +82,7 @@ class ActionModule(JobAction):
             if len(read) < launch.tables:
                 raise AnsibleActionFail(
                     f"{LAYER}: {len(read)} of {launch.tables} tables are in the last "
-                    f"{LAST_BYTES >> 20} MiB of {found['directory']}/output.log on the launcher: "
+                    f"{LAST_BYTES >> 20} MiB of {directory}/output.log on the launcher: "
                     "look there for other output; fewer mpi_bench_benchmarks leave room"
                 )
             sweeps += read

@@ -8,6 +8,7 @@ there is nothing for it to do.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from ..module_utils.qos import HostSettings
 from ..module_utils.verbs.exchanges import END_S, Options
 from ..module_utils.verbs.wire import tos_text
 from ..plugin_utils import rail_pairs
+from ..plugin_utils.answers import mapping, sentence, sequence
 from ..plugin_utils.report import reports
 from ..plugin_utils.report import verbs as table
 from ..plugin_utils.steps import Step, SteppedAction
@@ -29,6 +31,7 @@ display = Display()
 LAYER = "verbs"
 MODULE = "baremetal.mpi_roce.rdma_verify"
 REMOTE = ("serve", "drive", "collect")
+MOST_RAILS = 64
 HERE_ONLY = frozenset(
     ["directory", "transport", "first_port", "at_once", "plan", "served", "driven", "collected"]
 )
@@ -104,10 +107,10 @@ class ActionModule(SteppedAction):
         arrived: dict[str, Any] = {}
         parts = (arguments.get("plan") or {}).get("parts") or {}
         for host in parts:
-            driven = hostvars[host].get(arguments.get("driven")) or {}
-            collected = hostvars[host].get(arguments.get("collected")) or {}
-            found += (driven.get("figures") or {}).get("pairs") or []
-            arrived[host] = collected.get("arrived") or {}
+            driven = mapping(hostvars[host].get(arguments.get("driven")))
+            collected = mapping(hostvars[host].get(arguments.get("collected")))
+            found += sequence(mapping(driven.get("figures")).get("pairs"))
+            arrived[host] = mapping(collected.get("arrived"))
         if not found:
             return {"changed": False}
         settings = HostSettings.of(arguments["qos"])
@@ -144,12 +147,18 @@ def _started(host: str, names: Any, hostvars: Any) -> bool:
     return any((hostvars[host].get(name) or {}).get("ports") for name in names or [])
 
 
+def _sentences(problems: Mapping[str, Any]) -> dict[str, str]:
+    """By rail what a peer says, which another host gets: words for its messages, nothing else."""
+    rails = list(problems.items())[:MOST_RAILS]
+    return {rail: sentence(why, 300) for rail, why in rails if sentence(rail, 40) == rail}
+
+
 def _unserved(part: dict[str, Any], names: Any, hostvars: Any) -> dict[str, Any]:
     """By peer the rails that it cannot serve."""
     found: dict[str, Any] = {}
     for peer in sorted({half["peer"] for half in part["drives"]}):
         for name in names or []:
-            problems = (hostvars[peer].get(name) or {}).get("problems")
+            problems = mapping(mapping(hostvars[peer].get(name)).get("problems"))
             if problems:
-                found.setdefault(peer, {}).update(problems)
+                found.setdefault(peer, {}).update(_sentences(problems))
     return found

@@ -20,6 +20,7 @@ from ansible.utils.display import Display
 from ..module_utils.core.checks import Check, as_dicts, failure_message
 from ..module_utils.storage.file_system import FileSystem, of_variable
 from ..module_utils.storage.units import mounts
+from ..plugin_utils.answers import amount, mapping
 from ..plugin_utils.report import reports
 from ..plugin_utils.report import storage_use as table
 
@@ -27,6 +28,8 @@ display = Display()
 
 LAYER = "storage"
 MODULE = "baremetal.mpi_roce.storage_use"
+MOST_BYTES = 1 << 50
+"""That a host wrote. Another host reads so many."""
 REMEDY = "Look at the server first: all nodes used it, and together they were too slow."
 
 
@@ -103,8 +106,9 @@ def _reading(rings: Rings, task_vars: Any) -> Seats:
         if other not in results:
             results[other] = _registered(hostvars[other], "write")
         result = results[other]
-        found = (result.get("measured") or {}).get(name, {}).get("wrote")
-        return int(found["bytes"]) if found and not result.get("failed") else None
+        found = mapping(mapping(mapping(result.get("measured")).get(name)).get("wrote"))
+        size = amount(found.get("bytes"), MOST_BYTES)
+        return int(size) if size is not None and not result.get("failed") else None
 
     found: Seats = {}
     for name, ring in rings.items():

@@ -81,9 +81,11 @@ def sequence(value: Any) -> Sequence[Any]:
 
 def sentence(value: Any, most: int = 120) -> str:
     """For people, where nothing reads it: one line of ASCII, without marks of templates."""
-    text = " ".join(value.split()) if isinstance(value, str) else ""
-    plain = "".join(each for each in text if each.isascii() and each.isprintable())
-    return re.sub(r"[{}]", "", plain)[:most]
+    text = re.sub(r"[{}]", " ", value) if isinstance(value, str) else ""
+    plain = "".join(
+        each for each in " ".join(text.split()) if each.isascii() and each.isprintable()
+    )
+    return plain[:most]
 
 
 def shown(value: Any) -> str:

@@ -136,6 +136,24 @@ def test_only_hosts_that_wrote_are_read_and_read() -> None:
     assert run.sent == {}
 
 
+@pytest.mark.parametrize(
+    "said",
+    [{"bytes": "1; id"}, {"bytes": -1}, {"bytes": 10**5000}, {"bytes": True}, {}, [1], "x", 7],
+    ids=lambda said: type(said).__name__,
+)
+def test_bytes_that_another_host_reads_are_a_number_in_bounds(said: Any) -> None:
+    """And what is none fails no other host: it counts as not written."""
+    run = Run([FS])
+    run.task("plan")
+    for name in run.hostvars:
+        run.has(name, "write", measured())
+    for hostile in ({"measured": {"checkpoints": {"wrote": said}}}, {"measured": said}):
+        run.has("node02", "write", hostile)
+        run.task("read", "node01")
+        seat = run.sent["seats"]["checkpoints"]
+        assert (seat["neighbour"], seat["neighbour_bytes"]) == ("node03", 1 << 20)
+
+
 def test_the_report_is_of_all_hosts(shown: list[str], tmp_path: Path) -> None:
     run = Run([FS])
     run.task("plan")

@@ -117,3 +117,18 @@ def test_where_no_servers_were_started_none_are_collected(
     one._execute_module = execute
     assert one._remote("collect", given, asked)["checks"] == []
     assert len(ran) == started
+
+
+@pytest.mark.parametrize("problems", ["x", ["rail0"], 7, {"rail0": ["x"]}, {7: "x"}])
+def test_a_peer_s_answer_of_another_type_fails_no_other_host(problems: Any) -> None:
+    part = {"drives": [{"peer": "node02"}]}
+    hostvars = {"node02": {"served": {"problems": problems}}}
+    found = action._unserved(part, ["served"], hostvars)
+    assert found in ({}, {"node02": {"rail0": ""}}, {"node02": {}})
+
+
+def test_another_host_gets_words_of_a_peer_and_nothing_else() -> None:
+    said = {"rail0 GPU": "no room\nleft {{ 7 * 7 }}\x1b[2J", "a\nb": "x"}
+    hostvars = {"node02": {"served": {"problems": said}}}
+    found = action._unserved({"drives": [{"peer": "node02"}]}, ["served"], hostvars)
+    assert found == {"node02": {"rail0 GPU": "no room left 7 * 7 [2J"}}
