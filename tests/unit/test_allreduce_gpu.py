@@ -514,9 +514,8 @@ class Cluster:
     def ssh(
         self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
     ) -> Result:
-        if stdin:
-            return Result(tuple(argv), 0, "killed 0 left 0\n", "")
-        lines = ["program abc", "daemon yes", f"gpus {self.gpus}"]
+        # To READY and to SWEEP alike: each takes its own lines.
+        lines = ["killed 0 left 0", "program abc", "daemon yes", f"gpus {self.gpus}"]
         lines += [f"device mlx5_{rail}:1 rail{rail}" for rail in range(8)]
         lines += [f"port mlx5_{rail}:1 ACTIVE" for rail in range(8)]
         lines += ["cuda UCX", "cuda Open MPI", "nccl yes"] if self.gpus else []

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import base64
 import copy
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -42,12 +41,10 @@ class Cluster:
         host = next((name for name in NAMES if name in argv), "")
         if host in self.silent:
             return Result(tuple(argv), 255, "", "Host key verification failed.")
-        coded = argv[-1].split()[1:2]
-        if coded and b"kill -KILL" in base64.b64decode(coded[0]):
-            killed = self.left_behind if host else 0
-            return Result(tuple(argv), 0, f"mpi-ready killed {killed} left 0\n", "")
-        lines = "mpi-ready program {}\nmpi-ready daemon yes\nmpi-ready end\n"
-        return Result(tuple(argv), 0, lines.format(self.sha256), "")
+        # To READY and to SWEEP alike: each takes its own lines.
+        killed = self.left_behind if host else 0
+        lines = [f"program {self.sha256}", "daemon yes", "end", f"killed {killed} left 0"]
+        return Result(tuple(argv), 0, "".join(f"mpi-ready {line}\n" for line in lines), "")
 
     def start(
         self,
