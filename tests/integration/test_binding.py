@@ -48,7 +48,7 @@ def command(root: Path, launcher: Launcher, ranks: int) -> list[str]:
 
 
 @pytest.mark.nodes
-@pytest.mark.parametrize("host", ["node01", "node02"])
+@pytest.mark.parametrize("host", ["node01", "node03"])
 def test_by_the_distributions_open_mpi(nodes: Nodes, tmp_path: Path, host: str) -> None:
     """Of both families."""
     root = Path("/var/tmp/chassis")
