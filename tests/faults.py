@@ -267,6 +267,13 @@ NODE_FAULTS = [
         "chown root ~mpi",
         undo="chown mpi ~mpi",
     ),
+    Fault(
+        "a key that nobody declared admits the MPI user",
+        *("ssh", "undeclared_keys", FOURTH),
+        "install -d -o mpi -m 700 ~mpi/.ssh"
+        " && cat /etc/ssh/ssh_host_ed25519_key.pub >~mpi/.ssh/authorized_keys",
+        undo="rm ~mpi/.ssh/authorized_keys",
+    ),
     Fault("others may read the key", "ssh", "user_key", SECOND, f"chmod 0644 {ETC}/ssh/id_ed25519"),
     Fault("root owns the key", "ssh", "user_key", THIRD, f"chown root {ETC}/ssh/id_ed25519"),
     Fault("the key is gone", "ssh", "user_key", LAUNCHER, f"rm {ETC}/ssh/id_ed25519"),

@@ -36,9 +36,20 @@ options:
   validity_days: {type: float, default: 90, description: Days for which a certificate is valid.}
   renew_days: {type: float, default: 45, description: Days left below which it is signed anew.}
   strict:
-    description: Admit the MPI user by certificate alone, whatever C(authorized_keys) has.
-    type: bool
-    default: false
+    description:
+      - Admit the MPI user by certificate, and by O(authorized_keys), whatever the lists of keys in
+        his home have. V(auto) does so where the home is on a file system that hosts may share.
+    type: str
+    choices: [auto, "true", "false"]
+    default: auto
+  authorized_keys:
+    description:
+      - Public keys that may admit the MPI user without a certificate, as lines of
+        C(authorized_keys). With O(strict) they are installed; without, others in his home are
+        reported.
+    type: list
+    elements: str
+    default: []
   replace_authority:
     description: Replace an authority of which the controller has no record.
     type: bool
@@ -83,6 +94,7 @@ from ..module_utils.core.locks import HeldError
 from ..module_utils.ssh.keys import DAY
 from ..module_utils.ssh.trust import Request, converge
 
+STRICT = {"auto": None, "true": True, "false": False}
 LAYER = Layer("ssh", command_s=60.0, refusals=(HeldError,), simulates=False)
 
 
@@ -97,7 +109,8 @@ def main() -> None:
             "state_dir": {"type": "str"},
             "validity_days": {"type": "float", "default": 90},
             "renew_days": {"type": "float", "default": 45},
-            "strict": {"type": "bool", "default": False},
+            "strict": {"type": "str", "choices": list(STRICT), "default": "auto"},
+            "authorized_keys": {"type": "list", "elements": "str", "default": [], "no_log": False},
             "replace_authority": {"type": "bool", "default": False},
             "issued": {"type": "dict", "default": {}},
             "certificates": {"type": "dict", "default": {}},
@@ -109,10 +122,11 @@ def main() -> None:
     # Modes of new files are as written, whatever the connection's umask.
     os.umask(0o022)
     given = module.params
-    own = ("host", "state_dir", "validity_days", "renew_days")
+    own = ("host", "state_dir", "validity_days", "renew_days", "strict")
     request = Request(
         renew_before_s=int(given["renew_days"] * DAY),
         port=int(given["host"]["port"]),
+        strict=STRICT[given["strict"]],
         **{name: value for name, value in given.items() if name not in own},
         **{name: given["host"][name] for name in ("names", "principal", "admits", "sources")},
     )

@@ -22,7 +22,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import publ
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import AuthorityStore
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import Journal, Member
 
-from tests.unit.ssh_cluster import DAY, NOW, directory
+from tests.unit.ssh_cluster import DAY, NOW, directory, keypair
 
 pytestmark = pytest.mark.slow
 
@@ -71,6 +71,9 @@ class Machine:
         self.home = folder / "home"
         for path in (self.home, self.places.sshd_drop_in.parent, self.places.ssh_drop_in.parent):
             path.mkdir(parents=True)
+        table = self.places.root / "proc/self/mountinfo"
+        table.parent.mkdir(parents=True)
+        table.write_text("20 1 8:1 / / rw - ext4 /dev/sda1 rw\n")
         include = MAIN.replace("/etc/ssh/", f"{self.places.root}/etc/ssh/")
         self.places.sshd_config.write_text(include)
         self.places.ssh_config.write_text(include.replace("sshd_config", "ssh_config"))
@@ -81,6 +84,8 @@ class Machine:
             **publishing.logins_of(self.members[1], "mpi@c", [], True),
         }
         self.user = pwd.struct_passwd(("mpi", "x", UID, GID, "", str(self.home), "/bin/bash"))
+        self.settings: list[str] = []
+        """More of what sshd -T prints."""
         self.asked: list[list[str]] = []
         self.loaded: Optional[str] = None
         """The host certificate the running sshd has read."""
@@ -120,6 +125,7 @@ class Machine:
             for line in text.split("\n")
         ]
         named = [line.split()[1] for line in lines if line.startswith("HostKey ")]
+        messages += self.settings
         messages += [f"hostkey {path}" for path in named or [self.places.host_key]]
         messages += [
             line.strip() for line in self._drop_in().splitlines() if line.startswith("    ")
@@ -184,7 +190,7 @@ class Machine:
         return {
             str(path.relative_to(self.places.root)): path.read_bytes()
             for path in sorted(self.places.root.rglob("*"))
-            if path.is_file() and path != self.places.lock
+            if path.is_file() and path != self.places.lock and path.name != "mountinfo"
         }
 
     @property
@@ -386,6 +392,51 @@ def test_a_strict_node_admits_no_key_of_a_home(machine: Machine) -> None:
     checks = machine.call(machine.request(strict=True)).checks
     found = {check.name: check.found for check in checks}
     assert found["sshd_authorizedkeysfile"] == "none"
+
+
+def test_a_home_that_hosts_may_share_makes_a_node_strict(machine: Machine) -> None:
+    """Of it root of any node writes the list of keys that the launcher would admit."""
+    machine.lay()
+    assert "AuthorizedKeysFile" not in machine.places.sshd_drop_in.read_text()
+    table = machine.places.root / "proc/self/mountinfo"
+    line = f"30 20 0:50 / {machine.home.parent} rw - nfs4 server:/home rw\n"
+    table.write_text(table.read_text() + line)
+    assert machine.call(machine.request()).changed
+    assert "    AuthorizedKeysFile none" in machine.places.sshd_drop_in.read_text()
+    assert machine.call(machine.request(strict=False)).changed
+    assert "AuthorizedKeysFile" not in machine.places.sshd_drop_in.read_text()
+
+
+def test_declared_keys_are_where_no_user_writes(machine: Machine, tmp_path: Path) -> None:
+    machine.lay()
+    key = f'from="10.0.0.1" {keypair(tmp_path / "op")} me'
+    machine.call(machine.request(strict=True, authorized_keys=[key]))
+    path = machine.places.root / trust.DECLARED.lstrip("/")
+    assert path.read_text().splitlines()[1:] == [key]
+    drop_in = machine.places.sshd_drop_in.read_text()
+    assert f"    AuthorizedKeysFile {trust.DECLARED}\n" in drop_in
+    machine.call(machine.request(strict=True))
+    assert not path.exists()
+    for wrong in ("", "ssh-ed25519", f"{key}\n{key}", f"# {key}"):
+        with pytest.raises(PlanError, match="wanted one public key"):
+            machine.call(machine.request(authorized_keys=[wrong]))
+
+
+def test_a_key_that_nobody_declared_is_named(machine: Machine, tmp_path: Path) -> None:
+    machine.lay()
+    key = keypair(tmp_path / "op")
+    (machine.home / ".ssh").mkdir()
+    (machine.home / ".ssh/authorized_keys").write_text(f"# mine\n{key} me\n")
+    machine.settings = ["authorizedkeysfile .ssh/authorized_keys .ssh/authorized_keys2"]
+    for check_mode in (True, False):
+        checks = machine.call(machine.request(), check_mode=check_mode).checks
+        (found,) = [check for check in checks if check.name == "undeclared_keys"]
+        assert (found.status, found.found) == ("failed", f"line 2 {keys.digest(key)}")
+        assert found.by_hand.startswith(f"remove from {machine.home}/.ssh/authorized_keys line 2;")
+    checks = machine.call(machine.request(authorized_keys=[key])).checks
+    assert [each.status for each in checks if each.name == "undeclared_keys"] == ["ok"]
+    checks = machine.call(machine.request(strict=True)).checks
+    assert not [each for each in checks if each.name == "undeclared_keys"]
 
 
 def test_keys_that_were_revoked_are_made_anew(machine: Machine) -> None:

@@ -13,11 +13,12 @@ import re
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
+from ..core import mounts
 from ..core.checks import FAILED, OK, PENDING, Check, differs, not_applicable
 from ..core.commands import CommandError
 from ..core.engine import Settled, settle
@@ -25,7 +26,7 @@ from ..core.files import FilePlan, diff, diffs, plan_file, replace_block, with_h
 from ..core.locks import alone
 from ..core.part import Node, Part, Plan, PlanError, Step, StepError, Verdict
 from . import account as accounts
-from . import sshd
+from . import authorized, sshd
 from .keys import (
     DAY,
     DROP_IN,
@@ -52,11 +53,8 @@ PRINCIPALS = f"{OWN}/authorized_principals"
 HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"
 SSHD_CONFIG, SSHD_DROP_IN = "/etc/ssh/sshd_config", f"/etc/ssh/sshd_config.d/{DROP_IN}"
 SSH_CONFIG, SSH_DROP_IN = "/etc/ssh/ssh_config", f"/etc/ssh/ssh_config.d/{DROP_IN}"
-STRICT = {
-    "AuthorizedKeysFile": "none",
-    "AuthorizedKeysCommand": "none",
-    "AuthenticationMethods": "publickey",
-}
+DECLARED = f"{OWN}/authorized_keys"
+"""Keys that the operator declared, for a strict node: where no user can write."""
 BLOCK = "ssh"
 """Name of the block with the Include in a main file that has none."""
 LOCK = "run/baremetal-mpi-roce/locks/ssh.lock"
@@ -85,10 +83,13 @@ class Request:
     """The journal's records of the certificates that this node has, by kind."""
     certificates: Mapping[str, str] = field(default_factory=dict)
     """Certificates signed just now."""
-    strict: bool = False
-    """Whether sshd admits the MPI user by certificate alone."""
     port: int = PORT
     """Of this node's sshd."""
+    strict: Optional[bool] = None
+    """Whether no list of keys in the home admits the MPI user; without a value, where the home may
+    be shared."""
+    authorized_keys: Sequence[str] = ()
+    """Lines of keys that may admit the MPI user without a certificate."""
     replace_authority: bool = False
     refused_keys: Sequence[str] = ()
     """Public keys from before this node was revoked: it gets others."""
@@ -169,6 +170,12 @@ def _converge(request: Request, node: Node) -> Settled:
         found = accounts.find(request.user)
         return (found.pw_uid, found.pw_gid) if found else (request.uid or 0, 0)
 
+    for each in request.authorized_keys:
+        if len(authorized.keys_of(each)) != 1 or "\n" in each:
+            raise PlanError(
+                f"ssh_trust_authorized_keys: {each[:80]!r}: wanted one public key, as a line of"
+                " authorized_keys"
+            )
     pairs = [
         KeyPair(USER, node.path(USER_KEY), f"{request.user}@{name}", owner, request.refused_keys),
         KeyPair(HOST, host_key, f"root@{name}", lambda: (node.uid, node.gid), request.refused_keys),
@@ -179,6 +186,10 @@ def _converge(request: Request, node: Node) -> Settled:
     keys = {pair.kind: pair.public for pair in pairs}
     sign = _to_sign(request, node, keys)
     if not outcome.errors and (node.check_mode or not sign):
+        there = accounts.find(request.user)
+        if request.strict is None and there:
+            table = mounts.read(node.root)
+            request = replace(request, strict=authorized.shared(there.pw_dir, table, node.root))
         host_key_changed = any(each["after_header"] == str(host_key) for each in outcome.diff)
         later = settle([Files(request, keys, sign, host_key_line, host_key_changed, daemon)], node)
         outcome.changed |= later.changed
@@ -314,11 +325,19 @@ class Files:
             ours(PRINCIPALS, with_header("".join(f"{name}\n" for name in self.request.admits))),
             ours(REVOKED, krl, secret=True),
             ours(KNOWN_HOSTS, known_hosts),
+            node.file(DECLARED, self._declared()),
             ours(SSH_DROP_IN, ssh_text(user, wanted)),
             _including(node, SSH_CONFIG, SSH_DROP_IN),
-            ours(SSHD_DROP_IN, sshd_text(user, self.host_key_line, self.request.strict)),
+            ours(SSHD_DROP_IN, sshd_text(user, self.host_key_line, self._strict())),
             _including(node, SSHD_CONFIG, SSHD_DROP_IN),
         ]
+
+    def _declared(self) -> Optional[str]:
+        lines = self.request.authorized_keys if self.request.strict else ()
+        return "".join(f"{each.strip()}\n" for each in lines) or None
+
+    def _strict(self) -> Mapping[str, str]:
+        return strict_settings(bool(self._declared())) if self.request.strict else {}
 
     def _apply(self, node: Node, plans: Sequence[FilePlan]) -> None:
         read_at_start = {node.path(SSHD_DROP_IN), node.path(SSHD_CONFIG)}
@@ -379,7 +398,7 @@ class Files:
             "authorizedprincipalsfile": PRINCIPALS,
             "revokedkeys": REVOKED,
             "pubkeyauthentication": "yes",
-            **{name.lower(): value for name, value in STRICT.items() if self.request.strict},
+            **{name.lower(): value for name, value in self._strict().items()},
         }
         for keyword, wanted in wanted_of.items():
             found, place = settings.first(keyword), settings.foreign(keyword)
@@ -393,7 +412,11 @@ class Files:
             address,
             (signed_by or [""])[0],
         )
-        checks += sshd.login_checks(settings, login, node.root, strict=self.request.strict)
+        checks += sshd.login_checks(settings, login, node.root, strict=bool(self.request.strict))
+        account = accounts.find(self.request.user)
+        if account and not self.request.strict:
+            patterns = settings.values.get("authorizedkeysfile", [])
+            checks += authorized.checks(account, patterns, self.request.authorized_keys)
         return checks if self.sign else [*checks, self._presented(node, settings, checks)]
 
     def _presented(self, node: Node, settings: sshd.Settings, checks: Sequence[Check]) -> Check:
@@ -442,7 +465,16 @@ def _check(
 # Texts of the files.
 
 
-def sshd_text(user: str, host_key: str = "", strict: bool = False) -> str:
+def strict_settings(declared: bool) -> Mapping[str, str]:
+    """By which no key that a home lists admits a user."""
+    return {
+        "AuthorizedKeysFile": DECLARED if declared else "none",
+        "AuthorizedKeysCommand": "none",
+        "AuthenticationMethods": "publickey",
+    }
+
+
+def sshd_text(user: str, host_key: str = "", strict: Mapping[str, str] = {}) -> str:
     """sshd's drop-in. `host_key` is named only where the operator's own list lacks it."""
     lines = [f"HostKey {host_key}"] if host_key else []
     lines += [
@@ -452,7 +484,7 @@ def sshd_text(user: str, host_key: str = "", strict: bool = False) -> str:
         f"    TrustedUserCAKeys {USER_AUTHORITIES}",
         f"    AuthorizedPrincipalsFile {PRINCIPALS}",
         f"    RevokedKeys {REVOKED}",
-        *(f"    {name} {value}" for name, value in STRICT.items() if strict),
+        *(f"    {name} {value}" for name, value in strict.items()),
         "Match all",
     ]
     return with_header("\n".join(lines) + "\n")

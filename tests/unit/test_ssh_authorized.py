@@ -1,0 +1,127 @@
+"""Lists of keys in the home of the MPI user: hostile, and read by root."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import mounts
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import authorized
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.keys import digest
+
+from tests.unit.ssh_cluster import keypair, ssh_keygen
+
+ROOT = "20 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
+PATTERNS = [".ssh/authorized_keys .ssh/authorized_keys2"]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "home/mpi/.ssh").mkdir(parents=True)
+    return tmp_path / "home/mpi"
+
+
+def judged(
+    home: Path, patterns: Sequence[str] = PATTERNS, declared: Sequence[str] = ()
+) -> list[Check]:
+    user = pwd.struct_passwd(("mpi", "x", 2000, 2000, "", str(home), "/bin/bash"))
+    return authorized.checks(user, patterns, declared)
+
+
+def failed(found: list[Check]) -> dict[str, str]:
+    return {check.subject: check.found for check in found if check.status == "failed"}
+
+
+@pytest.mark.parametrize(
+    ("table", "shared"),
+    [
+        ("", False),
+        ("30 20 0:50 / /home rw - nfs4 s:/home rw\n", True),
+        ("30 20 0:50 / /home/mpi rw - lustre s:/home rw\n", True),
+        ("30 20 0:50 / /home rw - fuse.weka s rw\n", True),
+        ("30 20 0:50 / /home rw - wholly_new s rw\n", True),
+        ("30 20 0:50 / /home/mpi2 rw - nfs4 s:/home rw\n", False),
+        ("30 20 0:51 / /home rw - autofs auto.home rw\n", True),
+        ("30 20 8:2 / /home rw - xfs /dev/sdb rw\n", False),
+        ("30 20 0:50 / /gpfs rw - gpfs s rw\n", False),
+    ],
+)
+def test_a_home_is_shared_where_its_file_system_is_none_of_one_host(
+    table: str, shared: bool, tmp_path: Path
+) -> None:
+    assert authorized.shared("/home/mpi", mounts.parse(ROOT + table), tmp_path) is shared
+
+
+def test_a_link_to_a_shared_file_system_is_followed_and_it_is_not_asked(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/mpi").symlink_to("../gpfs/homes/mpi")
+    table = ROOT + "30 20 0:50 / /gpfs rw - gpfs s rw\n"
+    assert authorized.shared("/home/mpi", mounts.parse(table), tmp_path)
+    assert not authorized.shared("/home/mpi", mounts.parse(ROOT), tmp_path)
+    (tmp_path / "gpfs").symlink_to("gpfs")
+    assert authorized.shared("/gpfs/mpi", mounts.parse(ROOT), tmp_path), "a loop is no local home"
+
+
+def test_every_list_is_read_and_each_undeclared_key_named(home: Path, tmp_path: Path) -> None:
+    keys = [keypair(tmp_path / name) for name in ("a", "b", "c")]
+    keys.append(keypair(tmp_path / "d", "-t", "ecdsa"))
+    first, second = home / ".ssh/authorized_keys", home / ".ssh/authorized_keys2"
+    first.write_text(f'# {keys[0]}\n\n  command="x y",restrict {keys[0]} o p\n{keys[1]}\n')
+    second.write_text(f"cert-authority {keys[2]}\n{keys[3]} x\n")
+    elsewhere = tmp_path / "mpi.keys"
+    elsewhere.write_text(keys[0])
+    patterns = [*PATTERNS, f"{tmp_path}/%u.keys", "none", "%h/absent"]
+    assert failed(judged(home, patterns, declared=[f"{keys[1]} declared"])) == {
+        str(first): f"line 3 {digest(keys[0])}",
+        str(second): f"line 1 {digest(keys[2])}, line 2 {digest(keys[3])}",
+        str(elsewhere): f"line 1 {digest(keys[0])}",
+    }
+    assert failed(judged(home, patterns, declared=keys)) == {}
+    assert [check.name for check in judged(home, ["none"])] == ["undeclared_keys"]
+
+
+@pytest.mark.parametrize(
+    "form",
+    ["{0}\t{1}", "{0} {1}\r", "{0} {1}\0 x", "  {0}   {1}", "{0} {2}\v{3}\f", 'a="b c" {0} {1}'],
+)
+def test_a_key_is_found_in_each_form_that_openssh_reads(
+    form: str, home: Path, tmp_path: Path
+) -> None:
+    key = keypair(tmp_path / "a")
+    kind, blob = key.split()
+    path = home / ".ssh/authorized_keys"
+    path.write_bytes((form.format(kind, blob, blob[:20], blob[20:]) + "\n").encode("latin-1"))
+    assert digest(key) in ssh_keygen("-l", "-f", str(path)).stdout, "OpenSSH itself reads it"
+    assert failed(judged(home)) == {str(path): f"line 1 {digest(key)}"}
+
+
+def test_no_link_is_followed_and_nothing_is_read_without_end(home: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(f"{keypair(tmp_path / 'a')}\n")
+    path = home / ".ssh/authorized_keys"
+    path.symlink_to(secret)
+    assert failed(judged(home)) == {str(path): "a link, which sshd follows and root does not"}
+    path.unlink()
+    os.mkfifo(path)
+    assert failed(judged(home)) == {str(path): "not a file"}
+    path.unlink()
+    path.write_bytes(b"\n" * (authorized.MOST_BYTES + 1))
+    assert failed(judged(home)) == {str(path): "longer than 256 KiB"}
+    path.write_text("\n".join(["x" * 100, "ssh-ed25519 AAAA", "\x1b[2J", "\xff" * 9]))
+    assert failed(judged(home)) == {}
+    path.unlink()
+    (home / ".ssh").rmdir()
+    (home / ".ssh").symlink_to(tmp_path)
+    assert set(failed(judged(home)).values()) == {"a link, which sshd follows and root does not"}
+
+
+def test_many_keys_take_a_line_of_bounded_length(home: Path, tmp_path: Path) -> None:
+    key = keypair(tmp_path / "a")
+    (home / ".ssh/authorized_keys").write_text(f"{key}\n" * 1000)
+    (check,) = judged(home)
+    assert check.found.endswith(" and 990 more")
+    assert "line 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 990 more" in check.by_hand
