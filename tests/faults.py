@@ -44,6 +44,11 @@ MCA = "/etc/openmpi-x86_64/openmpi-mca-params.conf"
 REMOVE = (
     "if command -v rpm; then rpm -e --nodeps {el}; else dpkg --remove --force-depends {deb}; fi"
 )
+LOSE = (
+    "tc qdisc add dev {rail} clsact && tc filter add dev {rail} ingress bpf da bytecode"
+    " '4,32 0 0 4294963256,53 0 1 {share},6 0 0 4294967295,6 0 0 2'"
+)
+"""A random number of each packet (SKF_AD_RANDOM): below `share` it is dropped."""
 SSH_CLIENT = "/etc/ssh/ssh_config.d/00-site.conf"
 
 NODE_FAULTS = [
@@ -104,6 +109,11 @@ NODE_FAULTS = [
     ),
     Fault("a routing rule is gone", "rails", "rail_rule", SECOND, "ip rule del pref 10010"),
     Fault("routes of a rail are gone", "rails", "rail_route", FOURTH, "ip route flush table 1030"),
+    Fault(
+        "a blackhole route for a rail's network",
+        *("rails", "rail_route", SECOND),
+        "ip route add blackhole 10.141.1.128/25",
+    ),
     Fault(
         "ARP settings of a rail",
         *("rails", "rail_arp", SECOND),
@@ -257,6 +267,12 @@ NODE_FAULTS = [
         *("ssh", "ssh_client", FIRST),
         f"printf 'Host *\\n StrictHostKeyChecking no\\n' >{SSH_CLIENT}",  # the fault to be found
         undo=f"rm {SSH_CLIENT}",
+    ),
+    Fault(
+        "a rail loses 5 % of what it receives",
+        *("ssh", "rail_peer", SECOND),
+        LOSE.format(rail="rail1", share=5 * 2**32 // 100),
+        undo="tc qdisc del dev rail1 clsact",
     ),
     Fault(
         "an alias leads to another node",

@@ -23,8 +23,12 @@ options:
       host: {type: str, required: true, description: Its name in the inventory.}
       target: {type: str, required: true, description: The name or address to reach it by.}
       rail:
-        description: Interface by which to reach it with a packet as large as its MTU, and no login.
+        description: Interface by which to reach it with packets as large as its MTU, and no login.
         type: str
+      witness:
+        description: A third node's name on that rail, which tells at which end packets are lost.
+        type: str
+        default: ""
   here: {type: str, required: true, description: This host's name in the checks.}
   user: {type: str, default: mpi, description: The MPI user.}
   lost:
@@ -82,14 +86,10 @@ from ..module_utils.core.checks import (
     end,
 )
 from ..module_utils.core.commands import CommandError, NoAnswerError, run
-from ..module_utils.ssh import account
+from ..module_utils.ssh import account, paths
 from ..module_utils.ssh.keys import KNOWN_HOSTS, REVOKED
 
 LAYER = "ssh"
-HEADERS = 28
-"""Bytes of IPv4 and ICMP headers in a packet."""
-PACKET_S = 3
-"""Seconds until a packet returns, sent anew each second."""
 ANSWERED = " answered"
 GRACE_S = 20.0
 """Seconds for a login beyond those for the connection: authentication, a shell's start."""
@@ -120,13 +120,14 @@ def ask(words: Sequence[str], user: pwd.struct_passwd, timeout_s: float) -> tupl
 def attempt(
     each: Mapping[str, Any], user: pwd.struct_passwd, timeout_s: int, root: Path = Path("/")
 ) -> dict[str, Any]:
-    """One login as the MPI user by one of the host's names, or a packet by one of its rails.
+    """One login as the MPI user by one of the host's names, or packets by one of its rails.
 
     `why` is empty when it worked.
     """
     began, target = time.monotonic(), each["target"]
     if each.get("rail"):
-        why = unreached(each["rail"], target, timeout_s, root)
+        way = paths.carried(run, each["rail"], target, each.get("witness", ""), root)
+        why, each = way.why, {**each, "side": way.side, "lossy": way.lossy}
     else:
         answer, why = ask(argv(target, timeout_s), user, timeout_s)
         # The last line: a shell's start may print others.
@@ -135,18 +136,6 @@ def attempt(
         if not why and not (f"{name}.".startswith(host) or host.startswith(f"{name}.")):
             why = f"{name}{ANSWERED}"
     return {**each, "why": why, "seconds": round(time.monotonic() - began, 3)}
-
-
-def unreached(rail: str, target: str, timeout_s: int, root: Path) -> str:
-    """Why no full packet returns by this rail; empty where one does."""
-    try:
-        mtu = int((root / "sys/class/net" / rail / "mtu").read_text(encoding="ascii"))
-        words = ["ping", "-n", "-q", "-M", "do", "-s", str(mtu - HEADERS), "-I", rail]
-        done = run([*words, "-c", "1", "-w", str(min(timeout_s, PACKET_S)), target], check=False)
-    except (OSError, CommandError) as error:
-        return str(error)
-    lines = (done.stderr or done.stdout).strip().splitlines()
-    return "" if done.rc == 0 else f"{' '.join(done.argv)}: {(lines or ['no answer'])[-1]}"
 
 
 def client(target: str, user: pwd.struct_passwd, timeout_s: float, check_mode: bool) -> list[Check]:
@@ -203,8 +192,12 @@ def checks(
             f"run --tags names,ssh on {here} and {host}, which look at names, keys, account and"
             " sshd; then ssh -v as the MPI user here, and journalctl -t sshd there"
         )
+        at = by_hand = ""
         if rail:
             text = f"run --tags rails,links on {here} and {host}: neighbour entries, cable, MTU"
+        if each.get("lossy"):
+            at = host if each["side"] == paths.TARGET else ""
+            text = by_hand = paths.ends(each["side"], rail, here, host)
         if not why:
             status = OK
         elif why.endswith(ANSWERED):  # true whatever the other host has
@@ -218,7 +211,12 @@ def checks(
             status = NOT_APPLICABLE
             text = f"the role was never applied there (run --tags ssh on it); {why}"
         name, pair = "rail_peer" if rail else "ssh_login", f"{here} -> {each['target']}"
-        found.append(Check(name, "reached", why or "reached", status, pair, text if why else ""))
+        if status in (OK, NOT_APPLICABLE):
+            at = by_hand = ""
+        reason = text if why else ""
+        found.append(
+            Check(name, "reached", why or "reached", status, pair, reason, at=at, by_hand=by_hand)
+        )
     return found
 
 
@@ -233,6 +231,7 @@ def main() -> None:
                     "host": {"type": "str", "required": True},
                     "target": {"type": "str", "required": True},
                     "rail": {"type": "str"},
+                    "witness": {"type": "str", "default": ""},
                 },
             },
             "here": {"type": "str", "required": True},

@@ -512,23 +512,17 @@ def test_ssh_s_own_settings_are_read_as_the_user(
         assert check.found == line.partition(" ")[2]
 
 
-def test_a_rail_is_tried_with_a_full_packet(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "sys/class/net/rail3").mkdir(parents=True)
-    (tmp_path / "sys/class/net/rail3/mtu").write_text("9000\n")
-    runner = Recorded({"ping": (0, "")})
-    monkeypatch.setattr(probe, "run", runner)
-    each = {"host": "node02", "target": "node02-rail3", "rail": "rail3"}
-    found = probe.attempt(each, USER, 10, tmp_path)
-    assert found["why"] == ""
-    command = "ping -n -q -M do -s 8972 -I rail3 -c 1 -w 3 node02-rail3"
-    assert runner.asked == [command]
-    runner.answers = {"ping": (1, "1 packets transmitted, 0 received")}
-    found = probe.attempt(each, USER, 10, tmp_path)
-    (check,) = probe.checks([found], [], [], here="node01", check_mode=False)
-    assert (check.name, check.status) == ("rail_peer", "failed")
-    assert check.subject == "node01 -> node02-rail3"
-    assert check.found == f"{command}: 1 packets transmitted, 0 received"
-    (skipped,) = probe.checks([found], ["node02"], [], here="node01", check_mode=False)
-    assert skipped.status == "not_applicable"
+def test_who_loses_packets_of_a_rail_is_named() -> None:
+    lossy = {"host": "node02", "target": "node02-rail3", "rail": "rail3", "lossy": True}
+    both = [{**lossy, "why": "5.0% lost", "side": side} for side in ("", "here", "target")]
+    found = probe.checks(both, [], [], here="node01", check_mode=False)
+    assert {(each.name, each.status, each.subject) for each in found} == {
+        ("rail_peer", "failed", "node01 -> node02-rail3")
+    }
+    assert [each.at for each in found] == ["", "", "node02"]
+    assert all("rail3" in each.by_hand for each in found)
+    silent = {**lossy, "why": "no answer", "side": "", "lossy": False}
+    (other,) = probe.checks([silent], [], [], here="node01", check_mode=False)
+    assert (other.status, other.at, other.by_hand) == ("failed", "", "")
+    (skipped,) = probe.checks(both[2:], ["node02"], [], here="node01", check_mode=False)
+    assert (skipped.status, skipped.at, skipped.by_hand) == ("not_applicable", "", "")

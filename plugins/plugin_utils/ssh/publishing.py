@@ -302,7 +302,8 @@ def probes_of(
 
     The launcher reaches every compute node. Each compute node reaches the next one in the order of
     the model, by its name and by the name of its first rail (`between_compute`): a ring, so the
-    work is linear. By each of its rails it also sends a packet to the next one that has this rail.
+    work is linear. By each of its rails it also sends packets to the next one that has this rail;
+    the one after that is a witness, which tells where packets are lost.
     """
     compute = [entry for entry in entries if entry["role"] == COMPUTE]
     by_name = [{"host": str(each["name"]), "target": str(each["name"])} for each in compute]
@@ -319,9 +320,12 @@ def probes_of(
         for rail in entry["rails"]:
             rings.setdefault(str(rail["interface"]), []).append(str(entry["name"]))
     for rail, ring in rings.items():
-        for here, host in zip(ring, [*ring[1:], ring[0]]):
+        for index, here in enumerate(ring):
+            host, third = (ring[(index + step) % len(ring)] for step in (1, 2))
             if here != host:
                 probe = {"host": host, "target": rail_name(host, rail), "rail": rail}
+                if third != here:
+                    probe["witness"] = rail_name(third, rail)
                 probes[here].append(probe)
     return probes
 
