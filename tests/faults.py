@@ -17,7 +17,7 @@ FIRST, SECOND, THIRD, FOURTH, LAUNCHER = "node01", "node02", "node03", "node04",
 others RHEL-like. A layer is broken on some of them, and has nothing to find on the others."""
 
 ELSEWHERE = {
-    *("ssh_login", "rail_peer", "rail_path", "ucx_device"),
+    *("ssh_login", "rail_peer", "tcp_reachable", "rail_path", "ucx_device"),
     *("names_resolve", "localhost_resolves"),
 }
 """Checks that fail besides, or also elsewhere, as they need what others set."""
@@ -49,6 +49,13 @@ LOSE = (
     " '4,32 0 0 4294963256,53 0 1 {share},6 0 0 4294967295,6 0 0 2'"
 )
 """A random number of each packet (SKF_AD_RANDOM): below `share` it is dropped."""
+DROP = (
+    "tc qdisc add dev {interface} clsact && tc filter add dev {interface} ingress protocol ip bpf"
+    " da bytecode '10,48 0 0 23,21 0 7 6,48 0 0 47,84 0 0 18,21 0 4 2,40 0 0 36,21 2 0 22,53 0 1"
+    " 32768,6 0 0 2,6 0 0 4294967295'"
+)
+"""TCP's first packet to ports from 32768, where IP has no options, as a firewall would drop it. Not
+together with the others: logins have to work."""
 SSH_CLIENT = "/etc/ssh/ssh_config.d/00-site.conf"
 
 NODE_FAULTS = [

@@ -163,6 +163,7 @@ def _result(
                 **publishing.logins_of(entry, account, sources, between),
                 "revoked": str(entry["name"]) in arguments["revoke"],
                 "probes": probes[str(entry["name"])],
+                "addresses": publishing.addresses_of(entry),
                 "known": {
                     **outcome.nodes[str(entry["name"])].known(),
                     "refused_keys": outcome.refused_keys,

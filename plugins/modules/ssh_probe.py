@@ -29,6 +29,12 @@ options:
         description: A third node's name on that rail, which tells at which end packets are lost.
         type: str
         default: ""
+  addresses:
+    description:
+      - This host's own addresses by network, C(management) or a rail's interface. The hosts that it
+        logs in to connect to them, to any free port, as the launcher daemons of MPI do.
+    type: dict
+    default: {}
   here: {type: str, required: true, description: This host's name in the checks.}
   user: {type: str, default: mpi, description: The MPI user.}
   lost:
@@ -65,13 +71,15 @@ attempts: {type: list, elements: dict, returned: success, description: "Logins, 
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 """
 
+import json
 import os
 import pwd
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -86,6 +94,7 @@ from ..module_utils.core.checks import (
     end,
 )
 from ..module_utils.core.commands import CommandError, NoAnswerError, run
+from ..module_utils.os_baseline import firewall
 from ..module_utils.ssh import account, paths
 from ..module_utils.ssh.keys import KNOWN_HOSTS, REVOKED
 
@@ -118,18 +127,27 @@ def ask(words: Sequence[str], user: pwd.struct_passwd, timeout_s: float) -> tupl
 
 
 def attempt(
-    each: Mapping[str, Any], user: pwd.struct_passwd, timeout_s: int, root: Path = Path("/")
+    each: Mapping[str, Any],
+    user: pwd.struct_passwd,
+    timeout_s: int,
+    root: Path = Path("/"),
+    back: Optional[paths.Listener] = None,
+    networks: Sequence[str] = (),
 ) -> dict[str, Any]:
     """One login as the MPI user by one of the host's names, or packets by one of its rails.
 
-    `why` is empty when it worked.
+    `why` is empty when it worked. The host that was logged in to calls `back` by `networks`.
     """
     began, target = time.monotonic(), each["target"]
     if each.get("rail"):
         way = paths.carried(run, each["rail"], target, each.get("witness", ""), root)
         why, each = way.why, {**each, "side": way.side, "lossy": way.lossy}
     else:
-        answer, why = ask(argv(target, timeout_s), user, timeout_s)
+        words = argv(target, timeout_s)
+        words += [back.call(networks)] if back else []
+        answer, why = ask(words, user, timeout_s)
+        if back and not why:
+            each = {**each, "back": back.heard(answer, networks)}
         # The last line: a shell's start may print others.
         name, host = (answer.split() or ["nothing"])[-1], f"{each['host']}."
         # With or without the domain (cluster_hosts_name).
@@ -220,6 +238,48 @@ def checks(
     return found
 
 
+def called_by(each: Mapping[str, Any], targets: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The networks by which a host is to call back: management and the rails that both have, once
+    for each host."""
+    if each["target"] != each["host"]:
+        return []
+    return [paths.MANAGEMENT, *(to["rail"] for to in targets if same_rail(each, to))]
+
+
+def same_rail(each: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return bool(other.get("rail")) and other["host"] == each["host"]
+
+
+def called(
+    attempts: Sequence[Mapping[str, Any]],
+    addresses: Mapping[str, str],
+    here: str,
+    check_mode: bool,
+) -> Iterator[Check]:
+    """Whether hosts could connect back. A rail that carries no packet is named by `rail_peer`."""
+    said: dict[str, tuple[str, str]] = {}
+
+    def filters(network: str) -> tuple[str, str]:
+        if network not in said:
+            at = f"{addresses[network]} and its network"
+            said[network] = firewall.filters(run, interface_of(addresses[network]), at)
+        return said[network]
+
+    for each in attempts:
+        broken = {to["rail"] for to in attempts if same_rail(each, to) and to["why"]}
+        heard = {name: code for name, code in each.get("back", {}).items() if name not in broken}
+        yield from paths.back(here, each["host"], heard, filters, check_mode)
+
+
+def interface_of(address: str) -> str:
+    """The interface of this host that has the address."""
+    try:
+        answer = json.loads(run(["ip", "-j", "address", "show", "to", address]).stdout)
+        return str(next(link["ifname"] for link in answer if link))
+    except (CommandError, ValueError, StopIteration, KeyError):
+        return address
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
@@ -234,6 +294,7 @@ def main() -> None:
                     "witness": {"type": "str", "default": ""},
                 },
             },
+            "addresses": {"type": "dict", "default": {}},
             "here": {"type": "str", "required": True},
             "user": {"type": "str", "default": "mpi"},
             "lost": {"type": "list", "elements": "str", "default": []},
@@ -257,8 +318,17 @@ def main() -> None:
             layer=LAYER,
             checks=[],
         )
-    with ThreadPoolExecutor(max_workers=arguments["parallel"]) as pool:
-        attempts = list(pool.map(lambda each: attempt(each, user, arguments["timeout"]), targets))
+    with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(max_workers=arguments["parallel"]))
+        back = stack.enter_context(paths.Listener(arguments["addresses"]))
+        attempts = list(
+            pool.map(
+                lambda each: attempt(
+                    *(each, user, arguments["timeout"], Path("/"), back), called_by(each, targets)
+                ),
+                targets,
+            )
+        )
     found = checks(
         attempts,
         arguments["lost"],
@@ -266,6 +336,7 @@ def main() -> None:
         here=here,
         check_mode=module.check_mode,
     )
+    found += called(attempts, arguments["addresses"], here, module.check_mode)
     for each in targets[:1]:
         found += client(each["target"], user, arguments["timeout"], module.check_mode)
     tried = f"{len(attempts)} ways to other hosts were tried from {here}."

@@ -526,3 +526,24 @@ def test_who_loses_packets_of_a_rail_is_named() -> None:
     assert (other.status, other.at, other.by_hand) == ("failed", "", "")
     (skipped,) = probe.checks(both[2:], ["node02"], [], here="node01", check_mode=False)
     assert (skipped.status, skipped.at, skipped.by_hand) == ("not_applicable", "", "")
+
+
+def test_a_rail_without_packets_is_not_blamed_on_a_firewall(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(
+        probe.firewall, "filters", lambda _run, at, _networks: (asked.append(at) or "ufw", "open")
+    )
+    monkeypatch.setattr(probe, "run", Recorded({"ip -j": (0, '[{}, {"ifname": "mgmt0"}]')}))
+    rails = [
+        {**tried("node02", why), "rail": rail} for rail, why in (("rail0", "lost"), ("rail1", ""))
+    ]
+    back = {"management": 113, "rail0": 110, "rail1": 110}
+    attempts = [{**tried("node02"), "back": back}, *rails]
+    own = {"management": "10.0.0.1", "rail0": "10.1.0.1", "rail1": "10.1.1.1"}
+    found = list(probe.called(attempts, own, "node01", False))
+    assert [each.subject.split()[-1] for each in found] == ["management", "rail1"]
+    assert asked == ["mgmt0", "mgmt0"]
+    assert probe.called_by(attempts[0], attempts) == ["management", "rail0", "rail1"]
+    assert probe.called_by({"host": "node02", "target": "node02-rail0"}, attempts) == []

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Optional
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import paths
 
@@ -81,3 +85,65 @@ def test_no_packet_at_all_is_not_loss(root: Path) -> None:
     found = carried(Network(peer=None), root)
     assert (found.lossy, found.why[: len(FIRST)]) == (False, FIRST)
     assert "missing" in carried(Network(), root / "missing").why
+
+
+# Connections back
+
+
+def call(listener: paths.Listener, networks: Sequence[str], shell: str = "sh") -> str:
+    """As sshd runs it on the other host."""
+    command = "uname -n " + listener.call(networks)
+    return subprocess.run([shell, "-c", command], check=True, text=True, capture_output=True).stdout
+
+
+def test_a_host_calls_back_by_every_network() -> None:
+    own = {"management": "127.0.0.1", "rail0": "127.0.0.2"}
+    with paths.Listener(own) as listener:
+        answer = call(listener, ["management", "rail0", "rail7"])
+        assert listener.heard(answer, own) == {"management": 0, "rail0": 0}
+        assert answer.split()[-1] == os.uname().nodename, "the name stays the last word"
+        assert listener.call(["rail7"]) == ""
+    refused = call(listener, ["management"])
+    assert listener.heard(refused, own) == {"management": errno.ECONNREFUSED, "rail0": None}
+
+
+def test_the_program_is_for_every_login_shell() -> None:
+    """In csh a quoted text ends with its line, and ! is history also between quotes."""
+    assert not set("!\n'") & set(paths.CALL)
+
+
+def test_what_a_host_says_is_a_number_of_an_address_that_was_asked_for() -> None:
+    listener = paths.Listener({"management": "10.0.0.1"})
+    said = "Welcome\nmpi-back 10.0.0.9 0\nmpi-back 10.0.0.1 0x0\nmpi-back 10.0.0.1 99999\n"
+    assert listener.heard(said, ["management"]) == {"management": None}
+
+
+def judged(code: Optional[int], *, check_mode: bool = False) -> Check:
+    firewall = {"management": ("firewalld, zone public", "open it")}.__getitem__
+    (check,) = paths.back("launcher01", "node02", {"management": code}, firewall, check_mode)
+    return check
+
+
+@pytest.mark.parametrize(
+    ("code", "found", "at", "step"),
+    [
+        (errno.EHOSTUNREACH, "EHOSTUNREACH: No route to host", "", "open it"),
+        (errno.ECONNREFUSED, "ECONNREFUSED: Connection refused", "", "open it"),
+        (errno.ETIMEDOUT, "ETIMEDOUT: no answer within 4 s", "", "open it"),
+        (errno.EINVAL, "EINVAL: Invalid argument", "node02", "ip route get"),
+        (None, "not tried", "", ""),
+    ],
+)
+def test_the_host_that_refuses_is_named(
+    code: Optional[int], found: str, at: str, step: str
+) -> None:
+    check = judged(code)
+    assert (check.name, check.status) == ("tcp_reachable", "failed")
+    assert (check.subject, check.found) == ("node02 -> launcher01 management", found)
+    assert (check.at, step in check.by_hand) == (at, True)
+    assert ("firewalld, zone public" in check.reason) == (step == "open it")
+    assert judged(code, check_mode=True).status == "pending"
+
+
+def test_who_connects_is_well() -> None:
+    assert (judged(0).status, judged(0).by_hand) == ("ok", "")

@@ -6,11 +6,19 @@ TCP hides loss until it is most of the traffic; RDMA repeats whole messages for 
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import re
+import shlex
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
+from ..core.checks import OK, Check, differs
 from ..core.commands import CommandError, Runner
 
 HEADERS = 28
@@ -92,3 +100,96 @@ def ends(side: str, rail: str, here: str, host: str) -> str:
         " discards, out of buffer) and the counters of the port; then pause and watermarks of the"
         " leaf"
     )
+
+
+# Connections back: mpirun's daemons call the launcher, and ranks each other, on any TCP port.
+
+NAME = "tcp_reachable"
+CONNECTS = "connects"
+PYTHON = "/usr/bin/python3"
+MANAGEMENT = "management"
+WAIT_S = 4
+"""Seconds for a connection: the kernel sends again after 1 and 3 s."""
+MARK = "mpi-back"
+NOT_TRIED = "not tried"
+CALL = (
+    f"import os,select,socket,sys,time;port,*peers=sys.argv[1:];end=time.time()+{WAIT_S};"
+    "tried=[(peer,socket.socket()) for peer in peers];"
+    "[one.setblocking(False) for _,one in tried];"
+    "begun=[(peer,one,one.connect_ex((peer,int(port)))) for peer,one in tried];"
+    f'print("",*["{MARK} %s %s"%(peer,code if code not in(0,115) else one.getsockopt(1,4)'
+    " if select.select([],[one],[],max(0,end-time.time()))[1] else 110)"
+    ' for peer,one,code in begun],sep="\\n")'
+)
+"""Connects to every peer, all together, and prints each one's errno. One line without a quote of
+the shell, and without what csh takes for history: it runs in the login shell of the MPI user."""
+ELSEWHERE = (errno.EINVAL, errno.EACCES, errno.EPERM, errno.ENETUNREACH)
+"""The other host refuses its own packet: by a route or a filter there."""
+
+
+class Listener:
+    """A TCP port of this host, any that is free, which takes connections while it is looked at."""
+
+    def __init__(self, addresses: Mapping[str, str]) -> None:
+        self.addresses = dict(addresses)
+        """By network, `management` or the rail's interface, this host's own."""
+
+    def __enter__(self) -> Listener:
+        self._socket = socket.create_server(("0.0.0.0", 0), backlog=1024)
+        self.port = self._socket.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # shut down at the end
+            while True:
+                self._socket.accept()[0].close()
+
+    def __exit__(self, *_error: object) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)  # ends the accept that waits, which close does not
+        self._socket.close()
+
+    def call(self, networks: Iterable[str]) -> str:
+        """What the other host's shell adds to its `uname -n`; the name is the last word again."""
+        mine = [self.addresses[name] for name in networks if name in self.addresses]
+        words = shlex.join([PYTHON, "-ISc", CALL, str(self.port), *mine])
+        return f"; {words}; uname -n" if mine else ""
+
+    def heard(self, answer: str, networks: Iterable[str]) -> dict[str, Optional[int]]:
+        """By network the errno of the connection, 0 where it came about, None where none was
+        tried."""
+        codes = dict(re.findall(rf"^{MARK} (\S+) (\d{{1,4}})$", answer, re.MULTILINE))
+        wanted = {name: self.addresses[name] for name in networks if name in self.addresses}
+        return {name: int(codes[at]) if at in codes else None for name, at in wanted.items()}
+
+
+def back(
+    here: str,
+    host: str,
+    heard: Mapping[str, Optional[int]],
+    firewall: Callable[[str], tuple[str, str]],
+    check_mode: bool,
+) -> Iterator[Check]:
+    """A verdict for each network by which `host` called this host.
+
+    `firewall` says of a network what filters it here, and what the operator must do.
+    """
+    for network, code in heard.items():
+        subject = f"{host} -> {here} {network}"
+        if code == 0:
+            yield Check(NAME, CONNECTS, CONNECTS, OK, subject)
+            continue
+        at = step = ""
+        if code is None:
+            found, why = NOT_TRIED, f"{PYTHON} on {host} gave no answer"
+        else:
+            text = f"no answer within {WAIT_S} s" if code == errno.ETIMEDOUT else os.strerror(code)
+            found = f"{errno.errorcode.get(code, code)}: {text}"
+            if code in ELSEWHERE:
+                at = host
+                why = step = f"look on {host} at ip route get and at what filters its output"
+            else:
+                filters, step = firewall(network)
+                why = f"{filters}; {step}"
+        status = differs(check_mode)
+        yield Check(NAME, CONNECTS, found, status, subject, why, at=at, by_hand=step)

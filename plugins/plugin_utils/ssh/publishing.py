@@ -330,6 +330,12 @@ def probes_of(
     return probes
 
 
+def addresses_of(entry: Mapping[str, Any]) -> dict[str, str]:
+    """The host's own addresses by network, by which those that it logs in to call back."""
+    rails = {str(rail["interface"]): str(rail["address"]) for rail in entry["rails"]}
+    return {"management": str(entry["management_address"]), **rails}
+
+
 def published(
     entries: Sequence[Mapping[str, Any]],
     authorities: Sequence[Authority],
