@@ -8,10 +8,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from ipaddress import IPv4Network
 from typing import Any
 
+from ..core.checks import compare, not_applicable
 from ..core.commands import CommandError, Runner
+from ..core.files import FilePlan
+from ..core.part import Node, Plan, PlanError, Step, Verdict
 from ..core.text import one_line, some
 
 FIREWALLD = "firewalld"
@@ -56,7 +62,7 @@ def filters(run: Runner, interface: str, networks: str) -> tuple[str, str]:
         if not rules:
             return NONE, "look at rules of the other host's output, and at switches between"
         return some(rules, 3), f"admit TCP from {networks} in these rules, where they are kept"
-    return what, f"set {OPEN} and run --tags os, which admits {networks} there"
+    return what, f"set {OPEN}, then run --tags os on this host: it admits {networks} there"
 
 
 def nftables(text: str) -> Iterator[str]:
@@ -91,3 +97,105 @@ def iptables(text: str, program: str) -> Iterator[str]:
     for line in text.splitlines():
         if re.match(r"-P INPUT DROP$|-A INPUT (.* )?-j (DROP|REJECT)\b", line):
             yield f"{program} {one_line(line)[:MOST]}"
+
+
+RECORD = "var/lib/baremetal-mpi-roce/firewall.json"
+"""The networks that were admitted here, and by what: these alone are taken back."""
+TRUSTED = ("firewall-cmd", "--zone=trusted")
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """The cluster's networks, through the service that keeps the rules; no service is started,
+    stopped or set otherwise. None of `networks`: what was admitted earlier is taken back."""
+
+    networks: Sequence[str]
+
+    def plan(self, node: Node) -> Plan:
+        wanted, recorded = self._wanted(), _recorded(node)
+        kept_by = manager(node.look) if wanted or recorded else ""
+        if not kept_by:
+            return Plan()
+        steps: list[Step] = []
+        added: set[str] = set()
+        removed = [each for each in recorded if each not in wanted]
+        for place in _places(kept_by):
+            there = _there(node, kept_by, place)
+            name = " ".join([kept_by, *place])
+            for network in (each for each in wanted if each not in there):
+                added.add(network)
+                act = node.doing(*_words(kept_by, place, network, add=True))
+                steps.append(Step(f"{name} {network}", "not admitted", "admitted", act))
+            for network in (each for each in removed if each in there):
+                act = node.doing(*_words(kept_by, place, network, add=False))
+                steps.append(Step(f"{name} {network}", "admitted", "not admitted", act))
+        if removed:
+            act = partial(_forget, node, kept_by, wanted)
+            steps.append(Step(f"record of {kept_by}", some(recorded), some(wanted), act))
+        # Before the steps: what an interrupted run admitted is taken back as well.
+        files = [_record(node, {*recorded, *added})] if added else []
+        return Plan(files, steps)
+
+    def verify(self, node: Node) -> Verdict:
+        wanted = self._wanted()
+        if not wanted:
+            return Verdict()
+        kept_by = manager(node.look)
+        if not kept_by:
+            why = "neither firewalld nor ufw runs here"
+            return Verdict([not_applicable("firewall", wanted, why)])
+        checks = []
+        for place in _places(kept_by):
+            there = _there(node, kept_by, place)
+            found = [each for each in wanted if each in there]
+            subject = " ".join([kept_by, *place])
+            checks.append(
+                compare("firewall", wanted, found, subject=subject, check_mode=node.check_mode)
+            )
+        return Verdict(checks)
+
+    def _wanted(self) -> list[str]:
+        """Each once, as firewalld and ufw write them."""
+        try:
+            networks = [str(IPv4Network(each, strict=False)) for each in self.networks]
+        except ValueError as error:
+            raise PlanError(f"firewall: {error}. Write networks as 10.0.0.0/16") from error
+        return list(dict.fromkeys(networks))
+
+
+def _places(kept_by: str) -> tuple[tuple[str, ...], ...]:
+    """Where a service keeps rules: firewalld what runs, and what its next start reads."""
+    return ((), ("--permanent",)) if kept_by == FIREWALLD else ((),)
+
+
+def _record(node: Node, networks: Collection[str]) -> FilePlan:
+    return node.record(RECORD, json.dumps(sorted(networks)) + "\n" if networks else None)
+
+
+def _forget(node: Node, kept_by: str, wanted: Collection[str]) -> None:
+    """What could not be taken back stays in the record."""
+    there = {each for place in _places(kept_by) for each in _there(node, kept_by, place)}
+    _record(node, [each for each in _recorded(node) if each in wanted or each in there]).apply()
+
+
+def _recorded(node: Node) -> list[str]:
+    try:
+        found = json.loads(node.read(RECORD) or "[]")
+        return [str(IPv4Network(each)) for each in found]
+    except (TypeError, ValueError) as error:
+        raise PlanError(f"firewall: /{RECORD}: {error}. Remove the file") from error
+
+
+def _there(node: Node, kept_by: str, place: tuple[str, ...]) -> set[str]:
+    """What is admitted now. Raises CommandError where that cannot be read."""
+    if kept_by == FIREWALLD:
+        return set(node.look([*TRUSTED, *place, "--list-sources"]).stdout.split())
+    lines = node.look([UFW, "show", "added"]).stdout.splitlines()
+    rules = (re.fullmatch(r"ufw allow from (\S+)( comment .*)?", line.strip()) for line in lines)
+    return {rule[1] for rule in rules if rule}
+
+
+def _words(kept_by: str, place: tuple[str, ...], network: str, *, add: bool) -> list[str]:
+    if kept_by == FIREWALLD:
+        return [*TRUSTED, *place, f"--{'add' if add else 'remove'}-source={network}"]
+    return [UFW, *([] if add else ["delete"]), "allow", "from", network]
