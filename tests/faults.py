@@ -17,7 +17,7 @@ FIRST, SECOND, THIRD, FOURTH, LAUNCHER = "node01", "node02", "node03", "node04",
 others RHEL-like. A layer is broken on some of them, and has nothing to find on the others."""
 
 ELSEWHERE = {
-    *("ssh_login", "rail_peer", "rail_path", "ucx_device"),
+    *("ssh_login", "rail_peer", "tcp_reachable", "rail_path", "ucx_device"),
     *("names_resolve", "localhost_resolves"),
 }
 """Checks that fail besides, or also elsewhere, as they need what others set."""
@@ -46,6 +46,18 @@ MCA = "/etc/openmpi-x86_64/openmpi-mca-params.conf"
 REMOVE = (
     "if command -v rpm; then rpm -e --nodeps {el}; else dpkg --remove --force-depends {deb}; fi"
 )
+LOSE = (
+    "tc qdisc add dev {rail} clsact && tc filter add dev {rail} ingress bpf da bytecode"
+    " '4,32 0 0 4294963256,53 0 1 {share},6 0 0 4294967295,6 0 0 2'"
+)
+"""A random number of each packet (SKF_AD_RANDOM): below `share` it is dropped."""
+DROP = (
+    "tc qdisc add dev {interface} clsact && tc filter add dev {interface} ingress protocol ip bpf"
+    " da bytecode '10,48 0 0 23,21 0 7 6,48 0 0 47,84 0 0 18,21 0 4 2,40 0 0 36,21 2 0 22,53 0 1"
+    " 32768,6 0 0 2,6 0 0 4294967295'"
+)
+"""TCP's first packet to ports from 32768, where IP has no options, as a firewall would drop it. Not
+together with the others: logins have to work."""
 SSH_CLIENT = "/etc/ssh/ssh_config.d/00-site.conf"
 SSHD = "/etc/ssh/sshd_config.d"
 CLIENT = {"ssh_client", "ssh_login"}
@@ -117,6 +129,11 @@ NODE_FAULTS = [
     ),
     Fault("a routing rule is gone", "rails", "rail_rule", SECOND, "ip rule del pref 10010"),
     Fault("routes of a rail are gone", "rails", "rail_route", FOURTH, "ip route flush table 1030"),
+    Fault(
+        "a blackhole route for a rail's network",
+        *("rails", "rail_route", SECOND),
+        "ip route add blackhole 10.141.1.128/25",
+    ),
     Fault(
         "ARP settings of a rail",
         *("rails", "rail_arp", SECOND),
@@ -289,6 +306,12 @@ NODE_FAULTS = [
         *("ssh", "ssh_client", FIRST),
         f"printf 'Host *\\n StrictHostKeyChecking no\\n' >{SSH_CLIENT}",  # the fault to be found
         undo=f"rm {SSH_CLIENT}",
+    ),
+    Fault(
+        "a rail loses 5 % of what it receives",
+        *("ssh", "rail_peer", SECOND),
+        LOSE.format(rail="rail1", share=5 * 2**32 // 100),
+        undo="tc qdisc del dev rail1 clsact",
     ),
     Fault(
         "an alias leads to another node",

@@ -178,6 +178,7 @@ def _result(
                 "revoked": str(entry["name"]) in arguments["revoke"],
                 "probes": probes[str(entry["name"])],
                 "port": publishing.port_of(entry),
+                "addresses": publishing.addresses_of(entry),
                 "known": {
                     **outcome.nodes[str(entry["name"])].known(),
                     "refused_keys": outcome.refused_keys,

@@ -70,6 +70,13 @@ options:
     default: []
   time_max_offset: {type: float, default: 0.1, description: Seconds the clock may be off.}
   time_wait: {type: int, default: 30, description: Seconds to wait for a first synchronisation.}
+  admitted_networks:
+    description:
+      - Networks from which firewalld or ufw, where one runs, admits everything. Those that this
+        module admitted, and that are no longer listed, are taken back.
+    type: list
+    elements: str
+    default: []
   kernel_arguments:
     description:
       - Arguments of the kernel command line, one per entry.
@@ -110,6 +117,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils.core.engine import Layer, Settled, carry_out, settle
 from ..module_utils.core.part import Part
 from ..module_utils.os_baseline import limits
+from ..module_utils.os_baseline.firewall import Admitted
 from ..module_utils.os_baseline.kernel_cmdline import KernelArguments
 from ..module_utils.os_baseline.kernel_values import (
     KEEP,
@@ -142,6 +150,7 @@ def parts(options: dict) -> list[Part]:
     if options["time"]:
         bound, wait_s = options["time_max_offset"], options["time_wait"]
         found.append(Clock(options["time_servers"], bound, wait_s))
+    found.append(Admitted(options["admitted_networks"]))
     return [*found, KernelArguments([*options["kernel_arguments"], *boot_arguments(pages)])]
 
 
@@ -175,6 +184,7 @@ def main() -> None:
             "time_servers": {"type": "list", "elements": "str", "default": []},
             "time_max_offset": {"type": "float", "default": 0.1},
             "time_wait": {"type": "int", "default": 30},
+            "admitted_networks": {"type": "list", "elements": "str", "default": []},
             "kernel_arguments": {"type": "list", "elements": "str", "default": []},
         },
         supports_check_mode=True,

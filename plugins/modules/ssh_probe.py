@@ -27,9 +27,19 @@ options:
       host: {type: str, required: true, description: Its name in the inventory.}
       target: {type: str, required: true, description: The name or address to reach it by.}
       rail:
-        description: Interface by which to reach it with a packet as large as its MTU, and no login.
+        description: Interface by which to reach it with packets as large as its MTU, and no login.
         type: str
       port: {type: int, default: 22, description: Port of its sshd.}
+      witness:
+        description: A third node's name on that rail, which tells at which end packets are lost.
+        type: str
+        default: ""
+  addresses:
+    description:
+      - This host's own addresses by network, C(management) or a rail's interface. The hosts that it
+        logs in to connect to them, to any free port, as the launcher daemons of MPI do.
+    type: dict
+    default: {}
   here: {type: str, required: true, description: This host's name in the checks.}
   user: {type: str, default: mpi, description: The MPI user.}
   lost:
@@ -66,6 +76,7 @@ attempts: {type: list, elements: dict, returned: success, description: "Logins, 
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 """
 
+import json
 import os
 import pwd
 import re
@@ -73,10 +84,11 @@ import stat
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Optional
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -92,16 +104,13 @@ from ..module_utils.core.checks import (
 )
 from ..module_utils.core.commands import CommandError, NoAnswerError, run
 from ..module_utils.core.text import one_line, shortened
-from ..module_utils.ssh import account, session
+from ..module_utils.os_baseline import firewall
+from ..module_utils.ssh import account, paths, session
 from ..module_utils.ssh.keys import DROP_IN, KNOWN_HOSTS, REVOKED, USER_CERTIFICATE, USER_KEY
 from ..module_utils.ssh.refusals import EITHER, HERE, TARGET, Refusal, blamed, refusal
 from ..module_utils.ssh.sshd import CERTIFICATE_TYPE, Sshd
 
 LAYER = "ssh"
-HEADERS = 28
-"""Bytes of IPv4 and ICMP headers in a packet."""
-PACKET_S = 3
-"""Seconds until a packet returns, sent anew each second."""
 ANSWERED = " answered"
 NOTHING = "nothing"
 UNKNOWN = re.compile("Could not resolve hostname|[Nn]ame or service not known|name resolution")
@@ -136,17 +145,28 @@ def ask(
 
 
 def attempt(
-    each: Mapping[str, Any], user: pwd.struct_passwd, timeout_s: int, root: Path = Path("/")
+    each: Mapping[str, Any],
+    user: pwd.struct_passwd,
+    timeout_s: int,
+    root: Path = Path("/"),
+    back: Optional[paths.Listener] = None,
+    networks: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """One login as the MPI user by one of the host's names, or a packet by one of its rails.
+    """One login as the MPI user by one of the host's names, or packets by one of its rails.
 
-    `why` is empty when it worked; then `side`, `remedy` and `by_hand` are as in Refusal.
+    `why` is empty when it worked; then `side`, `remedy` and `by_hand` are as in Refusal. The host
+    that was logged in to calls `back` by `networks`.
     """
     began, target = time.monotonic(), each["target"]
     if each.get("rail"):
-        no = Refusal(unreached(each["rail"], target, timeout_s, root))
+        way = paths.carried(run, each["rail"], target, each.get("witness", ""), root)
+        no, each = Refusal(way.why, way.side), {**each, "lossy": way.lossy}
     else:
-        answer, _errors, no = ask(argv(target, timeout_s), user, timeout_s)
+        words = argv(target, timeout_s)
+        words += [back.call(networks)] if back else []
+        answer, _errors, no = ask(words, user, timeout_s)
+        if back and not no.line:
+            each = {**each, "back": back.heard(answer, networks)}
         # The last line: a shell's start may print others.
         name, host = (answer.split() or [NOTHING])[-1], f"{each['host']}."
         # With or without the domain (cluster_hosts_name).
@@ -164,18 +184,6 @@ def hosts_of(root: Path) -> list[str]:
         return (root / "etc/hosts").read_text(encoding="utf-8", errors="replace").split()
     except OSError:
         return []
-
-
-def unreached(rail: str, target: str, timeout_s: int, root: Path) -> str:
-    """Why no full packet returns by this rail; empty where one does."""
-    try:
-        mtu = int((root / "sys/class/net" / rail / "mtu").read_text(encoding="ascii"))
-        words = ["ping", "-n", "-q", "-M", "do", "-s", str(mtu - HEADERS), "-I", rail]
-        done = run([*words, "-c", "1", "-w", str(min(timeout_s, PACKET_S)), target], check=False)
-    except (OSError, CommandError) as error:
-        return str(error)
-    lines = (done.stderr or done.stdout).strip().splitlines()
-    return "" if done.rc == 0 else f"{' '.join(done.argv)}: {(lines or ['no answer'])[-1]}"
 
 
 def client(
@@ -313,6 +321,9 @@ def checks(
             by_hand = text if each["by_hand"] else ""
         if rail and not by_hand:
             text = f"run --tags rails,links on {here} and {host}: neighbour entries, cable, MTU"
+        if each.get("lossy"):
+            at = host if each["side"] == paths.TARGET else ""
+            text = by_hand = paths.ends(each["side"], rail, here, host)
         if not why:
             status = OK
         elif why.endswith(ANSWERED):  # true whatever the other host has
@@ -361,6 +372,48 @@ def asked(attempts: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     yield from [each for each in logins[1:] if each["why"]][:MOST_CLIENTS]
 
 
+def called_by(each: Mapping[str, Any], targets: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The networks by which a host is to call back: management and the rails that both have, once
+    for each host."""
+    if each["target"] != each["host"]:
+        return []
+    return [paths.MANAGEMENT, *(to["rail"] for to in targets if same_rail(each, to))]
+
+
+def same_rail(each: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return bool(other.get("rail")) and other["host"] == each["host"]
+
+
+def called(
+    attempts: Sequence[Mapping[str, Any]],
+    addresses: Mapping[str, str],
+    here: str,
+    check_mode: bool,
+) -> Iterator[Check]:
+    """Whether hosts could connect back. A rail that carries no packet is named by `rail_peer`."""
+    said: dict[str, tuple[str, str]] = {}
+
+    def filters(network: str) -> tuple[str, str]:
+        if network not in said:
+            at = f"{addresses[network]} and its network"
+            said[network] = firewall.filters(run, interface_of(addresses[network]), at)
+        return said[network]
+
+    for each in attempts:
+        broken = {to["rail"] for to in attempts if same_rail(each, to) and to["why"]}
+        heard = {name: code for name, code in each.get("back", {}).items() if name not in broken}
+        yield from paths.back(here, each["host"], heard, filters, check_mode)
+
+
+def interface_of(address: str) -> str:
+    """The interface of this host that has the address."""
+    try:
+        answer = json.loads(run(["ip", "-j", "address", "show", "to", address]).stdout)
+        return str(next(link["ifname"] for link in answer if link))
+    except (CommandError, ValueError, StopIteration, KeyError):
+        return address
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
@@ -373,8 +426,10 @@ def main() -> None:
                     "target": {"type": "str", "required": True},
                     "rail": {"type": "str"},
                     "port": {"type": "int", "default": 22},
+                    "witness": {"type": "str", "default": ""},
                 },
             },
+            "addresses": {"type": "dict", "default": {}},
             "here": {"type": "str", "required": True},
             "user": {"type": "str", "default": "mpi"},
             "lost": {"type": "list", "elements": "str", "default": []},
@@ -398,12 +453,18 @@ def main() -> None:
             layer=LAYER,
             checks=[],
         )
-    mode = module.check_mode
-    with ThreadPoolExecutor(max_workers=arguments["parallel"] + 1) as pool:
+    mode, seconds = module.check_mode, arguments["timeout"]
+    with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(max_workers=arguments["parallel"] + 1))
+        back = stack.enter_context(paths.Listener(arguments["addresses"]))
         own = pool.submit(
-            *(session.look, here, user, arguments["timeout"]), check_mode=mode, use_pam=without_pam
+            *(session.look, here, user, seconds), check_mode=mode, use_pam=without_pam
         )
-        attempts = list(pool.map(lambda each: attempt(each, user, arguments["timeout"]), targets))
+
+        def tried_out(each: Mapping[str, Any]) -> dict[str, Any]:
+            return attempt(each, user, seconds, Path("/"), back, called_by(each, targets))
+
+        attempts = list(pool.map(tried_out, targets))
     clients = {
         each["target"]: client(each, user, arguments["timeout"], module.check_mode)
         for each in asked(attempts)
@@ -423,6 +484,7 @@ def main() -> None:
         source=resolve.source_check().by_hand,
     )
     found += once(clients)
+    found += called(attempts, arguments["addresses"], here, mode)
     found += own.result()
     tried = f"{len(attempts)} ways to other hosts were tried from {here}."
     end(module, LAYER, found, tried, attempts=attempts)

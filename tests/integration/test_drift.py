@@ -101,3 +101,18 @@ def test_what_it_prints_repairs_them_and_touches_no_other_host(
     # The key of one host was gone: the others refuse its old certificate with the next run.
     nodes.play("playbooks/ssh.yml")
     nodes.play("playbooks/verify.yml", "--skip-tags=smoke")
+
+
+def test_a_firewall_is_found_before_the_smoke_test(nodes: Nodes, seen: Run) -> None:
+    """On the node that drops what others send to it, and nowhere else."""
+    host = nodes.on(faults.FIRST)
+    host.check_output(faults.DROP.format(interface="mgmt0"))
+    try:
+        run = nodes.play("playbooks/verify.yml", "--tags=ssh", expect=2)
+    finally:
+        host.check_output("tc qdisc del dev mgmt0 clsact")
+    found = {name: run.failed("ssh", name) for name in nodes.group("compute", "launcher")}
+    (check,) = found.pop(faults.FIRST)
+    assert (check["name"], check["subject"]) == ("tcp_reachable", "node02 -> node01 management")
+    assert "ETIMEDOUT" in check["found"]
+    assert not any(found.values())

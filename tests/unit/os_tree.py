@@ -37,6 +37,7 @@ DEFAULTS: dict[str, Any] = {
     "time_max_offset": 0.1,
     "time_wait": 1,
     "kernel_arguments": [],
+    "admitted_networks": [],
 }
 
 FULL: dict[str, Any] = {
@@ -51,6 +52,7 @@ FULL: dict[str, Any] = {
     "time": True,
     "time_servers": ["10.0.0.1"],
     "kernel_arguments": ["iommu=pt"],
+    "admitted_networks": [],
 }
 
 IN_STEP = "0A000001,10.0.0.1,3,1763640000.1,-0.000012,0,0,0,0,0,0,0,16.0,Normal\n"

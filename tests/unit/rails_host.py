@@ -204,12 +204,14 @@ class FakeHost(Host):
                 if (rule["priority"], rule["src"], rule["table"]) != gone
             ]
         elif words[:2] == ["route", "del"]:
-            device, table = words[words.index("dev") + 1], words[words.index("table") + 1]
+            device = words[words.index("dev") + 1] if "dev" in words else None
+            kind = "6" if words[2] == "blackhole" else "1"
+            gone = (words[2 if kind == "1" else 3], device, kind, words[words.index("table") + 1])
+            keys = (("dst", ""), ("dev", None), ("type", "1"), ("table", "254"))
             self.routes = [
                 route
                 for route in self.routes
-                if (route["dst"], route["dev"], route.get("table", "254"))
-                != (words[2], device, table)
+                if tuple(route.get(key, none) for key, none in keys) != gone
             ]
         else:
             raise AssertionError(f"unexpected: ip {words}")

@@ -108,6 +108,9 @@ def test_drift_is_shown_repaired_and_touches_no_other_rail(settled, drift, check
         lambda host: host.routes.append({"dst": "default", "dev": "rail1", "metric": 50}),
         lambda host: host.routes.append({"dst": "1.0.0.0/8", "dev": "rail1", "table": "1010"}),
         lambda host: host.neighbours.append({"dst": "10.100.1.12", "dev": "rail1", "lladdr": "2"}),
+        lambda host: host.routes.append({"type": "6", "dst": "10.100.1.0/24", "metric": 5}),
+        lambda host: host.routes.append({"type": "6", "dst": "10.100.1.12/32", "table": "1010"}),
+        lambda host: host.routes.append({"dst": "10.100.1.128/25", "dev": "mgmt0"}),
     ],
 )
 def test_what_is_too_much_goes_without_setting_the_rail_up_anew(settled, drift):
@@ -126,6 +129,8 @@ def test_what_is_too_much_goes_without_setting_the_rail_up_anew(settled, drift):
 
 def test_routes_that_an_operator_added_to_other_networks_stay(settled):
     settled.routes.append({"dst": "192.168.0.0/16", "dev": "rail1", "metric": 7})
+    settled.routes.append({"dst": "192.168.9.0/24", "type": "6"})
+    settled.routes.append({"dst": "10.0.0.0/8", "dev": "mgmt0", "gateway": "10.10.0.1"})
     assert not settled.converge(RAILS).changed
 
 

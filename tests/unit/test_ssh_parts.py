@@ -628,23 +628,38 @@ def test_a_remedy_by_hand_is_the_target_s(status: str, at: str) -> None:
     assert (lost.status, lost.at, lost.by_hand) == ("not_applicable", "", "")
 
 
-def test_a_rail_is_tried_with_a_full_packet(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_who_loses_packets_of_a_rail_is_named() -> None:
+    lossy = {"host": "node02", "target": "node02-rail3", "rail": "rail3", "lossy": True}
+    both = [{**lossy, "why": "5.0% lost", "side": side} for side in ("", "here", "target")]
+    found = probe.checks(both, [], [], here="node01", check_mode=False)
+    assert {(each.name, each.status, each.subject) for each in found} == {
+        ("rail_peer", "failed", "node01 -> node02-rail3")
+    }
+    assert [each.at for each in found] == ["", "", "node02"]
+    assert all("rail3" in each.by_hand for each in found)
+    silent = {**lossy, "why": "no answer", "side": "", "lossy": False}
+    (other,) = probe.checks([silent], [], [], here="node01", check_mode=False)
+    assert (other.status, other.at, other.by_hand) == ("failed", "", "")
+    (skipped,) = probe.checks(both[2:], ["node02"], [], here="node01", check_mode=False)
+    assert (skipped.status, skipped.at, skipped.by_hand) == ("not_applicable", "", "")
+
+
+def test_a_rail_without_packets_is_not_blamed_on_a_firewall(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (tmp_path / "sys/class/net/rail3").mkdir(parents=True)
-    (tmp_path / "sys/class/net/rail3/mtu").write_text("9000\n")
-    runner = Recorded({"ping": (0, "")})
-    monkeypatch.setattr(probe, "run", runner)
-    each = {"host": "node02", "target": "node02-rail3", "rail": "rail3"}
-    found = probe.attempt(each, USER, 10, tmp_path)
-    assert found["why"] == ""
-    command = "ping -n -q -M do -s 8972 -I rail3 -c 1 -w 3 node02-rail3"
-    assert runner.asked == [command]
-    runner.answers = {"ping": (1, "1 packets transmitted, 0 received")}
-    found = probe.attempt(each, USER, 10, tmp_path)
-    (check,) = probe.checks([found], [], [], here="node01", check_mode=False)
-    assert (check.name, check.status) == ("rail_peer", "failed")
-    assert check.subject == "node01 -> node02-rail3"
-    assert check.found == f"{command}: 1 packets transmitted, 0 received"
-    (skipped,) = probe.checks([found], ["node02"], [], here="node01", check_mode=False)
-    assert skipped.status == "not_applicable"
+    asked: list[str] = []
+    monkeypatch.setattr(
+        probe.firewall, "filters", lambda _run, at, _networks: (asked.append(at) or "ufw", "open")
+    )
+    monkeypatch.setattr(probe, "run", Recorded({"ip -j": (0, '[{}, {"ifname": "mgmt0"}]')}))
+    rails = [
+        {**tried("node02", why), "rail": rail} for rail, why in (("rail0", "lost"), ("rail1", ""))
+    ]
+    back = {"management": 113, "rail0": 110, "rail1": 110}
+    attempts = [{**tried("node02"), "back": back}, *rails]
+    own = {"management": "10.0.0.1", "rail0": "10.1.0.1", "rail1": "10.1.1.1"}
+    found = list(probe.called(attempts, own, "node01", False))
+    assert [each.subject.split()[-1] for each in found] == ["management", "rail1"]
+    assert asked == ["mgmt0", "mgmt0"]
+    assert probe.called_by(attempts[0], attempts) == ["management", "rail0", "rail1"]
+    assert probe.called_by({"host": "node02", "target": "node02-rail0"}, attempts) == []

@@ -198,7 +198,8 @@ class Rails:
         return any(link is not None and link.up and not link.carrier for link in links)
 
     def _remove_foreign(self) -> bool:
-        """Addresses, rules, default routes and static neighbours, which a rail must not have."""
+        """Addresses, rules, default routes and static neighbours, which a rail must not have, and
+        routes that lead its network elsewhere."""
         commands: list[tuple[str, ...]] = []
         for rail in self.survey.live:
             name = rail.interface
@@ -207,9 +208,11 @@ class Rails:
                     commands.append(("ip", "address", "del", address, "dev", name))
             for route in self.survey.routes(rail):
                 if route not in rail.routes:
+                    kind = (route.kind,) if route.kind else ()
                     via = ("via", route.gateway) if route.gateway else ()
-                    place = ("dev", name, "table", str(route.table))
-                    commands.append(("ip", "route", "del", route.destination, *via, *place))
+                    dev = () if kind else ("dev", route.device or name)
+                    place = (route.destination, *via, *dev, "table", str(route.table))
+                    commands.append(("ip", "route", "del", *kind, *place))
             commands += [_del(rule) for rule in self.survey.rules(rail) if rule != rail.rule]
             for each in self.survey.neighbours.get(name, ()):
                 commands.append(("ip", "neigh", "del", each.split()[0], "dev", name))

@@ -70,7 +70,8 @@ class Management:
         outward = {
             name
             for name, routes in state.routes.items()
-            if any(each.table == MAIN_TABLE and each.destination == "default" for each in routes)
+            if name
+            and any(each.table == MAIN_TABLE and each.destination == "default" for each in routes)
         }
         for name in sorted(outward - ours or outward):
             found.setdefault(name, "has this host's default route")

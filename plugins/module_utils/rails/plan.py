@@ -33,6 +33,10 @@ class Route:
     destination: str
     gateway: Optional[str] = None
     metric: Optional[int] = None
+    kind: str = ""
+    """`blackhole` or the like: packets go nowhere. Empty for others."""
+    device: str = ""
+    """Only of a route that leads a rail's network elsewhere."""
 
     @property
     def cidr(self) -> str:
@@ -40,8 +44,10 @@ class Route:
 
     def __str__(self) -> str:
         via = f" via {self.gateway}" if self.gateway else ""
+        dev = f" dev {self.device}" if self.device else ""
         where = "main" if self.table == MAIN_TABLE else str(self.table)
-        return f"{self.destination}{via} table {where}"
+        kind = f"{self.kind} " if self.kind else ""
+        return f"{kind}{self.destination}{via}{dev} table {where}"
 
 
 @dataclass(frozen=True, order=True)

@@ -11,8 +11,8 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Optional
 
@@ -48,7 +48,8 @@ class State:
 
     links: Mapping[str, Link] = field(default_factory=dict)
     routes: Mapping[str, tuple[Route, ...]] = field(default_factory=dict)
-    """Per interface, unicast, without those that the kernel makes of an address."""
+    """Per interface, without those that the kernel makes of an address; those that lead nowhere
+    under NOWHERE."""
     rules: tuple[Rule, ...] = ()
     """Those that choose by an IPv4 source and look up a table."""
 
@@ -56,7 +57,24 @@ class State:
     def in_use(self) -> frozenset[str]:
         """Interfaces that a route or another interface depends on."""
         lowers = {link.lower for link in self.links.values() if link.lower}
-        return frozenset(lowers | {device for device, routes in self.routes.items() if routes})
+        routed = {device for device, routes in self.routes.items() if device and routes}
+        return frozenset(lowers | routed)
+
+    def detours(self, network: str, table: Optional[int], rails: Collection[str]) -> list[Route]:
+        """What leads a rail's network, or a part of it, elsewhere than to a rail.
+
+        MPI and UCX connect without a source address, so the main table chooses.
+        """
+        inside = ipaddress.IPv4Network(network, strict=False)
+        return [
+            replace(route, device=device)
+            for device, routes in self.routes.items()
+            if device not in rails
+            for route in routes
+            if route.table in (MAIN_TABLE, table)
+            and route.destination != "default"
+            and ipaddress.IPv4Network(route.destination).subnet_of(inside)
+        ]
 
 
 def read_state(run: Runner) -> State:
@@ -101,17 +119,28 @@ def _addresses(infos: list[dict[str, Any]]) -> list[str]:
     ]
 
 
+NOWHERE = ""
+KINDS = {"6": "blackhole", "7": "unreachable", "8": "prohibit", "9": "throw"}
+"""Numbers of rtnetlink."""
+
+
 def parse_routes(answer: list[dict[str, Any]]) -> dict[str, tuple[Route, ...]]:
     """The routes of `ip -4 -N -j route show table all` by interface, sorted."""
     routes: dict[str, list[Route]] = {}
     for entry in answer:
         table = int(entry.get("table", MAIN_TABLE))
+        type_ = str(entry.get("type", "1"))
+        kind = KINDS.get(type_, type_ if type_ in KINDS.values() else "")
         by_kernel = entry.get("protocol") in ("2", "kernel")
-        if by_kernel or entry.get("type", "1") not in ("1", "unicast"):
+        if by_kernel or (not kind and type_ not in ("1", "unicast")):
             continue
         # The metric distinguishes routes of the main table; in a rail's own table the network
         # service chooses it.
         metric = entry.get("metric", 0) if table == MAIN_TABLE else None
+        if kind:
+            lost = Route(table, _destination(entry["dst"]), None, metric, kind)
+            routes.setdefault(NOWHERE, []).append(lost)
+            continue
         for hop in entry.get("nexthops", [entry]):
             if "dev" in hop:
                 route = Route(table, _destination(entry["dst"]), hop.get("gateway"), metric)

@@ -164,9 +164,10 @@ class Survey:
         return link.addresses if link else ()
 
     def routes(self, rail: RailPlan) -> list[Route]:
-        """The routes out of a rail that matter: those planned, its own table, default routes."""
+        """The routes out of a rail that matter: those planned, its own table, default routes; and
+        those that lead its network elsewhere."""
         table = rail.rule.table if rail.rule else None
-        return [
+        return self.state.detours(rail.cidr, table, self.by_name) + [
             route
             for route in self.state.routes.get(rail.interface, ())
             if route in rail.routes

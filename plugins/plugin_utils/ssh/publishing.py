@@ -306,7 +306,8 @@ def probes_of(
 
     The launcher reaches every compute node. Each compute node reaches the next one in the order of
     the model, by its name and by the name of its first rail (`between_compute`): a ring, so the
-    work is linear. By each of its rails it also sends a packet to the next one that has this rail.
+    work is linear. By each of its rails it also sends packets to the next one that has this rail;
+    the one after that is a witness, which tells where packets are lost.
     """
     compute = [entry for entry in entries if entry["role"] == COMPUTE]
     by_name = [{"host": str(each["name"]), "target": str(each["name"])} for each in compute]
@@ -325,9 +326,12 @@ def probes_of(
         for rail in entry["rails"]:
             rings.setdefault(str(rail["interface"]), []).append(str(entry["name"]))
     for rail, ring in rings.items():
-        for here, host in zip(ring, [*ring[1:], ring[0]]):
+        for index, here in enumerate(ring):
+            host, third = (ring[(index + step) % len(ring)] for step in (1, 2))
             if here != host:
                 probe = {"host": host, "target": rail_name(host, rail), "rail": rail}
+                if third != here:
+                    probe["witness"] = rail_name(third, rail)
                 probes[here].append(probe)
     ports = {str(entry["name"]): port_of(entry) for entry in entries}
     for login in (each for of in probes.values() for each in of if "rail" not in each):
@@ -349,6 +353,12 @@ def ports_of(entries: Sequence[Mapping[str, Any]], domain: str = "") -> dict[str
 
 def port_of(entry: Mapping[str, Any]) -> int:
     return int(entry.get("ssh_port", PORT))
+
+
+def addresses_of(entry: Mapping[str, Any]) -> dict[str, str]:
+    """The host's own addresses by network, by which those that it logs in to call back."""
+    rails = {str(rail["interface"]): str(rail["address"]) for rail in entry["rails"]}
+    return {"management": str(entry["management_address"]), **rails}
 
 
 def published(

@@ -1,0 +1,149 @@
+"""Loss on rails, and connections back to the host that looks."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Optional
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import paths
+
+PING = "ping -n -q -M do -s 8972 -I rail3"
+FIRST = f"{PING} -c 1 -w 3"
+BURST = f"{PING} -i 0.002 -c 200 -W 1 -w 3"
+
+
+class Network:
+    """By target what each burst loses, in turn; None where nothing answers."""
+
+    def __init__(self, **lost: Optional[Iterable[int]]) -> None:
+        self.lost = {name: None if each is None else list(each) for name, each in lost.items()}
+        self.asked: list[str] = []
+
+    def __call__(
+        self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
+    ) -> Result:
+        *words, target = argv
+        self.asked.append(" ".join(argv))
+        left = self.lost[target]
+        if left is None:
+            return Result(tuple(argv), 1, "1 packets transmitted, 0 received, 100% packet loss", "")
+        if " ".join(words) == FIRST:
+            return Result(tuple(argv), 0, "1 packets transmitted, 1 received", "")
+        assert " ".join(words) == BURST
+        answer = f"200 packets transmitted, {200 - left.pop(0)} received, x% packet loss, time 1ms"
+        return Result(tuple(argv), 0, answer, "")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "sys/class/net/rail3").mkdir(parents=True)
+    (tmp_path / "sys/class/net/rail3/mtu").write_text("9000\n")
+    return tmp_path
+
+
+def carried(network: Network, root: Path, witness: str = "third") -> paths.Carried:
+    return paths.carried(network, "rail3", "peer", witness, root)
+
+
+def test_a_rail_that_carries_all_costs_one_burst(root: Path) -> None:
+    network = Network(peer=[0])
+    assert carried(network, root) == paths.Carried()
+    assert network.asked == [f"{FIRST} peer", f"{BURST} peer"]
+
+
+@pytest.mark.parametrize("lost", [[9, 0], [1, 1]])
+def test_a_hiccup_of_a_busy_host_is_no_loss(lost: list[int], root: Path) -> None:
+    assert carried(Network(peer=lost), root) == paths.Carried()
+
+
+@pytest.mark.parametrize(
+    ("third", "side"),
+    [([0], "target"), ([3, 0], "target"), ([8, 12], "here"), (None, "")],
+)
+def test_a_third_node_tells_which_end_loses(
+    third: Optional[list[int]], side: str, root: Path
+) -> None:
+    found = carried(Network(peer=[8, 12], third=third), root)
+    assert found == paths.Carried("5.0% of full packets lost", side, lossy=True)
+
+
+def test_without_a_third_node_both_ends_are_named(root: Path) -> None:
+    found = carried(Network(peer=[2, 1]), root, witness="")
+    assert found == paths.Carried("0.8% of full packets lost", lossy=True)
+    text = paths.ends(found.side, "rail3", "node01", "node02")
+    assert "rail3 on node01 and node02" in text
+
+
+def test_no_packet_at_all_is_not_loss(root: Path) -> None:
+    found = carried(Network(peer=None), root)
+    assert (found.lossy, found.why[: len(FIRST)]) == (False, FIRST)
+    assert "missing" in carried(Network(), root / "missing").why
+
+
+# Connections back
+
+
+def call(listener: paths.Listener, networks: Sequence[str], shell: str = "sh") -> str:
+    """As sshd runs it on the other host."""
+    command = "uname -n " + listener.call(networks)
+    return subprocess.run([shell, "-c", command], check=True, text=True, capture_output=True).stdout
+
+
+def test_a_host_calls_back_by_every_network() -> None:
+    own = {"management": "127.0.0.1", "rail0": "127.0.0.2"}
+    with paths.Listener(own) as listener:
+        answer = call(listener, ["management", "rail0", "rail7"])
+        assert listener.heard(answer, own) == {"management": 0, "rail0": 0}
+        assert answer.split()[-1] == os.uname().nodename, "the name stays the last word"
+        assert listener.call(["rail7"]) == ""
+    refused = call(listener, ["management"])
+    assert listener.heard(refused, own) == {"management": errno.ECONNREFUSED, "rail0": None}
+
+
+def test_the_program_is_for_every_login_shell() -> None:
+    """In csh a quoted text ends with its line, and ! is history also between quotes."""
+    assert not set("!\n'") & set(paths.CALL)
+
+
+def test_what_a_host_says_is_a_number_of_an_address_that_was_asked_for() -> None:
+    listener = paths.Listener({"management": "10.0.0.1"})
+    said = "Welcome\nmpi-back 10.0.0.9 0\nmpi-back 10.0.0.1 0x0\nmpi-back 10.0.0.1 99999\n"
+    assert listener.heard(said, ["management"]) == {"management": None}
+
+
+def judged(code: Optional[int], *, check_mode: bool = False) -> Check:
+    firewall = {"management": ("firewalld, zone public", "open it")}.__getitem__
+    (check,) = paths.back("launcher01", "node02", {"management": code}, firewall, check_mode)
+    return check
+
+
+@pytest.mark.parametrize(
+    ("code", "found", "at", "step"),
+    [
+        (errno.EHOSTUNREACH, "EHOSTUNREACH: No route to host", "", "open it"),
+        (errno.ECONNREFUSED, "ECONNREFUSED: Connection refused", "", "open it"),
+        (errno.ETIMEDOUT, "ETIMEDOUT: no answer within 4 s", "", "open it"),
+        (errno.EINVAL, "EINVAL: Invalid argument", "node02", "ip route get"),
+        (None, "not tried", "", ""),
+    ],
+)
+def test_the_host_that_refuses_is_named(
+    code: Optional[int], found: str, at: str, step: str
+) -> None:
+    check = judged(code)
+    assert (check.name, check.status) == ("tcp_reachable", "failed")
+    assert (check.subject, check.found) == ("node02 -> launcher01 management", found)
+    assert (check.at, step in check.by_hand) == (at, True)
+    assert ("firewalld, zone public" in check.reason) == (step == "open it")
+    assert judged(code, check_mode=True).status == "pending"
+
+
+def test_who_connects_is_well() -> None:
+    assert (judged(0).status, judged(0).by_hand) == ("ok", "")
