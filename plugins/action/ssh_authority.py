@@ -19,7 +19,7 @@ from ..module_utils.core.files import diff, write_atomically
 from ..module_utils.core.locks import HeldError
 from ..module_utils.core.text import some
 from ..module_utils.ssh.keys import HOST, USER
-from ..module_utils.ssh.trust import authority_lines
+from ..module_utils.ssh.texts import authority_lines
 from ..plugin_utils.ssh import identity, publishing
 from ..plugin_utils.ssh.authority import (
     MAX_REMOVED,

@@ -17,7 +17,7 @@ import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result, run
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node, PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import account as accounts
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import keys, trust
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import keys, texts, trust
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import publishing
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import AuthorityStore
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import Journal, Member
@@ -30,11 +30,11 @@ MAIN = "Include /etc/ssh/sshd_config.d/*.conf\nUsePAM yes\n"
 UID, GID = os.getuid(), os.getgid()
 NAMES = {
     "own": keys.OWN,
-    "user_key": trust.USER_KEY,
-    "user_certificate": trust.CERTIFICATES["user"],
-    "host_certificate": trust.CERTIFICATES["host"],
-    "user_authorities": trust.USER_AUTHORITIES,
-    "principals": trust.PRINCIPALS,
+    "user_key": keys.USER_KEY,
+    "user_certificate": texts.CERTIFICATES["user"],
+    "host_certificate": texts.CERTIFICATES["host"],
+    "user_authorities": texts.USER_AUTHORITIES,
+    "principals": texts.PRINCIPALS,
     "revoked": keys.REVOKED,
     "known_hosts": keys.KNOWN_HOSTS,
     "host_key": trust.HOST_KEY,
@@ -411,10 +411,10 @@ def test_declared_keys_are_where_no_user_writes(machine: Machine, tmp_path: Path
     machine.lay()
     key = f'from="10.0.0.1" {keypair(tmp_path / "op")} me'
     machine.call(machine.request(strict=True, authorized_keys=[key]))
-    path = machine.places.root / trust.DECLARED.lstrip("/")
+    path = machine.places.root / texts.DECLARED.lstrip("/")
     assert path.read_text().splitlines()[1:] == [key]
     drop_in = machine.places.sshd_drop_in.read_text()
-    assert f"    AuthorizedKeysFile {trust.DECLARED}\n" in drop_in
+    assert f"    AuthorizedKeysFile {texts.DECLARED}\n" in drop_in
     machine.call(machine.request(strict=True))
     assert not path.exists()
     for wrong in ("", "ssh-ed25519", f"{key}\n{key}", f"# {key}"):

@@ -17,7 +17,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result, run
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node, PlanError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import account, keys, trust
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import (
+    account,
+    keys,
+    texts,
+    trust,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.refusals import Refusal
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.sshd import Settings, Sshd
 from ansible_collections.baremetal.mpi_roce.plugins.modules import ssh_probe as probe
@@ -344,12 +349,12 @@ PORTS = {
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("sshd_drop_in.conf", trust.sshd_text("mpi")),
-        ("sshd_drop_in_host_key.conf", trust.sshd_text("mpi", "/etc/ssh/ssh_host_ed25519_key")),
-        ("ssh_drop_in.conf", trust.ssh_text("mpi", AUTHORITY)),
-        ("ssh_drop_in_ports.conf", trust.ssh_text("mpi", PORTS)),
-        ("known_hosts", trust.authority_lines(AUTHORITY)),
-        ("known_hosts_ports", trust.authority_lines(PORTS)),
+        ("sshd_drop_in.conf", texts.sshd_text("mpi")),
+        ("sshd_drop_in_host_key.conf", texts.sshd_text("mpi", "/etc/ssh/ssh_host_ed25519_key")),
+        ("ssh_drop_in.conf", texts.ssh_text("mpi", AUTHORITY)),
+        ("ssh_drop_in_ports.conf", texts.ssh_text("mpi", PORTS)),
+        ("known_hosts", texts.authority_lines(AUTHORITY)),
+        ("known_hosts_ports", texts.authority_lines(PORTS)),
     ],
 )
 def test_texts_of_the_files(name: str, text: str) -> None:

@@ -36,7 +36,6 @@ from .keys import (
     PORT,
     REVOKED,
     USER,
-    USER_CERTIFICATE,
     USER_KEY,
     KeyPair,
     digest,
@@ -46,15 +45,20 @@ from .keys import (
     standing,
     sweep,
 )
+from .texts import (
+    CERTIFICATES,
+    DECLARED,
+    PRINCIPALS,
+    USER_AUTHORITIES,
+    authority_lines,
+    ssh_text,
+    sshd_text,
+    strict_settings,
+)
 
-CERTIFICATES = {USER: USER_CERTIFICATE, HOST: f"{OWN}/ssh_host_ed25519_key-cert.pub"}
-USER_AUTHORITIES = f"{OWN}/user_ca.pub"
-PRINCIPALS = f"{OWN}/authorized_principals"
 HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"
 SSHD_CONFIG, SSHD_DROP_IN = "/etc/ssh/sshd_config", f"/etc/ssh/sshd_config.d/{DROP_IN}"
 SSH_CONFIG, SSH_DROP_IN = "/etc/ssh/ssh_config", f"/etc/ssh/ssh_config.d/{DROP_IN}"
-DECLARED = f"{OWN}/authorized_keys"
-"""Keys that the operator declared, for a strict node: where no user can write."""
 BLOCK = "ssh"
 """Name of the block with the Include in a main file that has none."""
 LOCK = "run/baremetal-mpi-roce/locks/ssh.lock"
@@ -460,75 +464,6 @@ def _check(
     status = OK if wanted == found else differs(node.check_mode and not by_hand)
     reason, by_hand = ("", "") if status == OK else (reason, by_hand)
     return Check(name, wanted, found, status, subject, reason, by_hand=by_hand)
-
-
-# Texts of the files.
-
-
-def strict_settings(declared: bool) -> Mapping[str, str]:
-    """By which no key that a home lists admits a user."""
-    return {
-        "AuthorizedKeysFile": DECLARED if declared else "none",
-        "AuthorizedKeysCommand": "none",
-        "AuthenticationMethods": "publickey",
-    }
-
-
-def sshd_text(user: str, host_key: str = "", strict: Mapping[str, str] = {}) -> str:
-    """sshd's drop-in. `host_key` is named only where the operator's own list lacks it."""
-    lines = [f"HostKey {host_key}"] if host_key else []
-    lines += [
-        f"HostCertificate {CERTIFICATES[HOST]}",
-        f"Match User {user}",
-        "    PubkeyAuthentication yes",
-        f"    TrustedUserCAKeys {USER_AUTHORITIES}",
-        f"    AuthorizedPrincipalsFile {PRINCIPALS}",
-        f"    RevokedKeys {REVOKED}",
-        *(f"    {name} {value}" for name, value in strict.items()),
-        "Match all",
-    ]
-    return with_header("\n".join(lines) + "\n")
-
-
-def ssh_text(user: str, authority: Mapping[str, Any]) -> str:
-    """ssh's drop-in: the MPI user among the cluster's hosts; no questions, no unknown host.
-
-    The first value holds: hosts with another port than most come first.
-    """
-    lines = []
-    for port, names in sorted(authority["other_ports"].items()):
-        lines += [f"Match localuser {user} host {','.join(names)}", f"    Port {port}"]
-    lines += [
-        f"Match localuser {user} host {','.join(authority['patterns'])}",
-        *([f"    Port {authority['port']}"] if authority["port"] != PORT else []),
-        f"    IdentityFile {USER_KEY}",
-        # Keys of an agent, which sshd counts, would come first (MaxAuthTries).
-        f"    CertificateFile {USER_CERTIFICATE}",
-        "    IdentitiesOnly yes",
-        f"    GlobalKnownHostsFile {KNOWN_HOSTS}"
-        " /etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2",
-        f"    RevokedHostKeys {REVOKED}",
-        "    StrictHostKeyChecking yes",
-        "    BatchMode yes",
-        "    GSSAPIAuthentication no",
-        "Match all",
-    ]
-    return with_header("\n".join(lines) + "\n")
-
-
-def authority_lines(authority: Mapping[str, Any]) -> str:
-    """known_hosts by authority: as long for 10,000 nodes as for two.
-
-    ssh looks for `[host]:port` where the port is another than 22: sshd(8).
-    """
-    ports = sorted({int(port) for port in (authority["port"], *authority["other_ports"])} - {PORT})
-    hosts = list(authority["patterns"])
-    hosts += [f"[{pattern}]:{port}" for port in ports for pattern in authority["patterns"]]
-    return with_header(
-        "".join(
-            f"@cert-authority {','.join(hosts)} {key}\n" for key in authority["host_authorities"]
-        )
-    )
 
 
 def _including(node: Node, main: str, drop_in: str) -> FilePlan:
