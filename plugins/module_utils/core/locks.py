@@ -114,10 +114,12 @@ def _make_private(directory: Path) -> None:
         directory.mkdir(0o700)
     link, status = directory.lstat(), directory.stat()
     shared = status.st_mode & (stat.S_ISGID | stat.S_IWGRP) == stat.S_ISGID | stat.S_IWGRP
-    for each in (link, status):
-        if each.st_uid not in (0, os.geteuid()) and not (shared and each is status):
+    owners = [] if shared else [status.st_uid]
+    owners += [link.st_uid] if stat.S_ISLNK(link.st_mode) else []
+    for owner in owners:
+        if owner not in (0, os.geteuid()):
             raise UnsafeError(
-                f"{directory}: belongs to user {each.st_uid}, who could hold or move the lock in"
+                f"{directory}: belongs to user {owner}, who could hold or move the lock in"
                 f" it: see what it is, and remove it or chown it to user {os.geteuid()}"
             )
     if status.st_mode & stat.S_IWOTH:
