@@ -127,6 +127,7 @@ def main() -> None:
         renew_before_s=int(given["renew_days"] * DAY),
         port=int(given["host"]["port"]),
         strict=STRICT[given["strict"]],
+        login=os.environ.get("SUDO_USER", ""),
         **{name: value for name, value in given.items() if name not in own},
         **{name: given["host"][name] for name in ("names", "principal", "admits", "sources")},
     )

@@ -297,6 +297,7 @@ def test_many_who_leave_at_once_are_a_slip_until_said_otherwise(
     with pytest.raises(AuthorityError, match=r"^2 nodes .*: node10, node11\. .*_removed=2$"):
         cluster.prepare(many[:9], write=write)
     assert cluster.laid() == many
+    assert not cluster.prepare(many, write=write, max_removed=-1).removed
     assert cluster.prepare(many[:10], write=write).removed == ["node11"]
     assert len(cluster.prepare(many[:1], write=write, max_removed=10).removed) == 9 + (not write)
 

@@ -401,7 +401,11 @@ def test_a_home_that_hosts_may_share_makes_a_node_strict(machine: Machine) -> No
     table = machine.places.root / "proc/self/mountinfo"
     line = f"30 20 0:50 / {machine.home.parent} rw - nfs4 server:/home rw\n"
     table.write_text(table.read_text() + line)
+    own = dataclasses.replace(machine.request(), login=machine.request().user)
+    with pytest.raises(PlanError, match="ssh_trust_authorized_keys"):
+        machine.call(own)
     assert machine.call(machine.request()).changed
+    assert not machine.call(own).changed, "a strict node is not asked again"
     assert "    AuthorizedKeysFile none" in machine.places.sshd_drop_in.read_text()
     assert machine.call(machine.request(strict=False)).changed
     assert "AuthorizedKeysFile" not in machine.places.sshd_drop_in.read_text()

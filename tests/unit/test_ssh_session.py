@@ -172,6 +172,9 @@ def test_a_login_file_may_not_lower_a_limit_that_nobody_asked_for() -> None:
     assert (check.subject, check.found, check.by_hand) == (
         *("memlock", "65536", "remove memlock from /etc/profile.d/zz.sh:2"),
     )
+    core = "Max core file size        {0}            unlimited            bytes\n".format
+    views = {"ssh": limits() + core("unlimited"), "login": limits() + core("0")}
+    assert session.limits({"limits": views}, Path("/none"), str) == []
 
 
 def test_a_library_of_no_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.sshd import
 )
 
 CERTIFICATE = "ssh-ed25519-cert-v01@openssh.com"
-LOGIN = Login("mpi", ["mpi", "users"], "/bin/bash", "10.0.0.11", "ssh-ed25519")
+LOGIN = Login("mpi", ["mpi", "users", "hpc jobs"], "/bin/bash", "10.0.0.11", "ssh-ed25519")
 DEFAULTS = {
     "usepam": "yes",
     "pubkeyacceptedalgorithms": f"{CERTIFICATE},ssh-ed25519,rsa-sha2-512",
@@ -44,20 +44,30 @@ def failed(root: Path, login: Login = LOGIN, strict: bool = False, **values: Any
     [
         ("allowgroups", ["ops"], False),
         ("allowgroups", ["ops", "users"], True),
-        ("allowgroups", ["ops m?i"], True),
+        ("allowgroups", ["ops", "m?i"], True),
+        ("allowgroups", ["hpc jobs"], True),
+        ("allowgroups", ["hpc users"], False),
+        ("allowgroups", ["domain", "ops mpi"], False),
+        ("allowgroups", ["[m]pi"], False),
         ("denygroups", ["use*"], False),
         ("denygroups", ["ops"], True),
         ("allowusers", ["root", "ops"], False),
-        ("allowusers", ["root mpi"], True),
+        ("allowusers", ["root", "mpi"], True),
         ("allowusers", ["m*"], True),
         ("allowusers", ["mpi@10.0.0.0/24"], True),
         ("allowusers", ["mpi@10.1.0.0/24"], False),
         ("allowusers", ["mpi@10.1.*"], False),
+        ("allowusers", ["mpi@192.168.0.0/16,10.0.*"], True),
+        ("allowusers", ["mpi@!10.0.0.0/24,*"], False),
+        ("allowusers", ["mpi@!10.9.0.0/24,10.*", "root"], True),
+        ("allowusers", ["mpi@192.168.*,10.1.*"], False),
         ("allowusers", ["mpi@launcher01"], True),
         ("allowusers", ["mpi@10.0.0.12"], True),
         ("denyusers", ["mpi"], False),
         ("denyusers", ["mpi@10.0.0.*"], False),
         ("denyusers", ["mpi@10.0.0.99"], True),
+        ("denyusers", ["mpi@!10.0.0.0/24,*"], True),
+        ("denyusers", ["mpi@192.168.0.0/16,10.0.0.*"], False),
         ("denyusers", ["mpi@x/y"], True),
         ("pubkeyacceptedalgorithms", "ssh-ed25519,rsa-sha2-512", False),
         ("casignaturealgorithms", "rsa-sha2-512", False),

@@ -240,10 +240,11 @@ def limits(found: Mapping[str, Any], root: Path, use_pam: Callable[[], str]) -> 
 def _with_lowered(
     wanted: Mapping[str, tuple[str, str]], views: Mapping[str, Mapping[str, tuple[str, str]]]
 ) -> dict[str, tuple[str, str]]:
-    """Besides, no login file may lower what a session has."""
+    """Further, no login file may lower what a session has; but for core files, which no rank needs
+    and many sites turn off there."""
     found = dict(wanted)
     for item, (soft, _hard) in views.get("ssh", {}).items():
-        if _less(found.get(item, ("0", ""))[0], soft):
+        if item != "core" and _less(found.get(item, ("0", ""))[0], soft):
             found[item] = (soft, "")
     return found
 

@@ -181,37 +181,56 @@ def _lists(settings: Settings, login: Login) -> Iterator[Check]:
         return any(_is_user(pattern, login, unknown) for pattern in patterns)
 
     def group_in(patterns: Iterable[str]) -> bool:
-        return any(fnmatchcase(each, pattern) for pattern in patterns for each in login.groups)
+        return any(_matches(each, pattern) for pattern in patterns for each in login.groups)
 
     for keyword, allows, of in (
-        ("denyusers", False, lambda words: user_in(words, False)),
-        ("allowusers", True, lambda words: user_in(words, True)),
+        ("denyusers", False, lambda patterns: user_in(patterns, False)),
+        ("allowusers", True, lambda patterns: user_in(patterns, True)),
         ("denygroups", False, group_in),
         ("allowgroups", True, group_in),
     ):
-        words = settings.words(keyword)
-        right = not words or of(words) is allows
+        # One a line, of which a group's name may have blanks, and a list of hosts commas.
+        patterns = settings.values.get(keyword, [])
+        right = not patterns or of(patterns) is allows
         what = login.user if keyword.endswith("users") else f"a group of {login.user}"
         step = f"add {what} to {keyword}" if allows else f"leave {what} out of {keyword}"
-        found = " ".join(words) or "none"
+        found = ", ".join(patterns) or "none"
         yield _check(settings, keyword, f"{login.user} admitted", found, right, step)
+
+
+def _matches(text: str, pattern: str) -> bool:
+    """To sshd only * and ? are special."""
+    return fnmatchcase(text, pattern.replace("[", "[[]"))
 
 
 def _is_user(pattern: str, login: Login, unknown: bool) -> bool:
     """`user` or `user@hosts`. Of a list of single hosts it is `unknown` whether it has them all."""
-    name, _at, host = pattern.partition("@")
-    if not fnmatchcase(login.user, name):
+    name, _at, hosts = pattern.partition("@")
+    if not _matches(login.user, name):
         return False
-    if not host:
+    if not hosts:
         return True
-    if "/" in host:
+    found = {host: _is_host(host.lstrip("!"), login) for host in hosts.split(",")}
+    if any(is_one for host, is_one in found.items() if host.startswith("!")):
+        return False
+    return any(
+        unknown if is_one is None else is_one
+        for host, is_one in found.items()
+        if not host.startswith("!")
+    )
+
+
+def _is_host(pattern: str, login: Login) -> Optional[bool]:
+    """Whether hosts of the cluster match; None where the pattern may be one of them."""
+    if "/" in pattern:
         try:
-            return ipaddress.ip_address(login.address) in ipaddress.ip_network(host, strict=False)
+            network = ipaddress.ip_network(pattern, strict=False)
         except ValueError:
-            return unknown
-    if re.fullmatch(r"[\d.*?]+", host) and re.search(r"[*?]", host):
-        return fnmatchcase(login.address, host)
-    return login.address == host or unknown
+            return None
+        return ipaddress.ip_address(login.address) in network
+    if re.fullmatch(r"[\d.*?]+", pattern) and re.search(r"[*?]", pattern):
+        return _matches(login.address, pattern)
+    return True if login.address == pattern else None
 
 
 def _values(settings: Settings, login: Login, strict: bool) -> Iterator[Check]:

@@ -94,6 +94,8 @@ class Request:
     be shared."""
     authorized_keys: Sequence[str] = ()
     """Lines of keys that may admit the MPI user without a certificate."""
+    login: str = ""
+    """Who became root for this run."""
     replace_authority: bool = False
     refused_keys: Sequence[str] = ()
     """Public keys from before this node was revoked: it gets others."""
@@ -180,6 +182,7 @@ def _converge(request: Request, node: Node) -> Settled:
                 f"ssh_trust_authorized_keys: {each[:80]!r}: wanted one public key, as a line of"
                 " authorized_keys"
             )
+    _keep_login(request, node)
     pairs = [
         KeyPair(USER, node.path(USER_KEY), f"{request.user}@{name}", owner, request.refused_keys),
         KeyPair(HOST, host_key, f"root@{name}", lambda: (node.uid, node.gid), request.refused_keys),
@@ -202,6 +205,21 @@ def _converge(request: Request, node: Node) -> Settled:
         outcome.errors += later.errors
     public_keys = {kind: key for kind, key in keys.items() if key}
     return Settled(outcome, returned={"public_keys": public_keys, "sign": sign})
+
+
+def _keep_login(request: Request, node: Node) -> None:
+    """Strictness by default must not end Ansible's own logins here."""
+    there = accounts.find(request.user)
+    if request.login != request.user or request.strict is not None or request.authorized_keys:
+        return
+    strict = "AuthorizedKeysFile" in (node.read(SSHD_DROP_IN) or "")
+    if there and not strict and authorized.shared(there.pw_dir, mounts.read(node.root), node.root):
+        raise PlanError(
+            f"Ansible logs in as {request.user}, whose home {there.pw_dir} hosts may share: with"
+            " ssh_trust_strict: auto sshd would no longer admit that user by keys in it. Log in as"
+            " another user; or declare the key in ssh_trust_authorized_keys; or set"
+            " ssh_trust_strict to true or false"
+        )
 
 
 def _host_key(node: Node, settings: sshd.Settings) -> tuple[Path, str]:

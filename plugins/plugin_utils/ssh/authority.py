@@ -244,7 +244,7 @@ class AuthorityStore:
         left = [name for name in outcome.removed if name not in revoke]
         launchers = [name for name in left if known[name].launcher]
         count = len(left) + len(launchers)
-        if count > most:
+        if count > max(0, most):
             shown = [f"launcher {name}" if name in launchers else name for name in left]
             raise AuthorityError(
                 f"{counted(len(left), 'node')} left the inventory and would be refused by all"
