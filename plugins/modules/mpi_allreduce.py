@@ -61,6 +61,17 @@ options:
     description: Share of a node's rail traffic that may pass management in addition.
     type: float
     default: 0.02
+  max_tcp_retries:
+    description: >-
+      Share of the TCP segments of a rail that may be sent again because they were lost.
+    type: float
+    default: 0.01
+  max_rdma_retries:
+    description: >-
+      Retries, timeouts and packets out of sequence that an RDMA device may count, as a share of the
+      packets it sends.
+    type: float
+    default: 0.00001
   program_sha256:
     description: Checksum that the allreduce program has to have on every node; empty accepts any.
     type: str
@@ -138,7 +149,11 @@ def request_of(params: dict) -> session.Request:
         ),
         hostfile=Path(params["hostfile"]),
         tolerances=traffic.Tolerances(
-            params["management_bytes"], params["management_share"], params["min_busbw_gbytes_s"]
+            params["management_bytes"],
+            params["management_share"],
+            params["min_busbw_gbytes_s"],
+            params["max_tcp_retries"],
+            params["max_rdma_retries"],
         ),
         gpu=gpu.Wanted(**{field.name: params[field.name] for field in fields(gpu.Wanted)}),
         virtual=machine.container() is not None,
@@ -170,6 +185,8 @@ def main() -> None:
             "gpu_limit_s": {"type": "float", "default": 120},
             "management_bytes": {"type": "int", "default": 1048576},
             "management_share": {"type": "float", "default": 0.02},
+            "max_tcp_retries": {"type": "float", "default": 0.01},
+            "max_rdma_retries": {"type": "float", "default": 0.00001},
             "program_sha256": {"type": "str", "default": ""},
             "run_id": {"type": "str", "default": ""},
             "report_directory": {"type": "path"},

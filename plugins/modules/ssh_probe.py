@@ -76,7 +76,6 @@ attempts: {type: list, elements: dict, returned: success, description: "Logins, 
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 """
 
-import json
 import os
 import pwd
 import re
@@ -395,23 +394,13 @@ def called(
 
     def filters(network: str) -> tuple[str, str]:
         if network not in said:
-            at = f"{addresses[network]} and its network"
-            said[network] = firewall.filters(run, interface_of(addresses[network]), at)
+            said[network] = firewall.filters_at(run, addresses[network])
         return said[network]
 
     for each in attempts:
         broken = {to["rail"] for to in attempts if same_rail(each, to) and to["why"]}
         heard = {name: code for name, code in each.get("back", {}).items() if name not in broken}
         yield from paths.back(here, each["host"], heard, filters, check_mode)
-
-
-def interface_of(address: str) -> str:
-    """The interface of this host that has the address."""
-    try:
-        answer = json.loads(run(["ip", "-j", "address", "show", "to", address]).stdout)
-        return str(next(link["ifname"] for link in answer if link))
-    except (CommandError, ValueError, StopIteration, KeyError):
-        return address
 
 
 def main() -> None:

@@ -317,7 +317,19 @@ def test_a_node_reports_its_gpus_and_what_can_use_them(
 
     def asked(path: str, devices: Path) -> hosts.Answer:
         script = hosts.READY.replace("/dev/nvidia", f"{devices}/nvidia")
-        argv = ["/bin/sh", "-c", script, "sh", "/absent", "all_reduce_perf", "lo"]
+        argv = [
+            "/bin/sh",
+            "-c",
+            script,
+            "sh",
+            "/absent",
+            "all_reduce_perf",
+            "orted",
+            "",
+            "",
+            "",
+            "lo",
+        ]
         done = subprocess.run(
             argv,
             capture_output=True,

@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+import base64
+import errno
 import hashlib
 import os
+import shlex
+import socket
 import subprocess
 import sys
 import time
@@ -20,6 +24,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce import hosts, launch
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.plan import Node
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import paths
 
 from tests.waiting import deadline
 
@@ -221,6 +226,111 @@ def test_preflight_names_each_node_and_its_way_out() -> None:
     assert not [word for word in words if "hostkey" in word.lower() or "knownhosts" in word.lower()]
 
 
+def calling(launcher: int, management: int, rail: int) -> str:
+    """What a node says of its calls: an errno for the launcher, and for the next node by each."""
+    return answered(
+        "abc",
+        "yes",
+        "launcher 10.0.0.1",
+        "peer next 10.0.0.2",
+        "peer next-rail1 10.1.1.2",
+        f"back 10.0.0.1 {launcher}",
+        f"back 10.0.0.2 {management}",
+        f"back 10.1.1.2 {rail}",
+    )
+
+
+REFUSED = errno.ECONNREFUSED
+WELL = calling(0, REFUSED, REFUSED)
+
+
+def test_who_refuses_for_want_of_a_listener_is_reached() -> None:
+    found, ssh = asked({"node01": WELL, "node02": WELL, "node03": calling(0, 0, REFUSED)})
+    assert found == {}
+    assert len(ssh.argvs) == 3, "what filters is looked at where something does"
+
+
+@pytest.mark.parametrize("code", [errno.ETIMEDOUT, errno.EHOSTUNREACH, REFUSED])
+def test_a_launcher_that_cannot_be_called_back_keeps_all_back(code: int) -> None:
+    why = calling(code, REFUSED, REFUSED)
+    found, ssh = asked({"node01": why, "node02": why})
+    assert set(found) == {"node01", "node02"}
+    for text in found.values():
+        assert f"back to the launcher (10.0.0.1), which mpirun needs: {paths.told(code)}" in text
+        assert "a firewall (os_baseline_firewall) on the launcher: " in text
+    looked = [argv for argv in ssh.argvs if argv[0] == "ip"]
+    assert looked == [["ip", "-j", "address", "show", "to", "10.0.0.1"]]
+
+
+def test_a_node_that_the_one_before_it_cannot_call_is_named() -> None:
+    filtered = calling(0, REFUSED, errno.ETIMEDOUT)
+    found = asked({"node01": WELL, "node02": filtered, "node03": WELL})[0]
+    assert set(found) == {"node03"}
+    assert "node02 -> next-rail1 (10.1.1.2): ETIMEDOUT" in found["node03"]
+    assert "os_baseline_firewall: open, then run --tags os --limit node03" in found["node03"]
+    own = calling(0, errno.EPERM, REFUSED)
+    assert set(asked({"node01": WELL, "node02": own, "node03": WELL})[0]) == {"node02"}
+    # Of a node with a fault already found, what does not reach it says nothing more.
+    down = answered("abc", "yes", "rail rail1 down")
+    found = asked({"node01": WELL, "node02": filtered, "node03": down})[0]
+    assert found == {"node03": "rail1 is down; run --tags rails --limit node03"}
+
+
+def test_what_a_node_says_of_its_calls_is_parsed() -> None:
+    lines = ("launcher -batch", "peer next; 10.0.0.2", "peer next -x", "back 10.0.0.2 99999")
+    here = hosts.answer(answered("abc", "yes", *lines))
+    assert (here.launcher, dict(here.peers), dict(here.called)) == ("", {"next": ""}, {})
+
+
+def test_each_node_calls_the_next_by_the_rails_that_tcp_uses() -> None:
+    def names(transport: str, count: int) -> list[str]:
+        nodes = [f"node0{number}" for number in range(1, count + 1)]
+        _found, ssh = asked(dict.fromkeys(nodes, WELL), transport)
+        scripts = [sent(argv) for argv in ssh.argvs if "ssh" in argv]
+        return sorted(shlex.split(script.splitlines()[0])[7] for script in scripts)
+
+    def sent(argv: Sequence[str]) -> str:
+        word = next(word for word in argv if word.startswith("echo "))
+        return base64.b64decode(word.split()[1]).decode()
+
+    first, second = (f"{name} {name}-rail0 {name}-rail1 {name}-rail3" for name in NAMES)
+    assert names("tcp", 2) == [first, second]
+    assert names("rc", 2) == list(NAMES)
+    assert names("tcp", 1) == [""]
+
+
+NAMES = ("node01", "node02")
+
+
+@pytest.mark.parametrize("shell", [[], ["env", "SSH_CONNECTION=fe80::1 2 fe80::2 22"]])
+def test_a_node_without_an_address_of_the_launcher_calls_nobody(shell: list[str]) -> None:
+    here = ready_here("", by=shell)
+    assert (here.launcher, dict(here.called), here.whole) == ("", {}, True)
+
+
+def test_a_node_calls_back_and_what_does_not_answer_costs_a_bounded_time() -> None:
+    by = ["env", "SSH_CONNECTION=127.0.0.1 50000 127.0.0.1 22"]
+    with paths.Listener({}) as listener:
+        here = ready_here("", by=by, calls=(paths.CALL, str(listener.port), "localhost"))
+    assert (here.launcher, here.peers) == ("127.0.0.1", {"localhost": "127.0.0.1"})
+    assert here.called == {"127.0.0.1": 0}
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
+        port = full.getsockname()[1]
+        refusing = ready_here("", by=by, calls=(paths.CALL, str(listener.port), ""))
+        assert refusing.called == {"127.0.0.1": REFUSED}
+        waiting = []  # beyond the backlog, packets of further connections are dropped
+        for _unused in range(4):
+            waiting.append(socket.socket())
+            waiting[-1].setblocking(False)
+            waiting[-1].connect_ex(("127.0.0.1", port))
+        begin = time.monotonic()
+        hanging = ready_here("", by=by, calls=(paths.CALL, str(port), ""))
+        assert hanging.called == {"127.0.0.1": errno.ETIMEDOUT}
+        assert time.monotonic() - begin < deadline(paths.WAIT_S + 3)
+        for each in waiting:
+            each.close()
+
+
 OLD, NEW = "(Open MPI) 4.1.6", "(Open MPI) 4.1.9a1"
 HPCX = f"{NEW} in /opt/hpcx/ompi"
 
@@ -346,9 +456,18 @@ def test_a_node_without_room_for_ranks_is_kept_back(space: str, why: str) -> Non
     assert found.get("node01", "").startswith(why) and bool(found) == bool(why)
 
 
-def ready_here(program: str, *rails: str, daemon: str = "orted") -> hosts.Answer:
+CALLS_NONE = (paths.CALL, "1", "")
+
+
+def ready_here(
+    program: str,
+    *rails: str,
+    daemon: str = "orted",
+    calls: Sequence[str] = CALLS_NONE,
+    by: Sequence[str] = (),
+) -> hosts.Answer:
     done = subprocess.run(
-        ["/bin/sh", "-c", hosts.READY, "sh", program, "", daemon, *rails],
+        [*by, "/bin/sh", "-c", hosts.READY, "sh", program, "", daemon, *calls, *rails],
         capture_output=True,
         text=True,
         check=True,
@@ -376,7 +495,7 @@ def test_a_node_reports_what_is_behind_its_rdma_devices(tmp_path: Path) -> None:
         for slot, name in slots.items():
             (table / slot).write_text(name + "\n")
     script = hosts.READY.replace("/sys/class/infiniband", str(tmp_path))
-    argv = ["/bin/sh", "-c", script, "sh", "/absent", "", "orted"]
+    argv = ["/bin/sh", "-c", script, "sh", "/absent", "", "orted", *CALLS_NONE]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     here = hosts.answer(done.stdout)
     assert here.devices == (("mlx5_0:1", "rail0"), ("mlx5_8:1", "storage0"))

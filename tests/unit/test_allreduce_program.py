@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import numpy
@@ -127,7 +128,7 @@ def test_counters_of_interfaces_and_of_rdma_ports(tmp_path: Path) -> None:
     (tmp_path / "class/infiniband/mute0/ports/1").mkdir(parents=True)
     assert program.interface_counters(tmp_path) == {"mgmt0": [7, 8], "rail0": [100, 101]}
     assert program.rdma_counters(tmp_path) == {
-        "mlx5_0:1": {"interface": "rail0", "bytes": [100, 104]}
+        "mlx5_0:1": {"interface": "rail0", "bytes": [100, 104], "retries": [0] * 6}
     }
 
 
@@ -198,9 +199,32 @@ def rank(host: str, wrong: int = 0, lanes: tuple = ("ep_cfg[2]: tag(tcp/rail0)",
         "protocols": [],
         "counted": COUNTED if host.endswith("1") else None,
         "rails": COUNTED if host.endswith("1") else None,
+        "addresses": {"rail0": f"10.0.0.{host[-1]}"},
+        "resent": {"10.0.0.1 10.0.0.2": [3, 40], "10.0.0.1 10.0.0.9": [5, 5]},
         "wrong": [{"rank": 1}] if wrong else [],
         "wrong_count": wrong,
     }
+
+
+def test_connections_of_the_process_are_counted_by_their_ends() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as one,
+        server.accept()[0] as other,
+    ):
+        one.sendall(b"x" * 1000)
+        other.recv(1000)
+        again, sent = program.resent()["127.0.0.1 127.0.0.1"]
+    assert (again, sent > 0) == (0, True)
+    assert "127.0.0.1" not in program.addresses().values()
+
+
+def test_an_rdma_port_counts_what_it_has(tmp_path: Path) -> None:
+    (tmp_path / "hw_counters").mkdir()
+    (tmp_path / "counters").mkdir()
+    (tmp_path / "counters/port_xmit_packets").write_text("700\n")
+    (tmp_path / "hw_counters/packet_seq_err").write_text("4\n")
+    assert program.retries(tmp_path) == [700, 0, 4, 0, 0, 0]
 
 
 def test_the_report_is_by_host_and_by_lane() -> None:
@@ -217,6 +241,8 @@ def test_the_report_is_by_host_and_by_lane() -> None:
     assert by_kind["host"][0]["cpus"] == ["0-3", "0-3"]
     assert by_kind["host"][0]["topology"] == {"numa": {}}
     assert by_kind["host"][0]["counters"] == {"rail0": [5, 6]}
+    # Of three ranks, at both ends; of an end that no rank has, nothing.
+    assert [one["resent"] for one in by_kind["host"]] == [{"rail0": [9, 120]}] * 2
     assert [(one["name"], one["counters"]) for one in by_kind["rails"]] == [
         ("node01", {"rail0": [5, 6]}),
         ("node01", {"rail0": [5, 6]}),

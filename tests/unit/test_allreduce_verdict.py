@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce import (
     traffic,
     verdict,
@@ -103,6 +104,7 @@ def test_a_sound_run_passes_every_check() -> None:
         "exactness",
         "transport",
         "rails_traffic",
+        "rail_retries",
         "management_traffic",
         "threshold",
     }
@@ -595,3 +597,46 @@ def test_quantiles_are_measured_and_ordered(times: list[float]) -> None:
     assert found["min_us"] <= found["p99_us"] <= max(times)
     if len(times) < 100:
         assert found["p99_us"] == max(times)
+
+
+def retries(of_node: dict[str, tuple[int, int]], plan: Plan, rdma: bool = False) -> list[Check]:
+    """The checks where each node counted so many of so many packets on rail1."""
+    records: Records = []
+    for name, (again, sent) in of_node.items():
+        host: dict[str, Any] = {"kind": "host", "name": name, "ranks": [0], "counters": {}}
+        if rdma:
+            device = {"interface": "rail1", "retries": [sent, again, 0, 0, 0, 0]}
+            host["rdma"] = {"mlx5_1:1": device}
+        else:
+            host["resent"] = {"rail0": [0, 900], "rail1": [again, sent]}
+        records.append(host)
+    return traffic.rail_retries(plan, records, traffic.Tolerances())
+
+
+THREE = replace(PLAN, nodes=tuple(replace(PLAN.nodes[0], name=f"node0{n}") for n in (1, 2, 3)))
+
+
+def test_the_rail_that_loses_packets_is_named_and_not_its_peers() -> None:
+    found = retries({"node01": (17, 1300), "node02": (33, 1306), "node03": (16, 1300)}, THREE)
+    assert [(check.subject, check.at, check.status) for check in found] == [
+        ("node02 rail1", "node02", "failed")
+    ]
+    assert found[0].found == "2.53%"
+    both = retries({"node01": (33, 1306), "node02": (33, 1306)}, PLAN)
+    assert [check.at for check in both] == ["node01", "node02"], "two ends alike"
+
+
+@pytest.mark.parametrize("counted", [(9, 100), (12, 1300), (0, 0)])
+def test_a_hiccup_is_no_loss(counted: tuple[int, int]) -> None:
+    found = retries({"node01": (0, 1300), "node02": counted}, PLAN)
+    assert [check.status for check in found] == ["ok"]
+
+
+def test_a_device_that_retries_is_named() -> None:
+    plan = replace(THREE, transport="rc")
+    counts = {"node01": (0, 10**6), "node02": (40, 10**6), "node03": (10, 10**7)}
+    (check,) = retries(counts, plan, rdma=True)
+    assert (check.subject, check.status) == ("node02 rail1", "failed")
+    assert check.reason.startswith("out_of_sequence 40 of 1000000 packets")
+    soft = replace(plan, nodes=tuple(replace(node, software=True) for node in plan.nodes))
+    assert [one.status for one in retries(counts, soft, rdma=True)] == ["not_applicable"]

@@ -65,6 +65,16 @@ def filters(run: Runner, interface: str, networks: str) -> tuple[str, str]:
     return what, f"set {OPEN}, then run --tags os on this host: it admits {networks} there"
 
 
+def filters_at(run: Runner, address: str) -> tuple[str, str]:
+    """The same of the interface that has the address."""
+    try:
+        found = json.loads(run(["ip", "-j", "address", "show", "to", address]).stdout)
+        interface = str(next(link["ifname"] for link in found if link))
+    except (CommandError, ValueError, StopIteration, KeyError, TypeError):
+        interface = address
+    return filters(run, interface, f"{address} and its network")
+
+
 def nftables(text: str) -> Iterator[str]:
     """Of `nft -j list ruleset` what may refuse: policies and verdicts of chains for input."""
     try:

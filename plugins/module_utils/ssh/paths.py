@@ -125,6 +125,8 @@ CALL = (
 the shell, and without what csh takes for history: it runs in the login shell of the MPI user."""
 ELSEWHERE = (errno.EINVAL, errno.EACCES, errno.EPERM, errno.ENETUNREACH)
 """The other host refuses its own packet: by a route or a filter there."""
+FILTERED = (errno.ETIMEDOUT, errno.EHOSTUNREACH)
+"""Nobody answered, or a firewall did: where nothing listens, a host refuses by itself."""
 
 
 class Listener:
@@ -163,6 +165,12 @@ class Listener:
         return {name: int(codes[at]) if at in codes else None for name, at in wanted.items()}
 
 
+def told(code: int) -> str:
+    """An errno of CALL for the operator."""
+    text = f"no answer within {WAIT_S} s" if code == errno.ETIMEDOUT else os.strerror(code)
+    return f"{errno.errorcode.get(code, code)}: {text}"
+
+
 def back(
     here: str,
     host: str,
@@ -183,8 +191,7 @@ def back(
         if code is None:
             found, why = NOT_TRIED, f"{PYTHON} on {host} gave no answer"
         else:
-            text = f"no answer within {WAIT_S} s" if code == errno.ETIMEDOUT else os.strerror(code)
-            found = f"{errno.errorcode.get(code, code)}: {text}"
+            found = told(code)
             if code in ELSEWHERE:
                 at = host
                 why = step = f"look on {host} at ip route get and at what filters its output"

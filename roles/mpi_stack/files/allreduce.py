@@ -19,11 +19,20 @@ import pathlib
 import re
 import signal
 import socket
+import struct
 import sys
 import time
 
 MARK = "allreduce-record "
 """Starts every line that belongs to the report; a login script may print others."""
+RETRIES = (
+    *("out_of_sequence", "packet_seq_err", "implied_nak_seq_err", "local_ack_timeout_err"),
+    "rx_icrc_encapsulated",
+)
+"""Of hw_counters (the kernel's ABI/stable/sysfs-class-infiniband): what follows a packet that is
+lost, late or damaged. Those of a receiver that is not ready are not about the rail."""
+TOTAL_RETRANS, DATA_SEGS_OUT, DSACK_DUPS, TCP_INFO_LENGTH = 100, 156, 216, 224
+"""Offsets in struct tcp_info (linux/tcp.h), of 32 bits each."""
 WRONG_SHOWN = 3
 """Wrong results that one rank describes in full; further ones are counted."""
 
@@ -166,6 +175,7 @@ def rdma_counters(root="/sys"):
                 4 * number(port / "counters/port_xmit_data"),
                 4 * number(port / "counters/port_rcv_data"),
             ]
+            entry["retries"] = retries(port)
         except OSError:
             try:
                 entry["packets"] = [
@@ -178,6 +188,78 @@ def rdma_counters(root="/sys"):
                 entry["interface_packets"] = packets[name]
         counters[f"{port.parents[1].name}:{port.name}"] = entry
     return counters
+
+
+def resent(descriptors="/proc/self/fd"):
+    """Of this process's TCP connections, by own and peer's address: [segments sent again as they
+    were lost, segments with data]. What the peer then had twice (DSACK) was late, and not lost."""
+    found = {}
+    for entry in list(pathlib.Path(descriptors).iterdir()):
+        try:
+            with socket.socket(fileno=os.dup(int(entry.name))) as one:
+                if one.family != socket.AF_INET or one.type != socket.SOCK_STREAM:
+                    continue
+                ends = f"{one.getsockname()[0]} {one.getpeername()[0]}"
+                info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_LENGTH)
+        except (OSError, ValueError):
+            continue  # no socket, one that listens, or closed by now
+        if len(info) < TCP_INFO_LENGTH:
+            continue  # before Linux 5.0
+        again, sent, late = (
+            struct.unpack_from("=I", info, place)[0]
+            for place in (TOTAL_RETRANS, DATA_SEGS_OUT, DSACK_DUPS)
+        )
+        counted = found.setdefault(ends, [0, 0])
+        counted[0] += max(0, again - late)
+        counted[1] += sent
+    return found
+
+
+def by_end(everyone):
+    """By host and interface what was sent again between it and any other: who loses packets has
+    the largest share, whichever direction it loses. Connections inside a host are left out."""
+    places = {}
+    for one in everyone:
+        places.update({address: (one["host"], name) for name, address in one["addresses"].items()})
+    found = {}
+    for one in everyone:
+        for pair, counted in one["resent"].items():
+            ends = [places.get(address) for address in pair.split()]
+            if None in ends or ends[0][0] == ends[1][0]:
+                continue
+            for host, name in ends:
+                entry = found.setdefault(host, {}).setdefault(name, [0, 0])
+                entry[0] += counted[0]
+                entry[1] += counted[1]
+    return found
+
+
+def addresses():
+    """The IPv4 address of each interface."""
+    import fcntl
+
+    found = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        for _index, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode()[:15])
+            try:
+                answer = fcntl.ioctl(one, 0x8915, request)  # SIOCGIFADDR
+            except OSError:
+                continue  # it has none
+            found[name] = socket.inet_ntoa(answer[20:24])
+    found.pop("lo", None)
+    return found
+
+
+def retries(port):
+    """[packets sent, and each of RETRIES] of an RDMA port; of a port that lacks one, 0."""
+    found = []
+    for name in ("counters/port_xmit_packets", *(f"hw_counters/{name}" for name in RETRIES)):
+        try:
+            found.append(number(port / name))
+        except (OSError, ValueError):
+            found.append(0)
+    return found
 
 
 def interface_behind(port):
@@ -544,6 +626,8 @@ def run(spec, report, ucx_log):
         "protocols": protocols(ucx_log.text(), largest) if spec.get("gpu") else [],
         "counted": counted,
         "rails": rails,
+        "resent": resent(),
+        "addresses": addresses() if local.Get_rank() == 0 else {},
         "cpus": cpus(),  # now: an MPI may bind when it starts
         "topology": topology() if local.Get_rank() == 0 else None,
         "wrong": wrong_here,
@@ -560,6 +644,7 @@ def summarise(everyone, volume, window_s, report):
     hosts = {}
     texts = {}
     ways = {}
+    again = by_end(everyone)
     for rank, one in enumerate(everyone):
         nothing = {"ranks": [], "devices": [], "cpus": [], "counters": {}, "rdma": {}}
         entry = hosts.setdefault(one["host"], nothing)
@@ -579,7 +664,7 @@ def summarise(everyone, volume, window_s, report):
         for problem in one["wrong"]:
             report.write("wrong", **problem)
     for name, entry in hosts.items():
-        report.write("host", name=name, **entry)
+        report.write("host", name=name, resent=again.get(name, {}), **entry)
     for text, ranks in texts.items():
         report.write("lane", text=text, ranks=ranks)
     for (operation, how, over), ranks in ways.items():

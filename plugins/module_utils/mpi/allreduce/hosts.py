@@ -10,10 +10,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address
 from typing import Optional
 
 from ...core.commands import CommandError, NoAnswerError, Result, Runner
 from ...core.text import bytes_text
+from ...os_baseline import firewall
+from ...ssh import paths
+from ..hostfile import is_host_name, rail_name
 from ..launcher import OPEN_MPI, Launcher
 from .plan import Node
 
@@ -34,8 +38,8 @@ MARK = "mpi-ready "
 """Starts every line of a script's answer; login files may print others."""
 
 READY = r"""
-program=$1 nccl=$2 daemon=$3
-shift 3
+program=$1 nccl=$2 daemon=$3 call=$4 port=$5 peers=$6
+shift 6
 report() { echo "mpi-ready $*"; }
 sum() { if [ -r "$1" ]; then sha256sum < "$1" | cut -d' ' -f1; else echo missing; fi; }
 report program "$(sum "$program")"
@@ -49,6 +53,19 @@ for rail in "$@"; do
   state=$(cat "/sys/class/net/$rail/operstate" 2>/dev/null || echo missing)
   case $state in up | unknown) ;; *) report rail "$rail" "$state" ;; esac
 done
+# mpirun's daemon calls the launcher, where a port listens, and ranks call each other, which a port
+# without a listener refuses by itself. By /etc/hosts only: a name server may be dead.
+case ${SSH_CONNECTION:-} in
+  *:* | '') calls= ;; # IPv6, which no network of the model has
+  *) calls=${SSH_CONNECTION%% *}; report launcher "$calls" ;;
+esac
+for peer in $peers; do
+  address=$(getent -s files ahostsv4 "$peer" 2>/dev/null | sed -n '1s/ .*//p')
+  if [ -n "$address" ]; then report peer "$peer" "$address"; calls="$calls $address"; fi
+done
+if [ -n "$calls" ]; then
+  /usr/bin/python3 -ISc "$call" "$port" $calls 2>/dev/null | sed -n 's/^mpi-back /mpi-ready back /p'
+fi
 gpus=0
 for device in /dev/nvidia[0-9]*; do if [ -e "$device" ]; then gpus=$((gpus + 1)); fi; done
 report gpus "$gpus"
@@ -131,6 +148,12 @@ class Answer:
     nccl_tests: bool = False
     full: tuple[str, ...] = ()
     """Directories without room: `/dev/shm has 0 B and 12 files free`."""
+    launcher: str = ""
+    """The address by which the launcher came."""
+    peers: Mapping[str, str] = field(default_factory=dict)
+    """Address of the next node, by each of its names."""
+    called: Mapping[str, int] = field(default_factory=dict)
+    """What came of a connection to each of these addresses: an errno."""
     whole: bool = False
 
 
@@ -212,12 +235,18 @@ def preflight(
     that can take part reported."""
     problems: dict[str, str] = {}
     commands = {}
-    for node in nodes:
-        words = [program, nccl_tests, launcher.daemon, *node.rails]
-        commands[node.host] = [remote(READY, words)]
     found = []
     versions: dict[str, dict[str, str]] = {"mpirun": {}, "UCX": {}}
-    answers = ask_all(run, user, commands, options=[TERMINAL])
+    heard: dict[str, Answer] = {}
+    with paths.Listener({}) as listener:
+        for node, peer in zip(nodes, after(nodes)):
+            names = [peer.host] if peer is not node else []
+            if names and transport == "tcp":
+                names += [rail_name(peer.name, rail) for rail in peer.given]
+            words = [program, nccl_tests, launcher.daemon]
+            words += [paths.CALL, str(listener.port), " ".join(names), *node.rails]
+            commands[node.host] = [remote(READY, words)]
+        answers = ask_all(run, user, commands, options=[TERMINAL])
     for node in nodes:
         result, reason = answers[node.host]
         if result is None:
@@ -230,6 +259,8 @@ def preflight(
         problem = keeps_back(here, node, program, sha256, transport, launcher)
         if problem:
             problems[node.host] = problem
+        else:
+            heard[node.host] = here
         versions["mpirun"][node.host], versions["UCX"][node.host] = here.version, here.ucx
         same = ("devices", "software", "gpus", "cuda", "nccl_tests")
         found.append(replace(node, **{name: getattr(here, name) for name in same}))
@@ -241,7 +272,49 @@ def preflight(
                     f"{what} is {version or 'of no version'}, and {usual or 'of none'} on most"
                     f" nodes; run --tags mpi --limit {host}"
                 )
-    return problems, tuple(found)
+    return {**unreached(run, nodes, heard), **problems}, tuple(found)
+
+
+def after(nodes: Sequence[Node]) -> list[Node]:
+    """The node that each one calls: the next, so that every one is called once."""
+    return [*nodes[1:], *nodes[:1]]
+
+
+def unreached(run: Runner, nodes: Sequence[Node], heard: Mapping[str, Answer]) -> dict[str, str]:
+    """Of the nodes that are otherwise ready, those between which and the launcher or the next node
+    no connection comes about: a run over them would hang until its limit."""
+    problems: dict[str, str] = {}
+    for node, peer in zip(nodes, after(nodes)):
+        here = heard.get(node.host, Answer())
+        for name, address in here.peers.items() if peer.host in heard else ():
+            code = here.called.get(address, 0)
+            failed = f"no connection {node.name} -> {name} ({address}): {paths.told(code)}"
+            if code in paths.FILTERED:
+                problems.setdefault(
+                    peer.host,
+                    f"{failed}; if --tags ssh finds no loss there, a firewall on {peer.name}: set "
+                    f"{firewall.OPEN}, then run --tags os --limit {peer.name}, or admit the "
+                    "cluster's networks in its nft and iptables rules",
+                )
+            elif code in paths.ELSEWHERE:
+                look = f"look on {node.name} at ip route get and at what filters its output"
+                problems.setdefault(node.host, f"{failed}; {look}")
+    said: dict[str, str] = {}
+    for host, here in heard.items():
+        code = here.called.get(here.launcher, 0)
+        if not code:
+            continue
+        if here.launcher not in said:
+            seen = "; ".join(firewall.filters_at(run, here.launcher))
+            said[here.launcher] = f"a firewall (os_baseline_firewall) on the launcher: {seen}"
+        why = said[here.launcher]
+        if code in paths.ELSEWHERE:
+            why = f"look on {host} at ip route get and at what filters its output"
+        problems[host] = (
+            f"no connection back to the launcher ({here.launcher}), which mpirun needs: "
+            f"{paths.told(code)}; {why}"
+        )
+    return problems
 
 
 def lost(run: Runner, user: str, nodes: Sequence[Node]) -> dict[str, str]:
@@ -275,12 +348,30 @@ def answer(text: str) -> Answer:
         cuda=tuple(" ".join(rest) for rest in lines.get("cuda", [])),
         nccl_tests="nccl" in lines,
         full=tuple(filter(None, (_full(rest) for rest in lines.get("space", [])))),
+        launcher=_address(one("launcher")),
+        peers={
+            rest[0]: _address(rest[1])
+            for rest in lines.get("peer", [])
+            if len(rest) == 2 and is_host_name(rest[0])
+        },
+        called={
+            rest[0]: _number(rest[1])
+            for rest in lines.get("back", [])
+            if len(rest) == 2 and len(rest[1]) < 5
+        },
         whole="end" in lines,
     )
 
 
 def _number(text: str) -> int:
     return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else 0
+
+
+def _address(text: str) -> str:
+    try:
+        return str(IPv4Address(text))
+    except ValueError:
+        return ""
 
 
 def _full(words: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -17,6 +18,15 @@ FRAME_BYTES = 4200
 SOFT_BYTES = 2 << 20
 """Bytes beside RDMA that are no finding with Soft-RoCE, where they are not counted by themselves:
 neighbour discovery and the like."""
+RETRIES = (
+    *("out_of_sequence", "packet_seq_err", "implied_nak_seq_err", "local_ack_timeout_err"),
+    "rx_icrc_encapsulated",
+)
+"""As the program has them, after the packets sent."""
+LEAST_RETRIES = 10
+"""Fewer are no finding: one burst in a queue, of a run that may send a few hundred packets."""
+NEAR = 0.8
+"""Of the largest share: alike. Of more than two nodes, the other ends have half of it at most."""
 SHOWN = 5
 """Items in one reason; the rest are counted."""
 
@@ -28,6 +38,8 @@ class Tolerances:
     management_bytes: int = 1 << 20
     management_share: float = 0.02
     min_busbw_gbytes_s: Optional[float] = None
+    tcp_retries: float = 0.01
+    rdma_retries: float = 1e-5
 
     def allowed(self, least: int) -> int:
         """Bytes that may pass where none should, in a run that needs `least` of every node."""
@@ -228,6 +240,59 @@ def rails_tcp(plan: Plan, records: Records, tolerances: Tolerances) -> list[Chec
                 wrong.append(f"{where}: {bytes_text(moved['tcp_bytes'])} beside RDMA")
     wanted = f"at most {bytes_text(allowed)} beside RDMA on any rail"
     return [verdict("rails_tcp", wanted, bytes_text(most), wrong)]
+
+
+def rail_retries(plan: Plan, records: Records, tolerances: Tolerances) -> list[Check]:
+    """Packets of a rail were not lost: few were sent again between it and any other.
+
+    Loss shows at both ends. Of each rail the node with the largest share is named, or two alike.
+    """
+    name = "rail_retries"
+    if len(plan.nodes) < 2:
+        return []
+    rdma = plan.transport == "rc"
+    allowed = tolerances.rdma_retries if rdma else tolerances.tcp_retries
+    if rdma and any(node.software for node in plan.nodes):
+        return [not_applicable(name, None, "Soft-RoCE sends again where the kernel is busy")]
+    by_rail: dict[str, dict[str, tuple[float, str]]] = {}
+    most = 0.0
+    for node, host in of_nodes(plan, records):
+        for rail in node.rails:
+            again, sent, what = _rdma_retries(rail, host) if rdma else _tcp_retries(rail, host)
+            share = again / sent if sent else 0.0
+            most = max(most, share if again >= LEAST_RETRIES else 0.0)
+            if again >= LEAST_RETRIES and share > allowed:
+                by_rail.setdefault(rail, {})[node.name] = share, what
+    wanted = f"at most {allowed:.4%} sent again"
+    found = []
+    for rail, nodes in by_rail.items():
+        worst = max(share for share, _what in nodes.values())
+        for node_name, (share, what) in nodes.items():
+            if share < worst * NEAR:
+                continue
+            why = (
+                f"{what}; look at cable, transceiver and leaf port of {rail} on {node_name}: "
+                f"ethtool -S {rail} (errors, discards, out of buffer) and the counters of the port"
+            )
+            subject = f"{node_name} {rail}"
+            found.append(Check(name, wanted, f"{share:.2%}", FAILED, subject, why, at=node_name))
+    return found or [Check(name, wanted, f"{most:.4%}", OK)]
+
+
+def _tcp_retries(rail: str, host: Mapping[str, Any]) -> tuple[int, int, str]:
+    again, sent = host.get("resent", {}).get(rail, (0, 0))
+    return again, sent, f"{again} of {sent} TCP segments from and to it were lost"
+
+
+def _rdma_retries(rail: str, host: Mapping[str, Any]) -> tuple[int, int, str]:
+    sent, counted = 0, Counter[str]()
+    for device in host.get("rdma", {}).values():
+        if device["interface"] == rail and "retries" in device:
+            packets, *each = device["retries"]
+            sent += packets
+            counted.update(dict(zip(RETRIES, each)))
+    grown = [f"{event} {count}" for event, count in counted.items() if count > 0]
+    return sum(counted.values()), sent, f"{', '.join(grown)} of {sent} packets"
 
 
 def management_traffic(plan: Plan, records: Records, tolerances: Tolerances) -> Check:

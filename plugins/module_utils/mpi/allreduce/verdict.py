@@ -21,6 +21,7 @@ from .traffic import (
     SHOWN,
     Tolerances,
     management_traffic,
+    rail_retries,
     rails_tcp,
     rails_traffic,
     verdict,
@@ -37,6 +38,7 @@ def judge(plan: Plan, records: Records, tolerances: Tolerances) -> list[Check]:
         transport(plan, records),
         *rails_traffic(plan, records),
         *rails_tcp(plan, records, tolerances),
+        *rail_retries(plan, records, tolerances),
         management_traffic(plan, records, tolerances),
         threshold(plan, records, tolerances),
     ]
