@@ -13,6 +13,7 @@ from ansible.plugins.action import ActionBase
 
 from ..module_utils.core.checks import FAILED, Check, as_dicts
 from ..module_utils.software.software_set import DISTRIBUTION, SoftwareSet
+from ..plugin_utils.answers import checks, mapping
 from ..plugin_utils.model.key_files import KeyFileError, read_keys
 from ..plugin_utils.report import preflight
 
@@ -35,9 +36,9 @@ class ActionModule(ActionBase):
         try:
             found = self._execute_module(MODULE, module_args=given, task_vars=task_vars)
             if not found.get("failed"):
-                return list(found["checks"])
-            printed = [found.get(x, "") for x in ("module_stdout", "module_stderr")]
-            text = "\n".join(filter(None, map(str.strip, printed))) or found["msg"]
+                return checks(found.get("checks"))
+            printed = [str(found.get(x, "")) for x in ("module_stdout", "module_stderr")]
+            text = "\n".join(filter(None, map(str.strip, printed))) or str(found.get("msg"))
         except AnsibleConnectionFailure as error:
             text, name, why = str(error), "node_reached", REACH
         except AnsibleError as error:
@@ -47,7 +48,9 @@ class ActionModule(ActionBase):
 
     def _report(self, read: str, task_vars: Any) -> dict[str, Any]:
         hostvars, hosts = task_vars["hostvars"], task_vars["ansible_play_hosts_all"]
-        checks = {host: (hostvars[host].get(read) or {}).get("checks", []) for host in hosts}
+        found = {
+            host: checks(mapping(hostvars[host].get(read)).get("checks", [])) for host in hosts
+        }
         software = SoftwareSet.of(task_vars.get("cluster_software") or {})
         keys = []
         for layer, variable in (("rdma", "cluster_rails"), ("gpu", "cluster_gpus")):
@@ -58,11 +61,11 @@ class ActionModule(ActionBase):
                 why = str(error)
                 keys.append(Check("repository_key", "checked", "not usable", FAILED, layer, why))
         keys += _mpi(software, Path(task_vars.get("inventory_dir") or "."))
-        found = preflight.findings({**checks, "the controller": as_dicts(keys)})
-        lines = preflight.lines(found, len(hosts))
+        findings = preflight.findings({**found, "the controller": as_dicts(keys)})
+        lines = preflight.lines(findings, len(hosts))
         for line in lines:
             self._display.display(line)
-        stops = any(each[0] for each in found)
+        stops = any(each[0] for each in findings)
         return {"checks": [], "failed": stops, **({"msg": lines[0]} if stops else {})}
 
 

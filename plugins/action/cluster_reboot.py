@@ -25,6 +25,7 @@ from ..module_utils.core import machine
 from ..module_utils.core.checks import FAILED, OK, REBOOT, Check, as_dicts
 from ..module_utils.reboot import node
 from ..modules.cluster_reboot import ARGUMENTS
+from ..plugin_utils.answers import AnswerError
 from ..plugin_utils.marked import answer, question
 from ..plugin_utils.reboot import guards, planning, table
 from ..plugin_utils.steps import Step, SteppedAction
@@ -69,9 +70,13 @@ class ActionModule(SteppedAction):
     def _read(self, task_vars: Any) -> dict[str, Any]:
         """A host that cannot be read is named and left out; the others are still read."""
         done = self._on_host(task_vars, step="read", commands=self._given["commands"])
-        if done.get("failed"):
-            done = {"found": {"lost": " ".join(str(done.get("msg")).split())[:MESSAGE_SHOWN]}}
-        found = done["found"]
+        try:
+            lost = str(done.get("msg")) if done.get("failed") else ""
+            found = {"lost": ""} if lost else planning.typed(done.get("found"))
+        except AnswerError as error:
+            lost = str(error)
+        if lost:
+            found = {"lost": " ".join(lost.split())[:MESSAGE_SHOWN]}
         found["local"] = self._connection.transport.rpartition(".")[2] == "local"
         return {"changed": False, "found": found}
 

@@ -17,7 +17,9 @@ from ansible.utils.display import Display
 
 from ..module_utils.core.checks import FAILED, NOT_APPLICABLE, PENDING, Check, failures
 from ..module_utils.core.text import columns
+from ..plugin_utils.answers import AnswerError
 from ..plugin_utils.fabric.cabling import Node, Switch
+from ..plugin_utils.fabric.ends import node_state
 from ..plugin_utils.fabric.links import Group, Links, check_links
 from ..plugin_utils.qos import contract_of
 from ..plugin_utils.report import reports
@@ -107,7 +109,13 @@ def _nodes(groups: Any, hostvars: Any) -> Iterator[Node]:
     for name in groups.get("compute", []):
         # Not templated: there are many nodes.
         state = hostvars.raw_get(name).get(RAILS_STATE) or {}
-        yield Node(name=name, state=state if "rails" in state else None, why=_why(state))
+        if "rails" not in state:
+            yield Node(name=name, why=_why(state))
+            continue
+        try:
+            yield Node(name=name, state=node_state(state))
+        except AnswerError as error:
+            yield Node(name=name, why=str(error))
 
 
 def _why(state: Mapping[str, Any]) -> str:

@@ -11,8 +11,10 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display
 
+from ..plugin_utils.answers import AnswerError, checks, form_of
 from ..plugin_utils.detached import PATIENCE_S, DetachedAction
 from ..plugin_utils.report import reports, smoke
 
@@ -45,7 +47,12 @@ class ActionModule(DetachedAction):
         found = self._run_detached(arguments, task_vars)
         result.update(found)
         if found.get("figures"):
-            for line in smoke.lines(found):
+            try:
+                with form_of("smoke: what the launcher measured"):
+                    lines = smoke.lines({**found, "checks": checks(found.get("checks", []))})
+            except AnswerError as error:
+                raise AnsibleActionFail(str(error)) from error
+            for line in lines:
                 display.display(line)
             if arguments.get("report_directory"):
                 self._report(Path(arguments["report_directory"]), found, result)

@@ -18,7 +18,7 @@ from ..module_utils.mpi.job import LAST_BYTES
 from ..module_utils.mpi.launcher import LAUNCHED
 from ..modules.mpi_bench import DOCUMENTATION
 from ..plugin_utils import bench
-from ..plugin_utils.answers import PATH, AnswerError
+from ..plugin_utils.answers import PATH, AnswerError, form_of
 from ..plugin_utils.marked import answer, question
 from ..plugin_utils.report import bench as table
 from ..plugin_utils.report import reports
@@ -44,7 +44,10 @@ class ActionModule(JobAction):
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
         result: dict[str, Any] = super(JobAction, self).run(tmp, task_vars)
         _spec, given = self.validate_argument_spec(argument_spec=SPEC)
-        return {**result, **self.measured(given, task_vars)}
+        try:
+            return {**result, **self.measured(given, task_vars)}
+        except (AnswerError, PlanError) as error:
+            raise AnsibleActionFail(f"{LAYER}: {error}") from error
 
     def measured(self, given: dict[str, Any], task_vars: Any) -> dict[str, Any]:
         """All of it, with options as the specification makes them."""
@@ -75,19 +78,21 @@ class ActionModule(JobAction):
             except AnswerError as error:
                 raise AnsibleActionFail(f"{LAYER}: {error}: the launcher answered it") from None
             output = self._output(directory)
-            if wanted.program == "nccl":
-                read = [bench.parse_nccl(output, launch.where)]
-            else:
-                read = bench.parse(output, launch.where, len(ranks))
+            with form_of("what the ranks printed"):
+                if wanted.program == "nccl":
+                    read = [bench.parse_nccl(output, launch.where)]
+                else:
+                    read = bench.parse(output, launch.where, len(ranks))
             if len(read) < launch.tables:
                 raise AnsibleActionFail(
                     f"{LAYER}: {len(read)} of {launch.tables} tables are in the last "
                     f"{LAST_BYTES >> 20} MiB of {directory}/output.log on the launcher: "
                     "look there for other output; fewer mpi_bench_benchmarks leave room"
                 )
-            sweeps += read
-        for sweep in sweeps:
-            bench.expect(sweep, wanted, ranks)
+            sweeps += read[: launch.tables]
+        with form_of("what the ranks printed"):
+            for sweep in sweeps:
+                bench.expect(sweep, wanted, ranks)
         return self._reported(given, wanted, sweeps, virtual)
 
     def show(self, line: str) -> None:

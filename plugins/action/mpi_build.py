@@ -10,21 +10,24 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ansible.errors import AnsibleActionFail
+from ansible.errors import AnsibleActionFail, AnsibleError
 
 from ..module_utils.core.files import make_directories, write_atomically
-from ..module_utils.core.text import some
+from ..module_utils.core.text import bytes_text, some
 from ..module_utils.mpi.build import PACK, sha256, work_of
-from ..plugin_utils.answers import SHA256, AnswerError, mapping
+from ..plugin_utils.answers import SHA256, AnswerError, mapping, whole
 from ..plugin_utils.detached import PATIENCE_S, DetachedAction
 
 LIMIT_S = 3600
 """Default of the module."""
+MOST_BYTES = 4 << 30
+"""Of a pack. One of UCX and Open MPI with CUDA has some hundred MiB."""
 LOOKED_FOR = ("mpi", "begun", "toolkit")
 
 
@@ -48,26 +51,37 @@ class ActionModule(DetachedAction):
         found = self.run_detached(arguments, task_vars, 2 * limit, 2 * limit)
         if not found.get("failed"):
             work = work_of(given["prefix"])
-            self._keep(pack, work / PACK, found.get("sha256"))
+            self._keep(pack, work / PACK, found.get("sha256"), found.get("bytes"))
             gone = {"path": str(work), "state": "absent"}
             self._execute_module("ansible.builtin.file", module_args=gone, task_vars=task_vars)
             found["pack"] = str(pack)
         return {**result, **found}
 
-    def _keep(self, pack: Path, there: Path, said: Any) -> None:
-        """From the host, where it lies `there`, to the controller; the host said its checksum.
+    def _keep(self, pack: Path, there: Path, said: Any, size: Any) -> None:
+        """From the host, where it lies `there`, to the controller; the host said its checksum and
+        size, and no more than that is written.
 
         The path is made here: sftp has commands that run on the controller, and a path that a host
         named could end in one. Raises AnsibleActionFail where it is not the same.
         """
         try:
             wanted = SHA256.of(said, "mpi: the host built, and its sha256")
+            most = whole(size, "mpi: the host built, and its bytes", MOST_BYTES, 1)
         except AnswerError as error:
             raise AnsibleActionFail(f"{error}: nothing was fetched from it") from None
         make_directories(pack.parent, 0o700)
         part = pack.with_suffix(f".{os.getpid()}.part")
         try:
-            self._connection.fetch_file(str(there), str(part))
+            try:
+                with writing_at_most(most):
+                    self._connection.fetch_file(str(there), str(part))
+            except (AnsibleError, OSError) as error:
+                if part.is_file() and part.stat().st_size >= most:
+                    raise AnsibleActionFail(
+                        f"mpi: {there} on the host is larger than the {bytes_text(most)} that it "
+                        f"said ({error}): look who has changed its Python, before it is used again"
+                    ) from error
+                raise
             here = sha256(part)
             if here != wanted:
                 raise AnsibleActionFail(
@@ -86,6 +100,19 @@ class ActionModule(DetachedAction):
         given = self._task.args
         looks = {host: look_of(hostvars[host], given["read"]) for host in hosts}
         return {"pack": "", "builder": builder_of(looks, pack.name, bool(given["cuda"]))}
+
+
+@contextlib.contextmanager
+def writing_at_most(size: int) -> Iterator[None]:
+    """No file that this process, or a program that it starts, writes becomes larger: sftp is ended
+    by the kernel. A host that has sent less than it said may go on without end."""
+    former = resource.getrlimit(resource.RLIMIT_FSIZE)
+    most = size if former[1] == resource.RLIM_INFINITY else min(size, former[1])
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, former[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, former)
 
 
 def look_of(variables: Mapping[str, Any], read: str) -> dict[str, Any]:

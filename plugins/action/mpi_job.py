@@ -22,6 +22,7 @@ from ansible.utils.display import Display
 
 from ..module_utils.core.text import printable, some
 from ..module_utils.mpi.job import JOBS, checkpoint_line
+from ..plugin_utils.answers import AnswerError, form_of, mapping, sequence
 from ..plugin_utils.detached import LOOK_S, PROGRESS, DetachedAction
 from ..plugin_utils.marked import answer, question
 from .mpi_allreduce import needed
@@ -80,14 +81,19 @@ class ActionModule(DetachedAction):
         if self._behind:
             display.display(f"job: more of the output is in {self._place}/output.log")
         if found.get("seconds") is not None:
-            state = found.get("stopped") or f"exit status {found['rc']}"
+            state = found.get("stopped") or f"exit status {found.get('rc')}"
             first = found.get("first_output_s")
             began = "" if first is None else f", first output after {first} s"
             display.display(f"job {arguments['run_id']}: {state} after {found['seconds']} s{began}")
-        for host, paths in (found.get("removed") or {}).items():
-            display.display(f"job: removed from {host}: {some(sorted(paths), REMOVED_SHOWN)}")
+        for host, paths in mapping(found.get("removed")).items():
+            listed = some(sorted(map(str, sequence(paths))), REMOVED_SHOWN)
+            display.display(f"job: removed from {host}: {listed}")
         if found.get("checkpoint") and not found.get("failed"):
-            display.display(checkpoint_line(found["checkpoint"]))
+            try:
+                with form_of("job: what the launcher says of the checkpoint"):
+                    display.display(checkpoint_line(found["checkpoint"]))
+            except AnswerError as error:
+                raise AnsibleActionFail(str(error)) from error
         return found
 
     def _interrupted(self, *_signal: Any) -> None:

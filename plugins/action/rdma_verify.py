@@ -21,7 +21,8 @@ from ..module_utils.qos import HostSettings
 from ..module_utils.verbs.exchanges import END_S, Options
 from ..module_utils.verbs.wire import tos_text
 from ..plugin_utils import rail_pairs
-from ..plugin_utils.answers import mapping, sentence, sequence
+from ..plugin_utils.answers import AnswerError, form_of, mapping, sentence, sequence
+from ..plugin_utils.answers import checks as checks_of
 from ..plugin_utils.report import reports
 from ..plugin_utils.report import verbs as table
 from ..plugin_utils.steps import Step, SteppedAction
@@ -98,7 +99,7 @@ class ActionModule(SteppedAction):
         sent["part"] = given
         found: dict[str, Any] = self._execute_module(MODULE, module_args=sent, task_vars=task_vars)
         if "checks" in found:
-            found["checks"] = [*found["checks"], *as_dicts(checks)]
+            found["checks"] = [*checks_of(found["checks"]), *as_dicts(checks)]
         return found
 
     def _report(self, arguments: dict[str, Any], task_vars: Any) -> dict[str, Any]:
@@ -109,7 +110,7 @@ class ActionModule(SteppedAction):
         for host in parts:
             driven = mapping(hostvars[host].get(arguments.get("driven")))
             collected = mapping(hostvars[host].get(arguments.get("collected")))
-            found += sequence(mapping(driven.get("figures")).get("pairs"))
+            found += _pairs_of(host, parts[host], driven)
             arrived[host] = mapping(collected.get("arrived"))
         if not found:
             return {"changed": False}
@@ -145,6 +146,38 @@ def _lost(part: dict[str, Any], task_vars: Any) -> list[str]:
 def _started(host: str, names: Any, hostvars: Any) -> bool:
     """Whether this host has servers: one that failed to start them has stopped them itself."""
     return any((hostvars[host].get(name) or {}).get("ports") for name in names or [])
+
+
+def _pairs_of(host: str, part: Mapping[str, Any], driven: Mapping[str, Any]) -> list[Any]:
+    """What a host measured: of its own pairs, each once. One of another form has failed."""
+    wanted = [(half["rail"], half["peer"]) for half in part["drives"]]
+    found: dict[Any, dict[str, Any]] = {}
+    for each in sequence(mapping(driven.get("figures")).get("pairs")):
+        pair = mapping(each)
+        place = next((one for one in wanted if one == (pair.get("rail"), pair.get("peer"))), None)
+        if place is None or place in found:
+            continue
+        found[place] = {"rail": place[0], "host": host, "peer": place[1]}
+        try:
+            with form_of("the figures of a pair"):
+                exchanges = {
+                    name: {**result, "growth": _growth(result.get("growth"))}
+                    for name, result in (pair.get("exchanges") or {}).items()
+                }
+                one = {**pair, **found[place], "exchanges": exchanges}
+                table.lines([one], "")
+                found[place] = one
+        except AnswerError as error:
+            found[place]["problem"] = str(error)
+    return list(found.values())
+
+
+def _growth(answer: Any) -> dict[str, int]:
+    return {
+        name: count
+        for name, count in mapping(answer).items()
+        if isinstance(count, int) and 0 <= count < 1 << 64
+    }
 
 
 def _sentences(problems: Mapping[str, Any]) -> dict[str, str]:

@@ -15,6 +15,7 @@ from ansible.plugins.action import ActionBase
 from ..module_utils.core.commands import CommandError
 from ..module_utils.core.locks import HeldError
 from ..module_utils.ssh.keys import HOST, KINDS, digest
+from ..plugin_utils.answers import mapping, sentence, sequence
 from ..plugin_utils.ssh.authority import passphrase_of
 from ..plugin_utils.ssh.journal import Journal
 from ..plugin_utils.ssh.publishing import SigningError, issue
@@ -76,12 +77,14 @@ class ActionModule(ActionBase):
         if self._task.check_mode or not _ended_well(first):
             return first
         result = first
-        if first["sign"]:
+        asked = mapping(first["sign"])
+        sign = {kind: sentence(asked[kind], 300) for kind in KINDS if kind in asked}
+        if sign:
             certificates, records = issue(
                 journal,
                 name,
-                {kind: first["sign"][kind] for kind in KINDS if kind in first["sign"]},
-                first["public_keys"],
+                sign,
+                mapping(first.get("public_keys")),
                 authority,
                 user=str(arguments.get("user", "mpi")),
                 host=arguments["host"],
@@ -95,14 +98,15 @@ class ActionModule(ActionBase):
             arguments["now"] = int(time.time())  # a signer's certificate may begin after the first
             result = self._execute(arguments, task_vars)
             result["changed"] = True
-            result["diff"] = [*first.get("diff", []), *result.get("diff", [])]
+            result["diff"] = [*sequence(first.get("diff")), *sequence(result.get("diff"))]
             if not _ended_well(result):
                 return result
             if result["sign"]:
-                why = ", ".join(f"{kind}: {text}" for kind, text in result["sign"].items())
+                again = mapping(result["sign"])
+                why = ", ".join(f"{kind}: {text}" for kind, text in again.items())
                 msg = f"ssh: a new certificate is refused: {why}"
                 return {**result, "failed": True, "msg": msg}
-            result["sign"] = first["sign"]
+            result["sign"] = sign
             before = known["issued"].get(HOST, {}).get("key")
             if HOST in records and before not in (None, records[HOST].key):
                 result.setdefault("warnings", []).append(
@@ -112,7 +116,7 @@ class ActionModule(ActionBase):
                 )
         krl = hashlib.sha256(base64.b64decode(authority["revoked"])).hexdigest()
         if (
-            first["sign"]
+            sign
             or known["pending"]
             or (known["trusts"], known["krl"]) != (authority["trusted"], krl)
         ):

@@ -20,7 +20,7 @@ from ansible.utils.display import Display
 from ..module_utils.core.checks import Check, as_dicts, failure_message
 from ..module_utils.storage.file_system import FileSystem, of_variable
 from ..module_utils.storage.units import mounts
-from ..plugin_utils.answers import amount, mapping
+from ..plugin_utils.answers import amount, mapping, sentence
 from ..plugin_utils.report import reports
 from ..plugin_utils.report import storage_use as table
 
@@ -30,6 +30,8 @@ LAYER = "storage"
 MODULE = "baremetal.mpi_roce.storage_use"
 MOST_BYTES = 1 << 50
 """That a host wrote. Another host reads so many."""
+MOST_SECONDS = 1e11
+"""Since 1970, and so of any time."""
 REMEDY = "Look at the server first: all nodes used it, and together they were too slow."
 
 
@@ -137,8 +139,8 @@ def _report(
         ring = rings.get(fs.name) or []
         figures: dict[str, dict[str, Any]] = {}
         for host in ring:
-            measured = [(each.get("measured") or {}).get(fs.name) or {} for each in results[host]]
-            found = {key: value for each in measured for key, value in each.items()}
+            measured = [mapping(each.get("measured")).get(fs.name) for each in results[host]]
+            found = {key: value for each in measured for key, value in _figures(each).items()}
             if found.get("wrote"):
                 figures[host] = found
         if figures:
@@ -162,6 +164,22 @@ def _report(
             "shared_storage_report_directory",
         )
     return result
+
+
+def _figures(answer: Any) -> dict[str, Any]:
+    """What a host measured of one file system, as all figures together are made of it."""
+    given = mapping(answer)
+    found = {
+        "own_address": sentence(given.get("own_address")),
+        "served_here": given.get("served_here") is True,
+    }
+    for what in ("wrote", "read"):
+        one = mapping(given.get(what))
+        size = amount(one.get("bytes"), MOST_BYTES)
+        seconds, ended = (amount(one.get(key), MOST_SECONDS) for key in ("seconds", "ended"))
+        if size is not None and seconds is not None and ended is not None:
+            found[what] = {"bytes": int(size), "seconds": seconds, "ended": ended}
+    return {key: value for key, value in found.items() if key in given}
 
 
 def _concerned(used: table.Used, playing: Sequence[str]) -> str:

@@ -66,6 +66,7 @@ from ansible.utils.display import Display
 
 from ..module_utils.core.checks import STRICT
 from ..module_utils.core.text import bytes_text, printable, shortened
+from ..plugin_utils.answers import finite
 from ..plugin_utils.report import summary as report
 from ..plugin_utils.report.reports import save
 from ..plugin_utils.report.summary import ROLES, RunSummary
@@ -78,6 +79,7 @@ MOST_OF_REASON = 1000
 """Characters of why a host failed, in the summary."""
 MOST_SHOWN = 1 << 20
 """Characters of a line, a result or a difference, on the terminal and in the log."""
+REBOOT = "baremetal.mpi_roce.cluster_reboot"
 COLOUR = re.compile(r"(\x1b\[(?:0|[01];3[0-7]|38;5;\d{1,3})m)")
 """As Ansible puts it into its own lines."""
 
@@ -287,7 +289,9 @@ class CallbackModule(CallbackBase):
         host = result._host.get_name()
         fields = printable(result._result)  # a switch's answer comes by no module execution
         self._summary.add_result(host, fields)
-        for item in fields.get("results") or []:
+        if result._task.action == REBOOT:
+            self._summary.add_reboots(host, fields)
+        for item in fields.get("results") or [] if result._task.loop is not None else ():
             if isinstance(item, dict):
                 self._summary.add_result(host, item)
 
@@ -298,5 +302,5 @@ class CallbackModule(CallbackBase):
         cluster = re.sub(r"[^A-Za-z0-9._-]", "_", self._summary.cluster) or "unnamed"
         directory = Path(self.get_option("report_directory")) / cluster
         path = directory / f"{name}-{self._started:%Y%m%dT%H%M%S.%f}Z.json"
-        save(path, json.dumps(report, default=str) + "\n")
+        save(path, json.dumps(finite(report), default=str) + "\n")
         return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)

@@ -34,8 +34,8 @@ TITLES = {
     "All-to-All Personalized Exchange Latency": "alltoall",
 }
 TITLE = re.compile(r"# OSU MPI(?:-\w+)? (.+?) Test\b")
-WHERE = re.compile(r"# (?:Pair: ([\w.:-]+ - [\w.:-]+)|Ranks: (\d+))")
-ROW = re.compile(r"(\d+)\s+(\d+(?:\.\d+)?)\b")
+WHERE = re.compile(r"# (?:Pair: ([\w.:-]+ - [\w.:-]+)|Ranks: (\d{1,9})\b)", re.ASCII)
+ROW = re.compile(r"(\d{1,18})\s+(\d{1,18}(?:\.\d+)?)\b", re.ASCII)
 TAG = re.compile(r"\[\d+,\d+\]<std(?:out|err)>: ?|^\[\d+\] ?")
 """mpirun's, of each piece that it reads: of a line, or of a part of it; and Hydra's, of a line."""
 SMALL = 8

@@ -3,14 +3,23 @@
 
 from __future__ import annotations
 
+import json
 import string
 from typing import Any
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import (
+    FAILED,
+    OK,
+    Check,
+    as_dicts,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import answers
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.answers import AnswerError, Form
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.unit.hostile import JSON, spoilt
 
 FORMS = {name: form for name, form in vars(answers).items() if isinstance(form, Form)}
 PLAIN = set(string.ascii_letters + string.digits + "._/:@+~=-")
@@ -21,6 +30,7 @@ GOOD = {
     "NAME": ["node01", "leaf01.example.net", "n"],
     "PORT": ["Ethernet8", "swp1s0", "Ethernet2/1", "94:6d:ae:00:00:01"],
     "VERSION": ["6.8.0-79-generic", "3.2.1", "1:2.0~rc1+b1"],
+    "CHECK": ["rail_mtu", "sysctl", "link_dscp-map", "x"],
     "PATH": ["/root/.ansible_async/j123.45", "/home/a.b@c/.ansible_async/j1.2", "/etc/.x/..y"],
 }
 NASTY = st.one_of(
@@ -84,3 +94,47 @@ def test_structures_are_what_they_are_used_as() -> None:
     assert answers.mapping({"a": 1, 2: 3}) == {"a": 1}
     assert answers.mapping([1]) == {} and answers.mapping("ab") == {}
     assert answers.sequence("ab") == () and answers.sequence([1]) == [1]
+
+
+GOOD_CHECK = as_dicts([Check("mtu", 9000, {"rail0": 9000}, OK, "rail0", "why", at="node02")])[0]
+
+
+@given(spoilt([GOOD_CHECK]))
+def test_checks_are_of_their_form_or_one_that_failed(value: Any) -> None:
+    """Never fewer than were given: what is odd does not pass for nothing."""
+    found = [Check(**each) for each in answers.checks(value)]
+    assert len(found) >= (len(value) > 0 if isinstance(value, list) else 1)
+    for each in found:
+        texts = (each.name, each.subject, each.reason, each.at, each.by_hand)
+        assert all(text.isprintable() and len(text) < 5000 for text in texts)
+        assert each.name == "answer" or answers.CHECK.fits(each.name)
+    assert answers.checks([GOOD_CHECK]) == [GOOD_CHECK]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{"status": "fine"}, {"status": ["ok"]}, {"name": "a b"}, {"name": 7}, {"at": ["x"]}],
+)
+def test_a_check_of_another_form_has_failed(odd: dict[str, Any]) -> None:
+    found = answers.checks([GOOD_CHECK, {**GOOD_CHECK, **odd}, "text"])
+    assert [(each["name"], each["status"]) for each in found] == [("mtu", OK), ("answer", FAILED)]
+    assert found[1]["reason"].startswith("2 of its checks ")
+
+
+def test_checks_and_what_was_found_are_bounded() -> None:
+    many = [{**GOOD_CHECK, "subject": str(number)} for number in range(answers.MOST_CHECKS + 5)]
+    found = answers.checks(many)
+    assert len(found) == answers.MOST_CHECKS + 1 and found[-1]["status"] == FAILED
+    (long,) = answers.checks([{**GOOD_CHECK, "found": ["x" * 10**6], "reason": "y" * 10**6}])
+    assert len(str(long)) < 3 * answers.MOST_TEXT
+
+
+@given(JSON)
+def test_a_report_is_json_that_every_program_reads(value: Any) -> None:
+    json.dumps(answers.finite(value), allow_nan=False)
+
+
+def test_a_part_of_another_type_is_an_answer_error_and_nothing_else() -> None:
+    for odd in (lambda: {}["a"], lambda: 1 / 0, lambda: None.x, lambda: "a" + 1, lambda: int("x")):
+        with pytest.raises(AnswerError, match="its x has another form"), answers.form_of("its x"):
+            odd()  # type: ignore[no-untyped-call]

@@ -21,6 +21,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.reboot import (
     planning,
     table,
 )
+from hypothesis import given
+
+from tests.unit.hostile import spoilt
 
 
 class Task:
@@ -272,6 +275,45 @@ def test_the_plan_is_of_every_host_and_has_the_lock(tmp_path, monkeypatch):
     (tmp_path / "state" / guards.NAME).write_text(json.dumps([another, "1"]))
     with pytest.raises(AnsibleActionFail, match="nothing was rebooted: another run"):
         Action(**arguments)._plan(variables)
+
+
+HERE = {
+    "boot_id": "now",
+    "machine_id": "m",
+    "host_name": "x",
+    "reasons": {"os": [{"subject": "x", "reason": "why", "boot_id": "now", "wanted": "y"}]},
+    "boots": [0.0],
+    "now": 100.0,
+    "processes": [{"pid": 7, "user": "mpi", "command": "a.out", "why": "MPI"}],
+    "slurm": {"name": "n", "state": "IDLE", "reason": "", "drained": 0, "ours": 0, "busy": 1},
+    "problems": ["no scontrol"],
+}
+
+
+@given(spoilt(HERE))
+def test_whatever_a_host_answers_the_plan_of_the_others_is_the_same(said):
+    read = Action({"read": {"found": said}})._read({"inventory_hostname": "node01"})["found"]
+    names = ["node01", "node02"]
+    hostvars = {
+        "node01": {action.FOUND: {"found": read}},
+        "node02": {
+            action.FOUND: {"found": {**HERE, "processes": [], "slurm": None, "problems": []}}
+        },
+    }
+    groups = {"compute": names}
+    variables = {"ansible_play_hosts_all": names, "groups": groups, "hostvars": hostvars}
+    plan = Action(check_mode=True, state_directory="/nowhere")._plan(variables)["reboot_plan"]
+    turns = [turn["name"] for batch in plan["batches"] for turn in batch["turns"]]
+    assert "node02" in turns
+    found = table.outcomes(plan, {}, True)
+    assert all(line.isprintable() for line in (*table.lines(found), *table.plan_lines(plan)))
+
+
+def test_a_host_that_answers_no_reasons_is_left_with_the_words_of_the_answer():
+    read = Action({"read": {"found": {**HERE, "reasons": 7}}})._read(
+        {"inventory_hostname": "node01"}
+    )
+    assert "another form" in read["found"]["lost"]
 
 
 # What is said of each at the end

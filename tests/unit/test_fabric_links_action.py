@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.action import fabric_links as action
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import read_contract
+from hypothesis import given
 
+from tests.unit.hostile import spoilt
 from tests.unit.link_fabric import Fabric
 
 
@@ -181,3 +183,40 @@ def test_a_report_that_cannot_be_saved_takes_nothing_away(
     assert judged["report"] == ""
     assert judged["by_host"]
     assert "fabric_links_report_directory" in run.lines[-1]
+
+
+FABRIC = Fabric()
+
+
+@given(spoilt(FABRIC.nodes["node02"].state))
+def test_whatever_a_node_answers_the_links_of_the_others_are_compared(said: Any) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        run = Run(FABRIC, patch)
+        run.hostvars["node02"] = {"roce_rails_state": said if isinstance(said, dict) else {}}
+        judged = run.judge()
+        failed = [
+            check
+            for host, checks in judged["by_host"].items()
+            for check in checks
+            if check["status"] == "failed" and host != "node02"
+        ]
+        assert failed == []
+        assert "failed" not in run.verdict("node01", judged)
+
+
+def test_the_address_of_another_node_is_not_taken_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    fabric = Fabric()
+    theirs = fabric.nodes["node01"].state
+    for said in (fabric.nodes["node02"].state, fabric.nodes["node03"].state):
+        assert theirs and said
+        for name, rail in said["rails"].items():
+            rail["mac"] = theirs["rails"][name]["mac"]
+    run = Run(fabric, monkeypatch)
+    judged = run.judge()
+    wrong = [
+        check["subject"]
+        for checks in judged["by_host"].values()
+        for check in checks
+        if check["status"] == "failed" and "node01" in check["subject"]
+    ]
+    assert wrong == []

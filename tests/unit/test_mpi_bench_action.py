@@ -12,6 +12,8 @@ import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.baremetal.mpi_roce.plugins.action import mpi_bench as action
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import bench as table
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.unit.test_bench import directory
 
@@ -117,3 +119,32 @@ def test_figures_come_as_a_table_and_the_rest_as_it_is(monkeypatch: pytest.Monke
         launcher.plugin.show(line)
     wanted = ["bench: OSU MPI Bandwidth Test v7.4", "bench: sweep: node02: no rank"]
     assert launcher.shown == wanted
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.text(),
+            st.sampled_from(["# OSU MPI Bandwidth Test v7", "# OSU MPI ../x Test", "# Ranks: 0"]),
+            st.sampled_from(["# Pair: node01:0 - node09:0", "1 " + "9" * 400, "9" * 5000 + " 1"]),
+            st.sampled_from(["0 0", "65536 0.0", "65536 5e5", "# Ranks: " + "9" * 5000]),
+        ),
+        max_size=6,
+    )
+)
+def test_what_ranks_print_is_a_figure_of_the_plan_or_fails_the_launcher(printed: list[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        launcher = Launcher(patch)
+        launcher.plugin._output = lambda _directory: OUTPUT + "\n".join(printed)
+        patch.setattr(action.JobAction.__mro__[2], "run", lambda *_given: {})
+        options = {name: of.get("default") for name, of in action.SPEC.items()}
+        options.update(nodes=directory(), user="mpi", program="osu", benchmarks=["bw"])
+        launcher.plugin.validate_argument_spec = lambda **_given: ({}, options)
+        try:
+            found = launcher.plugin.run(None, {})
+        except AnsibleActionFail as error:
+            assert str(error).startswith("bench: ")
+            return
+    assert {sweep["benchmark"] for sweep in found["sweeps"]} <= {"bw", "latency", "bibw"}
+    assert len(found["sweeps"]) == 2
+    json.dumps(found["sweeps"], allow_nan=False)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import resource
+import subprocess
 import tarfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -164,9 +166,9 @@ def test_only_a_pack_as_it_was_sent_is_kept_and_used(tmp_path: Path) -> None:
     pack = tmp_path / "cache/source-aa-debian12-x86_64.tar.gz"
     digest = hashlib.sha256(b"a pack").hexdigest()
     with pytest.raises(AnsibleActionFail, match="run again"):
-        one._keep(pack, Path("/far"), "0" * 64)
+        one._keep(pack, Path("/far"), "0" * 64, 6)
     assert not action.usable(pack) and list(pack.parent.iterdir()) == []
-    one._keep(pack, Path("/far"), digest)
+    one._keep(pack, Path("/far"), digest, 6)
     assert action.usable(pack)
     pack.write_bytes(b"a pa")
     assert not action.usable(pack)
@@ -228,7 +230,7 @@ def builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Bu
 def test_a_host_names_no_path_that_is_fetched(
     builder: Callable[..., Builder], named: Any, tmp_path: Path
 ) -> None:
-    one = builder(changed=True, pack=named, path=named, dest=named, sha256=DIGEST, bytes=named)
+    one = builder(changed=True, pack=named, path=named, dest=named, sha256=DIGEST, bytes=6)
     result = one.run(None, {})
     assert one.fetched == ["/opt/mpi/source-aa.build/pack"]
     gone = {"path": "/opt/mpi/source-aa.build", "state": "absent"}
@@ -245,6 +247,23 @@ def test_a_checksum_is_64_digits_or_nothing_is_fetched(
         one.run(None, {})
     assert one.fetched == [] and not (tmp_path / "cache").exists()
     assert len(str(caught.value)) < 400 and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("said", [None, 0, -1, True, "6", [6], 10**400, (4 << 30) + 1, 5])
+def test_a_pack_has_the_size_that_was_said_and_that_is_bounded(
+    builder: Callable[..., Builder], said: Any, tmp_path: Path
+) -> None:
+    """One that is larger than said is ended while it is written."""
+    with pytest.raises(AnsibleActionFail, match="larger than the 5 B" if said == 5 else "bytes is"):
+        builder(changed=True, sha256=DIGEST, bytes=said).run(None, {})
+    assert not list(tmp_path.glob("cache/*"))
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == LIMIT
+    with action.writing_at_most(5):
+        done = subprocess.run(["dd", "if=/dev/zero", f"of={tmp_path / 'x'}", "bs=9", "count=1"])
+    assert done.returncode and (tmp_path / "x").stat().st_size <= 5, "a program, as sftp is one"
+
+
+LIMIT = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
 
 
 def refused(answer: Any) -> bool:

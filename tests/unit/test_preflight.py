@@ -19,10 +19,13 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import Location
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.preflight import answers, node
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.answers import checks as checks_of
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import preflight
+from hypothesis import given
 
 from tests.unit import software_sets
 from tests.unit.gpu_node import KERNEL, GpuNode
+from tests.unit.hostile import spoilt
 from tests.unit.rails_host import FakeHost, rail
 
 HEADERS = f"linux-headers-{KERNEL}"
@@ -390,3 +393,14 @@ def test_the_same_finding_of_many_hosts_is_one_line() -> None:
 def test_addresses_and_single_hosts_are_shown_as_they_are() -> None:
     assert preflight.ranges(["10.0.0.9", "10.0.0.11", "10.0.0.12"]) == "10.0.0.9, 10.0.0.[11-12]"
     assert preflight.ranges(["controller"]) == "controller"
+
+
+SAID = as_dicts([Check("kernel_headers", "there", ["x"], "failed", "h", "why")])
+
+
+@given(spoilt(SAID))
+def test_whatever_a_host_answers_the_preflight_of_the_others_is_shown(said: Any) -> None:
+    read = {"node01": checks_of(said), "node02": checks_of(SAID)}
+    lines = preflight.lines(preflight.findings(read), 2)
+    assert any("kernel_headers h" in line and "02" in line for line in lines)
+    assert all(line.isprintable() for line in lines)

@@ -114,6 +114,20 @@ def test_a_node_cannot_ask_for_other_kinds_of_certificates(tmp_path: Path) -> No
     assert list(host.calls[1]["certificates"]) == ["user"]
 
 
+def test_why_a_host_asks_is_one_line_in_the_journal(tmp_path: Path) -> None:
+    host = Host(tmp_path, "node01")
+    host.answer = {"sign": {"user": "a\nb {{ 7 * 7 }}\x1b" + "x" * 900, "host": [1]}}
+    host.run(prepared(tmp_path))
+    lines = (tmp_path / "ssh-ca/journal.jsonl").read_text(encoding="utf-8").splitlines()
+    (said,) = [
+        each
+        for line in lines
+        for each in [json.loads(line or "{}").get("reason")]
+        if "xx" in str(each)
+    ]
+    assert said.startswith("a b 7 * 7 x") and len(said) <= 300 and said.isprintable()
+
+
 def test_a_revoked_node_gets_nothing_and_the_others_are_asked_for_the_list(tmp_path: Path) -> None:
     hosts = [Host(tmp_path, name) for name in ("node01", "node02")]
     for host in hosts:

@@ -19,6 +19,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import s
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.hostile import spoilt
+
 GOLDEN = Path(__file__).parent / "golden" / "storage_use.txt"
 FS = FileSystem("checkpoints", "nfs", "store01:/export/a", "/mnt/checkpoints", "checkpoints")
 SOFT = FileSystem(
@@ -183,6 +185,23 @@ def test_too_slow_together_has_failed(shown: list[str]) -> None:
     assert list(run.concerned()) == ["node01"]
     run.filesystems[0]["serve"] = {"host": "launch01"}
     assert list(run.concerned()) == ["launch01"]
+
+
+@given(spoilt(measured(own_address="10.100.0.2")))
+def test_whatever_a_host_measured_the_figures_of_the_others_are_made(said: Any) -> None:
+    run = Run([FS])
+    run.task("plan")
+    for name in NODES:
+        run.has(name, "write", measured())
+    if not isinstance(said, dict):
+        said = {"measured": said}
+    run.has("node02", "read", said)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(action, "display", SimpleNamespace(display=lambda line: None))
+        figures = run.task("report")["figures"]["checkpoints"]
+        run.concerned()
+    assert figures["by_host"]["node01"]["wrote"] == WROTE
+    assert figures["write"]["nodes"] >= len(NODES) - 1
 
 
 # The ring

@@ -3,9 +3,21 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
+
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import checks
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.answers import finite
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.reboot import planning
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.summary import RunSummary
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.summary import (
+    LAYERS,
+    RunSummary,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.hostile import spoilt
 
 
 def summary(**fields) -> RunSummary:
@@ -85,11 +97,75 @@ def test_remote_executions_are_those_of_the_busiest_compute_node():
 
 def test_what_speaks_for_no_layer_is_left_alone():
     run = summary()
-    for other in ({}, {"layer": "os"}, {"layer": 3, "checks": []}, {"layer": "os", "checks": "no"}):
+    for other in ({}, {"layer": "os"}, {"layer": 3, "checks": []}, {"layer": "root", "checks": []}):
         run.add_result("node01", other)
     assert not run.any
-    run.add_result("node01", {"layer": "os", "checks": [{"name": "x", "status": "odd"}, "text"]})
-    assert run.counts("os") == {}
+
+
+def test_a_module_s_layer_is_one_that_there_is():
+    plugins = Path(__file__).parents[2] / "plugins"
+    text = "\n".join(path.read_text(encoding="utf-8") for path in plugins.rglob("*.py"))
+    named = re.findall(r'(?:LAYER = |Layer\(\s*|[("]layer"?[=:] ?)"([a-z]+)"', text)
+    assert set(named) == LAYERS
+
+
+RESULT = {
+    **result("os", check(checks.OK), check(checks.FAILED, "swap", "sda", "why")),
+    "simulated": ["nvidia-smi"],
+    "figures": {"gbits_s": 1.5},
+    "reboot_plan": {"batches": [], "left": [], "nothing": [], "check_mode": False},
+    "reboot_outcome": {"status": "verified", "text": "well", "seconds": 1},
+    "results": [],
+    "diff": [{"after_header": "/etc/x"}],
+}
+
+
+@given(st.lists(spoilt(RESULT), max_size=3))
+def test_whatever_a_host_answers_counts_for_it_and_for_no_other(said):
+    """The summary of the others is the same, and it is there."""
+
+    def add(run: RunSummary, of: str, result: dict) -> None:
+        run.add_result(of, result)
+        run.would_change("os", of, "Settle", result)
+
+    expected = {"os": {"node01": "", "node02": "", "login01": ""}}
+    run, without = summary(expected=expected), summary(expected=expected)
+    for one in (run, without):
+        one.add_result("node02", result("os", check(checks.OK)))
+        one.add_result("login01", result("os", check(checks.FAILED, "swap")))
+    for each in said:
+        if isinstance(each, dict):
+            add(run, "node01", each)
+    lines = run.lines(1, 60)
+    assert all(line.isprintable() for line in lines)
+    report, other = (one.report("now", 1, 60, False) for one in (run, without))
+    json.dumps(finite(report), allow_nan=False)
+    hosts = report["layers"]["os"]["hosts"]
+    assert {name: hosts[name] for name in ("node02", "login01")} == other["layers"]["os"]["hosts"]
+    assert set(run.wrong()["os"]) - {"node01"} == {"login01"}
+    assert run.reboot_plan is None and not run.reboot_outcomes
+    assert set(run.layers) == {"os"}
+
+
+def test_a_step_for_another_host_says_whose_word_it_is():
+    run = summary(expected={"ssh": {"node01": "", "node02": ""}})
+    odd = checks.Check(
+        "ssh_login", "reached", "refused", checks.FAILED, at="login01", by_hand="run x"
+    )
+    run.add_result("node01", result("ssh", odd))
+    assert "by hand: login01 (says node01): run x" in run.lines(1, 60)
+
+
+def test_what_one_host_says_without_end_leaves_room_for_the_others():
+    run = summary()
+    many = [
+        check(checks.NOT_APPLICABLE, "x", str(number), f"reason {number}\n" + "y" * 9000)
+        for number in range(500)
+    ]
+    run.add_result("node01", result("os", *many, simulated=[f"program {n}" for n in range(500)]))
+    lines = run.lines(1, 60)
+    assert len(lines) < 100 and max(map(len, lines)) < 2000
+    assert "not applicable: for 460 more reasons, see the report" in lines
 
 
 def test_the_report_holds_every_check_and_the_figures():
@@ -152,7 +228,7 @@ def rebooting(check_mode: bool) -> RunSummary:
     ]
     verdicts.append(("login01", planning.Left("login01", "MPI runs on it", ("os: x",))))
     plan = planning.plan(verdicts, planning.Settings())
-    run.add_result("node01", {"reboot_plan": {**plan, "check_mode": check_mode}})
+    run.add_reboots("node01", {"reboot_plan": {**plan, "check_mode": check_mode}})
     return run
 
 
@@ -166,7 +242,7 @@ def test_after_reboots_the_table_says_what_came_of_each_host():
         "(node01)",
         "login01  os: x         -      -        left: MPI runs on it",
     ]
-    run.add_result(
+    run.add_reboots(
         "node01",
         {"reboot_outcome": {"status": "verified", "text": "verified: os", "seconds": 241.4}},
     )

@@ -57,7 +57,7 @@ def run(tmp_path_factory):
 def test_exactly_the_modules_run_on_nodes_are_counted(run):
     _printed, report = run
     assert report["remote_module_executions"]["hosts"] == {
-        "login01": 2 + 1,  # speak twice, and the ping that node01 delegated
+        "login01": 3 + 1,  # speak three times, and the ping that node01 delegated
         "node01": 1,
         "node02": 1 + 2 + 1,  # speak, two pings of a loop, the command that failed
     }
@@ -150,11 +150,36 @@ def test_plugins_print_by_nothing_else():
 
 def test_a_failure_without_a_message_is_named_by_its_task():
     plugin = summary.CallbackModule()
-    task = argparse.Namespace(get_name=lambda: "Set the password", diff=False)
+    named = {"action": "ansible.builtin.user", "loop": None}
+    task = argparse.Namespace(get_name=lambda: "Set the password", diff=False, **named)
     host = argparse.Namespace(get_name=lambda: "node01")
     fields = {"censored": "hidden by no_log", "failed": True}
     plugin.v2_runner_on_failed(argparse.Namespace(_host=host, _task=task, _result=fields))
     assert plugin._summary.failed == {"node01": "Set the password"}
+
+
+def test_only_reboots_of_the_controller_and_items_of_a_loop_are_taken():
+    """A module that answers a plan of reboots, or as a loop does, stands for nobody."""
+    plan = {"batches": [], "left": [], "nothing": ["node02"], "check_mode": False}
+    item = {"layer": "os", "checks": [{"name": "swap", "status": "ok"}]}
+    fields = {"reboot_plan": plan, "reboot_outcome": {"status": "verified"}, "results": [item, 7]}
+    host = argparse.Namespace(get_name=lambda: "node01")
+    for name, loop in (("os_baseline", None), ("os_baseline", [1, 2]), ("cluster_reboot", None)):
+        plugin = summary.CallbackModule()
+        task = argparse.Namespace(action=f"baremetal.mpi_roce.{name}", loop=loop)
+        plugin._take(argparse.Namespace(_host=host, _task=task, _result=fields))
+        ours = name == "cluster_reboot"
+        assert (plugin._summary.reboot_plan == plan, bool(plugin._summary.layers)) == (
+            ours,
+            bool(loop),
+        )
+        assert bool(plugin._summary.reboot_outcomes) == ours
+
+
+def test_an_answer_is_never_templated(run):
+    """Neither one of a module nor one that an action has read from a record."""
+    printed, _report = run
+    assert printed.count("{{ 1000 + 37 }}") >= 2 and "1037" not in printed
 
 
 def test_why_a_host_is_unreachable_only_prints():

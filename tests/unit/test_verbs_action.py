@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.action import rdma_verify as action
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.rail_pairs import parts
+from hypothesis import given
 
 from tests.unit.action_plays import ansible
+from tests.unit.hostile import spoilt
 
 
 def play(tmp_path: Path, *words: str) -> dict[str, Any]:
@@ -132,3 +134,43 @@ def test_another_host_gets_words_of_a_peer_and_nothing_else() -> None:
     hostvars = {"node02": {"served": {"problems": said}}}
     found = action._unserved({"drives": [{"peer": "node02"}]}, ["served"], hostvars)
     assert found == {"node02": {"rail0 GPU": "no room left 7 * 7 [2J"}}
+
+
+PAIR = {
+    "rail": "rail0",
+    "host": "node01",
+    "peer": "node02",
+    "device": "mlx5_0",
+    "line_rate_gbits_s": 400.0,
+    "exchanges": {
+        "write_bw": {
+            "gbits_s": 390.0,
+            "growth": {"out_of_sequence": 3, "rx_prio3_pause": 1},
+            "wire": {"out": {"packets": 9, "wrong": 0, "tos_seen": [105]}},
+        },
+        "write_lat": {"median_us": 2.0, "p99_us": 3.0, "growth": {}, "wire": None},
+    },
+}
+DRIVES = {"drives": [{"rail": "rail0", "peer": "node02"}]}
+
+
+def pairs_of(said: Any) -> list[Any]:
+    pairs = said if isinstance(said, list) else [said]
+    return action._pairs_of("node01", DRIVES, {"figures": {"pairs": pairs}})
+
+
+@given(spoilt(PAIR))
+def test_figures_of_another_form_or_of_other_hosts_fail_their_pair_and_no_other(said: Any) -> None:
+    found = pairs_of(said)
+    assert len(found) <= 1 and all(each["host"] == "node01" for each in found)
+    for other in (pairs_of(PAIR), []):
+        shown = action.table.lines([*found, *other], "TOS 105")
+        assert sum("node01 -> node02" in line for line in shown) == len(found) + len(other)
+
+
+def test_a_pair_is_one_of_the_plan_and_counted_once() -> None:
+    assert pairs_of([PAIR, PAIR]) == [PAIR]
+    assert pairs_of({**PAIR, "host": "node09"}) == [PAIR]
+    assert pairs_of([{**PAIR, "peer": "node03"}, {**PAIR, "rail": ["rail0"]}]) == []
+    (odd,) = pairs_of({**PAIR, "line_rate_gbits_s": "fast"})
+    assert "another form" in odd["problem"] and "FAILED" in action.table.lines([odd], "")[2]

@@ -119,12 +119,11 @@ class Neighbours:
         self._by_label: dict[str, list[str]] = {}
         for host in (*switches, *nodes):
             self._by_label.setdefault(_labels(host)[0], []).append(host)
-        self._by_mac = {
-            rail["mac"].lower(): End(node.name, name)
-            for node in nodes.values()
-            for name, rail in ((node.state or {}).get("rails") or {}).items()
-            if rail.get("mac")
-        }
+        self._by_mac: dict[str, list[End]] = {}
+        for node in nodes.values():
+            for name, rail in ((node.state or {}).get("rails") or {}).items():
+                if rail.get("mac"):
+                    self._by_mac.setdefault(rail["mac"].lower(), []).append(End(node.name, name))
         self._by_alias = {
             End(switch.name, port["alias"]): End(switch.name, port["name"])
             for switch in switches.values()
@@ -176,9 +175,10 @@ class Neighbours:
         ]
 
     def _heard(self, system: str, port: str, expected: str) -> Heard:
-        by_mac = self._by_mac.get(port.lower())
-        if by_mac in self._peers:
-            return by_mac
+        # A node may say that it has the address of another one: that one is found all the same.
+        by_mac = [end for end in self._by_mac.get(port.lower(), ()) if end in self._peers]
+        if by_mac:
+            return next((end for end in by_mac if end.host == expected), by_mac[0])
         shown = f"{system} {port}".strip()
         hosts = self._named(system)
         if len(hosts) > 1 and expected not in hosts:

@@ -21,6 +21,7 @@ from ...module_utils.core.checks import (
 )
 from ...module_utils.core.text import counted
 from ...module_utils.qos import SPECTRUM_X
+from ..answers import INTERFACE, MOST_TEXT, amount, checks, form_of, sentence, whole
 from ..qos.compiled import FabricIntent
 from .asics import Asic, WantedError, headroom, rounded
 from .system import TO_NODES, Difference, SwitchIntent, SwitchReport
@@ -355,6 +356,38 @@ def nic_end(
             wanted[aspect] = _frozen(setting["wanted"])
             found[aspect] = _found(setting)
     return wanted, found
+
+
+def node_state(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """What the module roce_rails answered, as links to other hosts are compared with it.
+
+    Raises AnswerError.
+    """
+    with form_of("the state of its rails"):
+        rails = {
+            INTERFACE.of(name, "the name of a rail"): {
+                "mac": sentence(rail.get("mac")),
+                **{key: bool(rail[key]) for key in ("up", "carrier")},
+                "mtu": None if rail["mtu"] is None else whole(rail["mtu"], "an MTU", 1 << 20),
+                "speed_gbps": amount(rail.get("speed_gbps"), 1 << 20),
+            }
+            for name, rail in answer["rails"].items()
+        }
+        settings: dict[str, dict[str, Any]] = {
+            name: {
+                str(aspect): {**setting, "reason": sentence(setting.get("reason"), 300)}
+                for aspect, setting in of_rail.items()
+            }
+            for name, of_rail in (answer.get("settings") or {}).items()
+            if name in rails
+        }
+        found = {"rails": rails, "settings": settings, "checks": checks(answer.get("checks", []))}
+        for name in rails:  # in the form of the aspect, each
+            for reading in nic_end(found, name, 1, 1):
+                for aspect, value in reading.items():
+                    if len(show(aspect, value)) > MOST_TEXT:
+                        raise ValueError(f"{aspect} without end")
+    return found
 
 
 def _without_settings(state: Mapping[str, Any], rail: str) -> Unread:

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Optional, Union
 
 from ...module_utils.reboot import busy, slurm
+from ..answers import form_of, sentence, sequence
 
 COMPUTE, LAUNCHER, STORAGE = "compute", "launcher", "storage"
 GROUPS = (COMPUTE, LAUNCHER, STORAGE)
@@ -28,6 +29,10 @@ REBOOT = "reboot"
 
 HOUR_S, DAY_S = 3600, 86400
 _PER_CENT = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*%\s*$")
+
+
+MOST_READ = 200
+"""Records of reasons, processes and boots of one host that are looked at."""
 
 
 class SettingError(Exception):
@@ -73,6 +78,43 @@ class Left:
     why: str
     reasons: tuple[str, ...] = ()
     policy: bool = False
+
+
+def typed(answer: Any) -> dict[str, Any]:
+    """What node.read returned, each value as the plan for all hosts uses it. Raises AnswerError."""
+    with form_of("why it waits for a reboot"):
+        found: dict[str, Any] = {
+            key: sentence(answer[key]) for key in ("boot_id", "machine_id", "host_name")
+        }
+        found["reasons"] = {
+            sentence(record): [
+                {
+                    "subject": sentence(each["subject"]),
+                    "reason": sentence(each.get("reason"), 300),
+                    "boot_id": sentence(each["boot_id"]),
+                }
+                for each in every[:MOST_READ]
+            ]
+            for record, every in list(answer["reasons"].items())[:MOST_READ]
+        }
+        found["boots"] = [float(each) for each in answer["boots"][:MOST_READ]]
+        found["now"] = float(answer["now"])
+        if not all(map(math.isfinite, (found["now"], *found["boots"]))):
+            raise ValueError("a time without an end")
+        found["processes"] = [
+            {
+                "pid": int(each["pid"]),
+                **{key: sentence(each[key]) for key in ("user", "command", "why")},
+            }
+            for each in answer["processes"][:MOST_READ]
+        ]
+        node = answer["slurm"]
+        found["slurm"] = node and {
+            **{key: sentence(node[key]) for key in ("name", "state", "reason")},
+            **{key: bool(node[key]) for key in ("drained", "ours", "busy")},
+        }
+        found["problems"] = [sentence(each, 600) for each in sequence(answer["problems"])]
+    return found
 
 
 Judged = Union[Turn, Left, None]

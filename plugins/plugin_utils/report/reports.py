@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...module_utils.core.files import make_directories, write_atomically
+from ..answers import finite
 
 
 def save(path: Path, text: str) -> None:
@@ -35,7 +36,7 @@ def keep(directory: Path, layer: str, found: Mapping[str, Any], display: Any, se
     """
     directory = directory.absolute()
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
-    text = json.dumps({"made": stamp, **found}, indent=1) + "\n"
+    text = json.dumps(finite({"made": stamp, **found}), indent=1) + "\n"
     path = directory / f"{layer}-{stamp}.json"
     try:
         for target in (path, directory / f"{layer}-latest.json"):

@@ -22,7 +22,8 @@ from ...module_utils.core.checks import (
     as_dicts,
 )
 from ...module_utils.core.reboots import DIRECTORY as RECORDS
-from ...module_utils.core.text import columns, some
+from ...module_utils.core.text import columns, one_line, shortened, some
+from .. import answers
 from ..reboot import table
 
 ROLES = ("compute", "launcher", "storage", "leaf", "spine")
@@ -43,10 +44,23 @@ BOOKKEEPING = frozenset(
 )
 """Keys of a result that are no measurement."""
 NOT_LOOKED_AT = "the run ended before"
+LAYERS = frozenset(
+    [
+        *("bench", "fabric", "gpu", "hostfile", "job", "links", "mpi", "names", "os"),
+        *("preflight", "rails", "rdma", "reboot", "smoke", "ssh", "storage", "verbs"),
+    ]
+)
+"""For which modules speak. A host whose module names another one adds no line."""
 MEASURING = ("links", "verbs", "smoke")
 """Layers that set nothing: what they find is repaired by others."""
 NAMES_SHOWN = 12
 """Host names in one line; the rest are counted."""
+LINES_SHOWN = 40
+"""Of one kind, such as reasons; the rest are in the report."""
+MOST_OF_LINE = 1000
+"""Characters of what a host says in one."""
+MOST_SIMULATED = 20
+"""Things that one module says that it simulated."""
 
 
 @dataclass
@@ -65,12 +79,11 @@ class LayerOnHost:
         found: list[dict[str, Any]] = json.loads(zlib.decompress(self.packed))
         return found
 
-    def add(self, checks: Iterable[Any]) -> None:
-        found = {(str(each["name"]), str(each.get("subject", ""))): each for each in self.checks}
-        for check in checks:
-            if isinstance(check, Mapping) and "name" in check and check.get("status") in STATUSES:
-                found[str(check["name"]), str(check.get("subject", ""))] = dict(check)
-        self.packed = zlib.compress(json.dumps(list(found.values()), default=str).encode())
+    def add(self, checks: Iterable[Mapping[str, Any]]) -> None:
+        """Of the form that answers.checks gives them."""
+        found = {(each["name"], each["subject"]): each for each in (*self.checks, *checks)}
+        kept = list(found.values())[-answers.MOST_CHECKS :]
+        self.packed = zlib.compress(json.dumps(kept, default=str).encode())
 
 
 @dataclass
@@ -101,22 +114,26 @@ class RunSummary:
     verified, empty if it was."""
 
     def add_result(self, host: str, result: Mapping[str, Any]) -> None:
-        """Take in a module's result if it has a layer."""
+        """Take in a module's result of a layer. It may be any JSON, and counts for `host`."""
+        layer = result.get("layer")
+        if not isinstance(layer, str) or layer not in LAYERS or "checks" not in result:
+            return
+        entry = self.layers.setdefault(layer, {}).setdefault(host, LayerOnHost())
+        entry.add(answers.checks(result["checks"]))
+        if result.get("figures"):
+            entry.measured.update(measurement(result))
+        for each in answers.sequence(result.get("simulated"))[:MOST_SIMULATED]:
+            hosts = self.simulated.setdefault(_line(str(each)), [])
+            if host not in hosts:
+                hosts.append(host)
+
+    def add_reboots(self, host: str, result: Mapping[str, Any]) -> None:
+        """Take in what the steps of playbooks/reboot.yml return on the controller. Of no module: a
+        host that answered a plan would stand for all."""
         if isinstance(result.get("reboot_plan"), Mapping):
             self.reboot_plan = result["reboot_plan"]
         if isinstance(result.get("reboot_outcome"), Mapping):
             self.reboot_outcomes[host] = result["reboot_outcome"]
-        layer, checks = result.get("layer"), result.get("checks")
-        if not isinstance(layer, str) or not isinstance(checks, list):
-            return
-        entry = self.layers.setdefault(layer, {}).setdefault(host, LayerOnHost())
-        entry.add(checks)
-        if result.get("figures"):
-            entry.measured.update(measurement(result))
-        for line in result.get("simulated") or []:
-            hosts = self.simulated.setdefault(str(line), [])
-            if host not in hosts:
-                hosts.append(host)
 
     def would_change(self, layer: str, host: str, task: str, result: Mapping[str, Any]) -> None:
         """Take in a task that would change a host which is only verified.
@@ -125,7 +142,7 @@ class RunSummary:
         """
         diffs = result.get("diff")
         if isinstance(diffs, list) and diffs:
-            headers = [each.get("after_header", "") for each in diffs if isinstance(each, Mapping)]
+            headers = [str(answers.mapping(each).get("after_header")) for each in diffs]
             if all(str(RECORDS) in header for header in headers):
                 return
         why = f"see what with --check --diff --tags {layer} --limit {host}"
@@ -174,7 +191,7 @@ class RunSummary:
         found: dict[str, list[str]] = {}
         for layer, host, check in self._checks(REBOOT):
             why = str(check.get("reason") or check["name"])
-            found.setdefault(host, []).append(f"{layer}: {why}")
+            found.setdefault(host, []).append(f"{layer}: {_line(why)}")
         return found
 
     def rebooted(self) -> dict[str, dict[str, Any]]:
@@ -202,11 +219,15 @@ class RunSummary:
         lines = [f"{self.playbook}{of}: {seconds:.1f} s"]
         if self.layers or self.expected:
             lines += self._table()
-        for count, reason, names in self.reasons():
-            what = ", ".join(f"{name} {many}" for name, many in sorted(names.items()))
+        reasons = self.reasons()
+        for count, reason, names in reasons[:LINES_SHOWN]:
+            what = some([f"{name} {many}" for name, many in sorted(names.items())], LINES_SHOWN)
             if not reason.startswith("not applicable"):
                 reason = f"not applicable, {reason}"
-            lines.append(f"{count} {reason}: {what}")
+            lines.append(f"{count} {_line(reason)}: {what}")
+        if len(reasons) > LINES_SHOWN:
+            more = len(reasons) - LINES_SHOWN
+            lines.append(f"not applicable: for {more} more reasons, see the report")
         for layer, by_reason in self.unverified().items():
             for why, hosts in by_reason.items():
                 lines.append(f"not verified: {layer} on {_listed(hosts)}: {why}")
@@ -219,8 +240,10 @@ class RunSummary:
             lines.append(f"failed: for {len(failed) - NAMES_SHOWN} more reasons, see the report")
         if self.unreachable:
             lines.append(f"unreachable: {_listed(self.unreachable)}")
-        for line, hosts in self.simulated.items():
+        for line, hosts in list(self.simulated.items())[:LINES_SHOWN]:
             lines.append(f"SIMULATED: {line}: {_listed(hosts)}")
+        if len(self.simulated) > LINES_SHOWN:
+            lines.append(f"SIMULATED: {len(self.simulated) - LINES_SHOWN} more, see the report")
         lines += self._repairs() + self._reboot_lines()
         busiest = self.busiest()
         if busiest:
@@ -293,9 +316,10 @@ class RunSummary:
                     continue  # it has found itself what is wrong with it, and the remedy
                 step = check.get("by_hand")
                 if step:
-                    steps.setdefault(str(step), [])
-                    if at not in steps[str(step)]:
-                        steps[str(step)].append(at)
+                    # Whose word it is: a host in other hands would have the operator run a command.
+                    where = at if at == host else f"{at} (says {host})"
+                    if where not in steps.setdefault(step, []):
+                        steps[step].append(where)
                 else:
                     hosts.add(at)
             reached = sorted(hosts - self.unreachable.keys())
@@ -307,7 +331,7 @@ class RunSummary:
         steps, layers = self.repairs()
         site = self._command("site.yml")
         shown = list(steps.items())[:NAMES_SHOWN]
-        lines = [f"by hand: {_listed(hosts)}: {step}" for step, hosts in shown]
+        lines = [f"by hand: {_listed(hosts)}: {_line(step)}" for step, hosts in shown]
         if len(steps) > NAMES_SHOWN:
             lines.append(f"by hand: {len(steps) - NAMES_SHOWN} more steps, see the report")
         return lines + [
@@ -324,7 +348,7 @@ class RunSummary:
         if not waiting:
             return []
         lines = [
-            f"reboot needed: {host} ({'; '.join(reasons)})"
+            f"reboot needed: {host} ({_line('; '.join(reasons))})"
             for host, reasons in list(waiting.items())[:NAMES_SHOWN]
         ]
         if len(waiting) > NAMES_SHOWN:
@@ -376,6 +400,10 @@ def measurement(result: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in result.items()
         if key not in BOOKKEEPING and not key.startswith(("_ansible", "ansible_"))
     }
+
+
+def _line(text: str) -> str:
+    return shortened(one_line(text), MOST_OF_LINE)
 
 
 def _listed(names: Iterable[str]) -> str:
