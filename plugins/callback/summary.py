@@ -15,7 +15,10 @@ description:
     cannot apply to these machines and why, or fail; hosts that failed, were not reached or need a
     reboot; and what was simulated. After C(playbooks/reboot.yml), the outcome of each host.
   - Counts the modules executed on each host over its connection, unless that is V(local).
-  - Saves all of it as JSON. Prints nothing when no layer ran and no host failed.
+  - Saves all of it as JSON. Prints nothing when no layer ran or was left out, and no host failed.
+  - Of this collection's playbooks, refuses C(--tags) that nothing in the playbook has, before any
+    host is touched; and ends the run with exit status 2 when C(--limit) leaves out all hosts of a
+    layer that C(--tags) names, and when nothing was done.
 options:
   report_directory:
     description:
@@ -66,6 +69,7 @@ from ansible.utils.display import Display
 
 from ..module_utils.core.checks import STRICT
 from ..module_utils.core.text import bytes_text, printable, shortened
+from ..plugin_utils import asked
 from ..plugin_utils.answers import finite
 from ..plugin_utils.report import summary as report
 from ..plugin_utils.report.reports import save
@@ -79,6 +83,8 @@ MOST_OF_REASON = 1000
 """Characters of why a host failed, in the summary."""
 MOST_SHOWN = 1 << 20
 """Characters of a line, a result or a difference, on the terminal and in the log."""
+EXIT_STATUS = 2
+"""Of a run that did not do what was asked for: Ansible's own for failed hosts."""
 REBOOT = "baremetal.mpi_roce.cluster_reboot"
 COLOUR = re.compile(r"(\x1b\[(?:0|[01];3[0-7]|38;5;\d{1,3})m)")
 """As Ansible puts it into its own lines."""
@@ -186,6 +192,8 @@ class CallbackModule(CallbackBase):
         super().__init__(*args, **kwargs)
         self._summary = report.current = RunSummary()
         self._verified = ""  # layer of the play, if it is one of playbooks/verify.yml
+        self._always = False  # whether the play is one of those that no --tags leaves out
+        self._idle = False  # until a task ends in another play, if the playbook has layers
         self._count = None
         self._began = time.monotonic()
         self._started = datetime.now(timezone.utc)
@@ -199,6 +207,16 @@ class CallbackModule(CallbackBase):
                 "inject_facts_as_vars is on: a compromised host sets variables of roles, such as"
                 " names of files on the controller, by its facts. Set it to False in ansible.cfg."
             )
+        self._summary.limit = printable(str(context.CLIARGS.get("subset") or ""))
+        if len(context.CLIARGS.get("args") or ()) == 1:  # or a layer may be in another playbook
+            plays = playbook.get_plays()
+            wrong = asked.misspelt(plays)
+            for line in wrong:
+                self._display.error(printable(line), wrap_text=False)
+            if wrong:
+                raise SystemExit(EXIT_STATUS)  # Ansible makes a warning of an exception
+            only = context.CLIARGS.get("tags") or ()
+            self._idle = "always" not in only and any(map(asked.layer_of, plays))
         self._count = ExecutionCount()
         self._count.install()
 
@@ -209,11 +227,16 @@ class CallbackModule(CallbackBase):
         manager = play.get_variable_manager()
         inventory = manager._inventory
         strict = STRICT in str(play.environment)
-        chosen = {*play.tags, "all", "tagged"}
-        asked = chosen & set(play.only_tags) and not chosen & set(play.skip_tags)
-        hosts = [host.name for host in inventory.get_hosts(play.hosts)] if strict and asked else []
-        # An import with tags adds them to the play's, in any order; its text has the layer's alone.
-        self._verified = play.get_ds()["tags"][0] if hosts else ""
+        wanted = asked.is_asked(play)
+        hosts = [host.name for host in inventory.get_hosts(play.hosts)] if strict and wanted else []
+        self._verified = asked.tag_of(play) if hosts else ""
+        self._always = asked.tag_of(play) == "always"
+        layer = asked.layer_of(play) if wanted else ""
+        absent = asked.left_out(play, inventory) if layer else None
+        if absent is not None:
+            self._summary.left_out[layer] = absent
+            if layer in play.only_tags:
+                self._summary.named.add(layer)
         if hosts:
             self._summary.expected[self._verified] = dict.fromkeys(hosts, report.NOT_LOOKED_AT)
         if self._summary.roles:
@@ -236,6 +259,7 @@ class CallbackModule(CallbackBase):
             self._summary.would_change(self._verified, host, task, result._result)
 
     def v2_runner_on_skipped(self, result):
+        self._idle = self._idle and self._always
         hosts = self._summary.expected.get(self._verified, {})
         host = result._host.get_name()
         lost = host in self._summary.unreachable  # on it, only what needs no connection ends well
@@ -269,12 +293,19 @@ class CallbackModule(CallbackBase):
         summary.changed = Counter({h: n for h, n in stats.changed.items() if n})
         if self._count:
             summary.executions = self._count.read()
-        if not summary.any:
-            return
+        failed = stats.failures or stats.dark  # Ansible has its exit status for it
+        summary.idle = self._idle and not failed
+        if summary.any:
+            self._show()
+        if summary.incomplete and not failed:
+            raise SystemExit(EXIT_STATUS)
+
+    def _show(self):
+        summary = self._summary
         seconds = time.monotonic() - self._began
         limit = self.get_option("remote_execution_limit")
         self._display.banner("SUMMARY")
-        bad = summary.failed or summary.unreachable
+        bad = summary.failed or summary.unreachable or summary.incomplete
         for line in summary.lines(seconds, limit):
             self._display.display(line, color=C.COLOR_ERROR if bad else C.COLOR_OK)
         try:

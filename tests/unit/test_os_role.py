@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -85,3 +86,36 @@ def test_another_time_service_is_refused_by_name(tmp_path: Path, rival: str) -> 
     assert status != 0
     assert f"{rival} sets the clock of localhost" in output
     assert "os_baseline_time: false" in output
+
+
+@pytest.mark.parametrize("roles", [["os_baseline", "mpi_stack"], ["mpi_stack"], ["rdma_verify"]])
+def test_facts_of_a_node_s_former_system_are_read_anew_once(
+    roles: list[str], tmp_path: Path
+) -> None:
+    facts = ("ansible_distribution", "ansible_os_family", "ansible_pkg_mgr")
+    former = {"cacheable": True, **dict.fromkeys(facts, "former")}
+    plays: dict[str, list[dict[str, Any]]] = {"poison": [{"ansible.builtin.set_fact": former}]}
+    plays["run"] = [task for role in roles for task in readings(role)]
+    plays["run"].append({"ansible.builtin.assert": {"that": "ansible_facts.pkg_mgr != 'former'"}})
+    for name, tasks in plays.items():
+        play = {"hosts": "localhost", "gather_facts": False, "tasks": tasks}
+        play["vars"] = {"__rdma_verify_served": {"missing": ["perftest"]}}
+        (tmp_path / f"{name}.yml").write_text(yaml.safe_dump([play]), encoding="utf-8")
+        done = ansible(
+            *("ansible-playbook", "-i", "localhost,", "-c", "local", f"{name}.yml"),
+            cwd=tmp_path,
+            ANSIBLE_CACHE_PLUGIN="jsonfile",
+            ANSIBLE_CACHE_PLUGIN_CONNECTION=str(tmp_path / "facts"),
+            ANSIBLE_PYTHON_INTERPRETER=sys.executable,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert f"ok=2    changed=0    unreachable=0    failed=0    skipped={len(roles) - 1}" in (
+        done.stdout
+    )
+
+
+def readings(role: str) -> list[dict[str, Any]]:
+    """The tasks of a role that read facts."""
+    tasks = yaml.safe_load((ROOT / f"roles/{role}/tasks/main.yml").read_text(encoding="utf-8"))
+    tasks += [task for outer in tasks for task in outer.get("block", [])]
+    return [task for task in tasks if "ansible.builtin.setup" in task]

@@ -113,6 +113,14 @@ class RunSummary:
     """Of playbooks/verify.yml: every layer of the run, its hosts, and of each why it was not
     verified, empty if it was."""
 
+    left_out: dict[str, list[str]] = field(default_factory=dict)
+    """Layers asked for without a host in this run: their hosts, which --limit leaves out."""
+    named: set[str] = field(default_factory=set)
+    """Those of them that --tags names."""
+    limit: str = ""
+    idle: bool = False
+    """Whether no layer had anything to do, in a playbook of layers."""
+
     def add_result(self, host: str, result: Mapping[str, Any]) -> None:
         """Take in a module's result of a layer. It may be any JSON, and counts for `host`."""
         layer = result.get("layer")
@@ -211,7 +219,12 @@ class RunSummary:
     def any(self) -> bool:
         """Whether there is anything to show: a layer has checks, or a host failed."""
         shown = self.layers or self.expected or self.failed or self.unreachable
-        return bool(shown or self.reboot_plan)
+        return bool(shown or self.reboot_plan or self.left_out or self.idle)
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether what was asked for was not done, without a host that failed."""
+        return self.idle or any(self.left_out[layer] for layer in self.named)
 
     def lines(self, seconds: float, limit: int) -> list[str]:
         """The summary as text, without the line with the report's path."""
@@ -231,6 +244,7 @@ class RunSummary:
         for layer, by_reason in self.unverified().items():
             for why, hosts in by_reason.items():
                 lines.append(f"not verified: {layer} on {_listed(hosts)}: {why}")
+        lines += self._not_done()
         failed: dict[str, list[str]] = {}
         for host, why in self.failed.items():
             failed.setdefault(why, []).append(host)
@@ -269,6 +283,7 @@ class RunSummary:
             "failed": self.failed,
             "unreachable": self.unreachable,
             **({"unverified": self.unverified()} if self.expected else {}),
+            **({"left_out": self.left_out} if self.left_out else {}),
             "reboots": self.reboots(),
             **({"rebooted": self.rebooted()} if self.reboot_plan is not None else {}),
             "simulated": self.simulated,
@@ -291,6 +306,25 @@ class RunSummary:
                 for layer, hosts in self.layers.items()
             },
         }
+
+    def _not_done(self) -> list[str]:
+        lines = []
+        for layer in [layer for layer in self.left_out if layer in self.named]:
+            hosts = self.left_out[layer]
+            why = "the inventory has no host for it"
+            if hosts:
+                why = f"its hosts ({_listed(hosts)}) are left out by --limit {self.limit}"
+            lines.append(f"not done: {layer}: {why}")
+        others = [layer for layer, hosts in self.left_out.items() if hosts]
+        others = [layer for layer in others if layer not in self.named]
+        if others:
+            lines.append(f"not done, as --limit {self.limit} asks: {', '.join(others)}")
+        if self.idle:
+            lines.append(
+                "nothing was done: no layer has both the tags and the hosts that were asked for; "
+                "check --tags, --skip-tags, --limit and --start-at-task"
+            )
+        return lines
 
     def _command(self, playbook: str) -> str:
         given = [word for each in self.inventories for word in ("-i", shlex.quote(each))]
