@@ -31,8 +31,16 @@ from tests import waiting
 from tools import bed
 
 TOP = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(TOP / "collections"))
+
+from ansible_collections.baremetal.mpi_roce.plugins.modules.virtual_requirements import (  # noqa: E402
+    room,
+)
+
 BIN = TOP / ".venv/bin"
 LOGS = TOP / "build/test"
+ROOT = Path("/")
+"""Of the file system that says what room there is."""
 LANES = 2
 """So many stages of the second queue run at a time where the first is empty; beside it, one."""
 GIVES_WAY = 5
@@ -67,6 +75,8 @@ BED_NODES = "test bed integration"
 BED_MACHINES = "test bed machines"
 OF_BED = (BED_UNIT, BED_NODES, BED_MACHINES)
 """They run whole: nothing else shows what their long tests show."""
+NEEDED = {"nodes": 5, "switches": 10, "machines": {}}
+"""Virtual nodes and switches of the largest cluster of a stage: of the demo's size."""
 TAIL_LINES = 60
 SLOWEST = 20
 """So many tests are listed with their times."""
@@ -90,6 +100,11 @@ class Stage:
     """Runs with --all, or when it is asked for by --only."""
     needs: str = ""
     """The stage without which this one cannot run."""
+
+    @property
+    def in_containers(self) -> bool:
+        """Whether it brings up virtual nodes that are containers; who builds images does not."""
+        return self.nodes and not self.machines and bool(self.needs)
 
     @property
     def log(self) -> Path:
@@ -384,8 +399,12 @@ class Lane:
             if stage.nodes and self.turn is not None and not self.turn.came():
                 return
             self.queue.pop(0)
+            remark = ""
             if stage.needs in outcomes and outcomes[stage.needs].failed:
                 remark = f"could not run without {stage.needs}"
+            elif stage.in_containers and os.geteuid() == 0:
+                remark = "; ".join(room(NEEDED, ROOT))
+            if remark:
                 outcomes[stage.name] = Outcome(failed=1, remark=remark)
                 say(f"FAIL  {stage.name}: {remark}")
             else:

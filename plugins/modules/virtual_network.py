@@ -15,6 +15,8 @@ description:
   - The node's end of a rail is left with MTU 1500 and without an address, as a factory leaves it.
   - With O(switches) each leaf and spine is a router in a namespace of its own, with static routes,
     and traffic between rails goes from leaf to spine to leaf. Containers only.
+  - Raises the kernel's limit of inotify instances to 1024 where it is lower, until the last virtual
+    cluster is down.
   - Runs on the machine that carries the virtual nodes, as root.
 options:
   cluster:
@@ -81,7 +83,13 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.commands import CommandError, run
 from ..module_utils.virtual.cabling import plan_network
-from ..module_utils.virtual.host_network import HostNetwork, Journal, create, destroy
+from ..module_utils.virtual.host_network import (
+    HostNetwork,
+    Instances,
+    Journal,
+    create,
+    destroy,
+)
 from ..module_utils.virtual.inventory import VirtualError, parse_nodes
 from ..module_utils.virtual.nodes import diff
 
@@ -119,7 +127,9 @@ def main() -> None:
                 switches=wanted["switches"],
             )
             commands = create(plan, host, journal, check_mode=check)
-    except (CommandError, VirtualError) as error:
+        if not check:  # once the journal is written, or gone
+            (Instances().lift if wanted["state"] == "present" else Instances().put_back)()
+    except (CommandError, OSError, VirtualError) as error:
         module.fail_json(msg=f"virtual network of {cluster}: {error}")
     module.exit_json(
         changed=bool(commands),

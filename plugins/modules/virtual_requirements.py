@@ -48,12 +48,13 @@ from typing import Any, Callable, Optional
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.commands import CommandError, Runner, run
-from ..module_utils.virtual.host_network import Journal
+from ..module_utils.virtual.host_network import Instances, Journal
 
 KEYRING = "usr/share/keyrings/debian-archive-keyring.gpg"
 INOTIFY_PER_NODE = 10
 INOTIFY_PER_SWITCH = 4
-"""inotify instances of the systemd and the services of one, generously."""
+"""inotify instances of the systemd and the services of one, generously: 5 to 7 and 3 are usual."""
+INSTANCE = "anon_inode:inotify"
 MIB_PER_CONTAINER = 100
 MIB_PER_SWITCH = 60
 MIB_OF_QEMU = 150
@@ -123,7 +124,7 @@ def lacking(
             except CommandError as error:
                 problems.append(f"{name}: {error}. {remedy}")
     if not is_up:
-        problems += _room(wanted, root)
+        problems += room(wanted, root)
     return problems
 
 
@@ -142,19 +143,19 @@ def _programs(
             yield f"program {program} is missing: apt-get install {package}"
 
 
-def _room(wanted: Mapping[str, Any], root: Path) -> Iterator[str]:
-    """systemd in every node watches files; the kernel counts all of root's together."""
+def room(wanted: Mapping[str, Any], root: Path = Path("/")) -> Iterator[str]:
+    """What is too small for these nodes.
+
+    systemd in every node watches files; the kernel counts all of root's together.
+    """
     need = wanted["nodes"] * INOTIFY_PER_NODE + wanted["switches"] * INOTIFY_PER_SWITCH
-    limit = int((root / "proc/sys/fs/inotify/max_user_instances").read_text())
-    used = 0
-    for path in (root / "proc").glob("[0-9]*/fd/*"):
-        with suppress(OSError):
-            used += str(path.readlink()) == "anon_inode:inotify"
+    limit, used = Instances(root=root).allowed(), _instances_of_root(root)
     if limit - used < need:
+        wish = max(1024, 2 * (used + need))
         yield (
             f"inotify instances: {limit - used} of {limit} free (needed: {need}). sysctl -w "
-            f"fs.inotify.max_user_instances={max(1024, 2 * (used + need))}, or take other virtual "
-            "nodes down"
+            f"fs.inotify.max_user_instances={wish} (a line fs.inotify.max_user_instances = {wish} "
+            "in /etc/sysctl.d/60-virtual-nodes.conf keeps it), or take other virtual nodes down"
         )
     need = wanted["nodes"] * MIB_PER_CONTAINER + wanted["switches"] * MIB_PER_SWITCH
     need += sum(int(each) + MIB_OF_QEMU for each in wanted["machines"].values())
@@ -165,6 +166,16 @@ def _room(wanted: Mapping[str, Any], root: Path) -> Iterator[str]:
             f"memory: {free} MiB available (needed: {need}). Describe fewer nodes in cluster.yml, "
             "or give the machine more memory"
         )
+
+
+def _instances_of_root(root: Path) -> int:
+    used = 0
+    for path in (root / "proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):  # it may be gone
+            if str(path.readlink()) == INSTANCE:
+                status = (path.parents[1] / "status").read_text(errors="replace")
+                used += "\nUid:\t0\t" in status
+    return used
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from tests.waiting import until
 from tools import run_tests
 
 TOP = Path(__file__).resolve().parents[2]
+MEMORY = "MemAvailable: 2048000 kB"
 
 
 @pytest.fixture
@@ -22,6 +23,10 @@ def runner(tmp_path, monkeypatch):
     monkeypatch.setattr(run_tests, "TOP", tmp_path)
     monkeypatch.setattr(run_tests, "LOGS", tmp_path / "logs")
     monkeypatch.setattr(run_tests, "ON_NODES", tmp_path / "lock")
+    monkeypatch.setattr(run_tests, "ROOT", tmp_path)
+    for name, text in {"sys/fs/inotify/max_user_instances": "1024", "meminfo": MEMORY}.items():
+        (tmp_path / "proc" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "proc" / name).write_text(f"{text}\n")
     monkeypatch.setenv(waiting.VARIABLE, "2")
     (tmp_path / "logs").mkdir()
     return run_tests
@@ -80,6 +85,27 @@ def test_what_could_not_run_has_failed(runner, capsys):
     out = capsys.readouterr().out
     assert "could not run without images" in out
     assert out.splitlines()[-1] == "0 passed, 2 failed, 0 skipped"
+
+
+def test_a_stage_without_room_for_its_nodes_fails_before_it_begins(
+    runner, capsys, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(run_tests.os, "geteuid", lambda: 0)
+    fds = tmp_path / "proc/7/fd"
+    fds.mkdir(parents=True)
+    (fds.parent / "status").write_text("Name:\tsystemd\nUid:\t0\t0\t0\t0\n")
+    for number in range(1000):
+        (fds / str(number)).symlink_to("anon_inode:inotify")
+    began = tmp_path / "began"
+    images = runner.Stage("images", ["true"], nodes=True)
+    nodes = runner.Stage("integration", ["touch", str(began)], nodes=True, needs="images")
+    machines = runner.Stage("machines", ["true"], nodes=True, machines=True, needs="images")
+    status, out = run(runner, capsys, images, nodes, machines)
+    assert status == 1 and not began.exists()
+    assert out.splitlines()[-1] == "2 passed, 1 failed, 0 skipped"
+    said = next(line for line in out.splitlines() if line.startswith("FAIL  integration"))
+    assert "24 of 1024 free (needed: 90)" in said
+    assert "sysctl -w fs.inotify.max_user_instances=" in said
 
 
 def test_a_stage_that_hangs_is_ended_with_all_it_started(runner, capsys, tmp_path, monkeypatch):

@@ -15,7 +15,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.cabling
     plan_network,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.host_network import (
+    MAX_INSTANCES,
     HostNetwork,
+    Instances,
     Journal,
     create,
     destroy,
@@ -417,3 +419,49 @@ def test_routes_and_uplinks_are_repaired(machine: Machine, damage: str) -> None:
 def test_a_routed_fabric_has_no_machines() -> None:
     with pytest.raises(VirtualError, match="node01 is a machine"):
         plan(machines=["node01"], switches=SWITCHES)
+
+
+@pytest.fixture
+def limit(tmp_path: Path) -> Path:
+    path = tmp_path / MAX_INSTANCES
+    path.parent.mkdir(parents=True)
+    path.write_text("128\n")
+    return path
+
+
+def test_the_limit_of_instances_is_raised_until_the_last_cluster_is_down(
+    tmp_path: Path, limit: Path
+) -> None:
+    folder = tmp_path / "run/virtual"
+    instances, journals = Instances(folder, tmp_path), [Journal(name, folder) for name in "ab"]
+    for journal in journals:
+        journal.write([])
+        instances.lift()
+    assert limit.read_text() == "1024\n"
+    journals[0].clear()
+    instances.put_back()
+    assert limit.read_text() == "1024\n"
+    journals[1].clear()
+    instances.put_back()
+    assert limit.read_text() == "128\n"
+    assert not folder.parent.exists()
+    instances.put_back()
+
+
+@pytest.mark.parametrize("found", ["1024\n", "4096\n"])
+def test_a_limit_that_is_high_enough_is_left_alone(tmp_path: Path, limit: Path, found: str) -> None:
+    limit.write_text(found)
+    instances = Instances(tmp_path / "run/virtual", tmp_path)
+    instances.lift()
+    assert not (tmp_path / "run").exists()
+    instances.put_back()
+    assert limit.read_text() == found
+
+
+def test_a_limit_that_somebody_changed_meanwhile_stays(tmp_path: Path, limit: Path) -> None:
+    instances = Instances(tmp_path / "run/virtual", tmp_path)
+    instances.lift()
+    limit.write_text("512\n")
+    instances.put_back()
+    assert limit.read_text() == "512\n"
+    assert not (tmp_path / "run").exists()

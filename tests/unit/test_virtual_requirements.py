@@ -12,6 +12,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
     CommandError,
     Result,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual import host_network
 from ansible_collections.baremetal.mpi_roce.plugins.modules.virtual_requirements import (
     KEYRING,
     lacking,
@@ -77,6 +78,12 @@ def machine(root: Path) -> Machine:
     return Machine(root)
 
 
+@pytest.fixture
+def fixed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits are those of the host of this container: /proc/sys is readable only."""
+    monkeypatch.setattr(host_network.os, "access", lambda *_: False)
+
+
 def test_without_root(machine: Machine) -> None:
     machine.uid = 1000
     assert machine.lacking() == "root: uid 1000 (needed: uid 0). Run as root, or with sudo"
@@ -119,21 +126,42 @@ def test_what_the_kernel_refuses(machine: Machine, command: str, says: str) -> N
     assert "Operation not permitted" in machine.lacking()
 
 
-def test_inotify_instances_in_use_are_counted(machine: Machine) -> None:
-    folder = machine.root / "proc/12/fd"
+def watching(root: Path, pid: int, instances: int, *, uid: int = 0) -> None:
+    """A process that has so many inotify instances."""
+    folder = root / f"proc/{pid}/fd"
     folder.mkdir(parents=True)
-    for number in range(100):
+    (folder.parent / "status").write_text(f"Name:\tx\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
+    for number in range(instances):
         (folder / str(number)).symlink_to("anon_inode:inotify")
+    (folder / "none").symlink_to("/dev/null")
+
+
+@pytest.mark.usefixtures("fixed")
+def test_inotify_instances_of_root_are_counted(machine: Machine) -> None:
+    watching(machine.root, 12, 60)
+    watching(machine.root, 13, 40)
+    watching(machine.root, 14, 50, uid=1000)
     assert machine.lacking(nodes=2) == ""
     said = machine.lacking(nodes=5)
     assert "28 of 128 free (needed: 50)" in said
     assert "sysctl -w fs.inotify.max_user_instances=1024" in said
+    assert "/etc/sysctl.d/" in said
+
+
+def test_a_limit_that_can_be_lifted_is_no_obstacle_until_that_is_too_low(machine: Machine) -> None:
+    watching(machine.root, 12, 100)
+    assert machine.lacking(nodes=5) == ""
+    watching(machine.root, 13, 900)
+    said = machine.lacking(nodes=5)
+    assert "24 of 1024 free (needed: 50)" in said
+    assert "max_user_instances=2100" in said
 
 
 def test_memory_is_counted_per_node(machine: Machine) -> None:
     assert "memory: 2000 MiB available (needed: 2100)" in machine.lacking(nodes=21)
 
 
+@pytest.mark.usefixtures("fixed")
 def test_switches_need_less_than_nodes(machine: Machine) -> None:
     """A kernel's own limit of instances is enough for the demo: five nodes and ten switches."""
     assert machine.lacking(nodes=5, switches=10) == ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,9 @@ ROUTER_SYSCTLS = {
     "net.ipv4.fib_multipath_hash_policy": "1",
 }
 """Of several paths one whose link is up, by ports as well as addresses, as in switches."""
+MAX_INSTANCES = "proc/sys/fs/inotify/max_user_instances"
+RAISED_INSTANCES = 1024
+"""Kernels start with 128, and each systemd takes 3 to 7 of them, all as one user: root."""
 
 
 @dataclass(frozen=True)
@@ -204,11 +208,47 @@ class Journal:
         write_atomically(self._path, text, 0o644, 0, 0)
 
     def clear(self) -> None:
-        """Forget; the folders go with the last cluster."""
         self._path.unlink(missing_ok=True)
-        for folder in (self._path.parent, self._path.parent.parent):
-            with contextlib.suppress(OSError):
-                folder.rmdir()
+        _remove_empty(self._path.parent)
+
+
+class Instances:
+    """The kernel's limit of inotify instances: raised while there are virtual nodes.
+
+    What it was lies next to the journals until the last cluster is down.
+    """
+
+    def __init__(self, folder: Path = RUN, root: Path = Path("/")) -> None:
+        self._before = folder / "max_user_instances"
+        self._limit = root / MAX_INSTANCES
+
+    def allowed(self) -> int:
+        """With what `lift` can do: in a container the file may be readable only."""
+        limit = int(self._limit.read_text(encoding="ascii"))
+        return max(limit, RAISED_INSTANCES) if os.access(self._limit, os.W_OK) else limit
+
+    def lift(self) -> None:
+        before = self._limit.read_text(encoding="ascii")
+        if int(before) < self.allowed():
+            if not self._before.exists():
+                write_atomically(self._before, before, 0o644, 0, 0)
+            self._limit.write_text(f"{RAISED_INSTANCES}\n", encoding="ascii")
+
+    def put_back(self) -> None:
+        """Where no cluster is left, and unless somebody else has changed it since."""
+        if not self._before.exists() or any(self._before.parent.glob("*.json")):
+            return
+        if int(self._limit.read_text(encoding="ascii")) == RAISED_INSTANCES:
+            self._limit.write_text(self._before.read_text(encoding="ascii"), encoding="ascii")
+        self._before.unlink()
+        _remove_empty(self._before.parent)
+
+
+def _remove_empty(folder: Path) -> None:
+    """The folders go with the last cluster."""
+    for each in (folder, folder.parent):
+        with contextlib.suppress(OSError):
+            each.rmdir()
 
 
 def parse_links(text: str) -> dict[str, Link]:
