@@ -286,7 +286,7 @@ NODE_FAULTS = [
         undo="chown mpi ~mpi",
     ),
     Fault(
-        "a key that nobody declared admits the MPI user",
+        "an undeclared key admits the MPI user",
         *("ssh", "undeclared_keys", THIRD),
         "install -d -o mpi -m 700 ~mpi/.ssh"
         " && cat /etc/ssh/ssh_host_ed25519_key.pub >~mpi/.ssh/authorized_keys",

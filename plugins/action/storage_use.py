@@ -29,7 +29,7 @@ display = Display()
 LAYER = "storage"
 MODULE = "baremetal.mpi_roce.storage_use"
 MOST_BYTES = 1 << 50
-"""That a host wrote. Another host reads so many."""
+"""That a host wrote, as many as another host reads."""
 MOST_SECONDS = 1e11
 """Since 1970, and so of any time."""
 REMEDY = "Look at the server first: all nodes used it, and together they were too slow."

@@ -85,7 +85,7 @@ def timed(names: Sequence[str], lookup: Lookup = system_lookup) -> tuple[dict[st
             found[name] = lookup(name)
             took.append(time.monotonic() - began)
         if min(took) > SLOW_S:
-            why = "what is asked before /etc/hosts, or nscd or sssd in its place, does not answer"
+            why = "a source asked before /etc/hosts, or nscd or sssd in its place, does not answer"
             words = (f"{SLOW_S:g} s at most", f"{min(took):.1f} s", FAILED, name, why)
             return found, Check("name_lookup", *words)
     return found, Check("name_lookup", f"{SLOW_S:g} s at most", f"{SLOW_S:g} s at most", OK)

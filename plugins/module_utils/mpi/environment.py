@@ -184,7 +184,7 @@ def _rdma_environment(settings: Settings, ranks: Sequence[Sequence[Rail]]) -> di
     ports = [rail.rdma for rail in settings.rails if rail.rdma is not None]
     if ports and settings.management_interface:
         # Ranks of NCCL, and of Gloo in PyTorch, meet over TCP: on management, and nothing is
-        # guessed (left alone, NCCL takes the first of veth*, br-*, cni0). Gloo knows no "=".
+        # guessed (without it, NCCL takes the first of veth*, br-*, cni0). Gloo knows no "=".
         values["NCCL_SOCKET_IFNAME"] = f"={settings.management_interface}"
         values["GLOO_SOCKET_IFNAME"] = settings.management_interface
     if len({port.gid_index for port in ports}) > 1:

@@ -275,7 +275,7 @@ def logical_cores(numa_cores: Mapping[Any, Any]) -> dict[int, tuple[int, ...]]:
 
     Linux numbers the second hyperthreads of all cores after the first ones, and hwloc the cores of
     one NUMA node after those of another, also where the kernel deals out its numbers in turn.
-    Raises ValueError for what is no list.
+    Raises ValueError for anything but a list.
     """
     given = {int(numa): parse_cores(str(text)) for numa, text in numa_cores.items()}
     halves = {

@@ -106,7 +106,7 @@ timeout -s KILL 30 find "$1" -type f ! -name '.*' ! -path "*$line*" -printf "$fo
 # Session directories and shared memory of ranks that were killed; others of the user may run. $1:
 # seconds since the job began. NCCL, PyTorch, CUDA, PSM2 and Python each have their own names in
 # /dev/shm: it is files newer than the job that no process has open or mapped. Of others' processes
-# nobody but root can read that, and what they have mapped outlives its name.
+# only root can read that, and what they have mapped outlives its name.
 TIDY = r"""
 pgrep -u "$(id -u)" -x 'orted|prted|mpirun|prterun|hydra_pmi_proxy' >/dev/null && exit
 found='mpi-ready removed %p\n'

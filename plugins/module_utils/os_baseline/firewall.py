@@ -110,7 +110,7 @@ def iptables(text: str, program: str) -> Iterator[str]:
 
 
 RECORD = "var/lib/baremetal-mpi-roce/firewall.json"
-"""The networks that were admitted here, and by what: these alone are taken back."""
+"""The networks that were admitted here, and by what: only these are taken back."""
 TRUSTED = ("firewall-cmd", "--zone=trusted")
 
 

@@ -2,8 +2,8 @@
 """Keys that admit the MPI user without a certificate: whether a home may hold any, and which do.
 
 Of a shared home root of any node writes the list of keys by which all hosts admit the user, the
-launcher among them. The lists are the user's own files: no link of his is followed, and of what is
-in them only fingerprints are shown.
+launcher among them. The lists are the user's own files: no link of his is followed, and of their
+contents only fingerprints are shown.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def checks(
     declared: Iterable[str],
     root: Path = Path("/"),
 ) -> list[Check]:
-    """One for each list with a key that nobody declared, or that cannot be read; else one."""
+    """One for each list with an undeclared key, or that cannot be read; else one."""
     known = {digest(key) for line in declared for key in keys_of(line)}
     found = []
     for path in lists(user, patterns):

@@ -181,7 +181,7 @@ def _finding(name: str, wanted: str, found: str, subject: str, at: Sequence[str]
 def judged(
     found: Mapping[str, Any], root: Path = Path("/"), use_pam: Callable[[], str] = str
 ) -> list[Check]:
-    """An answer as checks, by what is wrong; one for each kind where nothing is."""
+    """An answer as checks, by the kind of fault; one for each kind where nothing is."""
     kinds = {
         "session_limit": ("as configured", limits(found, root, use_pam)),
         "session_variable": ("none of others", variables(found)),
@@ -257,7 +257,7 @@ def _less(have: str, wanted: str) -> bool:
 
 def least(root: Path) -> dict[str, tuple[str, str]]:
     """Soft and hard limit that a session must have, as the kernel has them: those that the layer os
-    wrote, else what is usual, but not more than this host itself has."""
+    wrote, else the usual ones, but not more than this host itself has."""
     own = parse_proc(_read(root / "proc/1/limits"))
     wanted: dict[str, tuple[str, str]] = {}
     for item, floor in FLOOR.items():

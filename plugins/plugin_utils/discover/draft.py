@@ -371,7 +371,7 @@ def _flow(value: Any) -> str:
 
 
 def _plain(text: str) -> str:
-    """Never more than a line, nor a template: what is drafted becomes variables of Ansible."""
+    """Never more than a line, nor a template: the draft becomes variables of Ansible."""
     if not text.isprintable() or re.search(r"{[{%#]", text):
         raise NoDraftError(f"{shown(text)} is no value of a model: look where it comes from")
     return text

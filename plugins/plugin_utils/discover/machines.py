@@ -149,7 +149,7 @@ def _number(value: Any, where: str) -> Optional[int]:
 
 
 def _hardware(given: Any) -> dict[str, Any]:
-    """`rdma_hardware`, as far as it is looked at, of types alone."""
+    """`rdma_hardware`, as far as it is looked at, by type only."""
     found = mapping(given)
     nics = []
     for nic in _entries(found.get("nics"), "NICs"):
@@ -197,7 +197,7 @@ def _model(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _system(given: Any) -> dict[str, Any]:
-    """`rdma_host`. Names and addresses have to be such; what is only shown may be left out."""
+    """`rdma_host`. Names and addresses must be valid; those only shown may be left out."""
     found = mapping(given)
     interfaces = {}
     for name, each in list(mapping(found.get("interfaces")).items())[:MOST_ENTRIES]:

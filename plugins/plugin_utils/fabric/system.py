@@ -330,7 +330,7 @@ class TimeIsUpError(BaseException):
 
 @contextlib.contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """TimeIsUpError after so many seconds, whatever is waited for. In the main thread alone."""
+    """TimeIsUpError after this many seconds, whatever is waited for. In the main thread only."""
 
     def end(_number: int, _frame: Optional[FrameType]) -> None:
         raise TimeIsUpError

@@ -347,7 +347,7 @@ class RunSummary:
                 named = check.get("at")
                 at = str(named) if named in self.roles else host
                 if at != host and at in differ:
-                    continue  # it has found itself what is wrong with it, and the remedy
+                    continue  # it has named its own fault, and the remedy
                 step = check.get("by_hand")
                 if step:
                     # Whose word it is: a host in other hands would have the operator run a command.

@@ -31,7 +31,7 @@ from .journal import Journal, Member
 
 MAX_REMOVED = 1
 """Compute nodes that may leave the inventory between two runs, by default. A launcher counts as
-two: without one nobody starts jobs, so that it is never a trifle."""
+two: without one no jobs start, so that its removal is never routine."""
 ASKPASS = "#!/bin/sh\nIFS= read -r line && printf '%s\\n' \"$line\"\n"
 KRL_DATE = slice(20, 28)
 """When a revocation list was made, in its header (OpenSSH's PROTOCOL.krl). Nothing reads it."""

@@ -375,7 +375,7 @@ def _address(text: str) -> str:
 
 
 def _full(words: Sequence[str]) -> str:
-    """Why a directory has no room for ranks; empty where it has, or nobody knows."""
+    """Why a directory has no room for ranks; empty where it has, or where none can tell."""
     if len(words) != 5:
         return ""
     blocks, size, free, files = map(_number, words[1:])
