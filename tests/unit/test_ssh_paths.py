@@ -75,8 +75,8 @@ def test_a_third_node_tells_which_end_loses(
 
 
 def test_without_a_third_node_both_ends_are_named(root: Path) -> None:
-    found = carried(Network(peer=[2, 1]), root, witness="")
-    assert found == paths.Carried("0.8% of full packets lost", lossy=True)
+    found = carried(Network(peer=[3, 2]), root, witness="")
+    assert found == paths.Carried("1.2% of full packets lost", lossy=True)
     text = paths.ends(found.side, "rail3", "node01", "node02")
     assert "rail3 on node01 and node02" in text
 

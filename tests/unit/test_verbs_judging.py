@@ -293,3 +293,21 @@ def test_in_spectrum_x_the_class_is_proved_by_dscp_24() -> None:
         result = exchange("write_bw", wire=None, growth=growth)
         found = list(judging.sent(request, pair(), "write_bw", result))
         assert of(found, "class_sent").status == status
+
+
+@pytest.mark.parametrize(
+    ("again", "status"), [({}, OK), ({"out_of_sequence": 9}, OK), ({"packet_seq_err": 90}, FAILED)]
+)
+def test_packets_that_were_sent_again_are_named_at_both_ends(
+    again: dict[str, int], status: str
+) -> None:
+    """Of 6 million packets 60 may be, and congestion alone is no loss."""
+    many = {f"tx_prio{PRIORITY}_packets": 4_000_000, f"rx_prio{PRIORITY}_packets": 2_000_000}
+    growth = {**many, **again, "np_cnp_sent": 9000}
+    found = judging.driven(REQUEST, [pair(write_bw={"wire": None, "growth": growth})])
+    check = of(found, "rail_retries")
+    assert (check.status, check.subject) == (status, "rail3 -> node02")
+    assert check.found == f"{sum(again.values())} of 6000000 packets"
+    assert all(f"{name} {count}" in check.reason for name, count in again.items() if count > 60)
+    soft = judging.driven(REQUEST, [pair(software=True, write_bw={"growth": growth})])
+    assert "rail_retries" not in {check.name for check in soft}

@@ -25,8 +25,14 @@ EVENTS = (
     *("out_of_buffer", "duplicate_request", "rnr_nak_retry_err", "roce_adp_retrans"),
     *("out_of_seq_request", "rcvd_seq_err", "completer_retry_err", "retry_exceeded_err"),
     *("send_rnr_err", "rcvd_rnr_err", "retry_rnr_exceeded_err", "link_downed", "send_err"),
+    "rx_icrc_encapsulated",
 )
 """Of hw_counters, by the names of mlx5 and of Soft-RoCE: errors and congestion."""
+RETRIES = (
+    *("out_of_sequence", "packet_seq_err", "implied_nak_seq_err", "local_ack_timeout_err"),
+    "rx_icrc_encapsulated",
+)
+"""Of them, what a packet that was lost or spoilt counts at either end."""
 PAUSES = re.compile(r"^[rt]x_prio[0-7]_pause(_duration)?$")
 PER_PRIORITY = re.compile(r"^([rt]x)_prio([0-7])_(packets|bytes)$")
 
@@ -117,6 +123,12 @@ def events(growth: Mapping[str, int]) -> dict[str, int]:
     """Errors, congestion and pauses among the counters that grew."""
     names = (*EVENTS, *health.ERRORS)
     return {name: count for name, count in growth.items() if name in names or PAUSES.match(name)}
+
+
+def packets(growth: Mapping[str, int]) -> int:
+    """Sent and received under any priority."""
+    matches = ((PER_PRIORITY.match(name), count) for name, count in growth.items())
+    return sum(count for match, count in matches if match and match[3] == "packets")
 
 
 def bytes_by_priority(growth: Mapping[str, int], way: str) -> dict[int, int]:

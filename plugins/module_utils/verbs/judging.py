@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,12 @@ CLASS_SHARE = 0.5
 
 A guess, far from both: a NIC counts all of it there, or nothing.
 """
+
+MOST_RETRIES = 1e-5
+"""Share of packets. A guess: a lossless fabric loses none, a frame with errors that its FEC cannot
+correct is far rarer."""
+LEAST_RETRIES = 10
+"""Fewer are no finding: one burst in a queue of a short exchange."""
 
 NO_GPU_MEMORY = re.compile(r"DMA-BUF|cuMemGetHandleForAddressRange|allocate MR|create mr")
 
@@ -65,6 +72,11 @@ def _pair(request: Request, pair: Mapping[str, Any]) -> Iterator[Check]:
                     reason=f"the MTU of {pair['rail']} is too small on one of both: --tags rails",
                 )
             yield from sent(request, pair, name, result)
+    if not pair.get("software"):
+        total: Counter[str] = Counter()
+        for result in pair["exchanges"].values():
+            total.update(result.get("growth") or {})
+        yield retries(request, where, str(pair["rail"]), total)
 
 
 def _remedied(request: Request, rail: str, name: str, problem: str) -> str:
@@ -181,6 +193,8 @@ def _arrivals(request: Request, rail: str, seen: Mapping[str, Any]) -> Iterator[
         before, now = (health.Look(**seen["port"][when]) for when in ("before", "now"))
         link, speed = health.Link(**seen["port"]["link"]), request.speeds_gbps.get(rail)
         yield health.check(rail, before, now, speed, link, request.health)
+        where = f"{rail} <- {seen['peer']}"
+        yield retries(request, where, rail, seen.get("growth") or {})
     if counted:
         growth = endpoints.bytes_by_priority(seen.get("growth") or {}, "rx")
         why = (
@@ -189,6 +203,22 @@ def _arrivals(request: Request, rail: str, seen: Mapping[str, Any]) -> Iterator[
         )
         least = max(sum(growth.values()) * CLASS_SHARE, 1 << 20)
         yield priority(request, "class_arrived", f"{rail} <- {seen['peer']}", growth, least, why)
+
+
+def retries(request: Request, where: str, rail: str, growth: Mapping[str, int]) -> Check:
+    """Packets of a rail were not lost: few were sent again, or arrived out of order."""
+    again = {name: growth[name] for name in endpoints.RETRIES if growth.get(name)}
+    count, packets = sum(again.values()), endpoints.packets(growth)
+    wanted = f"at most {MOST_RETRIES:.4%} sent again"
+    found = f"{count} of {packets} packets"
+    if count < LEAST_RETRIES or count <= packets * MOST_RETRIES:
+        return Check("rail_retries", wanted, found, OK, where)
+    named = ", ".join(f"{name} {number}" for name, number in again.items())
+    why = (
+        f"{named}; look at cable, transceiver and leaf port of {rail} on {request.host}: ethtool -S"
+        f" {rail} (errors, discards, out of buffer) and the counters of the port"
+    )
+    return Check("rail_retries", wanted, found, FAILED, where, why)
 
 
 def tos(request: Request) -> str:
