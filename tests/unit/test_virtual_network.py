@@ -465,3 +465,15 @@ def test_a_limit_that_somebody_changed_meanwhile_stays(tmp_path: Path, limit: Pa
     instances.put_back()
     assert limit.read_text() == "512\n"
     assert not (tmp_path / "run").exists()
+
+
+def test_a_limit_that_was_lowered_meanwhile_is_raised_and_what_it_was_first_comes_back(
+    tmp_path: Path, limit: Path
+) -> None:
+    instances = Instances(tmp_path / "run/virtual", tmp_path)
+    instances.lift()
+    limit.write_text("256\n")
+    instances.lift()
+    assert limit.read_text() == "1024\n"
+    instances.put_back()
+    assert limit.read_text() == "128\n"
