@@ -2,8 +2,9 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,11 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
+from ..module_utils.core.part import PlanError
 from ..module_utils.core.text import counted, nearest
+from ..module_utils.mpi import job
 from ..module_utils.software.software_set import SoftwareSet
+from ..module_utils.ssh import authorized
 from ..plugin_utils import model as cluster_model
 from ..plugin_utils.model import digest, directory, names
 from ..plugin_utils.model.cluster import DIGEST
@@ -26,6 +30,14 @@ ROLES = Path(__file__).parents[2] / "roles"
 SSH = 22
 _PORTS = ("ansible_port", "ansible_ssh_port")
 _OF_VARIABLES = (".yml", ".yaml", ".json")
+READERS: Mapping[str, Callable[[Any], object]] = {
+    "ssh_trust_authorized_keys": authorized.declarable,
+    "ssh_trust_extra_sources": lambda given: [ipaddress.ip_network(each) for each in given],
+    "mpi_job_environment": job.environment_of,
+    "mpi_job_parameters": lambda given: job.texts(given, "mpi_job_parameters"),
+    "mpi_job_places": job.places_of,
+}
+"""Of variables whose type does not say what serves: they raise where their role would refuse."""
 _TEMPLATE = re.compile(r"\{[{%#]")
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -219,7 +231,8 @@ def _check_roles(
     for host, variables in hosts:
         for name, value in variables.items():
             judged = ArgumentSpecValidator({name: known[name]}).validate({name: value})
-            for problem in judged.error_messages:
+            problems = judged.error_messages
+            for problem in problems or _unreadable(name, judged.validated_parameters[name]):
                 faults.setdefault((name, problem), []).append(host)
     for (name, problem), where in faults.items():
         others = f" (and on {counted(len(where) - 1, 'other host')})" if len(where) > 1 else ""
@@ -229,6 +242,15 @@ def _check_roles(
             f"{problem}{others}",
             "Correct it in the inventory",
         )
+
+
+def _unreadable(name: str, value: Any) -> list[str]:
+    try:
+        if name in READERS:
+            READERS[name](value)
+    except (PlanError, ValueError) as error:
+        return [str(error)]
+    return []
 
 
 def _check_launch(hosts: Mapping[str, Mapping[str, Any]], findings: Findings) -> None:
@@ -243,6 +265,15 @@ def _check_launch(hosts: Mapping[str, Mapping[str, Any]], findings: Findings) ->
             f"it is false, and {tree} true on {on[0]}: compute nodes have to admit each other then",
             "Leave out one of the two",
         )
+    renew, valid = "ssh_trust_renew_days", "ssh_trust_validity_days"
+    for name, of in hosts.items():
+        with contextlib.suppress(TypeError, ValueError):  # a finding by its type
+            days = float(of.get(renew, 45)), float(of.get(valid, 90))
+            if days[0] >= days[1]:
+                why = f"renewal {days[0]:g} days before the end of certificates of {days[1]:g} days"
+                step = f"Make {renew} less than {valid}"
+                findings.add("inventory.renew_days", (name, renew), why, step)
+                break
     words = [name for name, of in hosts.items() if isinstance(of.get("mpi_job_program"), str)]
     if words:
         text = hosts[words[0]]["mpi_job_program"]

@@ -11,7 +11,6 @@ import base64
 import binascii
 import contextlib
 import os
-import re
 import shlex
 import signal
 import uuid
@@ -20,8 +19,9 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.utils.display import Display
 
+from ..module_utils.core.part import PlanError
 from ..module_utils.core.text import printable, some
-from ..module_utils.mpi.job import JOBS, checkpoint_line
+from ..module_utils.mpi.job import JOBS, checkpoint_line, places_of
 from ..plugin_utils.answers import AnswerError, form_of, mapping, sequence
 from ..plugin_utils.detached import LOOK_S, PROGRESS, DetachedAction
 from ..plugin_utils.marked import answer, question
@@ -53,10 +53,11 @@ class ActionModule(DetachedAction):
         if isinstance(given.get("program"), str):
             example = given["program"].split()
             raise AnsibleActionFail(f"job: mpi_job_program is no list: write it as {example}")
-        places = given.get("places") or {}
-        for name, count in places.items() if isinstance(places, dict) else ():
-            if not re.fullmatch(r"\d+", str(count)):
-                raise AnsibleActionFail(f"job: mpi_job_places: {name}: {count!r} is no number")
+        places = given.get("places")
+        try:
+            places_of(places if isinstance(places, dict) else {})
+        except PlanError as error:
+            raise AnsibleActionFail(f"job: {error}") from error
         arguments = {"run_id": uuid.uuid4().hex[:12], "lease_s": LEASE_S, **given}
         arguments["nodes"] = [needed(entry) for entry in arguments.get("nodes") or []]
         if self._task.check_mode:

@@ -150,7 +150,7 @@ def main() -> None:
         user = account.find(given["user"])
         if user is None:
             raise PlanError(f"user {given['user']} does not exist: run --tags ssh")
-        environment = job.texts(given.pop("environment"), "mpi_job_environment")
+        environment = job.environment_of(given.pop("environment"))
         place = given.pop("checkpoint_directory")
         wanted = job.Job(
             nodes=nodes_of(given.pop("nodes")),
@@ -158,7 +158,7 @@ def main() -> None:
             launcher=of_provider(given.pop("provider")),
             directory=job.JOBS / given["run_id"],
             hostfile=Path(given.pop("hostfile")),
-            places={name: int(count) for name, count in given.pop("places").items()},
+            places=job.places_of(given.pop("places")),
             environment={**({job.CHECKPOINTS: place} if place else {}), **environment},
             parameters=job.texts(given.pop("parameters"), "parameters of mpirun"),
             **given,

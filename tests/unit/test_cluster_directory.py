@@ -336,6 +336,56 @@ def test_a_tree_of_logins_needs_nodes_that_admit_each_other(
     assert brief(findings.found) == wanted
 
 
+@pytest.mark.parametrize(
+    ("given", "refused"),
+    [
+        ({"ssh_trust_renew_days": 90}, True),
+        ({"ssh_trust_validity_days": "45"}, True),
+        ({"ssh_trust_validity_days": 0.5, "ssh_trust_renew_days": 0.25}, False),
+        ({"ssh_trust_renew_days": "soon"}, False),
+        ({}, False),
+    ],
+)
+def test_certificates_are_renewed_within_their_time(given: dict[str, Any], refused: bool) -> None:
+    findings = Findings()
+    action._check_launch({"node01": given}, findings)
+    wanted = ["inventory.renew_days node01.ssh_trust_renew_days"] if refused else []
+    assert brief(findings.found) == wanted
+
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ5XUJEhJ2FkFRbCBPgQq4SNTWjDuO8Y9wcIvEsT/4Yo"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "refused"),
+    [
+        ("ssh_trust_authorized_keys", [KEY, f'from="10.0.0.1" {KEY} me'], ""),
+        ("ssh_trust_authorized_keys", [KEY, "ssh-ed25519 AAAA"], "'ssh-ed25519 AAAA': wanted"),
+        ("ssh_trust_authorized_keys", [f"{KEY}\n{KEY}"], "wanted one public key"),
+        ("ssh_trust_extra_sources", ["10.30.0.0/24", "::/0"], ""),
+        ("ssh_trust_extra_sources", ["10.30.0.1/24"], "10.30.0.1/24 has host bits set"),
+        ("ssh_trust_max_removed", "two", "argument 'ssh_trust_max_removed' is of type"),
+        ("ssh_trust_strict", "yes", "value of ssh_trust_strict must be one of"),
+        ("os_baseline_firewall", "shut", "value of os_baseline_firewall must be one of"),
+        ("mpi_job_environment", {"PATH": "/usr/bin", "N": 8}, ""),
+        ("mpi_job_environment", {"PATH": "/srv/bin:$PATH"}, "PATH has a $ of another value"),
+        ("mpi_job_environment", {"1ST": "a"}, "1ST: no name of an environment variable"),
+        ("mpi_job_environment", {"TOKEN": None}, "mpi_job_environment: TOKEN: no value"),
+        ("mpi_job_parameters", {"pml": None}, "mpi_job_parameters: pml: no value"),
+        ("mpi_job_places", {"node01": 8, "node02": "8"}, ""),
+        ("mpi_job_places", {"node01": "\u0668"}, "node01: '\u0668' is no number"),
+        ("mpi_job_places", {"node01": -1}, "node01: -1 is no number"),
+    ],
+)
+def test_what_a_role_would_refuse_is_refused_before(name: str, value: object, refused: str) -> None:
+    findings = Findings()
+    hosts = [("node01", {name: value}), ("node02", {name: value})]
+    action._check_roles(action._options(), hosts, findings)
+    wanted = [f"inventory.role_variable node01.{name}"] if refused else []
+    assert brief(findings.found) == wanted
+    assert all(refused in each.problem for each in findings.found)
+
+
 def test_a_program_is_a_list() -> None:
     findings = Findings()
     hosts = {"node01": {"mpi_job_program": ["a b"]}, "launcher01": {"mpi_job_program": "a b"}}

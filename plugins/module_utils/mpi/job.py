@@ -172,17 +172,7 @@ class Job:
     def __post_init__(self) -> None:
         if not self.program:
             raise PlanError("mpi_job_program is empty: give the program and its arguments")
-        wrong = [name for name in self.environment if not _NAME.fullmatch(name)]
-        if wrong:
-            raise PlanError(f"{some(wrong)}: no name of an environment variable")
-        for name, value in self.environment.items():
-            pattern = r"\$\{?\w+" if name in SEARCHED else rf"\$\{{?{name}\b"
-            if re.search(pattern, value):
-                whole = "/srv/venv/bin:/usr/local/bin:/usr/bin:/bin" if name == "PATH" else "it out"
-                raise PlanError(
-                    f"mpi_job_environment: {name} has a $ of another value, and values are taken "
-                    f"as they are: write {whole}"
-                )
+        environment_of(self.environment)
         if self.checkpoints and not self.checkpoints.startswith("/"):
             raise PlanError(f"{self.checkpoints}: give the whole path of the checkpoint directory")
 
@@ -331,6 +321,31 @@ def texts(values: Mapping[str, Any], what: str) -> dict[str, str]:
     if empty:
         raise PlanError(f"{what}: {some(empty)}: no value; give one, or leave the name out")
     return {name: str(value) for name, value in values.items()}
+
+
+def environment_of(given: Mapping[str, Any]) -> dict[str, str]:
+    """mpi_job_environment as ranks get it. Raises PlanError for what they cannot have."""
+    values = texts(given, "mpi_job_environment")
+    wrong = [name for name in values if not _NAME.fullmatch(name)]
+    if wrong:
+        raise PlanError(f"mpi_job_environment: {some(wrong)}: no name of an environment variable")
+    for name, value in values.items():
+        pattern = r"\$\{?\w+" if name in SEARCHED else rf"\$\{{?{name}\b"
+        if re.search(pattern, value):
+            whole = "/srv/venv/bin:/usr/local/bin:/usr/bin:/bin" if name == "PATH" else "it out"
+            raise PlanError(
+                f"mpi_job_environment: {name} has a $ of another value, and values are taken "
+                f"as they are: write {whole}"
+            )
+    return values
+
+
+def places_of(given: Mapping[str, Any]) -> dict[str, int]:
+    """mpi_job_places as numbers. Raises PlanError for others."""
+    for name, count in given.items():
+        if not re.fullmatch(r"[0-9]{1,9}", str(count)):
+            raise PlanError(f"mpi_job_places: {name}: {count!r} is no number")
+    return {name: int(count) for name, count in given.items()}
 
 
 def chosen(job: Job, nodes: Sequence[Node]) -> tuple[Node, ...]:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ..core import mounts
 from ..core.checks import FAILED, OK, Check
+from ..core.part import PlanError
 from ..core.text import some
 from .keys import digest, public_key
 
@@ -74,6 +75,16 @@ def keys_of(line: str) -> list[str]:
     pairs = ((kind, re.sub(r"\s", "", blob)) for kind, blob in zip(words, words[1:]))
     found = (public_key(f"{kind} {blob}") for kind, blob in pairs if blob.startswith("AAAA"))
     return [key for key in found if key]
+
+
+def declarable(lines: Iterable[str]) -> None:
+    """Raises PlanError for a line of ssh_trust_authorized_keys that is not one public key."""
+    for each in lines:
+        if len(keys_of(each)) != 1 or "\n" in each:
+            raise PlanError(
+                f"ssh_trust_authorized_keys: {each[:80]!r}: wanted one public key, as a line of"
+                " authorized_keys"
+            )
 
 
 def lists(user: pwd.struct_passwd, patterns: Iterable[str]) -> list[str]:

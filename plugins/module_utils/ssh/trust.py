@@ -176,12 +176,7 @@ def _converge(request: Request, node: Node) -> Settled:
         found = accounts.find(request.user)
         return (found.pw_uid, found.pw_gid) if found else (request.uid or 0, 0)
 
-    for each in request.authorized_keys:
-        if len(authorized.keys_of(each)) != 1 or "\n" in each:
-            raise PlanError(
-                f"ssh_trust_authorized_keys: {each[:80]!r}: wanted one public key, as a line of"
-                " authorized_keys"
-            )
+    authorized.declarable(request.authorized_keys)
     _keep_login(request, node)
     pairs = [
         KeyPair(USER, node.path(USER_KEY), f"{request.user}@{name}", owner, request.refused_keys),
