@@ -90,7 +90,8 @@ def test_a_rank_that_is_not_to_be_bound_is_left_as_it_is(tmp_path: Path) -> None
     root = chassis.build(tmp_path)
     assert bound(root, 0, 8, "--keep-cpus") == bound(root, 0, 8, "--only", "0", "--keep-cpus")
     assert bound(root, 0, 8, "--keep-cpus") == "unbound"
-    assert bound(root, 0, 0) == "unbound", "started by srun: Slurm binds"
+    srun = ("SLURM_LOCALID", "SLURM_NTASKS")
+    assert bound(root, 4, 8, names=srun) == "unbound", "started by srun: Slurm binds"
 
 
 def test_it_is_the_program_that_is_bound(tmp_path: Path) -> None:

@@ -254,6 +254,33 @@ def test_rail_bind_gives_a_rank_its_own_rails(rank: int, wanted: str) -> None:
     assert kept["UCX_MAX_RNDV_RAILS"] == "4", "what the operator says stands"
 
 
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({"SLURM_LOCALID": "2"}, "rail2"),
+        # mpirun's daemon in a Slurm job is the only task of its node, and its ranks inherit that.
+        ({"SLURM_LOCALID": "0", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}, "rail1"),
+        ({"SLURM_LOCALID": "0", "MPI_LOCALRANKID": "3"}, "rail3"),
+        ({}, "rail0"),
+    ],
+)
+def test_rail_bind_takes_the_number_of_whoever_started_the_rank(
+    given: dict[str, str], wanted: str
+) -> None:
+    found = subprocess.run(
+        ["/bin/sh", str(ROLE_FILES / "rail-bind"), "printenv", "UCX_NET_DEVICES"],
+        env={
+            "PATH": "/usr/bin:/bin",
+            "MPI_ROCE_RAILS_BY_RANK": "rail0 rail1 rail2 rail3",
+            **given,
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout == f"{wanted}\n"
+
+
 @pytest.mark.parametrize(("only", "wanted"), [(0, "rail1"), (1, "rail2"), (2, "rail1")])
 def test_rail_bind_gives_a_rank_one_of_its_rails_alone(only: int, wanted: str) -> None:
     values = {"MPI_ROCE_RAILS_BY_RANK": "rail0 rail1,rail2"}
