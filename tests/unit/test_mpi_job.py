@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import mmap
 import os
 import re
 import shutil
@@ -396,50 +398,76 @@ KINDS = ("nccl-aB3", "torch_12_3", "sem.mp-x1", "cuda.shm.0.1", "psm2_shm.1", "a
 
 
 def shared(folder: Path) -> tuple[Path, Path]:
-    """A directory like /dev/shm with what a job left and what is in use, and one like /proc."""
+    """A directory like /dev/shm with what a job left, and one like /proc."""
     shm, proc = folder / "shm", folder / "proc"
-    for fd in (proc / "7/fd", proc / "8/fd", shm / "directory"):
-        fd.mkdir(parents=True)
-    for name in (*KINDS, "mapped", "open", "of before", "vader_segment.node01", "two\nlines"):
-        (shm / name).touch()
-    (proc / "7/maps").write_text(f"7f00-7f01 rw-s 00000000 00:18 7   {shm}/mapped\n")
-    (proc / "8/fd/3").symlink_to(shm / "open")
+    for place in (proc / "7", proc / "8", shm / "directory", folder / "tmp/ompi.node01.1/0"):
+        place.mkdir(parents=True)
+    for name in (*KINDS, "vader_segment.node01", "two\nlines", "m\u00fcll"):
+        (shm / name).write_text("data")
+    (shm / "link").symlink_to(shm / "directory")
+    os.mkfifo(shm / "pipe")
     for pid in ("7", "8"):
         (proc / pid / "environ").write_text("A=1\0OLD_PMI_RANK=2\0")
     return shm, proc
 
 
-def tidied(folder: Path, since: str = "60") -> set[str]:
-    """What the script removed, which looks for no other MPI here."""
-    (folder / "pgrep").write_text("#!/bin/sh\nexit 1\n")
+def tidied(folder: Path, since: str = "60", pgrep: int = 1) -> set[str]:
+    """What the script removed, with this exit status of pgrep."""
+    (folder / "pgrep").write_text(f"#!/bin/sh\nexit {pgrep}\n")
     (folder / "pgrep").chmod(0o755)
     path = {"PATH": f"{folder}:{os.environ['PATH']}"}
-    script = job.TIDY.replace("find /tmp ", f"find {folder}/none ")
-    words = ["sh", "-c", script, "sh", since, str(folder / "shm"), str(folder / "proc")]
-    before = {path.name for path in (folder / "shm").iterdir()}
+    places = [str(folder / name) for name in ("shm", "proc", "tmp")]
+    words = ["sh", "-c", job.TIDY, "sh", since, *places]
+    before = {path for name in ("shm", "tmp") for path in (folder / name).iterdir()}
     done = subprocess.run(words, env=path, check=True, capture_output=True, text=True)
-    gone = before - {path.name for path in (folder / "shm").iterdir()}
-    assert {line.partition("shm/")[2] for line in done.stdout.splitlines()} == gone
-    return gone
+    gone = {path for path in before if not os.path.lexists(path)}
+    said = "".join(f"mpi-ready removed {path}\n" for path in sorted(gone))
+    assert "".join(sorted(done.stdout.splitlines(keepends=True))) == said
+    return {path.name for path in gone}
 
 
-def test_what_a_job_left_in_shared_memory_is_removed_whatever_its_name(tmp_path: Path) -> None:
+def test_what_a_job_left_is_removed_whatever_its_name(tmp_path: Path) -> None:
     shared(tmp_path)
-    assert tidied(tmp_path) == {*KINDS, "of before", "vader_segment.node01"}
+    assert tidied(tmp_path) == {*KINDS, "vader_segment.node01", "ompi.node01.1"}
 
 
 def test_what_is_older_than_the_job_or_of_another_stays(tmp_path: Path) -> None:
     _shm, proc = shared(tmp_path)
-    assert tidied(tmp_path, "-60") == {"vader_segment.node01"}
     (proc / "8/environ").write_text("A=1\0PMI_RANK=2\0")
-    assert tidied(tmp_path) == set(), "a rank of another launcher runs"
+    assert tidied(tmp_path) == {"vader_segment.node01"}, "a rank of another launcher runs"
+    (proc / "8/environ").write_text("A=1\0")
+    assert tidied(tmp_path, "-60") == {"ompi.node01.1"}
+
+
+@pytest.mark.parametrize("how", ["open", "mapped"])
+def test_what_a_process_uses_stays(tmp_path: Path, how: str) -> None:
+    """Of any process, which /proc need not show, and of MPI's own names as well."""
+    shm, _proc = shared(tmp_path)
+    used = {KINDS[0], "vader_segment.node01"}
+    with contextlib.ExitStack() as stack:
+        for name in used:
+            file = stack.enter_context((shm / name).open("rb"))
+            if how == "mapped":
+                memory = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+                stack.callback(memory.close)
+                file.close()
+        assert tidied(tmp_path) == {*KINDS[1:], "ompi.node01.1"}
+    assert tidied(tmp_path) == used
+
+
+def test_nothing_is_removed_where_processes_cannot_be_looked_at(tmp_path: Path) -> None:
+    _shm, proc = shared(tmp_path)
+    assert tidied(tmp_path, pgrep=0) == set(), "another MPI runs"
+    assert tidied(tmp_path, pgrep=3) == set(), "pgrep got no memory"
+    (proc / "9").write_text("")  # an error of the kernel, other than of a process that ended
+    assert tidied(tmp_path) == set()
 
 
 @pytest.mark.parametrize("name", ["orted", "prted", "mpirun", "prterun", "hydra_pmi_proxy"])
 def test_nothing_is_removed_while_another_mpi_runs(tmp_path: Path, name: str) -> None:
-    """By stand-ins of pgrep, which finds a process of that name, and of find, which is not run."""
+    """By stand-ins of pgrep, which finds a process of that name, and of timeout: it is not run."""
     pgrep = f'#!/bin/sh\nfor names; do :; done\necho {name} | grep -qxE "$names"\n'
-    for program, text in (("pgrep", pgrep), ("find", f"#!/bin/sh\ntouch {tmp_path}/removed\n")):
+    for program, text in (("pgrep", pgrep), ("timeout", f"#!/bin/sh\ntouch {tmp_path}/removed\n")):
         (tmp_path / program).write_text(text, encoding="utf-8")
         (tmp_path / program).chmod(0o755)
     path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}

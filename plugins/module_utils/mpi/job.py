@@ -105,37 +105,57 @@ timeout -s KILL 30 find "$1" -type f ! -name '.*' ! -path "*$line*" -printf "$fo
 """
 # Session directories and shared memory of ranks that were killed; others of the user may run. $1:
 # seconds since the job began. NCCL, PyTorch, CUDA, PSM2 and Python each have their own names in
-# /dev/shm: it is files newer than the job that no process has open or mapped. Of others' processes
-# only root can read that, and what they have mapped outlives its name.
+# /dev/shm: it is files newer than the job that nothing uses. That is the kernel's answer, which
+# gives a lease only on a file that no process of any user has open or mapped: /proc hides those of
+# others, and a file may be opened after a look. An unexpected error ends it with all left there.
 TIDY = r"""
-pgrep -u "$(id -u)" -x 'orted|prted|mpirun|prterun|hydra_pmi_proxy' >/dev/null && exit
-found='mpi-ready removed %p\n'
-find /tmp -maxdepth 1 -user "$(id -u)" -name 'ompi.*' -printf "$found" \
-  -exec rm -rf {} + 2>/dev/null
-shm=${2:-/dev/shm} proc=${3:-/proc}
-rank='^(OMPI_COMM_WORLD_RANK|PMIX_RANK|PMI_RANK|SLURM_PROCID|LOCAL_RANK)='
-newer="-newerct @$(($(date +%s) - ${1:-0}))"
-if grep -sazqE "$rank" "$proc"/[0-9]*/environ; then newer=-false; fi
-line='
-'
-{
-  # shellcheck disable=SC2086  # words
-  find "$shm" -maxdepth 1 -type f -user "$(id -u)" ! -name "*$line*" \
-    \( -name 'vader_segment.*' -o -name 'ucx_shm_*' -o $newer \) -printf 'file %p\n' 2>/dev/null
-  # shellcheck disable=SC2016  # by the inner shell
-  timeout -s KILL 20 sh -c '
-    grep -hs " $1/" "$2"/[0-9]*/maps | sed "s|^[^/]*|used |"
-    find "$2"/[0-9]*/fd -maxdepth 1 -lname "$1/*" -printf "used %l\n" 2>/dev/null
-    echo end' sh "$shm" "$proc"
-} | awk '
-  {name = substr($0, 6)}
-  /^file / {made[name]}
-  /^used / {used[name]}
-  /^end$/ {whole = 1}
-  END {if (whole) for (name in made) if (!(name in used)) print name}' |
-  while IFS= read -r name; do
-    rm -f -- "$name" && echo "mpi-ready removed $name"
-  done
+pgrep -u "$(id -u)" -x 'orted|prted|mpirun|prterun|hydra_pmi_proxy' >/dev/null
+[ $? = 1 ] || exit 0
+timeout -s KILL 30 /usr/bin/python3 -ISc '
+import fcntl, os, re, shutil, signal, stat, sys, time
+since, (shm, proc, tmp) = float(sys.argv[1]), sys.argv[2:]
+begin, of_mpi = time.time() - since, ("vader_segment.", "ucx_shm_")
+rank = rb"(^|\0)(OMPI_COMM_WORLD_RANK|PMIX_RANK|PMI_RANK|SLURM_PROCID|LOCAL_RANK)="
+
+def environ(pid):
+    try:
+        with open(f"{proc}/{pid}/environ", "rb") as file:
+            return file.read()
+    except (FileNotFoundError, PermissionError, ProcessLookupError):
+        return b""
+
+def mine(folder):
+    for entry in os.scandir(folder):
+        try:
+            status = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+        if status.st_uid == os.getuid() and re.fullmatch("[ -~]+", entry.name):
+            yield entry, status
+
+other = any(re.search(rank, environ(pid)) for pid in os.listdir(proc) if pid.isdigit())
+for entry, _status in [] if other else mine(tmp):
+    if entry.name.startswith("ompi.") and entry.is_dir(follow_symlinks=False):
+        shutil.rmtree(entry, ignore_errors=True)
+        print("mpi-ready removed", entry.path)
+signal.signal(signal.SIGIO, signal.SIG_IGN)  # of the lease, where a process wants to open the file
+for entry, status in mine(shm):
+    ours = entry.name.startswith(of_mpi) or (not other and status.st_ctime > begin)
+    if not ours or not stat.S_ISREG(status.st_mode):
+        continue
+    try:
+        file = os.open(entry.path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        continue
+    try:
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        os.unlink(entry.path)
+        print("mpi-ready removed", entry.path)
+    except OSError:
+        pass
+    finally:
+        os.close(file)
+' "${1:-0}" "${2:-/dev/shm}" "${3:-/proc}" "${4:-/tmp}"
 exit 0
 """
 
