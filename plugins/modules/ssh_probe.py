@@ -11,7 +11,8 @@ extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
   - Logs in to every target as the MPI user, without a terminal and without questions, as V(mpirun)
     does, several at a time, and names each pair that fails and why, or where another host answers.
-    Changes nothing.
+    Changes nothing. Shells of such logins that a login file keeps here after their connection are
+    ended.
   - Logs in to this host itself, looks at what the session has (limits, variables, parameters,
     programs, room), and names the file that gives what is not the collection's.
   - Reads from C(ssh -G), as the MPI user, whether ssh checks host keys by the cluster's authority,
@@ -442,7 +443,8 @@ def main() -> None:
             layer=LAYER,
             checks=[],
         )
-    mode, seconds = module.check_mode, arguments["timeout"]
+    mode, seconds, began = module.check_mode, arguments["timeout"], time.monotonic()
+    session.end_abandoned(user.pw_uid)  # of earlier runs
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(max_workers=arguments["parallel"] + 1))
         back = stack.enter_context(paths.Listener(arguments["addresses"]))
@@ -454,6 +456,10 @@ def main() -> None:
             return attempt(each, user, seconds, Path("/"), back, called_by(each, targets))
 
         attempts = list(pool.map(tried_out, targets))
+    if session.end_abandoned(user.pw_uid):
+        # A login file here does not end: logins from other hosts hang as well, and give up later.
+        time.sleep(max(0.0, began + seconds + GRACE_S + 1 - time.monotonic()))
+        session.end_abandoned(user.pw_uid)
     clients = {
         each["target"]: client(each, user, arguments["timeout"], module.check_mode)
         for each in asked(attempts)

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pwd
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,10 +27,13 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
     NoAnswerError,
     Result,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.hosts import remote
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import session
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import (
     session_program as program,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.paths import Listener
+from ansible_collections.baremetal.mpi_roce.plugins.modules import ssh_probe
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -343,3 +349,79 @@ def test_the_program_needs_nothing_but_python() -> None:
     argv = [sys.executable, "-I", "-", "files"]
     done = subprocess.run(argv, input=text, capture_output=True, text=True, check=True)
     assert isinstance(session.answer(done.stdout)["waits"], list)
+
+
+def processes(folder: Path, **others: str) -> Path:
+    """A directory like / with a shell of the MPI user that a login file keeps."""
+    lines = {"PPid": "1", "Uid": "2000\t2000", "command": "uname -n", "option": "-c", **others}
+    proc = folder / "proc/4711"
+    proc.mkdir(parents=True)
+    (proc / "status").write_text(f"Name:\tbash\nPPid:\t{lines['PPid']}\nUid:\t{lines['Uid']}\t2\n")
+    words = ["bash", lines["option"], lines["command"], ""]
+    (proc / "cmdline").write_bytes("\0".join(words).encode())
+    return folder
+
+
+def called() -> str:
+    """The command of a login that also connects back."""
+    with Listener({"management": "127.0.0.1"}) as back:
+        words = [*ssh_probe.argv("node01", 10), back.call(["management"])]
+    return " ".join(words[words.index("node01") + 1 :])
+
+
+@pytest.mark.parametrize(
+    ("given", "left"),
+    [
+        ({}, True),
+        ({"command": "true"}, True),
+        ({"command": called()}, True),
+        ({"command": session.command(5)}, True),
+        ({"command": remote("sleep 1\nsleep 2", ["a b"])}, True),
+        ({"PPid": "11"}, False),
+        ({"Uid": "2001\t2000"}, False),
+        ({"option": "-l"}, False),
+        ({"command": "uname -nr"}, False),
+        ({"command": "echo it | base64 -d | sh"}, False),
+        ({"command": "/home/mpi/train.sh"}, False),
+    ],
+)
+def test_a_shell_whose_connection_is_gone_is_known(
+    tmp_path: Path, given: dict[str, str], left: bool
+) -> None:
+    """And no other process of the user: one with a connection, or with a command of his."""
+    assert session.abandoned(2000, processes(tmp_path, **given)) == ([4711] if left else [])
+
+
+def test_what_a_login_file_started_ends_with_its_shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = f"sleep 600 & echo $! >{tmp_path}/child; wait"
+    with subprocess.Popen(["sh", "-c", script], start_new_session=True) as shell:
+        waited(tmp_path / "child")
+        monkeypatch.setattr(session, "abandoned", lambda uid, _root: [shell.pid] * (uid == 7))
+        assert session.end_abandoned(7) == [shell.pid]
+        assert shell.wait(timeout=10) == -signal.SIGKILL
+    gone(int((tmp_path / "child").read_text()))
+
+
+def waited(path: Path) -> None:
+    until = time.monotonic() + 10
+    while not (path.exists() and path.read_text().strip()):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def gone(pid: int) -> None:
+    """Ended; a machine without an init that reaps keeps it as a zombie."""
+    until = time.monotonic() + 10
+    with contextlib.suppress(FileNotFoundError):
+        while "State:\tZ" not in Path(f"/proc/{pid}/status").read_text():
+            assert time.monotonic() < until
+            time.sleep(0.01)
+
+
+def test_a_login_shell_that_hangs_leaves_nothing(host: Path) -> None:
+    (host / "home/.bash_profile").write_text(f"sleep 600 & echo $! >{host}/child; wait\n")
+    found = program.session(str(host / "home"), "/bin/bash", 1.5)
+    assert found["problem"] == "nothing within 1.5 s"
+    gone(int((host / "child").read_text()))

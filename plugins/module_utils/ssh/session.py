@@ -11,10 +11,14 @@ import base64
 import json
 import os
 import pwd
+import re
+import signal
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable, Optional
 
+from ..core import processes
 from ..core.checks import FAILED, OK, PENDING, Check
 from ..core.commands import CommandError, NoAnswerError, Result, run
 from ..core.text import bytes_text, one_line, some
@@ -34,6 +38,12 @@ FLOOR = {"nofile": 1024, "nproc": 1024}
 ENDED = "the shell ended without running the command"
 FORK = ("fork", "Resource temporarily unavailable", "exec request failed")
 """What shells and sshd say where the limit on processes is reached."""
+PROBES = re.compile(
+    rb"true|uname -n( ; /usr/bin/python3 -ISc .*)?"
+    rb"|echo [A-Za-z0-9+/=]+ \| /usr/bin/base64 -d \| .*",
+    re.DOTALL,
+)
+"""Commands that this collection has run by a login of the MPI user."""
 KINDS = {"ssh": "over ssh", "ranks": "of ranks", "login": "of a login shell"}
 DECLARE = "declare it with mpi_stack_environment if ranks need it"
 
@@ -49,6 +59,37 @@ def as_user(user: pwd.struct_passwd) -> dict[str, Any]:
     found: dict[str, Any] = {"env": names, "cwd": "/"}
     if os.geteuid() == 0:  # else the process is the MPI user already
         found.update(user=user.pw_uid, group=user.pw_gid, extra_groups=[])
+    return found
+
+
+def abandoned(uid: int, root: Path = Path("/")) -> list[int]:
+    """Shells of this user that run a probe whose connection is gone: init is their parent then.
+
+    A login file that never ends keeps one for ever: sshd ends nothing that has no terminal.
+    """
+    found = []
+    for pid in processes.pids(root):
+        folder = root / f"proc/{pid}"
+        try:
+            status = (folder / "status").read_text(encoding="utf-8", errors="replace")
+            orphan = "\nPPid:\t1\n" in status and f"\nUid:\t{uid}\t" in status
+            words = (folder / "cmdline").read_bytes().split(b"\0") if orphan else []
+        except OSError:  # ended meanwhile
+            continue
+        if words[1:2] == [b"-c"] and PROBES.fullmatch(words[2]):
+            found.append(pid)
+    return found
+
+
+def end_abandoned(uid: int, root: Path = Path("/")) -> list[int]:
+    """End them, each with what its login files had started: sshd makes a group for every login."""
+    found = abandoned(uid, root)
+    for pid in found:
+        with suppress(ProcessLookupError):
+            if os.getpgid(pid) == pid:
+                os.killpg(pid, signal.SIGKILL)
+            else:
+                os.kill(pid, signal.SIGKILL)
     return found
 
 

@@ -11,6 +11,7 @@ import json
 import os
 import pwd
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -145,18 +146,24 @@ def setting(name: str) -> re.Pattern[str]:
 
 def printed(argv: Sequence[str], limit_s: float, **given: Any) -> str:
     """What follows the mark in a program's output. Raises OSError, SubprocessError, ValueError."""
-    done: subprocess.CompletedProcess[bytes] = subprocess.run(
+    with subprocess.Popen(
         list(argv),
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=limit_s,
-        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
         **given,
-    )
-    found = done.stdout.decode("utf-8", "replace").rpartition(MARK)
+    ) as process:
+        try:
+            stdout, stderr = process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # and what its login files have started
+            raise
+    text: str = stdout.decode("utf-8", "replace")
+    found = text.rpartition(MARK)
     if not found[1]:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise ValueError((said or [f"exit status {done.returncode}"])[-1][:MOST_VALUE])
+        said = stderr.decode("utf-8", "replace").strip().splitlines()
+        raise ValueError((said or [f"exit status {process.returncode}"])[-1][:MOST_VALUE])
     return found[2]
 
 
