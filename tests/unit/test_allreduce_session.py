@@ -247,8 +247,8 @@ def test_nodes_that_do_not_answer_are_named_and_nothing_is_launched(
     result, _shown = play(cluster, tmp_path)
     assert cluster.runs == []
     failed = [check["subject"] for check in result["checks"] if check["status"] == "failed"]
-    assert failed == ["node03", "node06"]
-    assert "ready node03: " in result["message"]
+    assert failed == ["node03, node06"], "a reason that several have is told once"
+    assert "ready node03, node06: " in result["message"]
 
 
 def test_a_hostfile_unlike_the_model_is_not_run_over(cluster: Cluster, tmp_path: Path) -> None:

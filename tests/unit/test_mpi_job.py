@@ -123,6 +123,11 @@ def test_the_user_cannot_replace_what_root_opens(
         ({"checkpoint_room_gb": 2}, {"node01": ROOM}, "node01: 1.0 GB free for checkpoints, and "),
         ({}, {"node02": OTHER}, "node02: CLUSTER_CHECKPOINT_DIR=/other, unlike on most nodes"),
         ({}, {"node01": "silent"}, "1 of 2 nodes cannot take part:\n  node01: no answer over ssh"),
+        (
+            {},
+            {"node01": "silent", "node02": "silent"},
+            "2 of 2 nodes cannot take part:\n  node01, node02: no answer over ssh",
+        ),
         ({"nodes": NODES[:1]}, {}, "node02: in the hostfile, and not in the model"),
         ({"places": {"node02": 3}}, {}, "3 ranks on node02, which has 2 slots"),
         ({"places": {"node03": 1}}, {}, "1 ranks on node03, which has 0 slots"),

@@ -412,7 +412,7 @@ def _ready(
             problems[host] = "; ".join(wrong)
     left = tuple(node for node in found if node.host not in problems)
     if problems and (not job.allow_missing or not left):
-        listed = "\n  ".join(f"{host}: {why}" for host, why in problems.items())
+        listed = "\n  ".join(f"{host}: {why}" for host, why in hosts.by_reason(problems).items())
         remedy = "repair them, drain them, or leave them out with mpi_job_allow_missing"
         raise PlanError(
             f"{len(problems)} of {len(nodes)} nodes cannot take part:\n  {listed}\n{remedy}"

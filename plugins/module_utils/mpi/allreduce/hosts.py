@@ -14,7 +14,7 @@ from ipaddress import IPv4Address
 from typing import Optional
 
 from ...core.commands import CommandError, NoAnswerError, Result, Runner
-from ...core.text import bytes_text
+from ...core.text import bytes_text, some
 from ...os_baseline import firewall
 from ...ssh import paths
 from ..hostfile import is_host_name, rail_name
@@ -273,6 +273,14 @@ def preflight(
                     f" nodes; run --tags mpi --limit {host}"
                 )
     return {**unreached(run, nodes, heard), **problems}, tuple(found)
+
+
+def by_reason(problems: Mapping[str, str]) -> dict[str, str]:
+    """A reason once, with the hosts that have it: one firewall keeps all nodes back."""
+    hosts: dict[str, list[str]] = {}
+    for host, why in problems.items():
+        hosts.setdefault(why, []).append(host)
+    return {some(of, 50): why for why, of in hosts.items()}
 
 
 def after(nodes: Sequence[Node]) -> list[Node]:

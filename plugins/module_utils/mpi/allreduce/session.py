@@ -325,7 +325,8 @@ class Session:
 
 
 def _not_ready(problems: Mapping[str, str]) -> list[Check]:
-    return [Check("ready", "ready", "not", FAILED, name, why) for name, why in problems.items()]
+    listed = hosts.by_reason(problems)
+    return [Check("ready", "ready", "not", FAILED, names, why) for names, why in listed.items()]
 
 
 def _read(path: Path) -> str:
