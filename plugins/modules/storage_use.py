@@ -104,10 +104,8 @@ figures:
   returned: after V(report)
 """
 
-import os
 import pwd
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -128,17 +126,6 @@ ROUNDS = {"write": proof.write, "read": proof.read}
 def mpi_user(name: str, uid: int) -> pwd.struct_passwd:
     """The account, or its number alone: it may be made later, by the layer ssh."""
     return account.find(name) or pwd.struct_passwd((name, "x", uid, uid, "", "/", ""))
-
-
-def rights_of(user: pwd.struct_passwd) -> Callable[[], None]:
-    def take() -> None:
-        if os.geteuid() == 0:
-            there = account.find(user.pw_name) is not None
-            os.setgroups(os.getgrouplist(user.pw_name, user.pw_gid) if there else [])
-            os.setgid(user.pw_gid)
-            os.setuid(user.pw_uid)
-
-    return take
 
 
 def is_virtual(cpus: Path = Path("/proc/cpuinfo")) -> bool:
@@ -164,7 +151,7 @@ def targets(given: dict[str, Any], user: pwd.struct_passwd, check_mode: bool) ->
             alone=given["alone"],
             check_mode=check_mode,
             container=machine.container(),
-            become=rights_of(user),
+            become=account.rights_of(user),
             **given["seats"].get(each.fs.name, {}),
         )
         for each in wanted_mounts(filesystems, given["host"], given["groups"], 0)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -125,3 +127,43 @@ def test_many_keys_take_a_line_of_bounded_length(home: Path, tmp_path: Path) -> 
     (check,) = judged(home)
     assert check.found.endswith(" and 990 more")
     assert "line 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 990 more" in check.by_hand
+
+
+def test_root_need_not_be_able_to_read_a_list(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where NFS squashes it; what the user cannot read, root does."""
+    refused = {os.getuid()}
+    key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ5XUJEhJ2FkFRbCBPgQq4SNTWjDuO8Y9wcIvEsT/4Yo"
+
+    def read(_home: str, path: str, _root: Path) -> str:
+        if os.geteuid() in refused:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return f"{key}\n"
+
+    monkeypatch.setattr(authorized, "_read", read)
+    taken = iter([2000, 2000])
+    rights = lambda _user: lambda: monkeypatch.setattr(os, "geteuid", lambda: next(taken))  # noqa: E731
+    monkeypatch.setattr(authorized.account, "rights_of", rights)
+    path = str(home / ".ssh/authorized_keys")
+    assert failed(judged(home))[path] == f"line 1 {digest(key)}"
+    refused = {2000}
+    assert failed(judged(home))[path] == f"line 1 {digest(key)}"
+    refused = {2000, os.getuid()}
+    assert failed(judged(home))[path] == "Permission denied"
+
+
+def test_a_server_that_does_not_answer_is_named_in_time(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    table = f"30 20 0:50 / {home.parent} rw - nfs4 s:/export rw\n"
+    (tmp_path / mounts.MOUNTINFO).write_text(ROOT + table)
+    monkeypatch.setattr(authorized.account, "ANSWER_S", 0.2)
+    monkeypatch.setattr(authorized, "_read", lambda _home, _path, _root: time.sleep(60))
+    user = pwd.struct_passwd(("mpi", "x", 2000, 2000, "", str(home), "/bin/bash"))
+    begin = time.monotonic()
+    (check,) = authorized.checks(user, [".ssh/authorized_keys"], [], tmp_path)
+    assert time.monotonic() - begin < 10
+    assert check.subject == str(home / ".ssh/authorized_keys")
+    assert check.found == f"no answer within 0.2 s: s:/export (nfs4) at {home.parent}"
+    assert check.by_hand.startswith("look at the server of s:/export: ")
+    assert check.by_hand.endswith("ssh_trust_strict to true")

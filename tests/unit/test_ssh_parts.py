@@ -6,6 +6,7 @@ import grp
 import os
 import pwd
 import stat
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -193,6 +194,21 @@ def test_a_home_is_missing_where_the_account_is_local(tmp_path: Path) -> None:
         ("of-a-directory-service", tmp_path / "x", False),
     ):
         assert account.home_missing(local(name, home)) is missing
+
+
+def test_a_home_whose_server_is_dead_keeps_no_run_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(account, "ANSWER_S", 0.2)
+    hangs = lambda path: time.sleep(60) if path == tmp_path else os.access(path, 0)  # noqa: E731
+    monkeypatch.setattr(Path, "exists", hangs)
+    monkeypatch.setattr(account, "is_local", lambda found: True)
+    begin, there = time.monotonic(), local("mpi", tmp_path)
+    assert not account.home_missing(there)
+    (check,) = account.home_checks(there, check_mode=True)
+    assert (check.name, check.status, check.subject) == ("home", "failed", str(tmp_path))
+    assert check.found.startswith("no answer within 0.2 s") and "umount -l" in check.by_hand
+    assert time.monotonic() - begin < 10
 
 
 # Key pairs, with the real ssh-keygen.

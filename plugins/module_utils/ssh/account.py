@@ -12,12 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
-from ..core.checks import Check, compare
+from ..core import mounts
+from ..core.checks import FAILED, Check, compare
 from ..core.part import Node, Plan, PlanError, Step, Verdict
+from ..storage import bounded
 from .keys import DAY, standing
 
 SHADOW = "/etc/shadow"
 VALID = "not expired"
+ANSWER_S = 10.0
+"""For a home, whose server may be dead."""
 NO_LOGIN = ("nologin", "false")
 PRIVILEGED = ("root", "sudo", "wheel", "docker")
 """Groups whose members are root, or become it."""
@@ -27,6 +31,27 @@ def find(user: str) -> Optional[pwd.struct_passwd]:
     """The account as the name service knows it (files, LDAP, SSSD alike)."""
     found: Optional[pwd.struct_passwd] = _entry(pwd.getpwnam, user)
     return found
+
+
+def rights_of(user: pwd.struct_passwd) -> Callable[[], None]:
+    """Takes the rights of an account, in a child process of root."""
+
+    def take() -> None:
+        if os.geteuid() == 0:
+            there = find(user.pw_name) is not None
+            os.setgroups(os.getgrouplist(user.pw_name, user.pw_gid) if there else [])
+            os.setgid(user.pw_gid)
+            os.setuid(user.pw_uid)
+
+    return take
+
+
+def unanswered(path: str, root: Path = Path("/")) -> tuple[str, str]:
+    """What a path on a file system that does not answer is reported as, and what to do."""
+    mount = mounts.holding(mounts.read(root), path)
+    text, source, point = (mount.text, mount.source, mount.point) if mount else (path, path, path)
+    step = f"look at the server of {source}: ping, nfsstat -m; or unmount it: umount -l {point}"
+    return f"no answer within {ANSWER_S:g} s: {text} at {point}", step
 
 
 def groups_and_shell(user: str) -> tuple[list[str], str]:
@@ -159,10 +184,15 @@ def is_local(account: pwd.struct_passwd) -> bool:
     return any(line.startswith(f"{account.pw_name}:") for line in lines)
 
 
+def answers(path: Path) -> bool:
+    """Whether a path can be asked at all: who asks a dead server waits for ever."""
+    return bounded.within(ANSWER_S, lambda report: report({"there": path.exists()})).answered
+
+
 def home_missing(account: pwd.struct_passwd) -> bool:
     """Whether an account of this node itself has no home, where there is a place for it."""
     home = Path(account.pw_dir)
-    if not is_local(account) or not home.parent.is_dir():
+    if not is_local(account) or not answers(home) or not home.parent.is_dir():
         return False
     # One owned by root was left by a helper that was killed.
     return not home.exists() or home.stat().st_uid == 0 != account.pw_uid
@@ -174,6 +204,9 @@ def home_checks(account: pwd.struct_passwd, check_mode: bool) -> list[Check]:
     wanted = f"owner {account.pw_uid}, writable by no other"
     if not is_local(account):
         return []
+    if not answers(home):
+        silence, step = unanswered(subject)
+        return [Check("home", wanted, silence, FAILED, subject, step, by_hand=step)]
     found = standing(home)
     if home_missing(account):
         return [compare("home", wanted, found, subject=subject, check_mode=check_mode)]

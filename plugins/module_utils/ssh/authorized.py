@@ -13,13 +13,16 @@ import os
 import pwd
 import re
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ..core import mounts
 from ..core.checks import FAILED, OK, Check
 from ..core.part import PlanError
 from ..core.text import some
+from ..storage import bounded
+from ..storage.probe import Report
+from . import account
 from .keys import digest, public_key
 
 LOCAL = frozenset(
@@ -32,9 +35,12 @@ LOCAL = frozenset(
 MOST_BYTES = 256 * 1024
 """Of a list; sshd reads one of any size."""
 MOST_SHOWN = 10
+DENIED = os.strerror(errno.EACCES)
 _LINKS = 40
 """The kernel follows as many."""
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+"""On the way to a file, which a directory need not let anyone list."""
 
 
 def shared(home: str, table: Sequence[mounts.Mount], root: Path = Path("/")) -> bool:
@@ -108,15 +114,21 @@ def checks(
     known = {digest(key) for line in declared for key in keys_of(line)}
     found = []
     for path in lists(user, patterns):
-        try:
-            lines = _read(user.pw_dir, path, root).split("\n")
-            there = list(_undeclared(lines, known))
-        except (FileNotFoundError, NotADirectoryError):
+        work = _reading(user.pw_dir, path, root)
+        # As sshd reads it. Root may not where NFS squashes it, and else may what the user may not.
+        for become in (account.rights_of(user), None):
+            answer = bounded.within(account.ANSWER_S, work, become=become)
+            if answer.found.get("why") != DENIED:
+                break
+        if not answer.answered:
+            what, step = account.unanswered(path, root)
+            found.append(_failed(path, what, f"{step}; or set ssh_trust_strict to true"))
             continue
-        except OSError as error:
-            step = "set ssh_trust_strict to true, or make it a file that root can read"
-            found.append(_failed(path, _why(error), f"look at {path}: {step}"))
-            continue
+        text, why = answer.found.get("text"), answer.found.get("why", "nothing was read")
+        if text is None and why:
+            step = "set ssh_trust_strict to true, or make it a file that its user can read"
+            found.append(_failed(path, why, f"look at {path}: {step}"))
+        there = list(_undeclared((text or "").split("\n"), known))
         if there:
             places = [f"line {number} {fingerprint}" for number, fingerprint in there]
             numbers = some(list(dict.fromkeys(str(number) for number, _each in there)), MOST_SHOWN)
@@ -143,21 +155,33 @@ def _why(error: OSError) -> str:
     return error.strerror or str(error)
 
 
+def _reading(home: str, path: str, root: Path) -> Callable[[Report], None]:
+    def work(report: Report) -> None:
+        try:
+            report({"text": _read(home, path, root)})
+        except (FileNotFoundError, NotADirectoryError):
+            report({"why": ""})
+        except OSError as error:
+            report({"why": _why(error)})
+
+    return work
+
+
 def _read(home: str, path: str, root: Path) -> str:
     """A list of keys. Within the home, which is the user's, no link is followed."""
     inside = mounts.within(path, home)
     base = home if inside else str(Path(path).parent)
     names = os.path.relpath(path, base).split("/")
-    handle = os.open(root / base.lstrip("/"), _READ | os.O_DIRECTORY)
+    handle = os.open(root / base.lstrip("/"), _DIRECTORY)
     try:
         for number, name in enumerate(names):
-            flags = _READ | os.O_NOFOLLOW
+            flags = _READ
             if number < len(names) - 1:
                 # Without O_DIRECTORY, by which a link would be reported as no directory.
                 if stat.S_ISLNK(os.stat(name, dir_fd=handle, follow_symlinks=False).st_mode):
                     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-                flags |= os.O_DIRECTORY
-            deeper = os.open(name, flags, dir_fd=handle)
+                flags = _DIRECTORY
+            deeper = os.open(name, flags | os.O_NOFOLLOW, dir_fd=handle)
             os.close(handle)
             handle = deeper
         if not stat.S_ISREG(os.fstat(handle).st_mode):
