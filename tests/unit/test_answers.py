@@ -49,6 +49,43 @@ def test_each_form_takes_what_machines_have(name: str) -> None:
     assert [FORMS[name].of(text, "it") for text in GOOD[name]] == GOOD[name]
 
 
+LIMITS = {
+    "SHA256": ("a" * 64, "a"),
+    "PCI": ("a" * 8 + ":00:00.0", ""),
+    "INTERFACE": ("a" * 15, "a"),
+    "NAME": ("a" * 254, "a"),
+    "PORT": ("a" * 64, "a"),
+    "VERSION": ("a" * 80, "a"),
+    "CHECK": ("a" * 80, "a"),
+    "PATH": ("/a" * 16, "/a"),
+}
+"""The longest, and what makes it too long."""
+OTHERS = {
+    "SHA256": ["a" * 63, "A" * 64, "g" * 64],
+    "PCI": ["000:14:00.0", "0" * 9 + ":14:00.0", "0000:14:20.0", "0000:14:00.8", "0000:14:00-0"],
+    "INTERFACE": ["", "-rail0", ".rail0", "rail/0", "rail:0"],
+    "NAME": ["", "-a", "a-", "a.", ".a", "_a", "a/b", "a:b", "a@b"],
+    "PORT": ["", "-a", "/a", "a@b", "a+b"],
+    "VERSION": ["", "-1", "~1", "1/2", "1@2"],
+    "CHECK": ["", "Rail", "1rail", "_rail", "rail/1", "rail:1"],
+    "PATH": ["", "a", "/a/", "/a~b", "/a:b", "/a*", "/" + 256 * "a"],
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_each_form_ends_where_it_says(name: str) -> None:
+    """Its length, its characters, the newline that `$` would let pass, digits of other scripts."""
+    form, (longest, more) = FORMS[name], LIMITS[name]
+    assert form.fits(longest)
+    bad = [*OTHERS[name], *([longest + more] if more else [])]
+    for good in GOOD[name]:
+        bad += [good + "\n", "\n" + good, good + " ", good + "\0", good + "\u0661"]
+        bad += [good.replace("0", "\u0660"), good.replace("1", "\uff11")]
+        bad += [good[:-1] + each for each in "\u00e9'\"{}%!`$#\\;&|<>()"]
+    assert [text for text in bad if text not in GOOD[name] and form.fits(text)] == []
+    assert not form.fits(longest.encode()) and not form.fits([longest])
+
+
 @given(NASTY)
 def test_what_passes_has_no_character_that_another_language_knows(value: Any) -> None:
     for form in FORMS.values():
@@ -81,13 +118,22 @@ def test_a_sentence_is_one_line_without_a_template(value: Any) -> None:
 
 
 def test_numbers_are_bounded_and_no_truths() -> None:
-    assert answers.whole(7, "n", 7) == 7
+    assert [answers.whole(each, "n", 7) for each in (0, 7)] == [0, 7]
+    assert answers.whole(2, "n", 7, least=2) == 2
+    with pytest.raises(AnswerError):
+        answers.whole(1, "n", 7, least=2)
     for bad in (8, -1, True, 1.0, "1", None, 10**5000):
         with pytest.raises(AnswerError):
             answers.whole(bad, "n", 7)
-    assert answers.amount(2.5, 3) == 2.5
-    for odd in (4, -1, True, "1", None, float("nan"), float("inf")):
+    assert [answers.amount(each, 3) for each in (0, 2.5, 3)] == [0, 2.5, 3]
+    for odd in (3.1, 4, -1, True, "1", None, float("nan"), float("inf")):
         assert answers.amount(odd, 3) is None
+
+
+def test_a_number_without_end_is_not_shown() -> None:
+    assert answers.shown(10**18) == "a number of more than 18 digits"
+    assert answers.shown(10**18 - 1) == "9" * 18
+    assert answers.sentence("x" * 121) == "x" * 120
 
 
 def test_structures_are_what_they_are_used_as() -> None:

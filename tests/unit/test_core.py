@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import errno
 import json
 import os
@@ -396,18 +397,65 @@ def test_the_lock_of_another_s_directory_or_link_is_not_taken(tmp_path: Path) ->
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives directories to others")
-def test_a_directory_of_another_user_is_refused_also_behind_a_link(tmp_path: Path) -> None:
-    theirs = tmp_path / "theirs"
-    theirs.mkdir(mode=0o700)
-    os.chown(theirs, 2000, 2000)
-    (tmp_path / "link").symlink_to(theirs)
-    for directory in (theirs, tmp_path / "link"):
-        with (
-            pytest.raises(locks.UnsafeError, match="belongs to user 2000"),
-            locks.alone(directory / "x.lock"),
-        ):
+@pytest.mark.parametrize(
+    ("mode", "owner", "link", "refused"),
+    [
+        (0o700, 2000, None, "belongs to user 2000"),
+        (0o700, 2000, 0, "belongs to user 2000"),
+        (0o700, 0, 2000, "belongs to user 2000"),
+        (0o700, 0, 0, ""),
+        # That which operators share is their group's, whoever made it.
+        (0o2770, 2000, None, ""),
+        (0o2770, 2000, 0, ""),
+        (0o2770, 2000, 2000, "belongs to user 2000"),
+        (0o2770, 0, 2000, "belongs to user 2000"),
+        (0o770, 2000, None, "belongs to user 2000"),
+        (0o2700, 2000, None, "belongs to user 2000"),
+        (0o2777, 0, None, "any user may write"),
+    ],
+)
+def test_a_directory_of_locks_is_ones_own_or_that_of_a_group(
+    mode: int, owner: int, link: int | None, refused: str, tmp_path: Path
+) -> None:
+    directory = tmp_path / "locks"
+    directory.mkdir()
+    os.chown(directory, owner, 2000)
+    directory.chmod(mode)
+    if link is not None:
+        (tmp_path / "link").symlink_to(directory)
+        os.lchown(tmp_path / "link", link, link)
+    lock = locks.alone((directory if link is None else tmp_path / "link") / "x.lock")
+    if refused:
+        with pytest.raises(locks.UnsafeError, match=refused), lock:
             pass
-    assert not list(theirs.iterdir())
+    else:
+        with lock:
+            pass
+    assert [path.name for path in directory.iterdir()] == ([] if refused else ["x.lock"])
+
+
+@pytest.mark.parametrize(("owner", "taken"), [(0, True), (1000, True), (2000, False)])
+def test_a_directory_of_locks_may_be_roots(
+    owner: int, taken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is no root has root's directory, or one that is his."""
+    monkeypatch.setattr(locks.os, "geteuid", lambda: 1000)
+    found = os.stat_result((0o40700, 0, 0, 1, owner, owner, 0, 0, 0, 0))
+    monkeypatch.setattr(Path, "lstat", lambda _path: found)
+    monkeypatch.setattr(Path, "stat", lambda _path: found)
+    with contextlib.nullcontext() if taken else pytest.raises(locks.UnsafeError):
+        locks._make_private(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
+def test_the_mode_of_anothers_lock_is_left(tmp_path: Path) -> None:
+    """Of operators who share a directory: only its owner may change it."""
+    path = tmp_path / "x.lock"
+    path.touch()
+    path.chmod(0o664)
+    os.chown(path, 2000, 2000)
+    with locks.alone(path):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o664
 
 
 def test_the_distribution_is_what_os_release_says(tmp_path: Path) -> None:

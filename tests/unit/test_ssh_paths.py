@@ -85,6 +85,29 @@ def test_without_a_third_node_both_ends_are_named(root: Path) -> None:
     assert "rail3 on node01 and node02" in text
 
 
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ("0 packets transmitted, 0 received", 1.0),
+        ("200 packets transmitted, 198 received", None),
+        ("200 packets transmitted, 197 received", 0.015),
+        ("200 packets transmitted, 0 received", 1.0),
+    ],
+)
+def test_more_than_a_hundredth_of_both_bursts_is_loss(said: str, found: Optional[float]) -> None:
+    run = lambda argv, check: Result(tuple(argv), 1, f"{said}, x% packet loss", "")  # noqa: E731
+    assert paths.lost(run, ["ping"], "peer") == found
+    assert paths.MOST_LOST == 0.01, "between 4 and 5 of 400 packets no test tells"
+
+
+def test_an_answer_of_ping_without_a_count_is_its_error(root: Path) -> None:
+    def run(argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None) -> Result:
+        return Result(tuple(argv), 0 if "1" in argv[:-1] and "-i" not in argv else 2, "", "no\nbuf")
+
+    found = paths.carried(run, "rail3", "peer", "third", root)
+    assert found.why == f"{BURSTS[0]} peer: buf" and not found.lossy
+
+
 def test_no_packet_at_all_is_not_loss(root: Path) -> None:
     found = carried(Network(peer=None), root)
     assert (found.lossy, found.why[: len(FIRST)]) == (False, FIRST)

@@ -13,6 +13,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
     OK,
     Check,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import health
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import endpoints, judging
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges import (
     EXCHANGES,
@@ -311,3 +312,35 @@ def test_packets_that_were_sent_again_are_named_at_both_ends(
     assert all(f"{name} {count}" in check.reason for name, count in again.items() if count > 60)
     soft = judging.driven(REQUEST, [pair(software=True, write_bw={"growth": growth})])
     assert "rail_retries" not in {check.name for check in soft}
+
+
+@pytest.mark.parametrize(
+    ("packets", "again", "status"),
+    [
+        (0, 9, OK),
+        (100, 9, OK),
+        (100, 10, FAILED),
+        (2_000_000, 20, OK),
+        (2_000_000, 21, FAILED),
+        (4_000_000, 40, OK),
+        (4_000_000, 41, FAILED),
+    ],
+)
+def test_retries_are_a_share_of_the_packets_and_a_few_are_no_finding(
+    packets: int, again: int, status: str
+) -> None:
+    growth = {"tx_prio3_packets": packets, "local_ack_timeout_err": again}
+    check = judging.retries(REQUEST, "rail3 <- node02", "rail3", growth)
+    assert (check.name, check.status) == ("rail_retries", status)
+    assert ("of rail3 on node01: ethtool -S rail3" in check.reason) is (status == FAILED)
+
+
+@pytest.mark.parametrize("name", endpoints.RETRIES)
+def test_the_end_where_packets_arrive_counts_them_as_well(name: str) -> None:
+    port = {"before": {"counted": {}}, "now": {"counted": {}}, "link": {}}
+    seen = arrived(growth={f"rx_prio{PRIORITY}_packets": 1000, name: 50})
+    seen["rail3"]["port"] = port
+    request = replace(REQUEST, health=dict.fromkeys(health.LIMITS))
+    check = of(judging.served(request, seen), "rail_retries")
+    assert (check.status, check.subject) == (FAILED, "rail3 <- node02")
+    assert (check.found, check.reason[: len(name) + 4]) == ("50 of 1000 packets", f"{name} 50;")

@@ -87,7 +87,7 @@ def lost(run: Runner, ping: list[str], target: str) -> Optional[float]:
         if counted is None:
             text = (done.stderr or done.stdout).strip().splitlines()[-1:]
             raise CommandError(f"{' '.join(done.argv)}: {(text or ['no answer'])[0]}")
-        if counted[1] == counted[2]:
+        if counted[1] == counted[2] != "0":
             return None
         sent, received = sent + int(counted[1]), received + int(counted[2])
     share = (sent - received) / sent if sent else 1.0
