@@ -149,7 +149,7 @@ def _started(host: str, names: Any, hostvars: Any) -> bool:
 
 
 def _pairs_of(host: str, part: Mapping[str, Any], driven: Mapping[str, Any]) -> list[Any]:
-    """What a host measured: of its own pairs, each once. One of another form has failed."""
+    """What a host measured, once for each of its pairs. A result of another form has failed."""
     wanted = [(half["rail"], half["peer"]) for half in part["drives"]]
     found: dict[Any, dict[str, Any]] = {}
     for each in sequence(mapping(driven.get("figures")).get("pairs")):

@@ -373,7 +373,7 @@ def asked(attempts: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
 
 
 def called_by(each: Mapping[str, Any], targets: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The networks by which a host is to call back: management and the rails that both have, once
+    """The networks by which a host calls back: management and the rails that both have, once
     for each host."""
     if each["target"] != each["host"]:
         return []

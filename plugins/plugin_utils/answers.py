@@ -27,7 +27,7 @@ MOST_TEXT = 4000
 
 
 class AnswerError(ValueError):
-    """A host answered something of another form: what, and the value as far as it prints."""
+    """A host answered in another form than expected: where, and the value in printable text."""
 
 
 class Form:
@@ -47,7 +47,7 @@ class Form:
         return str(value)
 
     def known(self, value: Any) -> str:
-        """The value, or empty where it has another form: then it counts as not answered."""
+        """The value, or empty for one of another form, which counts as not answered."""
         return str(value) if self.fits(value) else ""
 
 
@@ -71,7 +71,7 @@ def whole(value: Any, where: str, most: int, least: int = 0) -> int:
 
 
 def amount(value: Any, most: float) -> Optional[float]:
-    """A number from 0 to `most`; None where it is no such number: then it was not answered."""
+    """A number from 0 to `most`; None for anything else, which counts as not answered."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
         return None
     return value
@@ -100,8 +100,8 @@ def sentence(value: Any, most: int = 120) -> str:
 def checks(value: Any) -> list[dict[str, Any]]:
     """The checks that a module returned, as `Check` has them, in bounds.
 
-    What has another form is one check more, which failed: it is its host's failure, and nobody
-    else's, and is not passed over.
+    Those of another form are replaced by one failed check: a failure of that host only, and one
+    that is not passed over.
     """
     given = list(value) if isinstance(value, (list, tuple)) else [value]
     read = [(each, _check(each)) for each in given[:MOST_CHECKS]]

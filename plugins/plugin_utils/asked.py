@@ -49,7 +49,7 @@ def is_asked(play: Any) -> bool:
 
 
 def left_out(play: Any, inventory: Any) -> Optional[list[str]]:
-    """The hosts of a play without any in this run: those of the inventory, all beyond --limit."""
+    """The hosts of a play all of whose hosts --limit excludes; None for any other play."""
     if inventory.get_hosts(play.hosts):
         return None
     hosts = inventory.get_hosts(play.hosts, ignore_limits=True, ignore_restrictions=True)
@@ -57,7 +57,7 @@ def left_out(play: Any, inventory: Any) -> Optional[list[str]]:
 
 
 def misspelt(plays: Iterable[Any]) -> list[str]:
-    """What is wrong with --tags and --skip-tags, a line each.
+    """The faults of --tags and --skip-tags, a line each.
 
     Nothing where a tag may be one that can only be known when the run comes to it.
     """

@@ -600,7 +600,7 @@ def test_quantiles_are_measured_and_ordered(times: list[float]) -> None:
 
 
 def retries(of_node: dict[str, tuple[int, int]], plan: Plan, rdma: bool = False) -> list[Check]:
-    """The checks where each node counted so many of so many packets on rail1."""
+    """The checks where each node counted these retries among these packets on rail1."""
     records: Records = []
     for name, (again, sent) in of_node.items():
         host: dict[str, Any] = {"kind": "host", "name": name, "ranks": [0], "counters": {}}

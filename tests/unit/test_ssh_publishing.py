@@ -211,7 +211,7 @@ def test_a_launcher_admits_launchers_alone_and_compute_nodes_each_other_only_if_
     }
     closed = publishing.logins_of(node, "mpi@c", ["10.9.0.0/16"], False)["admits"]
     itself = ",".join(str(each) for each in found["sources"][:-1])
-    assert closed == ["mpi@c/launcher", f'from="{itself}" mpi@c/compute'], "from itself alone"
+    assert closed == ["mpi@c/launcher", f'from="{itself}" mpi@c/compute'], "from itself only"
     assert publishing.logins_of(launcher, "mpi@c", [], True)["admits"] == ["mpi@c/launcher"]
 
 

@@ -81,7 +81,7 @@ def wrong(host: Path, name: str, shell: str = "/bin/bash") -> list[tuple[str, st
 
 
 def test_a_host_as_it_is_configured_has_no_findings(host: Path) -> None:
-    """A login file that prints, and variables that only log, are nobody's business."""
+    """A login file that prints, and variables that only log, are no findings."""
     (host / "home/.bash_profile").write_text("echo Welcome\nexport NCCL_DEBUG=INFO LANG=C\n")
     found = [check for check in look(host) if check.name != "session_limit"]
     assert failures(found) == [] and len(found) == 5
@@ -137,7 +137,7 @@ def test_the_users_own_parameters_are_named(host: Path, name: str) -> None:
 
 
 def test_limits_of_a_login_file_and_of_pam(host: Path) -> None:
-    """By what has them: login files alone, or every session, with the last file of limits.d."""
+    """By the file that sets them: a login file only, or the last of limits.d for every session."""
     (host / "home/.bash_profile").write_text("true\nulimit -S -n 64\n")
     assert wrong(host, "session_limit") == [
         ("nofile", f"of a login shell: {host}/home/.bash_profile:2")

@@ -159,7 +159,7 @@ def test_a_failure_without_a_message_is_named_by_its_task():
 
 
 def test_only_reboots_of_the_controller_and_items_of_a_loop_are_taken():
-    """A module that answers a plan of reboots, or as a loop does, stands for nobody."""
+    """A module that answers a plan of reboots, or as a loop does, counts for no host."""
     plan = {"batches": [], "left": [], "nothing": ["node02"], "check_mode": False}
     item = {"layer": "os", "checks": [{"name": "swap", "status": "ok"}]}
     fields = {"reboot_plan": plan, "reboot_outcome": {"status": "verified"}, "results": [item, 7]}

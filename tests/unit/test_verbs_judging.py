@@ -302,7 +302,7 @@ def test_in_spectrum_x_the_class_is_proved_by_dscp_24() -> None:
 def test_packets_that_were_sent_again_are_named_at_both_ends(
     again: dict[str, int], status: str
 ) -> None:
-    """Of 6 million packets 60 may be, and congestion alone is no loss."""
+    """Of 6 million packets 60 may be, and congestion without loss is no finding."""
     many = {f"tx_prio{PRIORITY}_packets": 4_000_000, f"rx_prio{PRIORITY}_packets": 2_000_000}
     growth = {**many, **again, "np_cnp_sent": 9000}
     found = judging.driven(REQUEST, [pair(write_bw={"wire": None, "growth": growth})])

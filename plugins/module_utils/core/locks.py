@@ -3,8 +3,8 @@
 And what a run does meanwhile, for the action that watches it.
 
 A run whose ansible-playbook was killed goes on to its end on the host, so the next may meet it.
-Whoever can open a file, to read it even, can hold its lock: these files are open to root, or to the
-operators, only.
+Anyone who can open a file, even for reading, can hold its lock: only root, or the operators, can
+open these files.
 """
 
 from __future__ import annotations
@@ -129,7 +129,8 @@ def _make_private(directory: Path) -> None:
 def holder(status: os.stat_result, written: str, root: Path = Path("/")) -> str:
     """The process that has the lock, its command, since when it runs, and what to do.
 
-    The kernel names it, else what is `written` in the file: another pid namespace sees no locks.
+    The kernel names it, or else the number `written` in the file: another pid namespace sees no
+    locks.
     """
     device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     pid = written if written.isdigit() else ""

@@ -250,7 +250,7 @@ def _with_block(node: Node, name: str, lines: list[str]) -> list[FilePlan]:
 
 
 DECLARED = "mpi_stack_parameters"
-BESIDE = ("openmpi-mca-params-override.conf", "pmix-mca-params.conf", "prte-mca-params.conf")
+FURTHER = ("openmpi-mca-params-override.conf", "pmix-mca-params.conf", "prte-mca-params.conf")
 """Files next to Open MPI's, which it reads as well."""
 
 
@@ -270,7 +270,7 @@ def parameter_checks(node: Node, mca_file: str, ours: Mapping[str, str]) -> list
         pair = value, found.value
         checks.append(Check("mpi_parameter", *pair, FAILED, name, why, by_hand=step))
     directory = mca_file.rpartition("/")[0]
-    paths = (mca_file, *(f"{directory}/{name}" for name in BESIDE))
+    paths = (mca_file, *(f"{directory}/{name}" for name in FURTHER))
     for path in paths if ours else ():  # Intel MPI reads none
         for each in environments.foreign_parameters(node.read(path) or "", ours):
             other = environments.conflicts_with(each.name, ours)
@@ -342,7 +342,7 @@ class Stack:
         return Plan(files)
 
     def _find_management(self, node: Node) -> None:
-        """Where the model names no interface for it, and something here is told one."""
+        """Where the model names no interface for it, and a setting of this host needs one."""
         settings = self.settings
         told = (settings.transport == RC and settings.rails) or settings.launcher is HYDRA
         if told and not settings.management_interface and settings.management_address:

@@ -197,7 +197,7 @@ def _recorded(node: Node) -> list[str]:
 
 
 def _there(node: Node, kept_by: str, place: tuple[str, ...]) -> set[str]:
-    """What is admitted now. Raises CommandError where that cannot be read."""
+    """The networks that are admitted now. Raises CommandError where that cannot be read."""
     if kept_by == FIREWALLD:
         return set(node.look([*TRUSTED, *place, "--list-sources"]).stdout.split())
     lines = node.look([UFW, "show", "added"]).stdout.splitlines()

@@ -31,7 +31,7 @@ LOCAL = frozenset(
         *("overlay", "ramfs", "reiserfs", "rootfs", "squashfs", "tmpfs", "xfs", "zfs"),
     }
 )
-"""File systems of one host. Any other counts as shared, so that one that is not known here is."""
+"""File systems of one host. Any other counts as shared, also one that is not known here."""
 MOST_BYTES = 256 * 1024
 """Of a list; sshd reads one of any size."""
 MOST_SHOWN = 10

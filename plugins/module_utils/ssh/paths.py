@@ -31,8 +31,8 @@ INTERVALS_S = ("0.002", "0.01")
 """Between two of them, by burst, as root may choose it: 0.4 s in all, then 2 s after a loss. A rail
 loses at any pace; a busy host or virtual machine drops what comes too fast."""
 MOST_LOST = 0.01
-"""Share of two bursts that may be lost, although a RoCE fabric is to lose none: a host that is busy
-for a moment drops a few."""
+"""Share of two bursts that may be lost. A RoCE fabric must lose none, but a host that is briefly
+busy drops a few."""
 
 HERE = "here"
 TARGET = "target"
@@ -77,7 +77,7 @@ def carried(run: Runner, rail: str, target: str, witness: str, root: Path) -> Ca
 
 
 def lost(run: Runner, ping: list[str], target: str) -> Optional[float]:
-    """The share that two bursts lose, or None where it is none to speak of, or only of one."""
+    """The share of two bursts that is lost; None where it is negligible, or where one lost none."""
     sent = received = 0
     for interval_s in INTERVALS_S:
         # Not with -w: ping then sends until as many return, and what is on its way counts as lost.
@@ -126,9 +126,9 @@ CALL = (
 """Connects to every peer, all together, and prints each one's errno. One line without a quote of
 the shell, and without what csh takes for history: it runs in the login shell of the MPI user."""
 ELSEWHERE = (errno.EINVAL, errno.EACCES, errno.EPERM, errno.ENETUNREACH)
-"""The other host refuses its own packet: by a route or a filter there."""
+"""The other host rejects its packet itself: by a route or a filter there."""
 FILTERED = (errno.ETIMEDOUT, errno.EHOSTUNREACH)
-"""Nobody answered, or a firewall did: where nothing listens, a host refuses by itself."""
+"""No answer, or that of a firewall: where nothing listens, the host itself refuses."""
 
 
 class Listener:

@@ -34,7 +34,7 @@ MOST_ANSWER, MOST_ITEMS, MOST_TEXT = 1 << 18, 60, 400
 ROOM_BYTES, ROOM_FILES = 16 << 20, 64
 """Free in each directory where ranks keep what they share."""
 FLOOR = {"nofile": 1024, "nproc": 1024}
-"""Soft limits that any session has by default: less was asked for by someone."""
+"""Soft limits that any session has by default: where they are lower, a setting lowered them."""
 ENDED = "the shell ended without running the command"
 FORK = ("fork", "Resource temporarily unavailable", "exec request failed")
 """What shells and sshd say where the limit on processes is reached."""
@@ -281,8 +281,8 @@ def limits(found: Mapping[str, Any], root: Path, use_pam: Callable[[], str]) -> 
 def _with_lowered(
     wanted: Mapping[str, tuple[str, str]], views: Mapping[str, Mapping[str, tuple[str, str]]]
 ) -> dict[str, tuple[str, str]]:
-    """Further, no login file may lower what a session has; but for core files, which no rank needs
-    and many sites turn off there."""
+    """In addition, no login file may lower a limit of the session, except that of core files, which
+    no rank needs and many sites turn off there."""
     found = dict(wanted)
     for item, (soft, _hard) in views.get("ssh", {}).items():
         if item != "core" and _less(found.get(item, ("0", ""))[0], soft):

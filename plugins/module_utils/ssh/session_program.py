@@ -206,7 +206,7 @@ def has_mpi(directory: str) -> bool:
 
 
 def imports(values: Values, ours: Values, limit_s: float) -> Optional[dict[str, str]]:
-    """What is wrong with numpy and mpi4py in this environment, if they are not the usual ones."""
+    """The fault of numpy and mpi4py in this environment, where they are not the usual ones."""
     python = find("python3", values.get("PATH", "")) or PYTHON
     given = {**values}
     roots = (*SYSTEM, *(one for one in ours.get("MPI_ROCE_PYTHON", "").split(":") if one))
@@ -254,7 +254,7 @@ def parameters(home: str) -> Iterator[dict[str, str]]:
 
 
 def preloaded() -> Iterator[dict[str, str]]:
-    """Libraries that every program of the host is to load, and that are not there."""
+    """Missing libraries among those that every program of the host must load."""
     for number, line in enumerate(text_of("/etc/ld.so.preload").splitlines(), 1):
         for path in re.split(r"[\s:]+", line.split("#", 1)[0].strip()):
             if path.startswith("/") and not Path(path).exists():

@@ -108,7 +108,7 @@ def read(name: str, text: str) -> Source:
 
 
 def _find_templates(node: Any, path: Path, findings: Findings) -> None:
-    """In a draft, whose values machines answered, none is to be run on the controller."""
+    """The values of a draft come from machines: no template in them may run on the controller."""
     if isinstance(node, yaml.ScalarNode):
         if re.search(r"{[{%#]", node.value):
             finding = Finding(

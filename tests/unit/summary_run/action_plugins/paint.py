@@ -10,7 +10,7 @@ from ansible.plugins.action import ActionBase
 class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         super().run(tmp, task_vars)
-        said = "".join(map(str, self._task.args["said"]))  # text that nobody has marked
+        said = "".join(map(str, self._task.args["said"]))  # text without a mark
         if self._task.args.get("raise"):
             raise AnsibleActionFail(said)
         return {"changed": True, "diff": {"before": said, "after": "", "after_header": said}}
