@@ -104,7 +104,7 @@ from ..module_utils.core.checks import (
 )
 from ..module_utils.core.commands import CommandError, NoAnswerError, run
 from ..module_utils.core.text import one_line, shortened
-from ..module_utils.os_baseline import firewall
+from ..module_utils.os_baseline import filters
 from ..module_utils.ssh import account, paths, session
 from ..module_utils.ssh.keys import DROP_IN, KNOWN_HOSTS, REVOKED, USER_CERTIFICATE, USER_KEY
 from ..module_utils.ssh.refusals import EITHER, HERE, TARGET, Refusal, blamed, refusal
@@ -391,17 +391,19 @@ def called(
     check_mode: bool,
 ) -> Iterator[Check]:
     """Whether hosts could connect back. A rail that carries no packet is named by `rail_peer`."""
-    said: dict[str, tuple[str, str]] = {}
-
-    def filters(network: str) -> tuple[str, str]:
-        if network not in said:
-            said[network] = firewall.filters_at(run, addresses[network])
-        return said[network]
-
+    heard = []
     for each in attempts:
         broken = {to["rail"] for to in attempts if same_rail(each, to) and to["why"]}
-        heard = {name: code for name, code in each.get("back", {}).items() if name not in broken}
-        yield from paths.back(here, each["host"], heard, filters, check_mode)
+        back = each.get("back", {})
+        heard.append({name: code for name, code in back.items() if name not in broken})
+    refused = {name: 0 for back in heard for name, code in back.items() if paths.is_refused(code)}
+    said: dict[str, str] = {}
+    step = ""
+    if refused:
+        said, step = filters.filters(run, [addresses[name] for name in refused])
+    for each, back in zip(attempts, heard):
+        named = {name: (said[addresses[name]], step) for name in refused}
+        yield from paths.back(here, each["host"], back, named, check_mode)
 
 
 def main() -> None:
@@ -456,6 +458,7 @@ def main() -> None:
             return attempt(each, user, seconds, Path("/"), back, called_by(each, targets))
 
         attempts = list(pool.map(tried_out, targets))
+        itself = {"host": here, "back": back.itself()}
     if session.end_abandoned(user.pw_uid):
         # A login file here does not end: logins from other hosts hang as well, and give up later.
         time.sleep(max(0.0, began + seconds + GRACE_S + 1 - time.monotonic()))
@@ -479,7 +482,8 @@ def main() -> None:
         source=resolve.source_check().by_hand,
     )
     found += once(clients)
-    found += called(attempts, arguments["addresses"], here, mode)
+    addresses = {**arguments["addresses"], **paths.LOOPBACK}
+    found += called([*attempts, itself], addresses, here, mode)
     found += own.result()
     tried = f"{len(attempts)} ways to other hosts were tried from {here}."
     end(module, LAYER, found, tried, attempts=attempts)

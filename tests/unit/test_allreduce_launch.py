@@ -259,7 +259,7 @@ def test_a_launcher_that_cannot_be_called_back_keeps_all_back(code: int) -> None
         assert f"back to the launcher (10.0.0.1), which mpirun needs: {paths.told(code)}" in text
         assert "a firewall (os_baseline_firewall) on the launcher: " in text
     looked = [argv for argv in ssh.argvs if argv[0] == "ip"]
-    assert looked == [["ip", "-j", "address", "show", "to", "10.0.0.1"]]
+    assert looked == [["ip", "-j", "-4", "address", "show"]]
 
 
 def test_a_node_that_the_one_before_it_cannot_call_is_named() -> None:

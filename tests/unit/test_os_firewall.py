@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional
@@ -14,10 +15,24 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
     Result,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline import firewall
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline import (
+    filters,
+    firewall,
+)
 
 from tests.unit import host
 
+# What programs printed on nodes: firewalld 1.3.3, ufw 0.36.2, nftables 1.0.6, iptables 1.8.9.
+
+ADDRESSES = json.dumps(
+    [
+        {},
+        {"ifname": "lo", "addr_info": [{"local": "127.0.0.1", "prefixlen": 8}]},
+        {"ifname": "mgmt0", "addr_info": [{"local": "10.231.0.11", "prefixlen": 24}]},
+        {"ifname": "rail0", "addr_info": [{"local": "10.131.0.11", "prefixlen": 24}]},
+    ]
+)
+MGMT, RAIL0 = "10.231.0.11", "10.131.0.11"
 UFW = """Status: active
 Logging: on (low)
 Default: deny (incoming), allow (outgoing), disabled (routed)
@@ -27,68 +42,283 @@ To                         Action      From
 --                         ------      ----
 22/tcp                     ALLOW IN    Anywhere
 """
-CHAIN = {"family": "inet", "table": "filter", "name": "input", "handle": 1, "type": "filter"}
-RULE = {"family": "inet", "table": "filter", "chain": "input", "handle": 7}
-ACCEPTS = {**RULE, "expr": [{"accept": None}]}
-REJECTS = {**RULE, "expr": [{"reject": {"type": "icmpx", "expr": "admin-prohibited"}}]}
-INPUT = {**CHAIN, "hook": "input", "prio": 0, "policy": "accept"}
+ADDED = """Added user rules (see 'ufw status' for running firewall):
+ufw deny from 10.0.0.0/8 to any port 1024:65535 proto tcp
+ufw limit 22/tcp
+ufw allow from 10.231.0.0/24 comment 'mine'
+ufw allow from 10.131.0.0/24
+ufw route deny from 10.9.0.0/16
+"""
+UFW_S = """-P INPUT DROP
+-P FORWARD DROP
+-N ufw-before-input
+-N ufw-not-local
+-A INPUT -j ufw-before-input
+-A FORWARD -j DROP
+-A ufw-before-input -j ufw-not-local
+-A ufw-not-local -j DROP
+"""
+BY_HAND = (
+    "-A INPUT -p tcp -m tcp --dport 1024:65535 -m conntrack --ctstate NEW -j REJECT --reject-with"
+    " icmp-port-unreachable"
+)
+ZONES = """internal
+  sources: 10.0.0.0/8 52:54:00:00:00:01
+public
+  interfaces: rail0 mgmt0
+"""
+IPTABLES = """-P INPUT ACCEPT
+-P FORWARD DROP
+-P OUTPUT ACCEPT
+-N DOCKER-ISOLATION-STAGE-2
+-N SITE
+-A INPUT -p tcp -m tcp --dport 22 -j ACCEPT
+-A INPUT -j SITE
+-A FORWARD -j DOCKER-ISOLATION-STAGE-2
+-A DOCKER-ISOLATION-STAGE-2 -o docker0 -j DROP
+-A SITE -m conntrack --ctstate RELATED,ESTABLISHED -j RETURN
+-A SITE -p tcp -j REJECT --reject-with tcp-reset
+"""
 
 
 def nft(*entries: Mapping[str, Any]) -> str:
-    return json.dumps({"nftables": [{"metainfo": {"json_schema_version": 1}}, *entries]})
+    first = {"version": "1.0.6", "release_name": "Lester Gooch #5", "json_schema_version": 1}
+    return json.dumps({"nftables": [{"metainfo": first}, *entries]})
 
 
-class Host:
-    """The programs that are there, by command; others are missing, and None fails."""
+def chain(table: str, name: str, hook: str = "", policy: str = "accept") -> dict[str, Any]:
+    family, _space, table = table.partition(" ")
+    base = {"type": "filter", "hook": hook, "prio": 0, "policy": policy} if hook else {}
+    return {"chain": {"family": family, "table": table, "name": name, "handle": 1, **base}}
 
-    def __init__(self, **answers: Optional[str]) -> None:
-        self.answers = answers
+
+def rule(table: str, chain: str, handle: int, *expr: Mapping[str, Any]) -> dict[str, Any]:
+    family, _space, table = table.partition(" ")
+    place = {"family": family, "table": table, "chain": chain, "handle": handle}
+    return {"rule": {**place, "expr": list(expr)}}
+
+
+REJECT: dict[str, Any] = {"reject": {"type": "icmpx", "expr": "admin-prohibited"}}
+XT_REJECT: dict[str, Any] = {"xt": {"type": "target", "name": "REJECT"}}
+DROP: dict[str, Any] = {"drop": None}
+STATES = [["invalid", DROP], ["established", {"accept": None}], ["related", {"accept": None}]]
+SITE = nft(
+    chain("inet site", "incoming", "input", "drop"),
+    chain("inet site", "forward", "forward", "drop"),
+    rule("inet site", "incoming", 6, {"vmap": {"key": {}, "data": {"set": STATES}}}),
+)
+CORP = [
+    {
+        "map": {
+            **{"family": "inet", "name": "nets", "table": "corp", "type": "ipv4_addr"},
+            **{"handle": 3, "map": "verdict", "flags": ["interval"]},
+            "elem": [[{"prefix": {"addr": "10.231.0.0", "len": 24}}, {"jump": {"target": "lan"}}]],
+        }
+    },
+    chain("inet corp", "inp", "input"),
+    chain("inet corp", "lan"),
+    rule("inet corp", "inp", 4, {"vmap": {"key": {}, "data": "@nets"}}),
+    rule("inet corp", "lan", 5, {"match": {}}, DROP),
+]
+FIREWALLD = [
+    chain("inet firewalld", "filter_INPUT", "input"),
+    chain("inet firewalld", "filter_IN_public"),
+    rule("inet firewalld", "filter_INPUT", 9, {"goto": {"target": "filter_IN_public"}}),
+    rule("inet firewalld", "filter_IN_public", 10, REJECT),
+]
+DOCKER = [
+    chain("ip filter", "FORWARD", "forward", "drop"),
+    rule("ip filter", "FORWARD", 3, {"jump": {"target": "DOCKER"}}),
+    rule("ip filter", "DOCKER", 4, {"counter": {"packets": 0, "bytes": 0}}, DROP),
+    chain("ip6 filter", "INPUT", "input", "drop"),
+]
+RULES = [
+    *DOCKER,
+    chain("ip filter", "INPUT", "input"),
+    rule("ip filter", "SITE", 10, {"counter": {"packets": 0, "bytes": 0}}, XT_REJECT),
+    rule("ip filter", "INPUT", 8, {"counter": {"packets": 0}}, {"jump": {"target": "SITE"}}),
+]
+BOTH = "10.131.0.0/24, 10.231.0.0/24"
+ALLOWED = "ufw allow from 10.231.0.0/24\nufw allow from 10.131.0.0/24\n"
+DENY = "ufw deny from 10.0.0.0/8 to any port 1024:65535 proto tcp"
+
+
+def nft_step(chain: str) -> str:
+    rule = f"insert rule {chain} ip saddr {{ {BOTH} }} accept"
+    return f"run nft '{rule}', and add the same where these rules are kept"
+
+
+def iptables_step(program: str, chain: str) -> str:
+    rule = f"-I {chain} -s {BOTH.replace(' ', '')} -j ACCEPT"
+    return f"run {program} {rule}, and add the same where these rules are kept"
+
+
+class Programs:
+    """Those that are there, by command; others are missing, and None fails."""
+
+    def __init__(self, answers: Mapping[str, Optional[str]]) -> None:
+        self.answers = {"ip -j -4 address show": ADDRESSES, **answers}
+        self.asked: list[str] = []
 
     def __call__(
         self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
     ) -> Result:
+        self.asked.append(" ".join(argv))
         for words, text in self.answers.items():
-            if " ".join(argv).replace("-", "_").startswith(words.replace("__", " ")):
+            if " ".join(argv) == words:
                 return Result(tuple(argv), 0 if text is not None else 1, text or "", "")
         raise CommandError(f"{argv[0]}: not installed")
 
 
+def firewalld(zones: str, *accepting: str, ruleset: str = "") -> dict[str, Optional[str]]:
+    target = "firewall-cmd --permanent --zone={} --get-target"
+    return {
+        "firewall-cmd --state": "running\n",
+        "firewall-cmd --get-active-zones": zones,
+        "firewall-cmd --get-default-zone": "public\n",
+        **{target.format(zone): "default\n" for zone in ("public", "internal")},
+        **{target.format(zone): "ACCEPT\n" for zone in accepting},
+        "nft -j list ruleset": ruleset,
+    }
+
+
+def ufw(added: str, **more: str) -> dict[str, Optional[str]]:
+    status = {"ufw status": UFW, "ufw status verbose": UFW}
+    return {**status, "ufw show added": added, "iptables-nft -S": more.get("rules", UFW_S)}
+
+
 @pytest.mark.parametrize(
-    ("answers", "what", "step"),
+    ("answers", "management", "rail", "step"),
     [
-        ({"firewall_cmd": "running\n"}, "firewalld, zone running of mgmt0", firewall.OPEN),
-        ({"ufw": UFW}, "ufw, default deny (incoming)", firewall.OPEN),
         (
-            {"ufw": "Status: inactive\n", "nft": nft({"chain": INPUT}, {"rule": REJECTS})},
-            "nft table inet filter chain input: rule with handle 7",
-            "admit TCP from 10.0.0.0/24",
+            firewalld("trusted\n  sources: 10.9.0.0/16\n"),
+            *("firewalld, zone public of mgmt0", "firewalld, zone public of rail0", filters.STEP),
         ),
         (
-            {"nft": nft({"chain": {**INPUT, "policy": "drop"}}, {"rule": ACCEPTS})},
-            "nft table inet filter chain input: policy drop",
-            "admit TCP from 10.0.0.0/24",
+            firewalld(f"trusted\n  sources: 10.231.0.0/16 10.131.0.0/16\n{ZONES}", "trusted"),
+            *["firewalld, zone internal of 10.0.0.0/8"] * 2,
+            "run firewall-cmd --permanent --zone=internal --remove-source=10.0.0.0/8 &&"
+            f" firewall-cmd --reload, then {filters.STEP}",
         ),
         (
-            {"iptables": "-P INPUT ACCEPT\n-A INPUT -j REJECT --reject-with x\n"},
-            "iptables -A INPUT -j REJECT --reject-with x",
-            "admit TCP from 10.0.0.0/24",
+            firewalld(
+                "public (default)\n  interfaces: mgmt0\ntrusted\n  sources: 10.131.0.0/24\n",
+                "trusted",
+            ),
+            "firewalld, zone public of mgmt0",
+            f"firewalld admits 10.131.0.0/24 here, and {filters.NONE}",
+            f"{filters.STEP}; {filters.MORE['firewalld']}{filters.ELSEWHERE}",
         ),
-        ({"nft": nft({"chain": INPUT}, {"rule": ACCEPTS})}, firewall.NONE, "switches"),
-        ({"nft": None, "iptables": None}, firewall.NONE, "switches"),
-        ({}, firewall.NONE, "switches"),
+        (
+            firewalld("", "public", ruleset=nft(*FIREWALLD, *CORP)),
+            *[
+                f"firewalld admits {BOTH} here, but nft table inet corp"
+                " chain lan: rule with handle 5"
+            ]
+            * 2,
+            nft_step("inet corp lan"),
+        ),
+        (
+            ufw("Added user rules (see 'ufw status' for running firewall):\nufw allow 22/tcp\n"),
+            *["ufw, default deny (incoming)"] * 2,
+            filters.STEP,
+        ),
+        (
+            ufw(ADDED),
+            f"ufw admits 10.231.0.0/24 after {DENY}",
+            f"ufw admits 10.131.0.0/24 after {DENY}",
+            "run for n in 10.231.0.0/24 10.131.0.0/24; do ufw delete allow from $n && ufw prepend"
+            " allow from $n; done",
+        ),
+        (
+            ufw(ALLOWED + "ufw deny 1:2/tcp\n"),
+            *[f"ufw admits {BOTH} here, and {filters.NONE}"] * 2,
+            f"{filters.MORE['ufw']}{filters.ELSEWHERE}",
+        ),
+        (
+            ufw(
+                ALLOWED,
+                rules=UFW_S + BY_HAND,
+            ),
+            *[f"ufw admits {BOTH} here, but iptables-nft {BY_HAND}"] * 2,
+            iptables_step("iptables-nft", "INPUT"),
+        ),
+        (
+            {"ufw status": "Status: inactive\n", "nft -j list ruleset": SITE},
+            *["nft table inet site chain incoming: policy drop"] * 2,
+            nft_step("inet site incoming"),
+        ),
+        (
+            {"nft -j list ruleset": nft(*RULES), "iptables-nft -S": IPTABLES},
+            *["iptables-nft -A SITE -p tcp -j REJECT --reject-with tcp-reset"] * 2,
+            iptables_step("iptables-nft", "SITE"),
+        ),
+        (
+            {"nft -j list ruleset": nft(*RULES)},
+            *["nft table ip filter chain SITE: rule with handle 10"] * 2,
+            nft_step("ip filter SITE"),
+        ),
+        (
+            {"cat /proc/net/ip_tables_names": "filter\n", "iptables-legacy -S": "-P INPUT DROP\n"},
+            *["iptables-legacy -P INPUT DROP"] * 2,
+            iptables_step("iptables-legacy", "INPUT"),
+        ),
+        (
+            {"nft -j list ruleset": nft(*DOCKER), "iptables-nft -S": None},
+            *[f"neither firewalld nor ufw runs here, and {filters.NONE}"] * 2,
+            filters.ELSEWHERE,
+        ),
     ],
 )
-def test_what_filters_is_named(answers: dict[str, Optional[str]], what: str, step: str) -> None:
-    found = firewall.filters(Host(**answers), "mgmt0", "10.0.0.0/24")
-    assert found[0] == what
-    assert step in found[1]
+def test_what_filters_is_named(
+    answers: dict[str, Optional[str]], management: str, rail: str, step: str
+) -> None:
+    found = filters.filters(Programs(answers), [MGMT, RAIL0])
+    assert found == ({MGMT: management, RAIL0: rail}, step)
+
+
+def test_the_older_iptables_is_asked_only_where_it_is_in_use() -> None:
+    programs = Programs({"cat /proc/net/ip_tables_names": ""})
+    filters.filters(programs, [MGMT])
+    assert not [words for words in programs.asked if words.startswith(("iptables ", "iptables-l"))]
+
+
+@pytest.mark.parametrize("service", ["firewalld", "ufw"])
+def test_a_service_is_not_blamed_for_the_loopback(service: str) -> None:
+    answers = firewalld(ZONES, ruleset=SITE) if service == "firewalld" else ufw(ADDED)
+    programs = Programs({**answers, "nft -j list ruleset": SITE})
+    found, step = filters.filters(programs, ["127.0.0.1"])
+    where = "nft table inet site chain incoming: policy drop"
+    assert found == {"127.0.0.1": f"{service} admits 127.0.0.0/8 here, but {where}"}
+    assert "nft 'insert rule inet site incoming ip saddr { 127.0.0.0/8 } accept'" in step
+
+
+@pytest.mark.parametrize("text", [None, "", "no json", "{}", "[5]", '[{"addr_info": [5]}]'])
+def test_an_address_whose_interface_is_unknown_is_named_itself(text: Optional[str]) -> None:
+    programs = Programs({**firewalld(""), "ip -j -4 address show": text})
+    assert filters.filters(programs, [MGMT]) == (
+        {MGMT: f"firewalld, zone public of {MGMT}"},
+        filters.STEP,
+    )
 
 
 @pytest.mark.parametrize(
-    "text", ["", "no json", "[]", "null", '{"nftables": 5}', '{"nftables": [5, {"rule": []}]}']
+    "text",
+    [
+        *("", "no json", "[]", "null", '{"nftables": 5}', '{"nftables": [5, {"rule": []}]}'),
+        '{"nftables": [{"chain": {"family": "inet"}}, {"rule": {"family": "ip", "expr": 5}}]}',
+        "[" * 100_000,
+    ],
 )
 def test_what_nft_answers_is_not_trusted(text: str) -> None:
-    assert list(firewall.nftables(text)) == []
+    assert list(filters.nftables(text)) == []
+
+
+def test_a_command_holds_no_word_of_a_shell_that_a_name_brings() -> None:
+    text = nft(chain("inet $(reboot)", "a;b\n", "input", "drop"))
+    (rule,) = filters.nftables(text)
+    (_nft, words) = shlex.split(rule.admit(["10.0.0.0/8"]))
+    assert words == "insert rule inet $(reboot) a;b ip saddr { 10.0.0.0/8 } accept"
 
 
 # Admitting networks
@@ -105,6 +335,9 @@ class Filtered(host.Host):
         super().__init__(root)
         self.service = service
         self.admitted = {"": {OPERATOR}, "--permanent": {OPERATOR}}
+        self.zones = ""
+        """Beyond `trusted`."""
+        self.targets = {"internal": "default", "cluster": "ACCEPT"}
         self.stuck = False
 
     def run(
@@ -118,6 +351,10 @@ class Filtered(host.Host):
         answer = ""
         if words[-1] in ("--state", "status"):
             answer = {"--state": "running\n", "status": "Status: active\n"}[words[-1]]
+        elif words[-1] == "--get-active-zones":
+            answer = f"{self.zones}trusted\n  sources: {' '.join(sorted(there))}\n"
+        elif words[-1] == "--get-target":
+            answer = self.targets[words[2].split("=")[1]] + "\n"
         elif words[-1] == "--list-sources":
             answer = " ".join(sorted(there)) + "\n"
         elif words[-1] == "added":
@@ -184,6 +421,26 @@ def test_what_could_not_be_taken_back_stays_in_the_record(filtered: Filtered) ->
     filtered.stuck = False
     filtered.settle()
     assert (record(filtered), RAIL in places(filtered)[0]) == (None, False)
+
+
+@pytest.mark.parametrize("source", [RAIL, "10.0.0.0/8"])
+def test_a_zone_that_takes_a_network_and_refuses_is_named_before_anything(
+    source: str, tmp_path: Path
+) -> None:
+    """firewalld 1.3.3 refuses the one (ZONE_CONFLICT), and admits nothing by the other."""
+    filtered = Filtered(tmp_path, "firewalld")
+    filtered.zones = f"internal\n  sources: {source}\n"
+    with pytest.raises(PlanError, match=f"zone=internal --remove-source={source} && "):
+        filtered.settle(RAIL, check_mode=True)
+    assert places(filtered) == [{OPERATOR}, {OPERATOR}]
+
+
+def test_what_a_zone_of_the_operator_admits_is_not_admitted_again(tmp_path: Path) -> None:
+    filtered = Filtered(tmp_path, "firewalld")
+    filtered.zones = f"cluster\n  sources: {RAIL} 10.7.7.7\n"
+    done = filtered.settle(MANAGEMENT, RAIL)
+    assert places(filtered) == [{OPERATOR, MANAGEMENT}] * 2
+    assert ({each.status for each in done.checks}, record(filtered)) == ({"ok"}, [MANAGEMENT])
 
 
 def test_without_a_service_nothing_is_done(tmp_path: Path) -> None:

@@ -669,18 +669,30 @@ def test_a_rail_without_packets_is_not_blamed_on_a_firewall(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(
-        probe.firewall, "filters", lambda _run, at, _networks: (asked.append(at) or "ufw", "open")
-    )
-    monkeypatch.setattr(probe, "run", Recorded({"ip -j": (0, '[{}, {"ifname": "mgmt0"}]')}))
+
+    def filters(_run: object, addresses: Sequence[str]) -> tuple[dict[str, str], str]:
+        asked.extend(addresses)
+        return dict.fromkeys(addresses, "ufw"), "open"
+
+    monkeypatch.setattr(probe.filters, "filters", filters)
     rails = [
         {**tried("node02", why), "rail": rail} for rail, why in (("rail0", "lost"), ("rail1", ""))
     ]
     back = {"management": 113, "rail0": 110, "rail1": 110}
-    attempts = [{**tried("node02"), "back": back}, *rails]
-    own = {"management": "10.0.0.1", "rail0": "10.1.0.1", "rail1": "10.1.1.1"}
+    itself = {"host": "node01", "back": {"loopback": 111}}
+    attempts = [{**tried("node02"), "back": back}, *rails, itself]
+    own = {
+        "management": "10.0.0.1",
+        "rail0": "10.1.0.1",
+        "rail1": "10.1.1.1",
+        **probe.paths.LOOPBACK,
+    }
     found = list(probe.called(attempts, own, "node01", False))
-    assert [each.subject.split()[-1] for each in found] == ["management", "rail1"]
-    assert asked == ["mgmt0", "mgmt0"]
+    assert [each.subject for each in found] == [
+        "node02 -> node01 management",
+        "node02 -> node01 rail1",
+        "node01 -> node01 loopback",
+    ]
+    assert asked == ["10.0.0.1", "10.1.1.1", "127.0.0.1"]
     assert probe.called_by(attempts[0], attempts) == ["management", "rail0", "rail1"]
     assert probe.called_by({"host": "node02", "target": "node02-rail0"}, attempts) == []

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import subprocess
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Optional
 
@@ -134,6 +136,29 @@ def test_a_host_calls_back_by_every_network() -> None:
     assert listener.heard(refused, own) == {"management": errno.ECONNREFUSED, "rail0": None}
 
 
+def test_a_host_calls_itself() -> None:
+    with paths.Listener({}) as listener:
+        assert listener.itself() == {"loopback": 0}
+    with socket.create_server(("127.0.0.1", 0), backlog=1) as other:
+        listener.port = other.getsockname()[1]
+    assert listener.itself() == {"loopback": errno.ECONNREFUSED}
+
+
+def test_a_call_to_itself_that_nothing_answers_has_timed_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(paths, "WAIT_S", 0.05)
+    listener = paths.Listener({})
+    with ExitStack() as stack:
+        full = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        listener.port = full.getsockname()[1]
+        for _unused in range(4):  # beyond the backlog, packets of further ones are dropped
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(("127.0.0.1", listener.port))
+        assert listener.itself() == {"loopback": errno.ETIMEDOUT}
+
+
 def test_the_program_is_for_every_login_shell() -> None:
     """In csh a quoted text ends with its line, and ! is history also between quotes."""
     assert not set("!\n'") & set(paths.CALL)
@@ -146,7 +171,7 @@ def test_what_a_host_says_is_a_number_of_an_address_that_was_asked_for() -> None
 
 
 def judged(code: Optional[int], *, check_mode: bool = False) -> Check:
-    firewall = {"management": ("firewalld, zone public", "open it")}.__getitem__
+    firewall = {"management": ("firewalld, zone public", "open it")}
     (check,) = paths.back("launcher01", "node02", {"management": code}, firewall, check_mode)
     return check
 

@@ -13,7 +13,7 @@ import re
 import shlex
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
@@ -110,6 +110,8 @@ NAME = "tcp_reachable"
 CONNECTS = "connects"
 PYTHON = "/usr/bin/python3"
 MANAGEMENT = "management"
+LOOPBACK = {"loopback": "127.0.0.1"}
+"""By which ranks call the daemon of their own host (PMIx)."""
 WAIT_S = 4
 """Seconds for a connection: the kernel sends again after 1 and 3 s."""
 MARK = "mpi-back"
@@ -153,6 +155,16 @@ class Listener:
         self._socket.shutdown(socket.SHUT_RDWR)  # ends the accept that waits, which close does not
         self._socket.close()
 
+    def itself(self) -> dict[str, Optional[int]]:
+        """By LOOPBACK's name the errno of this host's call to itself."""
+        codes: dict[str, Optional[int]] = {}
+        for name, address in LOOPBACK.items():
+            with socket.socket() as own:
+                own.settimeout(WAIT_S)
+                code = own.connect_ex((address, self.port))
+            codes[name] = errno.ETIMEDOUT if code == errno.EAGAIN else code
+        return codes
+
     def call(self, networks: Iterable[str]) -> str:
         """What the other host's shell adds to its `uname -n`; the name is the last word again."""
         mine = [self.addresses[name] for name in networks if name in self.addresses]
@@ -167,6 +179,11 @@ class Listener:
         return {name: int(codes[at]) if at in codes else None for name, at in wanted.items()}
 
 
+def is_refused(code: Optional[int]) -> bool:
+    """Whether something on the host that was called, or before it, is why."""
+    return bool(code) and code not in ELSEWHERE
+
+
 def told(code: int) -> str:
     """An errno of CALL for the operator."""
     text = f"no answer within {WAIT_S} s" if code == errno.ETIMEDOUT else os.strerror(code)
@@ -177,12 +194,13 @@ def back(
     here: str,
     host: str,
     heard: Mapping[str, Optional[int]],
-    firewall: Callable[[str], tuple[str, str]],
+    firewall: Mapping[str, tuple[str, str]],
     check_mode: bool,
 ) -> Iterator[Check]:
     """A verdict for each network by which `host` called this host.
 
-    `firewall` says of a network what filters it here, and what the operator must do.
+    `firewall` has for each network that is refused what filters it here, and what the operator must
+    do.
     """
     for network, code in heard.items():
         subject = f"{host} -> {here} {network}"
@@ -194,11 +212,11 @@ def back(
             found, why = NOT_TRIED, f"{PYTHON} on {host} gave no answer"
         else:
             found = told(code)
-            if code in ELSEWHERE:
+            if is_refused(code):
+                filters, step = firewall[network]
+                why = f"{filters}; {step}"
+            else:
                 at = host
                 why = step = f"look on {host} at ip route get and at what filters its output"
-            else:
-                filters, step = firewall(network)
-                why = f"{filters}; {step}"
         status = differs(check_mode)
         yield Check(NAME, CONNECTS, found, status, subject, why, at=at, by_hand=step)

@@ -40,7 +40,8 @@ FORK = ("fork", "Resource temporarily unavailable", "exec request failed")
 """What shells and sshd say where the limit on processes is reached."""
 PROBES = re.compile(
     rb"true|uname -n( ; /usr/bin/python3 -ISc .*)?"
-    rb"|echo [A-Za-z0-9+/=]+ \| /usr/bin/base64 -d \| .*",
+    rb"|echo [A-Za-z0-9+/=]+ \| /usr/bin/base64 -d \| (/bin/sh|%b -I - [0-9.]+)"
+    % re.escape(program.PYTHON).encode(),
     re.DOTALL,
 )
 """Commands that this collection has run by a login of the MPI user."""

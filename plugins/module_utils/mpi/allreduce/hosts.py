@@ -15,7 +15,7 @@ from typing import Optional
 
 from ...core.commands import CommandError, NoAnswerError, Result, Runner
 from ...core.text import bytes_text, some
-from ...os_baseline import firewall
+from ...os_baseline import filters
 from ...ssh import paths
 from ..hostfile import is_host_name, rail_name
 from ..launcher import OPEN_MPI, Launcher
@@ -301,7 +301,7 @@ def unreached(run: Runner, nodes: Sequence[Node], heard: Mapping[str, Answer]) -
                 problems.setdefault(
                     peer.host,
                     f"{failed}; if --tags ssh finds no loss there, a firewall on {peer.name}: set "
-                    f"{firewall.OPEN}, then run --tags os --limit {peer.name}, or admit the "
+                    f"{filters.OPEN}, then run --tags os --limit {peer.name}, or admit the "
                     "cluster's networks in its nft and iptables rules",
                 )
             elif code in paths.ELSEWHERE:
@@ -313,7 +313,8 @@ def unreached(run: Runner, nodes: Sequence[Node], heard: Mapping[str, Answer]) -
         if not code:
             continue
         if here.launcher not in said:
-            seen = "; ".join(firewall.filters_at(run, here.launcher))
+            found, step = filters.filters(run, [here.launcher])
+            seen = f"{found[here.launcher]}; {step}"
             said[here.launcher] = f"a firewall (os_baseline_firewall) on the launcher: {seen}"
         why = said[here.launcher]
         if code in paths.ELSEWHERE:

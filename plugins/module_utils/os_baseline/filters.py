@@ -1,0 +1,319 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What filters incoming connections on this host: firewalld, ufw, or rules of nftables or iptables
+that may refuse IPv4."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from typing import Any
+
+from ..core.commands import CommandError, Runner
+from ..core.text import one_line, some
+
+FIREWALLD = "firewalld"
+UFW = "ufw"
+NONE = "nft and iptables show no rule that refuses"
+OPEN = "os_baseline_firewall: open"
+STEP = (
+    f"set {OPEN} in the inventory (group_vars/all.yml), then run site.yml with --tags os: it admits"
+    " the cluster's networks"
+)
+MORE = {
+    FIREWALLD: "look at its rich rules (firewall-cmd --list-all-policies, --list-all-zones); ",
+    UFW: "look at /etc/ufw/before.rules; ",
+}
+ELSEWHERE = "look at what filters the output of the other host, and at switches between"
+ACCEPT = "ACCEPT"
+MOST = 200
+"""Characters of one rule."""
+INCOMING = ("ingress", "prerouting", "input")
+"""Hooks of nftables that a packet to this host passes."""
+IPV4 = ("inet", "ip", "netdev")
+DROPS = "policy drop"
+XT_REJECT = {"type": "target", "name": "REJECT"}
+"""As nft shows what iptables wrote."""
+
+
+def answer(run: Runner, *words: str) -> str:
+    """What a program printed, or nothing where it is missing or fails."""
+    try:
+        done = run(words, check=False)
+    except CommandError:
+        return ""
+    return done.stdout if done.rc == 0 else ""
+
+
+def manager(run: Runner) -> str:
+    """The service that keeps the rules, where one runs."""
+    if answer(run, "firewall-cmd", "--state").strip() == "running":
+        return FIREWALLD
+    return UFW if answer(run, "ufw", "status").startswith("Status: active") else ""
+
+
+def filters(run: Runner, addresses: Iterable[str]) -> tuple[dict[str, str], str]:
+    """By address of this host what filters it, and what the operator must do to admit their
+    networks."""
+    places = _places_of(run, addresses)
+    kept_by = manager(run)
+    refused: dict[str, tuple[str, str]] = {}
+    # Both services admit what comes from this host itself.
+    outer = {address: place for address, place in places.items() if not address.startswith("127.")}
+    if kept_by == FIREWALLD:
+        refused = _by_zone(run, outer)
+    elif kept_by == UFW:
+        refused = _by_ufw(run, outer)
+    found = {address: what for address, (what, _step) in refused.items()}
+    steps = [step for _what, step in refused.values()]
+    left = {address: network for address, (_at, network) in places.items() if address not in found}
+    if left:
+        what, step = _by_rules(run, kept_by, sorted(set(left.values())))
+        found.update(dict.fromkeys(left, what))
+        steps.append(step)
+    return found, "; ".join(dict.fromkeys(steps))
+
+
+def _places_of(run: Runner, addresses: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """By address its interface and network; the address where they are unknown."""
+    places = {address: (address, address) for address in addresses}
+    try:
+        for link in json.loads(answer(run, "ip", "-j", "-4", "address", "show") or "[]"):
+            for each in link.get("addr_info", []):
+                if each.get("local") in places:
+                    network = IPv4Network(f"{each['local']}/{each['prefixlen']}", strict=False)
+                    places[each["local"]] = (one_line(link["ifname"])[:MOST], str(network))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        pass
+    return places
+
+
+# firewalld: the zone of a packet's source comes before that of its interface.
+
+
+def zones(run: Runner, kind: str) -> list[tuple[str, str]]:
+    """The zones in use, each with one of its `interfaces` or `sources`, in the order in which
+    sources are tried: that of the names."""
+    text = answer(run, "firewall-cmd", "--get-active-zones")
+    found = []
+    for block in sorted(re.split(r"\n(?=\S)", text)):
+        zone = one_line(block.split(" ")[0].split("\n")[0])[:MOST]
+        for values in re.findall(rf"^  {kind}: (.+)$", block, re.MULTILINE):
+            found += [(zone, value) for value in values.split()]
+    return found
+
+
+def bound(sources: Iterable[tuple[str, str]], network: str) -> Iterator[tuple[str, str]]:
+    """Zone and source of those that take a whole network."""
+    for zone, value in sources:
+        try:
+            if IPv4Network(network).subnet_of(IPv4Network(value)):
+                yield zone, value
+        except ValueError:  # a MAC address, a set, IPv6
+            continue
+
+
+def accepts(run: Runner, zone: str) -> bool:
+    words = ("firewall-cmd", "--permanent", f"--zone={zone}", "--get-target")
+    return answer(run, *words).strip() == ACCEPT
+
+
+def _by_zone(run: Runner, places: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
+    """By address what refuses and the remedy, of those that firewalld does not admit."""
+    of_interfaces = {value: zone for zone, value in zones(run, "interfaces")}
+    sources = zones(run, "sources")
+    default = one_line(answer(run, "firewall-cmd", "--get-default-zone"))[:MOST]
+    accepting = functools.cache(functools.partial(accepts, run))
+    refused = {}
+    for address, (interface, network) in places.items():
+        by_interface = (of_interfaces.get(interface, default), "")
+        zone, source = next(bound(sources, network), by_interface)
+        if accepting(zone):
+            continue
+        what = f"firewalld, zone {zone} of {source or interface}"
+        refused[address] = (what, f"{unbind(zone, source)}, then {STEP}" if source else STEP)
+    return refused
+
+
+def unbind(zone: str, source: str) -> str:
+    words = ("firewall-cmd", "--permanent", f"--zone={zone}", f"--remove-source={source}")
+    return f"run {shlex.join(words)} && firewall-cmd --reload"
+
+
+def _by_ufw(run: Runner, places: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
+    """The same of ufw, which takes the first rule that fits."""
+    status = answer(run, UFW, "status", "verbose")
+    default = re.search(r"^Default: (\w+) \(incoming\)", status, re.MULTILINE)
+    rules = ufw_rules(answer(run, UFW, "show", "added"))
+    refused = {}
+    later: dict[str, str] = {}
+    for address, (_interface, network) in places.items():
+        allow = f"allow from {network}"
+        before = rules[: rules.index(f"ufw {allow}")] if f"ufw {allow}" in rules else rules
+        denying = [rule for rule in before if re.match(r"ufw (deny|reject) ", rule)]
+        after = f" after {some(denying, 3)}" if denying else ""
+        if before is rules:
+            what = f"ufw, default {default[1] if default else 'unknown'} (incoming){after}"
+            refused[address] = (what, STEP)
+        elif denying:
+            later[address] = f"ufw admits {network}{after}"
+    networks = " ".join(dict.fromkeys(places[address][1] for address in later))
+    first = "ufw delete allow from $n && ufw prepend allow from $n"
+    step = f"run for n in {networks}; do {first}; done"
+    return {**refused, **{address: (what, step) for address, what in later.items()}}
+
+
+def ufw_rules(text: str) -> list[str]:
+    """Of `ufw show added`, in order, without comments."""
+    lines = (one_line(line)[:MOST] for line in text.splitlines() if line.startswith("ufw "))
+    return [line.partition(" comment ")[0] for line in lines]
+
+
+NEWER, OLDER = "iptables-nft", "iptables-legacy"
+ITS_TABLE = ("ip", "filter")
+"""Where the newer one keeps its rules in nftables. It shows them better."""
+
+
+def _by_rules(run: Runner, kept_by: str, networks: Sequence[str]) -> tuple[str, str]:
+    """What else refuses, and the remedy."""
+    rules = list(nftables(answer(run, "nft", "-j", "list", "ruleset")))
+    shown = list(iptables(answer(run, NEWER, "-S"), NEWER))
+    if shown:
+        rules = [*(rule for rule in rules if rule.chain[:2] != ITS_TABLE), *shown]
+    # Asked otherwise, it makes the table.
+    if "filter" in answer(run, "cat", "/proc/net/ip_tables_names").split():
+        rules += iptables(answer(run, OLDER, "-S"), OLDER)
+    rules = [rule for rule in rules if not _is_of(kept_by, rule)]
+    who = f"{kept_by} admits {some(networks, 3)}" if kept_by else "neither firewalld nor ufw runs"
+    if not rules:
+        return f"{who} here, and {NONE}", MORE.get(kept_by, "") + ELSEWHERE
+    commands = dict.fromkeys(rule.admit(networks) for rule in rules[:3])
+    what = some([rule.text for rule in rules], 3)
+    return (
+        f"{who} here, but {what}" if kept_by else what,
+        f"run {' && '.join(commands)}, and add the same where these rules are kept",
+    )
+
+
+def _is_of(kept_by: str, rule: Rule) -> bool:
+    """Whether the service made it."""
+    if kept_by == FIREWALLD:
+        return rule.chain[1] == FIREWALLD
+    policy = rule.chain[-1] == "INPUT" and (rule.how == DROPS or rule.how.startswith("-P "))
+    return kept_by == UFW and (policy or rule.chain[-1].startswith("ufw-"))
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One that may refuse, by the words that name its chain."""
+
+    chain: tuple[str, ...]
+    """Family, table and name of nftables; or program and name."""
+    how: str
+
+    @property
+    def text(self) -> str:
+        if len(self.chain) == 2:
+            return f"{self.chain[0]} {self.how}"
+        family, table, name = self.chain
+        return f"nft table {family} {table} chain {name}: {self.how}"
+
+    def admit(self, networks: Sequence[str]) -> str:
+        if len(self.chain) == 2:
+            program, name = self.chain
+            return shlex.join([program, "-I", name, "-s", ",".join(networks), "-j", "ACCEPT"])
+        rule = f"insert rule {' '.join(self.chain)} ip saddr {{ {', '.join(networks)} }} accept"
+        return shlex.join(["nft", rule])
+
+
+def nftables(text: str) -> Iterator[Rule]:
+    """Of `nft -j list ruleset` what may refuse IPv4: policies and verdicts of chains for what comes
+    in, and of those that they jump to."""
+    try:
+        entries = json.loads(text or "{}").get("nftables", [])
+    except (AttributeError, RecursionError, ValueError):
+        return
+    pairs = [
+        (kind, each)
+        for entry in (entries if isinstance(entries, list) else [])
+        for kind, each in (entry.items() if isinstance(entry, dict) else ())
+        if isinstance(each, dict) and each.get("family") in IPV4
+    ]
+    found: list[Rule] = []
+    begin: set[tuple[str, ...]] = set()
+    jumps: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
+    for kind, each in pairs:
+        name = each.get("chain" if kind == "rule" else "name")
+        words = (each["family"], each.get("table"), f"@{name}" if kind == "map" else name)
+        chain = tuple(one_line(str(word))[:MOST] for word in words)
+        if kind == "chain" and each.get("hook") in INCOMING:
+            begin.add(chain)
+            if each.get("policy") == "drop":
+                found.append(Rule(chain, DROPS))
+        jumps += [(chain, (*chain[:2], to)) for to in _targets(each.get("expr"), each.get("elem"))]
+        if kind == "rule" and _refuses(each):
+            found.append(Rule(chain, f"rule with handle {one_line(str(each.get('handle')))[:20]}"))
+    reached = _reached(begin, jumps)
+    yield from (rule for rule in found if rule.chain in reached)
+
+
+def _refuses(rule: dict[str, Any]) -> bool:
+    expressions = rule.get("expr")
+    return isinstance(expressions, list) and any(
+        isinstance(each, dict)
+        and ("drop" in each or "reject" in each or each.get("xt") == XT_REJECT)
+        for each in expressions
+    )
+
+
+def _targets(*found: Any) -> Iterator[str]:
+    """Chains that an expression jumps to, and maps of verdicts (`@name`) that it asks."""
+    left = list(found)
+    while left:
+        each = left.pop()
+        if isinstance(each, dict):
+            for word in ("jump", "goto"):
+                if isinstance(each.get(word), dict):
+                    yield str(each[word].get("target"))
+            left += each.values()
+        elif isinstance(each, list):
+            left += each
+        elif isinstance(each, str) and each.startswith("@"):
+            yield each
+
+
+def _reached(
+    begin: Collection[tuple[str, ...]],
+    jumps: Collection[tuple[tuple[str, ...], tuple[str, ...]]],
+) -> set[tuple[str, ...]]:
+    """Chains, from those where packets begin."""
+    by_chain: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+    for chain, to in jumps:
+        by_chain.setdefault(chain, set()).add(to)
+    reached: set[tuple[str, ...]] = set()
+    left = list(begin)
+    while left:
+        chain = left.pop()
+        if chain not in reached:
+            reached.add(chain)
+            left += by_chain.get(chain, ())
+    return reached
+
+
+def iptables(text: str, program: str) -> Iterator[Rule]:
+    """Of `iptables -S` what may refuse what comes in."""
+    found = []
+    jumps = []
+    for line in text.splitlines():
+        rule = re.match(r"-A (\S+) (?:.* )?-[jg] (\S+)", line)
+        chain = (program, one_line(rule[1] if rule else "INPUT")[:MOST])
+        if line.rstrip() == "-P INPUT DROP" or (rule and rule[2] in ("DROP", "REJECT")):
+            found.append(Rule(chain, one_line(line)[:MOST]))
+        elif rule:
+            jumps.append((chain, (program, rule[2])))
+    reached = _reached([(program, "INPUT")], jumps)
+    yield from (rule for rule in found if rule.chain in reached)
