@@ -15,7 +15,7 @@ from ..plugin_utils.steps import Step, SteppedAction
 NODES = ("compute", "launcher", "storage")
 TIMEOUT_S = 45
 """A dead host is named within a minute."""
-SUDO = "check sudo on it; if it wants a password, give -K"
+SUDO = "check sudo on it; if it asks for a password, -K takes that of ansible_user"
 SHOWN = 300
 """Characters of an error, from its end."""
 

@@ -85,6 +85,8 @@ MOST_SHOWN = 1 << 20
 """Characters of a line, a result or a difference, on the terminal and in the log."""
 EXIT_STATUS = 2
 """Of a run that did not do what was asked for: Ansible's own for failed hosts."""
+CLOSED = ("Shared connection to ", "Connection to ")
+"""How ssh's own line begins, after what was printed on a terminal."""
 REBOOT = "baremetal.mpi_roce.cluster_reboot"
 COLOUR = re.compile(r"(\x1b\[(?:0|[01];3[0-7]|38;5;\d{1,3})m)")
 """As Ansible puts it into its own lines."""
@@ -152,6 +154,8 @@ class ExecutionCount:
             result = printable(original(action, *args, **kwargs))
         except RecursionError:
             raise AnsibleError("the module's answer is JSON of too many levels") from None
+        if "module_stdout" in result:  # Ansible's message has no word of what the host printed
+            result["msg"] = _without_result(result)
         if len(str(result.get("msg"))) > MOST_CHARACTERS:
             result["msg"] = shortened(str(result["msg"]), MOST_CHARACTERS)
             result.pop("exception", None)  # it has the message too
@@ -169,6 +173,14 @@ class ExecutionCount:
         number = self._file.fileno()
         size = os.fstat(number).st_size
         return Counter(os.pread(number, size, 0).decode().split())
+
+
+def _without_result(fields):
+    """Why a module did not answer: the last line of sudo, a shell or Python, where it is said."""
+    printed = f"{fields['module_stdout']}\n{fields.get('module_stderr') or ''}".splitlines()
+    said = [line for line in printed if line.strip() and not line.startswith(CLOSED)]
+    why = said[-1].strip() if said else f"exit status {fields.get('rc')}, and it printed nothing"
+    return f"the module ended without a result: {why}"
 
 
 def _shown(source):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import shutil
 import subprocess
 import tempfile
@@ -17,7 +18,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.test_mpi_source import left, with_source
 from tests.nodes import TOP, Nodes
+
+__all__ = ["with_source"]
 
 pytestmark = [pytest.mark.nodes, pytest.mark.long]
 
@@ -90,39 +94,71 @@ def test_site_with_a_file_of_the_password_through_a_bastion(guarded: Nodes, tmp_
     assert ports == {str(PORT)}, "MPI goes to the port of the operator's sshd as well"
 
 
-TYPED = {
-    "smoke": {},
+NOT_TYPED = {"model", "site", "virtual_nodes", "virtual_nodes_down"}
+"""What others import, the test of it above, and what is for this machine."""
+SHORT: dict[str, dict[str, object]] = {
     "run": {"mpi_job_program": ["/bin/true"]},
     "bench": {"mpi_bench_iterations": 5, "mpi_bench_max_bytes": 1024},
-    "preflight": {},
-    "reboot": {},
-    **{layer: {} for layer in ("names", "os", "rails", "storage", "mpi", "hostfile", "ssh")},
 }
-"""Playbooks that site.yml does not show with a password, with variables that keep them short."""
+"""Variables of playbooks that need them, or take long without them."""
+WORDS = {"reboot": ["--check"], "verify": ["--tags=names,hostfile"]}
 
 
-@pytest.mark.parametrize("playbook", TYPED)
-def test_a_password_that_is_typed(
-    playbook: str, guarded: Nodes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def typed(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, password: str, playbook: str, *words: str
+) -> tuple[int, str]:
+    """The exit status of a run at a terminal, and all that it showed there."""
     shown = bytearray()
 
     def read(terminal: int) -> bytes:
         data = os.read(terminal, 65536)
         shown.extend(data)
         if b"BECOME password: " in data:
-            os.write(terminal, f"{PASSWORD}\n".encode())
+            os.write(terminal, f"{password}\n".encode())
         return data
 
-    for name, value in guarded.environment.items():
+    for name, value in nodes.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(TOP)
-    words = ["-K", way(guarded, Path.home()), f"--extra-vars={json.dumps(TYPED[playbook])}"]
-    words += ["--check"] if playbook == "reboot" else []
-    command = guarded.command(f"playbooks/{playbook}.yml", *words)
-    status = pty.spawn(command, read, lambda _: b"")
-    assert os.waitstatus_to_exitcode(status) == 0, shown.decode(errors="replace")
-    assert PASSWORD.encode() not in shown
+    command = nodes.command(f"playbooks/{playbook}.yml", "-K", way(nodes, Path.home()), *words)
+    status = os.waitstatus_to_exitcode(pty.spawn(command, read, lambda _: b""))
+    text = shown.decode(errors="replace")
+    assert password not in text
+    reports = (TOP / "reports").rglob("*.json")
+    assert not [path for path in reports if password in path.read_text(encoding="utf-8")]
+    return status, text
+
+
+@pytest.mark.parametrize(
+    "playbook", sorted({path.stem for path in (TOP / "playbooks").glob("*.yml")} - NOT_TYPED)
+)
+def test_a_password_that_is_typed(
+    playbook: str, guarded: Nodes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    variables = {"discover_file": str(tmp_path / "draft.yml"), **SHORT.get(playbook, {})}
+    words = [f"--extra-vars={json.dumps(variables)}", "-vvv", *WORDS.get(playbook, [])]
+    status, shown = typed(guarded, monkeypatch, PASSWORD, playbook, *words)
+    assert status == 0, shown
+
+
+@pytest.mark.parametrize(("playbook", "wanted"), [("smoke", 2), ("preflight", 2), ("verify", 4)])
+def test_a_wrong_password_is_named(
+    playbook: str, wanted: int, guarded: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status, shown = typed(guarded, monkeypatch, "another one", playbook)
+    assert (status, "Incorrect sudo password" in shown) == (wanted, True), shown
+
+
+def test_a_user_whom_sudo_refuses_is_named(guarded: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On his host, in the summary; the others go on."""
+    host, rule = guarded.on("node03"), f"/etc/sudoers.d/{LOGIN}"
+    host.check_output(f"mv {rule} /root/{LOGIN}")
+    try:
+        status, shown = typed(guarded, monkeypatch, PASSWORD, "names")
+    finally:
+        host.check_output(f"mv /root/{LOGIN} {rule}")
+    (why,) = re.findall(r"^failed: (.*)\r?$", shown.partition("SUMMARY")[2], re.MULTILINE)
+    assert status == 2 and why.startswith("node03: ") and f"{LOGIN} is not in the sudoers" in why
 
 
 def test_site_by_a_user_without_root(guarded: Nodes) -> None:
@@ -165,3 +201,12 @@ def test_site_by_a_user_without_root(guarded: Nodes) -> None:
         assert "none failed" in done.stdout
         reports = list((home / "reports").rglob("site-*.json"))
         assert [path.stat().st_uid for path in reports] == [UNPRIVILEGED]
+
+
+def test_a_build_with_a_password_that_is_typed(
+    guarded: Nodes, with_source: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last test here, as the nodes then differ in their MPI."""
+    status, shown = typed(with_source, monkeypatch, PASSWORD, "mpi", "--limit=node04")
+    assert status == 0, shown
+    assert any(name.startswith("source-") for name in left(with_source, "node04"))

@@ -103,7 +103,7 @@ def test_what_it_prints_repairs_them_and_touches_no_other_host(
     nodes.play("playbooks/verify.yml", "--skip-tags=smoke")
 
 
-def test_a_firewall_is_found_before_the_smoke_test(nodes: Nodes, seen: Run) -> None:
+def test_a_firewall_is_found_before_the_smoke_test(nodes: Nodes) -> None:
     """On the node that drops what others send to it, and nowhere else."""
     host = nodes.on(faults.FIRST)
     host.check_output(faults.DROP.format(interface="mgmt0"))

@@ -132,6 +132,17 @@ def test_pam_decides_what_is_asked(tmp_path: Path) -> None:
     assert [each.name for each in failed(tmp_path)] == ["nologin"]
 
 
+def test_the_file_of_a_system_wide_policy_is_for_its_tool(tmp_path: Path) -> None:
+    """An edit there holds until the next package or policy."""
+    place = "/etc/crypto-policies/back-ends/opensshserver.config:5"
+    given = {**{k: [v] for k, v in DEFAULTS.items()}, "casignaturealgorithms": ["rsa-sha2-512"]}
+    settings = Settings(given, {"casignaturealgorithms": place})
+    found = login_checks(settings, LOGIN, tmp_path, strict=False)
+    (check,) = [each for each in found if each.status != "ok"]
+    assert f" with update-crypto-policies --set, which writes {place}" in check.by_hand
+    assert f" in {place}" not in check.by_hand
+
+
 LOG = f"""debug2: parse_server_config_depth: config /etc/ssh/sshd_config len 3224
 debug3: /etc/ssh/sshd_config.d/{DROP_IN}:2 setting HostCertificate /x
 debug3: /etc/ssh/sshd_config:85 setting UsePAM yes

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent / "summary_run"
 TOP = HERE.parents[2]
+CLOSED = "Shared connection to 192.0.2.1 closed.\n"
 
 
 def play(tmp_path: Path, *words: str, **environment: str) -> tuple[str, dict]:
@@ -156,6 +157,29 @@ def test_a_failure_without_a_message_is_named_by_its_task():
     fields = {"censored": "hidden by no_log", "failed": True}
     plugin.v2_runner_on_failed(argparse.Namespace(_host=host, _task=task, _result=fields))
     assert plugin._summary.failed == {"node01": "Set the password"}
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"module_stderr": "We trust you\n\nadmin is not in the sudoers file.\n"}, "admin is not"),
+        ({"module_stdout": "\r\nsudo: no tty\r\n", "module_stderr": CLOSED}, "sudo: no tty"),
+        ({"module_stderr": "Traceback:\n  File\nOSError: [Errno 28] No space\n"}, "OSError: [Err"),
+        ({"module_stderr": "\x1b[2Jkilled"}, "\\x1b[2Jkilled"),
+        ({"rc": 137}, "exit status 137,"),
+        ({}, "exit status None,"),
+    ],
+)
+def test_a_module_without_a_result_fails_with_what_the_host_printed(said, why):
+    """Ansible says that the result was no JSON, and leaves the cause to who looks for it."""
+    result = {"failed": True, "msg": "Module result deserialization failed", "module_stdout": ""}
+    connection = argparse.Namespace(transport="local")
+    action = argparse.Namespace(_connection=connection)
+    found = summary.ExecutionCount()._counted(lambda _action: {**result, **said}, action)
+    assert found["msg"].startswith(f"the module ended without a result: {why}")
+    assert "\n" not in summary._first_line(found)
+    former = {"failed": True, "msg": "the module's own"}
+    assert summary.ExecutionCount()._counted(lambda _action: former, action) == former
 
 
 def test_only_reboots_of_the_controller_and_items_of_a_loop_are_taken():

@@ -32,6 +32,8 @@ OF_ONE_SOURCE = 2
 NOLOGIN = ("/etc/nologin", "/run/nologin")
 PAM = "/etc/pam.d/sshd"
 SHOWN = 200
+POLICIES = "/etc/crypto-policies/"
+"""Files of RHEL that sshd includes and that its tool makes anew: an edit there is lost."""
 OTHER_NAMES = {"pubkeyacceptedkeytypes": "pubkeyacceptedalgorithms"}
 """Of keywords, in files; `sshd -T` prints the new one."""
 _SET = re.compile(r"^debug3: (/\S+?)(?::| line )(\d+):? setting (\w+)")
@@ -170,6 +172,8 @@ def _check(
         return Check(name, wanted, found, OK)
     place = settings.places.get(keyword)
     where = f"in {place}" if place else "in sshd's configuration, which leaves the default"
+    if place and place.startswith(POLICIES):
+        where = f"with update-crypto-policies --set, which writes {place}"
     by_hand = f"{step} {where}, then systemctl reload {' or '.join(each[:-8] for each in UNITS)}"
     return Check(name, wanted, found, FAILED, "", by_hand, by_hand=by_hand)
 
