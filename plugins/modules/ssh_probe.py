@@ -125,9 +125,9 @@ GRACE_S = 20.0
 """Seconds for a login beyond those for the connection: authentication, a shell's start."""
 
 
-def argv(target: str, timeout_s: int) -> list[str]:
+def argv(target: str, timeout_s: int, further: Sequence[str] = ()) -> list[str]:
     """As mpirun starts its daemons. The node's settings check host keys: that is the proof."""
-    options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={timeout_s}"]
+    options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={timeout_s}", *further]
     return ["ssh", "-n", *options, "--", target, "uname", "-n"]
 
 
@@ -162,7 +162,8 @@ def attempt(
         way = paths.carried(run, each["rail"], target, each.get("witness", ""), root)
         no, each = Refusal(way.why, way.side), {**each, "lossy": way.lossy}
     else:
-        words = argv(target, timeout_s)
+        # The algorithms are proved by the host's own name.
+        words = argv(target, timeout_s, session.QUICKLY if target != each["host"] else ())
         words += [back.call(networks)] if back else []
         answer, _errors, no = ask(words, user, timeout_s)
         if back and not no.line:

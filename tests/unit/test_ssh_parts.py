@@ -445,6 +445,18 @@ def test_it_never_asks_and_never_lowers_the_guard() -> None:
     assert words[words.index("--") + 1] == "-oProxyCommand=x", "a name is never an option"
 
 
+@pytest.mark.parametrize(("target", "quick"), [("node02", False), ("node02-rail0", True)])
+def test_the_name_of_a_host_proves_how_keys_are_exchanged(
+    monkeypatch: pytest.MonkeyPatch, target: str, quick: bool
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(
+        probe, "ask", lambda words, *_given: asked.extend(words) or ("", "", Refusal(""))
+    )
+    probe.attempt({"host": "node02", "target": target}, USER, 7)
+    assert any(word.startswith("KexAlgorithms=") for word in asked) is quick
+
+
 def tried(host: str, why: str = "") -> dict[str, Any]:
     return {"host": host, "target": host, "why": why}
 
@@ -473,7 +485,7 @@ def program(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
     folder.chmod(0o755)
-    monkeypatch.setattr(probe, "argv", lambda target, timeout_s: [str(path), target])
+    monkeypatch.setattr(probe, "argv", lambda target, *_given: [str(path), target])
 
 
 def test_a_login_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

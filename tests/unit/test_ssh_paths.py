@@ -18,9 +18,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import path
 
 PING = "ping -n -q -M do -s 8972 -I rail3"
 FIRST = f"{PING} -c 1 -w 3"
-BURSTS = [f"{PING} -i {seconds} -c 200 -W 3" for seconds in ("0.002", "0.01")]
-"""Without -w, with which ping sends until 200 return: on a link that loses none and takes 20 ms,
-iputils 20221126 says then: 203 packets transmitted, 200 received."""
+BURSTS = [f"{PING} -A -c 200 -w 10", f"{PING} -i 0.01 -c 200 -W 3"]
+"""The second one without -w, with which ping sends until 200 return: on a link that loses none and
+takes 20 ms, iputils 20221126 says then: 203 packets transmitted, 200 received."""
 
 
 class Network:
@@ -71,13 +71,15 @@ def test_a_hiccup_of_a_busy_host_is_no_loss(lost: list[int], root: Path) -> None
 
 @pytest.mark.parametrize(
     ("third", "side"),
-    [([0], "target"), ([3, 0], "target"), ([8, 12], "here"), (None, "")],
+    [([0], "target"), ([3, 0], "target"), ([2, 2], "target"), ([8, 12], "here"), (None, "")],
 )
 def test_a_third_node_tells_which_end_loses(
     third: Optional[list[int]], side: str, root: Path
 ) -> None:
-    found = carried(Network(peer=[8, 12], third=third), root)
+    network = Network(peer=[8, 12], third=third)
+    found = carried(network, root)
     assert found == paths.Carried("5.0% of full packets lost", side, lossy=True)
+    assert network.asked[4:] == [f"{BURSTS[1]} third"] * len(third or [])
 
 
 def test_without_a_third_node_both_ends_are_named(root: Path) -> None:

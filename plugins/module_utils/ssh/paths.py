@@ -13,7 +13,7 @@ import re
 import shlex
 import socket
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
@@ -25,11 +25,12 @@ HEADERS = 28
 """Bytes of IPv4 and ICMP headers in a packet."""
 PACKET_S = 3
 """Seconds until a packet returns, sent anew each second."""
-BURST = 200
-"""Packets in a row: of 5 % loss, one in 28000 bursts shows nothing."""
-INTERVALS_S = ("0.002", "0.01")
-"""Between two of them, by burst, as root may choose it: 0.4 s in all, then 2 s after a loss. A rail
-loses at any pace; a busy host or virtual machine drops what comes too fast."""
+QUICK = ("-A", "-c", "200", "-w", "10")
+SLOW = ("-i", "0.01", "-c", "200", "-W", "3")
+"""Bursts: of 5 % loss, one in 28000 shows nothing. With -A a packet is sent when the one before is
+back: a rail takes 10 ms, also of the processor, for which ping would poll at a short interval. The
+slow one is not with -w: ping then sends until as many return, and what is on its way then counts as
+lost. A rail loses at any pace; a busy host or virtual machine drops what comes too fast."""
 MOST_LOST = 0.01
 """Share of two bursts that may be lost. A RoCE fabric must lose none, but a host that is briefly
 busy drops a few."""
@@ -71,17 +72,21 @@ def carried(run: Runner, rail: str, target: str, witness: str, root: Path) -> Ca
             return Carried(why, lossy=True)
         if run([*words, "-c", "1", "-w", str(PACKET_S), witness], check=False).rc != 0:
             return Carried(why, lossy=True)
-        return Carried(why, TARGET if lost(run, words, witness) is None else HERE, lossy=True)
+        witnessed = lost(run, words, witness, (SLOW, SLOW))
+        return Carried(why, TARGET if witnessed is None else HERE, lossy=True)
     except (OSError, ValueError, CommandError) as error:
         return Carried(str(error))
 
 
-def lost(run: Runner, ping: list[str], target: str) -> Optional[float]:
-    """The share of two bursts that is lost; None where it is negligible, or where one lost none."""
+def lost(
+    run: Runner,
+    ping: Sequence[str],
+    target: str,
+    bursts: Sequence[Sequence[str]] = (QUICK, SLOW),
+) -> Optional[float]:
+    """The share of bursts that is lost; None where it is negligible, or where one lost none."""
     sent = received = 0
-    for interval_s in INTERVALS_S:
-        # Not with -w: ping then sends until as many return, and what is on its way counts as lost.
-        burst = ["-i", interval_s, "-c", str(BURST), "-W", str(PACKET_S)]
+    for burst in bursts:
         done = run([*ping, *burst, target], check=False)
         counted = re.search(r"(\d+) packets transmitted, (\d+) received", done.stdout)
         if counted is None:
