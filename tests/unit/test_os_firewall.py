@@ -102,10 +102,11 @@ REJECT: dict[str, Any] = {"reject": {"type": "icmpx", "expr": "admin-prohibited"
 XT_REJECT: dict[str, Any] = {"xt": {"type": "target", "name": "REJECT"}}
 DROP: dict[str, Any] = {"drop": None}
 STATES = [["invalid", DROP], ["established", {"accept": None}], ["related", {"accept": None}]]
+STATE = {"ct": {"key": "state"}}
 SITE = nft(
     chain("inet site", "incoming", "input", "drop"),
     chain("inet site", "forward", "forward", "drop"),
-    rule("inet site", "incoming", 6, {"vmap": {"key": {}, "data": {"set": STATES}}}),
+    rule("inet site", "incoming", 6, {"vmap": {"key": STATE, "data": {"set": STATES}}}),
 )
 CORP = [
     {
@@ -198,7 +199,7 @@ def ufw(added: str, **more: str) -> dict[str, Optional[str]]:
             firewalld(f"trusted\n  sources: 10.231.0.0/16 10.131.0.0/16\n{ZONES}", "trusted"),
             *["firewalld, zone internal of 10.0.0.0/8"] * 2,
             "run firewall-cmd --permanent --zone=internal --remove-source=10.0.0.0/8 &&"
-            f" firewall-cmd --reload, then {filters.STEP}",
+            f" firewall-cmd --reload; then {filters.STEP}",
         ),
         (
             firewalld(
@@ -216,7 +217,7 @@ def ufw(added: str, **more: str) -> dict[str, Optional[str]]:
                 " chain lan: rule with handle 5"
             ]
             * 2,
-            nft_step("inet corp lan"),
+            nft_step("inet corp inp"),
         ),
         (
             ufw("Added user rules (see 'ufw status' for running firewall):\nufw allow 22/tcp\n"),
@@ -251,12 +252,12 @@ def ufw(added: str, **more: str) -> dict[str, Optional[str]]:
         (
             {"nft -j list ruleset": nft(*RULES), "iptables-nft -S": IPTABLES},
             *["iptables-nft -A SITE -p tcp -j REJECT --reject-with tcp-reset"] * 2,
-            iptables_step("iptables-nft", "SITE"),
+            iptables_step("iptables-nft", "INPUT"),
         ),
         (
             {"nft -j list ruleset": nft(*RULES)},
             *["nft table ip filter chain SITE: rule with handle 10"] * 2,
-            nft_step("ip filter SITE"),
+            nft_step("ip filter INPUT"),
         ),
         (
             {"cat /proc/net/ip_tables_names": "filter\n", "iptables-legacy -S": "-P INPUT DROP\n"},
@@ -277,6 +278,65 @@ def test_what_filters_is_named(
     assert found == ({MGMT: management, RAIL0: rail}, step)
 
 
+BANS = [
+    chain("inet f2b", "input", "input"),
+    chain("inet f2b", "bans"),
+    rule("inet f2b", "input", 2, {"jump": {"target": "bans"}}),
+    *(rule("inet f2b", "bans", number, REJECT) for number in range(3, 8)),
+]
+
+
+def test_a_policy_is_named_first_and_each_table_gets_its_command() -> None:
+    """A packet passes every table: what one admits, another one may drop."""
+    ruleset = nft(*BANS, chain("inet filter", "input", "input", "drop"))
+    found, step = filters.filters(Programs({"nft -j list ruleset": ruleset}), [MGMT])
+    assert found[MGMT].startswith(
+        "nft table inet filter chain input: policy drop, nft table inet f2b"
+    )
+    commands = [
+        f"nft 'insert rule inet {at} ip saddr {{ 10.231.0.0/24 }} accept'"
+        for at in ("filter input", "f2b input")
+    ]
+    assert step.startswith(f"run {' && '.join(commands)}, and")
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_map_that_drops_is_named(named: bool) -> None:
+    drops = [["ib0", {"drop": None}], ["lo", {"accept": None}]]
+    data = "@ports" if named else {"set": drops}
+    key = {"meta": {"key": "iifname"}}
+    own = {"family": "inet", "table": "site", "name": "ports", "map": "verdict", "elem": drops}
+    ruleset = nft(
+        chain("inet site", "in", "input"),
+        *([{"map": own}] if named else []),
+        rule("inet site", "in", 7, {"vmap": {"key": key, "data": data}}),
+    )
+    found, step = filters.filters(Programs({"nft -j list ruleset": ruleset}), [MGMT])
+    where = "chain @ports: drop in the map" if named else "chain in: rule with handle 7"
+    assert found == {MGMT: f"nft table inet site {where}"}
+    assert step.startswith("run nft 'insert rule inet site in ip saddr")
+
+
+def test_what_nft_could_not_list_is_not_taken_for_no_rule() -> None:
+    found, step = filters.filters(Programs({"nft -j list ruleset": None}), [MGMT])
+    assert "nft list ruleset failed" in found[MGMT] and "nft list ruleset" in step
+
+
+@pytest.mark.parametrize(
+    ("rules", "named"),
+    [
+        ("ufw deny from 203.0.113.9\nufw deny out 25/tcp\nufw limit 22/tcp\n", None),
+        ("ufw deny from 10.231.0.0/25\n", "admits 10.231.0.0/24 after ufw deny from 10.231.0.0/25"),
+        ("ufw reject from any to any port 1024:65535 proto tcp\n", "after ufw reject from any"),
+        ("ufw limit from 10.0.0.0/8\n", "after ufw limit from 10.0.0.0/8"),
+    ],
+)
+def test_ufw_is_named_where_a_rule_concerns_the_network(rules: str, named: Optional[str]) -> None:
+    answers = ufw(f"{rules}ufw allow from 10.0.0.0/8\n", rules=UFW_S + BY_HAND)
+    found, _step = filters.filters(Programs(answers), [MGMT])
+    assert (named or BY_HAND.strip()) in found[MGMT]
+
+
 def test_the_older_iptables_is_asked_only_where_it_is_in_use() -> None:
     programs = Programs({"cat /proc/net/ip_tables_names": ""})
     filters.filters(programs, [MGMT])
@@ -294,12 +354,11 @@ def test_a_service_is_not_blamed_for_the_loopback(service: str) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "no json", "{}", "[5]", '[{"addr_info": [5]}]'])
-def test_an_address_whose_interface_is_unknown_is_named_itself(text: Optional[str]) -> None:
+def test_no_command_admits_an_address_that_is_not_of_this_host(text: Optional[str]) -> None:
+    """A node says by which one it calls."""
     programs = Programs({**firewalld(""), "ip -j -4 address show": text})
-    assert filters.filters(programs, [MGMT]) == (
-        {MGMT: f"firewalld, zone public of {MGMT}"},
-        filters.STEP,
-    )
+    what = {MGMT: f"{MGMT} is no address of this host"}
+    assert filters.filters(programs, [MGMT]) == (what, filters.TRANSLATED)
 
 
 @pytest.mark.parametrize(

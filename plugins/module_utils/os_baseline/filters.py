@@ -9,11 +9,11 @@ import json
 import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Network
 from typing import Any
 
-from ..core.commands import CommandError, Runner
+from ..core.commands import CommandError, Runner, find_program
 from ..core.text import one_line, some
 
 FIREWALLD = "firewalld"
@@ -29,6 +29,8 @@ MORE = {
     UFW: "look at /etc/ufw/before.rules; ",
 }
 ELSEWHERE = "look at what filters the output of the other host, and at switches between"
+TRANSLATED = "look at the translation of addresses (NAT) between this host and the other one"
+SHOWN = 3
 ACCEPT = "ACCEPT"
 MOST = 200
 """Characters of one rule."""
@@ -59,7 +61,9 @@ def manager(run: Runner) -> str:
 def filters(run: Runner, addresses: Iterable[str]) -> tuple[dict[str, str], str]:
     """By address of this host what filters it, and what the operator must do to admit their
     networks."""
-    places = _places_of(run, addresses)
+    # A host said by which address it calls: only one of this host's own has a rule that admits it.
+    given = list(addresses)
+    places = _places_of(run, given)
     kept_by = manager(run)
     refused: dict[str, tuple[str, str]] = {}
     # Both services admit what comes from this host itself.
@@ -70,6 +74,10 @@ def filters(run: Runner, addresses: Iterable[str]) -> tuple[dict[str, str], str]
         refused = _by_ufw(run, outer)
     found = {address: what for address, (what, _step) in refused.items()}
     steps = [step for _what, step in refused.values()]
+    strange = [address for address in given if address not in places]
+    if strange:
+        found.update({address: f"{address} is no address of this host" for address in strange})
+        steps.append(TRANSLATED)
     left = {address: network for address, (_at, network) in places.items() if address not in found}
     if left:
         what, step = _by_rules(run, kept_by, sorted(set(left.values())))
@@ -79,12 +87,12 @@ def filters(run: Runner, addresses: Iterable[str]) -> tuple[dict[str, str], str]
 
 
 def _places_of(run: Runner, addresses: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """By address its interface and network; the address where they are unknown."""
-    places = {address: (address, address) for address in addresses}
+    """By address of this host its interface and network."""
+    wanted, places = set(addresses), {}
     try:
         for link in json.loads(answer(run, "ip", "-j", "-4", "address", "show") or "[]"):
             for each in link.get("addr_info", []):
-                if each.get("local") in places:
+                if each.get("local") in wanted:
                     network = IPv4Network(f"{each['local']}/{each['prefixlen']}", strict=False)
                     places[each["local"]] = (one_line(link["ifname"])[:MOST], str(network))
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -111,7 +119,7 @@ def bound(sources: Iterable[tuple[str, str]], network: str) -> Iterator[tuple[st
     """Zone and source of those that take a whole network."""
     for zone, value in sources:
         try:
-            if IPv4Network(network).subnet_of(IPv4Network(value)):
+            if IPv4Network(network).subnet_of(IPv4Network(value, strict=False)):
                 yield zone, value
         except ValueError:  # a MAC address, a set, IPv6
             continue
@@ -135,7 +143,7 @@ def _by_zone(run: Runner, places: Mapping[str, tuple[str, str]]) -> dict[str, tu
         if accepting(zone):
             continue
         what = f"firewalld, zone {zone} of {source or interface}"
-        refused[address] = (what, f"{unbind(zone, source)}, then {STEP}" if source else STEP)
+        refused[address] = (what, f"{unbind(zone, source)}; then {STEP}" if source else STEP)
     return refused
 
 
@@ -147,24 +155,41 @@ def unbind(zone: str, source: str) -> str:
 def _by_ufw(run: Runner, places: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
     """The same of ufw, which takes the first rule that fits."""
     status = answer(run, UFW, "status", "verbose")
-    default = re.search(r"^Default: (\w+) \(incoming\)", status, re.MULTILINE)
+    match = re.search(r"^Default: (\w+) \(incoming\)", status, re.MULTILINE)
+    default = match[1] if match else "unknown"
     rules = ufw_rules(answer(run, UFW, "show", "added"))
     refused = {}
     later: dict[str, str] = {}
     for address, (_interface, network) in places.items():
-        allow = f"allow from {network}"
-        before = rules[: rules.index(f"ufw {allow}")] if f"ufw {allow}" in rules else rules
-        denying = [rule for rule in before if re.match(r"ufw (deny|reject) ", rule)]
-        after = f" after {some(denying, 3)}" if denying else ""
-        if before is rules:
-            what = f"ufw, default {default[1] if default else 'unknown'} (incoming){after}"
-            refused[address] = (what, STEP)
-        elif denying:
+        admits = [number for number, rule in enumerate(rules) if _ufw_admits(rule, network)]
+        before = rules[: admits[0]] if admits else rules
+        denying = [rule for rule in before if _ufw_denies(rule, network)]
+        after = f" after {some(denying, SHOWN)}" if denying else ""
+        if admits and denying:
             later[address] = f"ufw admits {network}{after}"
+        elif denying or not (admits or default == "allow"):
+            refused[address] = (f"ufw, default {default} (incoming){after}", STEP)
     networks = " ".join(dict.fromkeys(places[address][1] for address in later))
     first = "ufw delete allow from $n && ufw prepend allow from $n"
     step = f"run for n in {networks}; do {first}; done"
     return {**refused, **{address: (what, step) for address, what in later.items()}}
+
+
+def _ufw_admits(rule: str, network: str) -> bool:
+    """Whether it admits all that comes from a network."""
+    source = re.fullmatch(r"ufw allow from (\S+)", rule)
+    return bool(source and list(bound([(rule, source[1])], network)))
+
+
+def _ufw_denies(rule: str, network: str) -> bool:
+    """Whether it may refuse something that comes from a network, or all beyond a rate."""
+    if not re.match(r"ufw ((deny|reject) (?!out )|limit (in )?(from|on) (?!.* port ))", rule):
+        return False
+    source = re.search(r" from (\S+)", rule)
+    try:
+        return not source or IPv4Network(source[1], strict=False).overlaps(IPv4Network(network))
+    except ValueError:  # any, or IPv6
+        return source is not None and source[1] == "any"
 
 
 def ufw_rules(text: str) -> list[str]:
@@ -180,7 +205,8 @@ ITS_TABLE = ("ip", "filter")
 
 def _by_rules(run: Runner, kept_by: str, networks: Sequence[str]) -> tuple[str, str]:
     """What else refuses, and the remedy."""
-    rules = list(nftables(answer(run, "nft", "-j", "list", "ruleset")))
+    ruleset, problem = _ruleset(run)
+    rules = list(nftables(ruleset))
     shown = list(iptables(answer(run, NEWER, "-S"), NEWER))
     if shown:
         rules = [*(rule for rule in rules if rule.chain[:2] != ITS_TABLE), *shown]
@@ -189,21 +215,34 @@ def _by_rules(run: Runner, kept_by: str, networks: Sequence[str]) -> tuple[str, 
         rules += iptables(answer(run, OLDER, "-S"), OLDER)
     rules = [rule for rule in rules if not _is_of(kept_by, rule)]
     who = f"{kept_by} admits {some(networks, 3)}" if kept_by else "neither firewalld nor ufw runs"
+    if not rules and problem:
+        return f"{who} here, and {problem}", "look at the rules by hand: nft list ruleset"
     if not rules:
         return f"{who} here, and {NONE}", MORE.get(kept_by, "") + ELSEWHERE
-    commands = dict.fromkeys(rule.admit(networks) for rule in rules[:3])
-    what = some([rule.text for rule in rules], 3)
+    rules.sort(key=lambda rule: not rule.is_policy)
+    commands = dict.fromkeys(rule.admit(networks) for rule in rules)
+    what = some([rule.text for rule in rules], SHOWN)
     return (
         f"{who} here, but {what}" if kept_by else what,
         f"run {' && '.join(commands)}, and add the same where these rules are kept",
     )
 
 
+def _ruleset(run: Runner) -> tuple[str, str]:
+    """What nft lists, and why it does not."""
+    try:
+        done = run(("nft", "-j", "list", "ruleset"), check=False)
+    except CommandError as error:
+        return "", one_line(str(error))[:MOST] if find_program("nft") else ""
+    said = one_line((done.stderr.strip().splitlines() or [""])[-1])[:MOST]
+    return (done.stdout, "") if done.rc == 0 else ("", f"nft list ruleset failed: {said}")
+
+
 def _is_of(kept_by: str, rule: Rule) -> bool:
     """Whether the service made it."""
     if kept_by == FIREWALLD:
         return rule.chain[1] == FIREWALLD
-    policy = rule.chain[-1] == "INPUT" and (rule.how == DROPS or rule.how.startswith("-P "))
+    policy = rule.chain[-1] == "INPUT" and rule.is_policy
     return kept_by == UFW and (policy or rule.chain[-1].startswith("ufw-"))
 
 
@@ -214,6 +253,12 @@ class Rule:
     chain: tuple[str, ...]
     """Family, table and name of nftables; or program and name."""
     how: str
+    base: str = ""
+    """The chain at which a packet begins on its way to it: what is admitted there, is settled."""
+
+    @property
+    def is_policy(self) -> bool:
+        return self.how == DROPS or self.how.startswith("-P ")
 
     @property
     def text(self) -> str:
@@ -224,9 +269,11 @@ class Rule:
 
     def admit(self, networks: Sequence[str]) -> str:
         if len(self.chain) == 2:
-            program, name = self.chain
-            return shlex.join([program, "-I", name, "-s", ",".join(networks), "-j", "ACCEPT"])
-        rule = f"insert rule {' '.join(self.chain)} ip saddr {{ {', '.join(networks)} }} accept"
+            return shlex.join(
+                [self.chain[0], "-I", self.base, "-s", ",".join(networks), "-j", "ACCEPT"]
+            )
+        where = " ".join((*self.chain[:2], self.base))
+        rule = f"insert rule {where} ip saddr {{ {', '.join(networks)} }} accept"
         return shlex.join(["nft", rule])
 
 
@@ -257,17 +304,56 @@ def nftables(text: str) -> Iterator[Rule]:
         jumps += [(chain, (*chain[:2], to)) for to in _targets(each.get("expr"), each.get("elem"))]
         if kind == "rule" and _refuses(each):
             found.append(Rule(chain, f"rule with handle {one_line(str(each.get('handle')))[:20]}"))
-    reached = _reached(begin, jumps)
-    yield from (rule for rule in found if rule.chain in reached)
+        if kind == "map" and _drops(each.get("elem")):
+            found.append(Rule(chain, "drop in the map"))
+    yield from _with_base(found, begin, jumps)
+
+
+def _with_base(
+    found: Sequence[Rule],
+    begin: Collection[tuple[str, ...]],
+    jumps: Collection[tuple[tuple[str, ...], tuple[str, ...]]],
+) -> Iterator[Rule]:
+    """Those that a packet may reach, by each chain at which it begins."""
+    for base in sorted(begin):
+        reached = _reached([base], jumps)
+        for rule in found:
+            if rule.chain in reached:
+                yield replace(rule, base=base[-1])
 
 
 def _refuses(rule: dict[str, Any]) -> bool:
-    expressions = rule.get("expr")
-    return isinstance(expressions, list) and any(
+    found = rule.get("expr")
+    expressions = found if isinstance(found, list) else []
+    plain = any(
         isinstance(each, dict)
         and ("drop" in each or "reject" in each or each.get("xt") == XT_REJECT)
         for each in expressions
     )
+    return plain or any(_drops(vmap.get("data")) for vmap in _vmaps(expressions))
+
+
+def _vmaps(expressions: Sequence[Any]) -> Iterator[dict[str, Any]]:
+    """Maps of verdicts in a rule, but for those by the state of a connection: what is invalid is
+    dropped on every host."""
+    for each in expressions:
+        vmap = each.get("vmap") if isinstance(each, dict) else None
+        if isinstance(vmap, dict) and vmap.get("key") != {"ct": {"key": "state"}}:
+            yield vmap
+
+
+def _drops(value: Any) -> bool:
+    """Whether a verdict in a map is to drop."""
+    left = [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, dict):
+            if "drop" in each:
+                return True
+            left += each.values()
+        elif isinstance(each, list):
+            left += each
+    return False
 
 
 def _targets(*found: Any) -> Iterator[str]:
@@ -315,5 +401,4 @@ def iptables(text: str, program: str) -> Iterator[Rule]:
             found.append(Rule(chain, one_line(line)[:MOST]))
         elif rule:
             jumps.append((chain, (program, rule[2])))
-    reached = _reached([(program, "INPUT")], jumps)
-    yield from (rule for rule in found if rule.chain in reached)
+    yield from _with_base(found, [(program, "INPUT")], jumps)
