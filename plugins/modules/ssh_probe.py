@@ -447,7 +447,7 @@ def main() -> None:
             checks=[],
         )
     mode, seconds, began = module.check_mode, arguments["timeout"], time.monotonic()
-    session.end_abandoned(user.pw_uid)  # of earlier runs
+    session.end_abandoned(user)  # of earlier runs
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(max_workers=arguments["parallel"] + 1))
         back = stack.enter_context(paths.Listener(arguments["addresses"]))
@@ -460,10 +460,10 @@ def main() -> None:
 
         attempts = list(pool.map(tried_out, targets))
         itself = {"host": here, "back": back.itself()}
-    if session.end_abandoned(user.pw_uid):
+    if session.end_abandoned(user):
         # A login file here does not end: logins from other hosts hang as well, and give up later.
         time.sleep(max(0.0, began + seconds + GRACE_S + 1 - time.monotonic()))
-        session.end_abandoned(user.pw_uid)
+        session.end_abandoned(user)
     clients = {
         each["target"]: client(each, user, arguments["timeout"], module.check_mode)
         for each in asked(attempts)

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Optional
 from typing import Any
 
 import pytest
@@ -351,14 +352,14 @@ def test_the_program_needs_nothing_but_python() -> None:
     assert isinstance(session.answer(done.stdout)["waits"], list)
 
 
-def processes(folder: Path, **others: str) -> Path:
+def processes(folder: Path, **others: Optional[str]) -> Path:
     """A directory like / with a shell of the MPI user that a login file keeps."""
     usual = {"PPid": "1", "Uid": str(os.getuid()), "command": "uname -n", "option": "-c"}
     lines = {**usual, **others}
     proc = folder / "proc/4711"
     proc.mkdir(parents=True)
     (proc / "status").write_text(f"Name:\tbash\nPPid:\t{lines['PPid']}\nUid:\t{lines['Uid']}\t0\n")
-    words = ["bash", lines["option"], lines["command"], ""]
+    words = ["bash", lines["option"], *([] if lines["command"] is None else [lines["command"], ""])]
     (proc / "cmdline").write_bytes("\0".join(words).encode())
     return folder
 
@@ -384,10 +385,11 @@ def called() -> str:
         ({"command": "uname -nr"}, False),
         ({"command": "echo it | base64 -d | sh"}, False),
         ({"command": "/home/mpi/train.sh"}, False),
+        ({"command": None}, False),  # the kernel reads what the process writes meanwhile
     ],
 )
 def test_a_shell_whose_connection_is_gone_is_known(
-    tmp_path: Path, given: dict[str, str], left: bool
+    tmp_path: Path, given: dict[str, Optional[str]], left: bool
 ) -> None:
     """And no other process of the user: one with a connection, or with a command of his."""
     assert session.abandoned(os.getuid(), processes(tmp_path, **given)) == [4711] * left
@@ -399,10 +401,22 @@ def test_what_a_login_file_started_ends_with_its_shell(
     script = f"sleep 600 & echo $! >{tmp_path}/child; wait"
     with subprocess.Popen(["sh", "-c", script], start_new_session=True) as shell:
         waited(tmp_path / "child")
-        monkeypatch.setattr(session, "abandoned", lambda uid, _root: [shell.pid] * (uid == 7))
-        assert session.end_abandoned(7) == [shell.pid]
+        monkeypatch.setattr(
+            session, "abandoned", lambda uid, _root: [shell.pid] * (uid == USER.pw_uid)
+        )
+        assert session.end_abandoned(USER) == [shell.pid]
         assert shell.wait(timeout=10) == -signal.SIGKILL
     gone(int((tmp_path / "child").read_text()))
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root takes the rights of another account")
+def test_the_process_of_another_account_is_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which may have the number by then."""
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as root_s:
+        monkeypatch.setattr(session, "abandoned", lambda _uid, _root: [root_s.pid])
+        assert session.end_abandoned(pwd.getpwnam("nobody")) == [root_s.pid]
+        assert root_s.poll() is None
+        root_s.kill()
 
 
 def waited(path: Path) -> None:

@@ -24,13 +24,19 @@ from ..core.commands import CommandError, NoAnswerError, Result, run
 from ..core.text import bytes_text, one_line, some
 from ..os_baseline.limits import FILE as LIMITS_FILE
 from ..os_baseline.limits import ITEMS, UNLIMITED, parse_proc
+from ..storage import bounded
+from ..storage.probe import Report
 from . import session_program as program
+from .account import rights_of
+from .refusals import NOISE
 
 SESSION_S = 5.0
 """For what the program asks, beyond the time for a connection, which says how slow hosts may be."""
-QUICKLY = ("-o", "KexAlgorithms=^ecdh-sha2-nistp256", "-o", "LogLevel=ERROR")
-"""For a login that does not prove the exchange of keys: one that withstands quantum computers takes
-both ends 130 ms of a processor, and ssh warns of any other."""
+QUICKLY = ("-o", "KexAlgorithms=^ecdh-sha2-nistp256")
+"""For a login that does not prove the exchange of keys: a post-quantum exchange costs 130 ms of CPU
+time on both ends together."""
+ABANDONED_S = 10.0
+"""To read /proc and end what is found there."""
 PART = 0.6
 """Of that time, for each thing that it starts: a login file that waits does so for ever."""
 MOST_ANSWER, MOST_ITEMS, MOST_TEXT = 1 << 18, 60, 400
@@ -82,21 +88,28 @@ def abandoned(uid: int, root: Path = Path("/")) -> list[int]:
             words = (folder / "cmdline").read_bytes().split(b"\0") if orphan else []
         except OSError:  # ended meanwhile
             continue
-        if words[1:2] == [b"-c"] and PROBES.fullmatch(words[2]):
+        if len(words) > 2 and words[1] == b"-c" and PROBES.fullmatch(words[2]):
             found.append(pid)
     return found
 
 
-def end_abandoned(uid: int, root: Path = Path("/")) -> list[int]:
-    """End them, each with what its login files had started: sshd makes a group for every login."""
-    found = abandoned(uid, root)
-    for pid in found:
-        with suppress(ProcessLookupError):
-            if os.getpgid(pid) == pid:
-                os.killpg(pid, signal.SIGKILL)
-            else:
-                os.kill(pid, signal.SIGKILL)
-    return found
+def end_abandoned(user: pwd.struct_passwd, root: Path = Path("/")) -> list[int]:
+    """End them, each with what its login files had started: sshd makes a group for every login.
+
+    With the user's rights: by then, a pid may be that of another process, of anyone.
+    """
+
+    def end(report: Report) -> None:
+        found = abandoned(user.pw_uid, root)
+        report({"ended": found})
+        for pid in found:
+            with suppress(ProcessLookupError, PermissionError):
+                if os.getpgid(pid) == pid:
+                    os.killpg(pid, signal.SIGKILL)
+                else:
+                    os.kill(pid, signal.SIGKILL)
+
+    return list(bounded.within(ABANDONED_S, end, become=rights_of(user)).found.get("ended", []))
 
 
 def source() -> str:
@@ -165,7 +178,8 @@ def look(
         return [_closed(f"nothing within {limit_s:g} s", "", user, limit_s)]
     except CommandError as error:
         return [_refused(str(error), user, check_mode)]
-    said = text((done.stderr.strip().splitlines() or [""])[-1])
+    lines = [line for line in done.stderr.strip().splitlines() if not NOISE.search(line)]
+    said = text((lines or [""])[-1])
     if done.rc == 255 and not any(word in said for word in FORK):  # of ssh itself
         return [_refused(said or "ssh: exit status 255", user, check_mode)]
     try:
