@@ -37,7 +37,7 @@ READERS: Mapping[str, Callable[[Any], object]] = {
     "mpi_job_parameters": lambda given: job.texts(given, "mpi_job_parameters"),
     "mpi_job_places": job.places_of,
 }
-"""Of variables whose type does not say what serves: they raise where their role would refuse."""
+"""Of variables whose type admits what is of no use: they raise where the role would refuse."""
 _TEMPLATE = re.compile(r"\{[{%#]")
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 

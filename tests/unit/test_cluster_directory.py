@@ -370,6 +370,8 @@ KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ5XUJEhJ2FkFRbCBPgQq4SNTWjDuO8Y9wcIv
         ("mpi_job_environment", {"PATH": "/usr/bin", "N": 8}, ""),
         ("mpi_job_environment", {"PATH": "/srv/bin:$PATH"}, "PATH has a $ of another value"),
         ("mpi_job_environment", {"1ST": "a"}, "1ST: no name of an environment variable"),
+        ("mpi_job_environment", {1: None}, "1: no name of an environment variable"),
+        ("mpi_job_environment", {True: "a"}, "True: no name of an environment variable"),
         ("mpi_job_environment", {"TOKEN": None}, "mpi_job_environment: TOKEN: no value"),
         ("mpi_job_parameters", {"pml": None}, "mpi_job_parameters: pml: no value"),
         ("mpi_job_places", {"node01": 8, "node02": "8"}, ""),

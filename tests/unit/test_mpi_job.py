@@ -399,15 +399,18 @@ def test_a_node_says_what_it_lacks_and_which_job_runs(tmp_path: Path) -> None:
     assert text.endswith("file systems do not answer within 20 s\nmpi-ready end\n")
 
 
-KINDS = ("nccl-aB3", "torch_12_3", "sem.mp-x1", "cuda.shm.0.1", "psm2_shm.1", "a b", "-rf")
+KINDS = ("nccl-aB3", "torch_12_3", "sem.mp-x1", "cuda.shm.0.1", "psm2_shm.1", "psm_4f $(x)")
+OTHERS = ("a b", "-rf", "staged.bin", "model-00001.safetensors", "two\nlines", "m\u00fcll")
+SESSION = f"ompi.node01.{os.getuid()}"
+"""Open MPI 4's name; PRRTE's has the tool, the node and a process."""
 
 
 def shared(folder: Path) -> tuple[Path, Path]:
     """A directory like /dev/shm with what a job left, and one like /proc."""
     shm, proc = folder / "shm", folder / "proc"
-    for place in (proc / "7", proc / "8", shm / "directory", folder / "tmp/ompi.node01.1/0"):
+    for place in (proc / "7", proc / "8", shm / "directory", folder / "tmp" / SESSION / "0"):
         place.mkdir(parents=True)
-    for name in (*KINDS, "vader_segment.node01", "two\nlines", "m\u00fcll"):
+    for name in (*KINDS, *OTHERS, "vader_segment.node01"):
         (shm / name).write_text("data")
     (shm / "link").symlink_to(shm / "directory")
     os.mkfifo(shm / "pipe")
@@ -431,9 +434,12 @@ def tidied(folder: Path, since: str = "60", pgrep: int = 1) -> set[str]:
     return {path.name for path in gone}
 
 
-def test_what_a_job_left_is_removed_whatever_its_name(tmp_path: Path) -> None:
+def test_what_a_job_left_is_removed_and_what_a_program_keeps_stays(tmp_path: Path) -> None:
     shared(tmp_path)
-    assert tidied(tmp_path) == {*KINDS, "vader_segment.node01", "ompi.node01.1"}
+    prrte = f"prterun.node01.77.{os.getuid()}"
+    for name in (prrte, "ompi.build-tree", f"ompi.node01.{os.getuid() + 1}"):
+        (tmp_path / "tmp" / name).mkdir()
+    assert tidied(tmp_path) == {*KINDS, "vader_segment.node01", SESSION, prrte}
 
 
 def test_what_is_older_than_the_job_or_of_another_stays(tmp_path: Path) -> None:
@@ -441,7 +447,7 @@ def test_what_is_older_than_the_job_or_of_another_stays(tmp_path: Path) -> None:
     (proc / "8/environ").write_text("A=1\0PMI_RANK=2\0")
     assert tidied(tmp_path) == {"vader_segment.node01"}, "a rank of another launcher runs"
     (proc / "8/environ").write_text("A=1\0")
-    assert tidied(tmp_path, "-60") == {"ompi.node01.1"}
+    assert tidied(tmp_path, "-60") == {SESSION}
 
 
 @pytest.mark.parametrize("how", ["open", "mapped"])
@@ -456,7 +462,7 @@ def test_what_a_process_uses_stays(tmp_path: Path, how: str) -> None:
                 memory = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
                 stack.callback(memory.close)
                 file.close()
-        assert tidied(tmp_path) == {*KINDS[1:], "ompi.node01.1"}
+        assert tidied(tmp_path) == {*KINDS[1:], SESSION}
     assert tidied(tmp_path) == used
 
 

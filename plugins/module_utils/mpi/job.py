@@ -104,17 +104,19 @@ timeout -s KILL 30 find "$1" -type f ! -name '.*' ! -path "*$line*" -printf "$fo
   sort -k 3 -n | tail -n 1
 """
 # Session directories and shared memory of ranks that were killed; others of the user may run. $1:
-# seconds since the job began. NCCL, PyTorch, CUDA, PSM2 and Python each have their own names in
-# /dev/shm: it is files newer than the job that nothing uses. That is the kernel's answer, which
-# gives a lease only on a file that no process of any user has open or mapped: /proc hides those of
-# others, and a file may be opened after a look. An unexpected error ends it with all left there.
+# seconds since the job began. Files in /dev/shm are removed by the names that MPI, NCCL, PyTorch,
+# CUDA, PSM and Python give them, if they are newer than the job and not in use: the kernel grants a
+# lease only on a file that no process of any user has open or mapped. /proc hides those of other
+# users, and a file may be opened after a look. After an unexpected error all stays where it is.
 TIDY = r"""
 pgrep -u "$(id -u)" -x 'orted|prted|mpirun|prterun|hydra_pmi_proxy' >/dev/null
 [ $? = 1 ] || exit 0
 timeout -s KILL 30 /usr/bin/python3 -ISc '
 import fcntl, os, re, shutil, signal, stat, sys, time
 since, (shm, proc, tmp) = float(sys.argv[1]), sys.argv[2:]
-begin, of_mpi = time.time() - since, ("vader_segment.", "ucx_shm_")
+begin, of_mpi = time.time() - since, ("vader_segment.", "sm_segment.", "ucx_shm_")
+of_jobs = ("nccl-", "torch_", "sem.", "cuda.shm.", "psm", "Intel_MPI_", "impi-shm")
+session = rf"(ompi|prte|prted|prterun|mpirun)\.[^ ]+\.{os.getuid()}"
 rank = rb"(^|\0)(OMPI_COMM_WORLD_RANK|PMIX_RANK|PMI_RANK|SLURM_PROCID|LOCAL_RANK)="
 
 def environ(pid):
@@ -135,12 +137,13 @@ def mine(folder):
 
 other = any(re.search(rank, environ(pid)) for pid in os.listdir(proc) if pid.isdigit())
 for entry, _status in [] if other else mine(tmp):
-    if entry.name.startswith("ompi.") and entry.is_dir(follow_symlinks=False):
+    if re.fullmatch(session, entry.name) and entry.is_dir(follow_symlinks=False):
         shutil.rmtree(entry, ignore_errors=True)
         print("mpi-ready removed", entry.path)
 signal.signal(signal.SIGIO, signal.SIG_IGN)  # of the lease, where a process wants to open the file
 for entry, status in mine(shm):
-    ours = entry.name.startswith(of_mpi) or (not other and status.st_ctime > begin)
+    newer = not other and status.st_ctime > begin and entry.name.startswith(of_jobs)
+    ours = entry.name.startswith(of_mpi) or newer
     if not ours or not stat.S_ISREG(status.st_mode):
         continue
     try:
@@ -345,10 +348,10 @@ def texts(values: Mapping[str, Any], what: str) -> dict[str, str]:
 
 def environment_of(given: Mapping[str, Any]) -> dict[str, str]:
     """mpi_job_environment as ranks get it. Raises PlanError for what they cannot have."""
-    values = texts(given, "mpi_job_environment")
-    wrong = [name for name in values if not _NAME.fullmatch(name)]
+    wrong = [str(name) for name in given if not isinstance(name, str) or not _NAME.fullmatch(name)]
     if wrong:
         raise PlanError(f"mpi_job_environment: {some(wrong)}: no name of an environment variable")
+    values = texts(given, "mpi_job_environment")
     for name, value in values.items():
         pattern = r"\$\{?\w+" if name in SEARCHED else rf"\$\{{?{name}\b"
         if re.search(pattern, value):
