@@ -85,8 +85,8 @@ MOST_SHOWN = 1 << 20
 """Characters of a line, a result or a difference, on the terminal and in the log."""
 EXIT_STATUS = 2
 """Of a run that did not do what was asked for: Ansible's own for failed hosts."""
-CLOSED = ("Shared connection to ", "Connection to ")
-"""How ssh's own line begins, after what was printed on a terminal."""
+NOISE = ("Shared connection to ", "Connection to ", "debug1: ", "debug2: ", "debug3: ", "OpenSSH_")
+"""How lines of ssh itself begin, next to what the host printed."""
 REBOOT = "baremetal.mpi_roce.cluster_reboot"
 COLOUR = re.compile(r"(\x1b\[(?:0|[01];3[0-7]|38;5;\d{1,3})m)")
 """As Ansible puts it into its own lines."""
@@ -178,9 +178,11 @@ class ExecutionCount:
 def _without_result(fields):
     """Why a module did not answer: the last line of sudo, a shell or Python, where it is said."""
     printed = f"{fields['module_stdout']}\n{fields.get('module_stderr') or ''}".splitlines()
-    said = [line for line in printed if line.strip() and not line.startswith(CLOSED)]
-    why = said[-1].strip() if said else f"exit status {fields.get('rc')}, and it printed nothing"
-    return f"the module ended without a result: {why}"
+    said = [line.strip() for line in printed if line.strip() and not line.startswith(NOISE)]
+    status = fields.get("rc")
+    why = said[-1] if said else "it printed nothing"
+    at = "" if said and status in (0, 1) else f" with exit status {status}"
+    return f"the module ended without a result{at}: {why}"
 
 
 def _shown(source):

@@ -160,23 +160,38 @@ def test_a_failure_without_a_message_is_named_by_its_task():
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("said", "why", "status"),
     [
-        ({"module_stderr": "We trust you\n\nadmin is not in the sudoers file.\n"}, "admin is not"),
-        ({"module_stdout": "\r\nsudo: no tty\r\n", "module_stderr": CLOSED}, "sudo: no tty"),
-        ({"module_stderr": "Traceback:\n  File\nOSError: [Errno 28] No space\n"}, "OSError: [Err"),
-        ({"module_stderr": "\x1b[2Jkilled"}, "\\x1b[2Jkilled"),
-        ({"rc": 137}, "exit status 137,"),
-        ({}, "exit status None,"),
+        (
+            {"module_stderr": "We trust you\n\nadmin is not in the sudoers file.\n"},
+            "admin is not",
+            "",
+        ),
+        ({"module_stdout": "\r\nsudo: no tty\r\n", "module_stderr": CLOSED}, "sudo: no tty", ""),
+        (
+            {"module_stderr": "Traceback:\n  File\nOSError: [Errno 28] No space\n"},
+            "OSError: [Err",
+            "",
+        ),
+        ({"module_stderr": "\x1b[2Jkilled"}, "\\x1b[2Jkilled", ""),
+        (
+            {"module_stderr": "sudo: no tty\ndebug2: Received exit status from master 1"},
+            "sudo: no",
+            "",
+        ),
+        ({"module_stderr": "welcome\n", "rc": 137}, "welcome", " with exit status 137"),
+        ({"rc": 137}, "it printed nothing", " with exit status 137"),
+        ({"rc": None}, "it printed nothing", " with exit status None"),
     ],
 )
-def test_a_module_without_a_result_fails_with_what_the_host_printed(said, why):
+def test_a_module_without_a_result_fails_with_what_the_host_printed(said, why, status):
     """Ansible says that the result was no JSON, and leaves the cause to who looks for it."""
     result = {"failed": True, "msg": "Module result deserialization failed", "module_stdout": ""}
+    result["rc"] = 1
     connection = argparse.Namespace(transport="local")
     action = argparse.Namespace(_connection=connection)
     found = summary.ExecutionCount()._counted(lambda _action: {**result, **said}, action)
-    assert found["msg"].startswith(f"the module ended without a result: {why}")
+    assert found["msg"].startswith(f"the module ended without a result{status}: {why}")
     assert "\n" not in summary._first_line(found)
     former = {"failed": True, "msg": "the module's own"}
     assert summary.ExecutionCount()._counted(lambda _action: former, action) == former
