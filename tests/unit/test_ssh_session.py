@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pwd
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
@@ -36,6 +34,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.paths impor
 from ansible_collections.baremetal.mpi_roce.plugins.modules import ssh_probe
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.waiting import until
 
 USER = pwd.getpwuid(os.getuid())
 LIMITS = """\
@@ -419,19 +419,20 @@ def test_the_process_of_another_account_is_not_ended(monkeypatch: pytest.MonkeyP
 
 
 def waited(path: Path) -> None:
-    until = time.monotonic() + 10
-    while not (path.exists() and path.read_text().strip()):
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    until(lambda: path.exists() and path.read_text().strip(), f"{path} has a number", every=0.01)
 
 
 def gone(pid: int) -> None:
     """Ended; a machine without an init that reaps keeps it as a zombie."""
-    until = time.monotonic() + 10
-    with contextlib.suppress(FileNotFoundError):
-        while "State:\tZ" not in Path(f"/proc/{pid}/status").read_text():
-            assert time.monotonic() < until
-            time.sleep(0.01)
+    status = Path(f"/proc/{pid}/status")
+
+    def ended() -> bool:
+        try:
+            return "State:\tZ" in status.read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+
+    until(ended, f"{pid} has ended", every=0.01)
 
 
 def test_a_login_shell_that_hangs_leaves_nothing(host: Path) -> None:
