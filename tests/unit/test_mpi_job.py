@@ -399,8 +399,8 @@ def test_a_node_says_what_it_lacks_and_which_job_runs(tmp_path: Path) -> None:
     assert text.endswith("file systems do not answer within 20 s\nmpi-ready end\n")
 
 
-KINDS = ("nccl-aB3", "torch_12_3", "sem.mp-x1", "cuda.shm.0.1", "psm2_shm.1", "psm_4f $(x)")
-OTHERS = ("a b", "-rf", "staged.bin", "model-00001.safetensors", "two\nlines", "m\u00fcll")
+KINDS = ("nccl-aB3", "torch_12_3", "sem.mp-x1", "cuda.shm.0.1", "psm2_shm.1", "a b", "-rf")
+OTHERS = ("two\nlines", "m\u00fcll", "copied-with-its-time", "renamed")
 SESSION = f"ompi.node01.{os.getuid()}"
 """Open MPI 4's name; PRRTE's has the tool, the node and a process."""
 
@@ -412,6 +412,8 @@ def shared(folder: Path) -> tuple[Path, Path]:
         place.mkdir(parents=True)
     for name in (*KINDS, *OTHERS, "vader_segment.node01"):
         (shm / name).write_text("data")
+    for name in OTHERS[2:]:
+        os.utime(shm / name, (0, 0))
     (shm / "link").symlink_to(shm / "directory")
     os.mkfifo(shm / "pipe")
     for pid in ("7", "8"):
@@ -440,6 +442,17 @@ def test_what_a_job_left_is_removed_and_what_a_program_keeps_stays(tmp_path: Pat
     for name in (prrte, "ompi.build-tree", f"ompi.node01.{os.getuid() + 1}"):
         (tmp_path / "tmp" / name).mkdir()
     assert tidied(tmp_path) == {*KINDS, "vader_segment.node01", SESSION, prrte}
+
+
+@pytest.mark.parametrize(("place", "since"), [("/dev/shm/", "-60"), ("/dev/shm/a", "5"), ("", "5")])
+def test_checkpoints_in_shared_memory_are_no_remains(
+    tmp_path: Path, place: str, since: str
+) -> None:
+    asked: list[str] = []
+    runner = lambda argv, **_given: asked.extend(argv)  # noqa: E731
+    environment = {"CLUSTER_CHECKPOINT_DIR": place}
+    job.tidy(wanted(tmp_path, environment=environment), [], runner, 4.2)
+    assert asked[-1] == since
 
 
 def test_what_is_older_than_the_job_or_of_another_stays(tmp_path: Path) -> None:

@@ -104,10 +104,11 @@ timeout -s KILL 30 find "$1" -type f ! -name '.*' ! -path "*$line*" -printf "$fo
   sort -k 3 -n | tail -n 1
 """
 # Session directories and shared memory of ranks that were killed; others of the user may run. $1:
-# seconds since the job began. Files in /dev/shm are removed by the names that MPI, NCCL, PyTorch,
-# CUDA, PSM and Python give them, if they are newer than the job and not in use: the kernel grants a
-# lease only on a file that no process of any user has open or mapped. /proc hides those of other
-# users, and a file may be opened after a look. After an unexpected error all stays where it is.
+# seconds since the job began. NCCL, PyTorch, CUDA, PSM and Python each have their own names in
+# /dev/shm, so all files there that were written since then and are not in use are removed: the
+# kernel grants a lease only on a file that no process of any user has open or mapped. /proc hides
+# those of other users, and a file may be opened after a look. What was copied there with its time,
+# or renamed, is older. After an unexpected error all stays where it is.
 TIDY = r"""
 pgrep -u "$(id -u)" -x 'orted|prted|mpirun|prterun|hydra_pmi_proxy' >/dev/null
 [ $? = 1 ] || exit 0
@@ -115,7 +116,6 @@ timeout -s KILL 30 /usr/bin/python3 -ISc '
 import fcntl, os, re, shutil, signal, stat, sys, time
 since, (shm, proc, tmp) = float(sys.argv[1]), sys.argv[2:]
 begin, of_mpi = time.time() - since, ("vader_segment.", "sm_segment.", "ucx_shm_")
-of_jobs = ("nccl-", "torch_", "sem.", "cuda.shm.", "psm", "Intel_MPI_", "impi-shm")
 session = rf"(ompi|prte|prted|prterun|mpirun)\.[^ ]+\.{os.getuid()}"
 rank = rb"(^|\0)(OMPI_COMM_WORLD_RANK|PMIX_RANK|PMI_RANK|SLURM_PROCID|LOCAL_RANK)="
 
@@ -142,7 +142,7 @@ for entry, _status in [] if other else mine(tmp):
         print("mpi-ready removed", entry.path)
 signal.signal(signal.SIGIO, signal.SIG_IGN)  # of the lease, where a process wants to open the file
 for entry, status in mine(shm):
-    newer = not other and status.st_ctime > begin and entry.name.startswith(of_jobs)
+    newer = not other and min(status.st_ctime, status.st_mtime) > begin
     ours = entry.name.startswith(of_mpi) or newer
     if not ours or not stat.S_ISREG(status.st_mode):
         continue
@@ -558,7 +558,8 @@ def checkpoint_line(found: Mapping[str, Any]) -> str:
 def tidy(job: Job, nodes: Sequence[Node], runner: Runner, seconds: float) -> dict[str, list[str]]:
     """Session directories and shared memory of killed ranks, removed, by host; here those of
     mpirun. `seconds`: since the job began, as clocks of hosts may differ."""
-    since = str(math.ceil(seconds))
+    # Checkpoints are no remains: from then on nothing is newer.
+    since = "-60" if job.checkpoints.rstrip("/") == "/dev/shm" else str(math.ceil(seconds))
     runner(hosts.as_user(job.user, ["sh", "-c", TIDY, "sh", since]), check=False)
     script = [hosts.remote(TIDY, [since])]
     answers = hosts.ask_all(runner, job.user, {node.host: script for node in nodes})
