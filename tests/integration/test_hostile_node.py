@@ -118,7 +118,10 @@ def test_a_forged_key_is_not_signed(attacker: Attacker, forged: str) -> None:
 ANSWERS = {
     "deep": ("print('{\"a\":' + '[' * 100000 + ']' * 100000 + '}'); raise SystemExit", "levels"),
     "huge": ('answer["checks"] = ["A" * 1000] * 60000', "MiB"),
-    "no JSON": ('print("\\x1b[2J\\x1b[1;1Hok=99"); raise SystemExit', "Module result"),
+    "no JSON": (
+        'print("\\x1b[2J\\x1b[1;1Hok=99"); raise SystemExit',
+        "ended without a result: \\x1b[2J\\x1b[1;1Hok=99",
+    ),
     "escapes": (
         'answer["failed"] = True; answer["msg"] = "\\x1b[1A\\x1b[2K\\u202enode04 : ok=9"',
         "\\x1b[1A\\x1b[2K\\u202enode04 : ok=9",
