@@ -37,7 +37,7 @@ READERS: Mapping[str, Callable[[Any], object]] = {
     "mpi_job_parameters": lambda given: job.texts(given, "mpi_job_parameters"),
     "mpi_job_places": job.places_of,
 }
-"""Of variables whose type admits what is of no use: they raise where the role would refuse."""
+"""For variables whose type admits unusable values: they raise where the role would refuse."""
 _TEMPLATE = re.compile(r"\{[{%#]")
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 

@@ -95,7 +95,7 @@ def test_site_with_a_file_of_the_password_through_a_bastion(guarded: Nodes, tmp_
 
 
 NOT_TYPED = {"model", "site", "virtual_nodes", "virtual_nodes_down"}
-"""What others import, the test of it above, and what is for this machine."""
+"""Playbooks that others import, site.yml (tested above), and those for this machine."""
 SHORT: dict[str, dict[str, object]] = {
     "run": {"mpi_job_program": ["/bin/true"]},
     "bench": {"mpi_bench_iterations": 5, "mpi_bench_max_bytes": 1024},

@@ -254,7 +254,7 @@ class Rule:
     """Family, table and name of nftables; or program and name."""
     how: str
     base: str = ""
-    """The chain at which a packet begins on its way to it: what is admitted there, is settled."""
+    """The base chain that leads to it: an accept there ends the evaluation of its rules."""
 
     @property
     def is_policy(self) -> bool:
@@ -334,8 +334,8 @@ def _refuses(rule: dict[str, Any]) -> bool:
 
 
 def _vmaps(expressions: Sequence[Any]) -> Iterator[dict[str, Any]]:
-    """Maps of verdicts in a rule, but for those by the state of a connection: what is invalid is
-    dropped on every host."""
+    """Verdict maps of a rule, except those keyed by connection state: every host drops invalid
+    packets."""
     for each in expressions:
         vmap = each.get("vmap") if isinstance(each, dict) else None
         if isinstance(vmap, dict) and vmap.get("key") != {"ct": {"key": "state"}}:

@@ -27,10 +27,10 @@ PACKET_S = 3
 """Seconds until a packet returns, sent anew each second."""
 QUICK = ("-A", "-c", "200", "-w", "10")
 SLOW = ("-i", "0.01", "-c", "200", "-W", "3")
-"""Bursts: of 5 % loss, one in 28000 shows nothing. With -A a packet is sent when the one before is
-back: a rail takes 10 ms, also of the processor, for which ping would poll at a short interval. The
-slow one is not with -w: ping then sends until as many return, and what is on its way then counts as
-lost. A rail loses at any pace; a busy host or virtual machine drops what comes too fast."""
+"""Bursts: at 5 % loss, one burst in 28000 shows nothing. With -A, ping sends a packet when the
+previous one returns: a rail takes 10 ms, and little CPU time, whereas ping polls at intervals below
+10 ms. The slow burst must not have -w: ping would send until 200 packets return, and count those in
+flight as lost. A rail loses at any pace; a busy host or virtual machine drops fast bursts."""
 MOST_LOST = 0.01
 """Share of two bursts that may be lost. A RoCE fabric must lose none, but a host that is briefly
 busy drops a few."""

@@ -32,13 +32,13 @@ from .refusals import NOISE
 
 SESSION_S = 5.0
 """For what the program asks, beyond the time for a connection, which says how slow hosts may be."""
+PART = 0.6
+"""Of that time, for each thing that it starts: a login file that waits does so for ever."""
 QUICKLY = ("-o", "KexAlgorithms=^ecdh-sha2-nistp256")
 """For a login that does not prove the exchange of keys: a post-quantum exchange costs 130 ms of CPU
 time on both ends together."""
 ABANDONED_S = 10.0
-"""To read /proc and end what is found there."""
-PART = 0.6
-"""Of that time, for each thing that it starts: a login file that waits does so for ever."""
+"""Seconds to find these shells in /proc and end them."""
 MOST_ANSWER, MOST_ITEMS, MOST_TEXT = 1 << 18, 60, 400
 ROOM_BYTES, ROOM_FILES = 16 << 20, 64
 """Free in each directory where ranks keep what they share."""
