@@ -70,7 +70,13 @@ options:
       pcie_width: {type: int, description: Lanes of each GPU's PCIe link.}
       pcie_gts: {type: float, description: GT/s of a lane; V(0) for the most that both ends can.}
       xids:
-        description: Numbers of driver errors (XID) after which a GPU is not to be used.
+        description:
+          - Numbers of the Xids and SXids after which a GPU is not to be used, and no others.
+          - Without it, NVIDIA's catalogue has what each asks for.
+        type: list
+        elements: int
+      xids_ignored:
+        description: Numbers of Xids and SXids that are no finding.
         type: list
         elements: int
   hardware_root:
@@ -154,6 +160,7 @@ HEALTH = {
     "pcie_width": {"type": "int"},
     "pcie_gts": {"type": "float"},
     "xids": {"type": "list", "elements": "int"},
+    "xids_ignored": {"type": "list", "elements": "int"},
 }
 
 

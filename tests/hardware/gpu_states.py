@@ -316,6 +316,25 @@ def _nouveau(state: State) -> None:
         bind(state, pci, "nouveau")
 
 
+def _requires_reset(state: State) -> None:
+    """As a listing of 2026 has it for a GPU that has to be reset: others' values are right."""
+    for path in (
+        *("temperature/gpu_temp", "gpu_recovery_action", "ecc_errors/channel_repair_pending"),
+        *("ecc_mode/current_ecc", "mig_mode/current_mig", "remapped_rows/remapped_row_pending"),
+        "clocks_event_reasons/clocks_event_reason_hw_slowdown",
+    ):
+        state.put(path, "[GPU requires reset]", 2)
+    state.xid(95, 2, "pid=7062, Uncontained: LTC TAG (0x2, 0x1). RST: Yes, D-RST: No")
+
+
+def _nvlink5(state: State) -> None:
+    """Lines of leptonai/gpud pull 1160 and 1174: a link is down, and errors that mean nothing."""
+    state.xid(149, 0, "NETIR_LINK_EVT Fatal XC0 i0 Link 00 (0x025001c6 0x00000000 0x00000000)")
+    state.xid(149, 1, "NETIR_LINK_EVT Fatal XC0 i0 Link 00 (0x026001c6 0x00000000 0x00000000)")
+    state.xid(145, 2, "RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a0c2 0x00000008 0x00000001)")
+    state.xid(45, 3, "pid=18, name=python3, Ch 00000001 caused by previous Xid 149")
+
+
 def _old_kernel(state: State) -> None:
     """Neither dma-buf nor nvidia_peermem."""
     state.kernel = "5.10.0-30-amd64"
@@ -364,6 +383,8 @@ STATES: dict[str, Callable[[State], None]] = {
         ("clocks_event_reasons/clocks_event_reason_hw_thermal_slowdown", "Active"),
     ),
     "recovery": _values(2, ("gpu_recovery_action", "Reset")),
+    "requires-reset": _requires_reset,
+    "nvlink5": _nvlink5,
     "hung": _hung,
     "not-loaded": _not_loaded,
     "nouveau": _nouveau,

@@ -27,11 +27,6 @@ from ..hardware import Function
 from .reading import Gpus
 from .smi import Gpu
 
-AZURE_XIDS = frozenset(
-    [48, 56, 57, 58, 62, 63, 64, 65, 68, 69, 73, 74, 79, 80, 81, 92, 119, 120],
-)
-"""Errors after which a GPU is not to be used as it is."""
-
 AUTO, DMABUF, PEERMEM, NONE = "auto", "dmabuf", "peermem", "none"
 FABRIC_MODULES = ("ib_umad", "mlx5_ib")
 """What NVLSM reaches the NVSwitches of NVLink 5 through."""
@@ -66,7 +61,9 @@ class Wanted:
     pcie_width: int = 16
     pcie_gts: float = 64.0
     """GT/s of a lane; 0: the most that both ends of the link can."""
-    xids: frozenset[int] = AZURE_XIDS
+    xids: Optional[frozenset[int]] = None
+    """Xids and SXids after which a GPU is not to be used; None: by NVIDIA's catalogue (xids.py)."""
+    xids_ignored: frozenset[int] = frozenset()
     gpudirect: str = AUTO
     """`auto`: dma-buf or nvidia_peermem, either will do."""
 

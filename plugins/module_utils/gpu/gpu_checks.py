@@ -25,7 +25,9 @@ ECC_MODE, ROW_REMAP, ECC = "gpu_ecc_mode", "gpu_row_remap", "gpu_ecc"
 PCIE, NUMA, RAIL = "gpu_pcie", "gpu_numa", "gpu_rail"
 FABRIC, NVLINKS = "gpu_fabric", "gpu_nvlinks"
 SLOWDOWN = "gpu_slowdown"
-RECOVERY = "gpu_recovery"
+RECOVERY, XID = "gpu_recovery", "gpu_xid"
+FAULTS = (PRESENT, ROW_REMAP, ECC, PCIE, FABRIC, NVLINKS, RECOVERY)
+"""Findings about the GPU itself. Settings and the model explain no error of the driver."""
 
 REPAIRS: Mapping[str, str] = {
     "row": "remapped_rows/remapped_row_pending",
@@ -33,6 +35,7 @@ REPAIRS: Mapping[str, str] = {
     "TPC": "ecc_errors/tpc_repair_pending",
     "page": "retired_pages/pending_retirement",
 }
+"""Each GPU has some of them, by its generation."""
 UNCORRECTABLE = ("dram_uncorrectable", "sram_uncorrectable_parity", "sram_uncorrectable_secded")
 BEYOND_REPAIR: Mapping[str, str] = {
     "ecc_errors/unrepairable_memory": "its memory cannot be repaired",
@@ -56,6 +59,16 @@ SLOWDOWNS: Mapping[str, str] = {
 }
 
 
+def unread(findings: Findings, place: Place, *paths: str) -> str:
+    """The first value that is not known and should be: in its place is an error, or other GPUs of
+    the node have one. What no GPU there has, this kind of GPU or this driver does not know."""
+    for path in paths:
+        others = [each.gpu for each in findings.there]
+        if place.gpu.flag(path) is None and any(gpu.has(path) for gpu in (place.gpu, *others)):
+            return path
+    return ""
+
+
 def _alike(path: str, findings: Findings, place: Place) -> Result:
     """The same on every GPU: what is wanted, else what most have."""
     values = [each.gpu.text(path).removesuffix(SIMULATED).strip() for each in findings.there]
@@ -72,10 +85,10 @@ def _alike(path: str, findings: Findings, place: Place) -> Result:
 
 def mig(findings: Findings, place: Place) -> Result:
     """Whole: one that is split offers a rank a part of it, and no NVLink."""
-    path = "mig_mode/current_mig"
-    on, pending = place.gpu.flag(path), place.gpu.flag("mig_mode/pending_mig")
-    if on is None:
-        return unknown(place, "disabled", path)
+    path, later = "mig_mode/current_mig", "mig_mode/pending_mig"
+    on, pending = place.gpu.flag(path), place.gpu.flag(later)
+    if on is None or unread(findings, place, later):
+        return unknown(place, "disabled", path if on is None else later)
     seen = "enabled" if on else "disabled"
     if pending is not None and pending != on:
         seen += f", pending {'enabled' if pending else 'disabled'}"
@@ -118,13 +131,14 @@ def row_remap(findings: Findings, place: Place) -> Result:
     if None in rows or failure is None or gpu.flag(f"{base}pending") is None:
         return unknown(place, limit, "remapped_rows")
     count = sum(each or 0 for each in rows)
+    lacking = unread(findings, place, *REPAIRS.values())
     if failure:
         return bad(limit, f"{count} rows, failure", "a row of its memory could not be remapped")
     if count > most:
         return bad(limit, f"{count} rows", f"{count} rows of its memory are remapped")
     kinds = " and ".join(kind for kind, path in REPAIRS.items() if gpu.flag(path))
     if not kinds:
-        return Result(limit, f"{count} rows")
+        return unknown(place, limit, lacking) if lacking else Result(limit, f"{count} rows")
     text = (
         f"{place.where}: a {kinds} repair of its memory waits for a reset of the GPU, "
         "which a reboot makes. Should it still wait then, replace the GPU."
@@ -142,6 +156,9 @@ def ecc(findings: Findings, place: Place) -> Result:
             return bad(goal, what, what)
     if ECC_MODE in blamed:
         return aside(goal, f"not read: see {ECC_MODE}")
+    lacking = unread(findings, place, *BEYOND_REPAIR)
+    if lacking:
+        return unknown(place, goal, lacking)
     errors = [place.gpu.number(f"ecc_errors/volatile/{name}") for name in UNCORRECTABLE]
     if None in errors:
         return unknown(place, goal, "ecc_errors/volatile")
@@ -173,8 +190,7 @@ def pcie(findings: Findings, place: Place) -> Result:
         if link.speed_gts >= speed:
             return Result(goal, seen)
         state = place.gpu.text("performance_state")
-        if state not in AWAKE:
-            state = state or "an unknown performance state"
+        if state and state not in AWAKE:
             text = f"in {state} a GPU may slow its PCIe link down ({seen}): judge it under load"
             return aside(goal, text)
     most = describe(could.speed_gts, could.width)
@@ -225,7 +241,13 @@ def fabric(findings: Findings, place: Place) -> Result:
         odd = [name for name, value in values.items() if value.lower() != HEALTHY[name]]
         faults = ", ".join(f"{name} {values[name]}" for name in odd if values[name])
         if "summary" not in odd or not faults:
-            return Result(goal, seen)
+            path = "fabric/health/summary"
+            known = [each for each in findings.there if each.gpu.has(path)]
+            return (
+                unknown(place, goal, path)
+                if known and not values["summary"]
+                else Result(goal, seen)
+            )
         what = f"it is in the fabric, which is not healthy: {faults}"
         return bad(goal, f"{seen}, {faults}", what)
     if findings.without_fabric:
@@ -256,27 +278,30 @@ def nvlinks(findings: Findings, place: Place) -> Result:
 
 def slowdown(findings: Findings, place: Place) -> Result:
     base = "clocks_event_reasons/clocks_event_reason_"
-    flag = place.gpu.flag
+    flag, whole = place.gpu.flag, f"{base}hw_slowdown"
     causes = ", ".join(cause for name, cause in SLOWDOWNS.items() if flag(base + name))
-    if not causes and not flag(f"{base}hw_slowdown"):
-        return Result("none", "none")
-    causes = causes or "unknown cause"
-    return bad("none", causes, f"hardware slows its clocks down: {causes}")
+    if causes or flag(whole):
+        causes = causes or "unknown cause"
+        return bad("none", causes, f"hardware slows its clocks down: {causes}")
+    lacking = unread(findings, place, *(base + name for name in SLOWDOWNS))
+    if flag(whole) is None or lacking:
+        return unknown(place, "none", lacking or whole)
+    return Result("none", "none")
 
 
 def recovery(findings: Findings, place: Place) -> Result:
     """What the driver asks for, where no other finding gives the cause."""
-    action = place.gpu.text("gpu_recovery_action")
+    action = place.gpu.recovery
     if not action:
-        return aside("None", "this driver does not report what it takes to recover a GPU")
+        return unknown(place, "None", "gpu_recovery_action")
     if action == "None":
         return Result("None", action)
-    blamed = findings.blamed.get(place.name)
-    if blamed:
-        return aside("None", f"the driver asks for {action}: see {', '.join(blamed)}")
+    causes = [name for name in findings.blamed.get(place.name, []) if name in FAULTS]
+    if causes:
+        return aside("None", f"the driver asks for {action}: see {', '.join(causes)}")
     text = (
         f"{place.where}: the driver asks for {action} (gpu_recovery_action); a reboot is that as "
-        "well. See dmesg for its cause (Xid 154 and those before)."
+        f"well. See {XID} and dmesg for its cause (Xid 154 and those before)."
     )
     reason = Reason(f"{place.name} {place.pci} recovery", "None", action, text)
     return Result("None", action, reason=reason)

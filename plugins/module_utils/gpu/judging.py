@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ..core.checks import FAILED, OK, PENDING
 from ..core.part import Node
 from ..core.reboots import Reason
-from . import gpu_checks
+from . import gpu_checks, xids
 from .findings import (
     AUTO,
     DMABUF,
@@ -26,8 +26,9 @@ from .findings import (
     bad,
     places,
 )
-from .gpu_checks import ECC_MODE, FABRIC, PRESENT
+from .gpu_checks import FABRIC, FAULTS, PRESENT, XID
 from .reading import ACTIVE, DMABUF_KERNEL, FABRIC_MANAGER, Gpus, Xid, kernel_version
+from .smi import NEEDS_RESET
 
 DRIVER = "gpu_driver"
 VERSION = "gpu_driver_version"
@@ -39,7 +40,6 @@ DIRECT = "gpu_direct"
 WARNINGS = "gpu_warnings"
 COUNT = "gpu_count"
 ORDER = "gpu_order"
-XID = "gpu_xid"
 EACH = (*gpu_checks.RULES, gpu_checks.RECOVERY)
 NAMES = (
     *(DRIVER, VERSION, OPEN, WARNINGS, DIRECT, FM_VERSION, FM, NVML),
@@ -70,9 +70,9 @@ def judge(gpus: Gpus, wanted: Wanted, node: Node) -> Findings:
         else:
             results = [(place, rule(findings, place)) for place in findings.there]
             findings.each(name, results, remedy)
-    _kernel_log(findings, known)
     recovery = [(place, gpu_checks.recovery(findings, place)) for place in findings.there]
     findings.each(gpu_checks.RECOVERY, recovery)
+    _kernel_log(findings, known)
     for place in known:
         if place not in findings.there:
             findings.unread(EACH, PRESENT, place.name)
@@ -279,7 +279,9 @@ def _presence(findings: Findings, known: Sequence[Place]) -> None:
     """Is every GPU there, does the driver reach it, are there more, are they in order?"""
     results = [(place, _present(findings.found, place)) for place in known]
     findings.each(PRESENT, results)
-    findings.there = [place for place, result in results if result.status == OK]
+    findings.there = [
+        place for place, result in results if result.status == OK and not result.reason
+    ]
     missing = len(findings.there) < len(known)
     goal, seen = len(findings.wanted.gpus), len(findings.there)
     if missing:
@@ -310,6 +312,19 @@ def _presence(findings: Findings, known: Sequence[Place]) -> None:
 
 def _present(found: Gpus, place: Place) -> Result:
     goal, function, smi = "answers", place.function, found.smi
+    said = (
+        place.gpu.lost,
+        smi.unreachable.get(place.pci, ""),
+        found.nvml.errors.get(place.pci, ""),
+    )
+    if any(NEEDS_RESET.lower() in each.lower() for each in said):
+        text = (
+            f"{place.where}: the driver says that it requires a reset, and no job can use it "
+            "before. Stop its jobs and reset it (docs/gpu.md), or reboot the node; if it happens "
+            "again, have the GPU replaced."
+        )
+        reason = Reason(f"{place.name} {place.pci} reset", goal, NEEDS_RESET, text)
+        return Result(goal, NEEDS_RESET, reason=reason)
     lost = place.gpu.lost
     if place.listed and not lost:
         return Result(goal, goal)
@@ -338,37 +353,75 @@ def _present(found: Gpus, place: Place) -> Result:
 
 # Errors of the kernel log, each with its GPU. A GPU with another finding has no second one.
 
+REMEDIES = {
+    xids.REBOOT: "Drain and reboot the node; if it comes back, have the GPU replaced.",
+    xids.RESET: (
+        "Stop its jobs and reset it (docs/gpu.md), or drain and reboot the node; run dcgmi diag -r "
+        "3; if it comes back, have the GPU replaced."
+    ),
+    xids.SUPPORT: "NVIDIA's catalogue says to contact support. Drain the node until it is clear.",
+    xids.UNKNOWN: (
+        "What it asks for is not known here. Look it up in NVIDIA's catalogue, "
+        "docs.nvidia.com/deploy/xid-errors, and drain the node until it is clear; if it is "
+        "harmless, name it in nvidia_gpu_health: {xids_ignored: [NUMBER]}."
+    ),
+}
+OF_SWITCH = (
+    "Stop the jobs of the node and reset all GPUs (docs/gpu.md), or reboot the node; if it comes "
+    "back, have the board of NVSwitches replaced."
+)
+
 
 def _kernel_log(findings: Findings, known: Sequence[Place]) -> None:
     if findings.found.xid_error:
         why = "the kernel log cannot be read: journalctl -k -b"
         findings.fail(XID, "none", findings.found.xid_error, why)
         return
-    fatal = [xid for xid in findings.found.xids if xid.number in findings.wanted.xids]
-    results = []
+    found, results = findings.found.xids, []
+    named = xids.causes(found)
     for place in known:
-        own = [xid for xid in fatal if xid.pci == place.pci]
-        # ECC that waits for a boot causes none.
-        blamed = [name for name in findings.blamed.get(place.name, []) if name != ECC_MODE]
-        results.append((place, _xids(own, blamed)))
+        own = [xid for xid in (*found, *named) if xid.pci == place.pci and not xid.switch]
+        own = [*xids.standing(own, place.gpu.recovery)]
+        blamed = [name for name in findings.blamed.get(place.name, []) if name in FAULTS]
+        results.append((place, _xids(findings.wanted, own, blamed)))
     findings.each(XID, results)
+    # Of an NVSwitch, or of a GPU that is not there any more and that the model does not name.
+    places = {place.pci for place in known}
+    others = [xid for xid in found if xid.switch or xid.pci not in places]
+    for pci, switch in sorted({(xid.pci, xid.switch) for xid in others}):
+        own = [xid for xid in others if (xid.pci, xid.switch) == (pci, switch)]
+        result = _xids(findings.wanted, own, ())
+        if result.status == FAILED:
+            subject = f"NVSwitch {pci}" if switch else pci
+            why = f"{result.what}. {OF_SWITCH if switch else result.remedy}"
+            findings.fail(XID, result.wanted, result.found, why, subject)
 
 
-def _xids(found: Sequence[Xid], blamed: Sequence[str]) -> Result:
-    if not found:
+def _asks(wanted: Wanted, xid: Xid) -> str:
+    if xid.number in wanted.xids_ignored:
+        return xids.HARMLESS
+    if wanted.xids is None:
+        return xids.action(xid)
+    return xids.RESET if xid.number in wanted.xids else xids.HARMLESS  # the operator's own list
+
+
+def _xids(wanted: Wanted, found: Sequence[Xid], blamed: Sequence[str]) -> Result:
+    asked: dict[str, list[Xid]] = {}
+    for xid in found:
+        asked.setdefault(_asks(wanted, xid), []).append(xid)
+    counted = [xid for action in xids.ORDER for xid in asked.get(action, [])]
+    if not counted:
         return Result("none", "none")
     texts: dict[int, list[str]] = {}
-    for xid in found:
+    for xid in counted:
         texts.setdefault(xid.number, []).append(xid.text)
+    kind = "SXid" if found[0].switch else "Xid"
     what = "; ".join(
-        f"Xid {number}, {len(texts[number])} times in the kernel log since the boot: "
+        f"{kind} {number}, {len(texts[number])} times in the kernel log since the boot: "
         f"{texts[number][0]}"
         for number in sorted(texts)
     )
     if blamed:
         return aside("none", f"{what}: see {', '.join(blamed)}")
-    remedy = (
-        "See NVIDIA's catalogue of Xids. Drain and reboot the node, run dcgmi diag -r 3; if it "
-        "comes back, have the GPU replaced."
-    )
+    remedy = next(REMEDIES[action] for action in xids.ORDER if action in asked)
     return bad("none", sorted(texts), what, remedy)

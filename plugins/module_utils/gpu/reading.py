@@ -9,7 +9,7 @@ import pkgutil
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Optional
@@ -32,16 +32,28 @@ OPEN = "Open Kernel Module"
 OPEN_LICENCE = "Dual MIT/GPL"
 _VERSION = re.compile(r"\d{3}\.\d+(?:\.\d+)?")
 
+RESET_TAG = "nvsentinel-gpu-reset"
+"""Of what NVSentinel's reset job writes (NVIDIA/NVSentinel pull 1240 and 1475): _RESET."""
 JOURNAL = (
-    *("journalctl", "-k", "-b", "-o", "json", "--no-pager", "--output-fields=MESSAGE"),
-    *("--quiet", "--lines=50000"),
+    *("journalctl", "-b", "-o", "json", "--no-pager", "--output-fields=MESSAGE", "--quiet"),
+    *("--lines=50000", "_TRANSPORT=kernel", "+", f"SYSLOG_IDENTIFIER={RESET_TAG}", "_UID=0"),
 )
+"""The kernel's messages, and what root wrote about resets."""
 RECORDED = "var/log/kernel.json"
 """The kernel log of a stand-in, below its hardware root: journalctl would show the host's."""
+# Lines of NVIDIA/open-gpu-kernel-modules 595.45.04 (df1c9a3d): kernel_rc.c, gpu.c,
+# kern_gpu_error_cont_ga100.c, common_nvswitch.h.
+_AT = r"PCI:([0-9a-f]{4,8}):([0-9a-f]{2}:[0-9a-f]{2})(\.[0-7])?"
 _XID = re.compile(
-    r"NVRM: Xid \(PCI:([0-9a-f]{4,8}):([0-9a-f]{2}:[0-9a-f]{2})(\.[0-7])?\): (\d+)[,:]?\s*(.*)",
+    rf"\b(S?)Xid \({_AT}(?: GPU-I:\d+)?(?: GPU-CI:\d+)?\): (\d{{1,6}})[,:]?\s*(.*)",
     re.IGNORECASE | re.DOTALL,
 )
+_LOADED = re.compile(r"NVRM: loading NVIDIA UNIX .*Kernel Module")
+_NEW = re.compile(rf"NVRM: GPU at {_AT}: (GPU-[0-9a-f-]+)", re.IGNORECASE)
+"""Written once for each time that the driver took the GPU up, before its first Xid."""
+_RESET = re.compile(r"GPU reset executed: (GPU-[0-9a-f-]+)(?:, success: (\w+))?", re.IGNORECASE)
+LONGEST = 300
+"""Of the text of an error."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +89,13 @@ class Nvml:
 
 
 class Xid(NamedTuple):
-    """One error that the driver wrote to the kernel log (`NVRM: Xid`)."""
+    """One error that the driver wrote to the kernel log (`NVRM: Xid`, `SXid`)."""
 
     number: int
     pci: str
     text: str
+    switch: bool = False
+    """An SXid: `pci` is that of an NVSwitch."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +219,7 @@ def library_version(text: str) -> str:
 
 
 def read_xids(run: Runner, root: Path) -> tuple[list[Xid], str]:
-    """Every Xid in the last messages of this boot; or none, and why that is not known."""
+    """The errors in the last messages of this boot that no reset ended; or why none is known."""
     try:
         text = run(JOURNAL).stdout if root == Path("/") else (root / RECORDED).read_text("utf-8")
     except (CommandError, OSError) as error:
@@ -214,7 +228,7 @@ def read_xids(run: Runner, root: Path) -> tuple[list[Xid], str]:
     messages = [_message(line) for line in text.split("\n") if line.strip()]
     if not messages:
         return [], "the journal has no kernel message of this boot"
-    return [xid for xid in map(xid_of, messages) if xid], ""
+    return of_log(messages), ""
 
 
 def _message(line: str) -> str:
@@ -228,13 +242,38 @@ def _message(line: str) -> str:
 
 
 def xid_of(message: str) -> Optional[Xid]:
-    """The Xid of one line of the kernel log, or None."""
+    """The Xid or SXid of one line of the kernel log, or None."""
     match = _XID.search(message)
     if match is None:
         return None
-    domain, card, function, number, text = match.groups()
-    pci = f"{int(domain, 16):04x}:{card}{function or '.0'}".lower()
-    return Xid(int(number), pci, " ".join(text.split())[:200])
+    switch, domain, card, function, number, text = match.groups()
+    return Xid(
+        int(number), _pci(domain, card, function), " ".join(text.split())[:LONGEST], bool(switch)
+    )
+
+
+def _pci(domain: str, card: str, function: Optional[str]) -> str:
+    return f"{int(domain, 16):04x}:{card}{function or '.0'}".lower()
+
+
+def of_log(messages: Iterable[str]) -> list[Xid]:
+    """The errors since the driver was loaded, without those of a GPU before it was reset."""
+    found: list[Xid] = []
+    known: dict[str, str] = {}
+    for message in messages:
+        xid, new, reset = xid_of(message), _NEW.search(message), _RESET.search(message)
+        gone = None
+        if xid:
+            found.append(xid)
+        elif _LOADED.search(message):
+            found.clear()
+        elif new:
+            gone = known[new[4].lower()] = _pci(*new.group(1, 2, 3))
+        elif reset and (reset[2] or "true").lower() == "true":
+            gone = known.get(reset[1].lower())
+        if gone:
+            found = [each for each in found if each.pci != gone or each.switch]
+    return found
 
 
 def kernel_version(release: str) -> tuple[int, int]:

@@ -20,10 +20,13 @@ COMMAND = ("nvidia-smi", "-q", "-x")
 MISMATCH_RC = 18
 MISMATCH = "driver/library version mismatch"
 
-LOST = ("gpu is lost", "gpu is inaccessible")
+NEEDS_RESET = "GPU requires reset"
+LOST = ("gpu is lost", "gpu is inaccessible", NEEDS_RESET.lower())
+NO_SUCH_THING = ("", "n/a", "not supported", "requested functionality has been deprecated")
+"""What the driver, or this kind of GPU, does not have. All else without a value is an error."""
 NO_VALUE = frozenset(
     [
-        *("", "n/a", "not supported", *LOST, "unknown error", "gpu requires reset"),
+        *(*NO_SUCH_THING, *LOST, "unknown error"),
         *("insufficient permissions", "insufficient resources", "timeout", "in use"),
     ]
 )
@@ -64,11 +67,33 @@ class Gpu:
     def flag(self, path: str) -> Optional[bool]:
         return FLAGS.get(self.text(path).lower())
 
+    def has(self, path: str) -> bool:
+        """Whether there is a value, or an error in its place."""
+        return _plain(self.raw(path)) not in NO_SUCH_THING
+
     @property
     def lost(self) -> str:
         """The driver's words for a GPU that it no longer reaches; empty when it does."""
-        texts = ((each.text or "").strip() for each in self.element.iter())
-        return next((text for text in texts if _plain(text) in LOST), "")
+        own = {id(each) for part in self.element.iter("processes") for each in part.iter()}
+        for each in self.element.iter():  # but names of processes, which are their users'
+            if id(each) not in own and _plain(each.text or "") in LOST:
+                return (each.text or "").strip()
+        return ""
+
+    @property
+    def recovery(self) -> str:
+        """What the driver asks for, `None` or `Reset`; empty where that is not known.
+
+        Drivers that do not have the action have two flags (gpu_reset_status).
+        """
+        if self.has("gpu_recovery_action"):
+            return self.text("gpu_recovery_action")
+        flags = {
+            "Reset": self.flag("gpu_reset_status/reset_required"),
+            "Drain and Reset": self.flag("gpu_reset_status/drain_and_reset_recommended"),
+        }
+        asked = next((action for action, flag in flags.items() if flag), "")
+        return asked or ("" if None in flags.values() else "None")
 
     @property
     def persistence(self) -> Optional[bool]:
@@ -133,4 +158,4 @@ def address(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return text.strip("[]").lower()
+    return text.strip().strip("[]").strip(" .").lower()

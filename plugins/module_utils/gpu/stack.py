@@ -259,8 +259,7 @@ def excuse(options: Mapping[str, Any], software: SoftwareSet, node: Node) -> str
 def wanted(options: Mapping[str, Any], driver: OfTheSet) -> gpu.Wanted:
     """The wanted state of the GPUs; thresholds default to the published ones."""
     given = {key: value for key, value in options["health"].items() if value is not None}
-    if "xids" in given:
-        given["xids"] = frozenset(given["xids"])
+    given.update({key: frozenset(given[key]) for key in ("xids", "xids_ignored") if key in given})
     return gpu.Wanted(
         driver=driver.version,
         gpus=options["gpus"],

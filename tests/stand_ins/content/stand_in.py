@@ -501,7 +501,7 @@ def modprobe(version: str, words: list[str]) -> int:
 
 
 def journalctl(version: str, words: list[str]) -> int:
-    if not {"-k", "--dmesg"} & {*words}:
+    if not {"-k", "--dmesg", "_TRANSPORT=kernel"} & {*words}:
         return real("journalctl", words)
     sys.stdout.write((ROOT / "var/log/kernel.json").read_text())
     return 0
