@@ -56,7 +56,19 @@ UNITS = {
 }
 """Each with the package that brings it."""
 DRIVER = ("nvidia-open-580", "nvidia-persistenced", "nvidia-fabricmanager")
-LOOKING = {("systemctl", "show"), ("dkms", "status"), ("mokutil", "--sb-state"), ("ldconfig", "-p")}
+FABRIC_LOG = """\
+[May 12 2026 03:05:12] [INFO] Connected to 1 node.
+[May 12 2026 03:05:42] [ERROR] not all local fabric manager instances finished their configuration
+[May 12 2026 03:05:42] [ERROR] failed to configure all the available GPUs or NVSwitches
+"""
+"""The messages of pytorch/ci-infra pull 552."""
+LOOKING = {
+    ("systemctl", "show"),
+    ("dkms", "status"),
+    ("mokutil", "--sb-state"),
+    ("ldconfig", "-p"),
+    ("tail", "-n"),
+}
 
 
 def software(driver: str = OLD, **more: Any) -> dict[str, Any]:
@@ -158,6 +170,8 @@ class GpuNode(Host):
     fabric: list[str] = field(default_factory=list)
     """The state of the fabric at each look; the last one stays."""
     steps_left: Optional[int] = None
+    races: int = 0
+    """So often the fabric manager starts before the GPUs are ready for it."""
 
     def __post_init__(self) -> None:
         self.write("proc/sys/kernel/osrelease", f"{KERNEL}\n")
@@ -307,6 +321,9 @@ class GpuNode(Host):
     def _systemctl_enable(self, words: list[str]) -> tuple[int, str]:
         if words[2] not in self.units:
             return 1, f"Unit {words[2]} does not exist"
+        if self.units[words[2]][0] == "masked":
+            unit_file = f"/etc/systemd/system/{words[2]}"
+            return 1, f"Failed to enable unit: Unit file {unit_file} is masked."
         self.units[words[2]][0] = "enabled"
         return 0, ""
 
@@ -315,11 +332,22 @@ class GpuNode(Host):
         if unit not in self.units:
             return 5, f"Unit {unit} not found"
         version = self.installed.get(DRIVER[2], "").partition("-")[0]
+        if self.units[unit][0] == "masked":
+            return 1, f"Failed to start {unit}: Unit {unit} is masked."
+        if unit == FABRIC_MANAGER and self.races:
+            self.races -= 1
+            self.units[unit][1] = "failed"
+            return 1, f"Job for {unit} failed because the control process exited with error code."
         if not self.driver or version != self.driver:
             self.units[unit][1] = "failed"
             return 1, f"{unit}: the driver is {self.driver or 'not loaded'}, and this is {version}"
         self.units[unit][1] = "active"
         return 0, ""
+
+    _systemctl_restart = _systemctl_start
+
+    def _tail(self, words: list[str]) -> tuple[int, str]:
+        return 0, FABRIC_LOG
 
     def _systemctl_stop(self, words: list[str]) -> tuple[int, str]:
         self.units[words[2]][1] = "inactive"

@@ -211,6 +211,35 @@ def test_persistence_mode_is_switched_on_where_the_daemon_runs_as_its_package_ha
     assert ["nvidia-smi", "--persistence-mode=1"] not in node.calls
 
 
+# The fabric manager.
+
+
+def test_a_fabric_manager_that_came_too_early_starts_once_more(node):
+    node.races = 1
+    result = node.converge()
+    assert (result.outcome.errors, statuses(result)) == ([], {"ok"})
+    assert ["systemctl", "restart", "nvidia-fabricmanager.service"] in node.calls
+
+
+def test_a_fabric_manager_that_does_not_start_twice_says_why(node):
+    node.races = 2
+    result = node.converge()
+    [error] = result.outcome.errors
+    assert "not all local fabric manager instances finished" in error
+    assert "Connected to 1 node" not in error
+    assert len([call for call in node.calls if "nvidia-fabricmanager.service" in call]) == 3
+    assert statuses(node.converge()) == {"ok"}
+
+
+def test_a_masked_unit_is_named_with_the_way_to_unmask_it(node):
+    """NVIDIA/gpu-operator issue 356, NVIDIA/ansible-role-nvidia-driver issue 79."""
+    node.converge()
+    node.units["nvidia-fabricmanager.service"] = ["masked", "inactive"]
+    errors = node.converge().outcome.errors
+    assert errors
+    assert all("systemctl unmask nvidia-fabricmanager.service" in error for error in errors)
+
+
 # CUDA.
 
 

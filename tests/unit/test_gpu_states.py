@@ -26,7 +26,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import (
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.judging import EACH, NAMES
 
 from tests.hardware import gpu_states
-from tests.hardware.gpu_states import GPUS, PRODUCT, STATES, UPGRADED, state
+from tests.hardware.gpu_states import GPUS, PRODUCT, STATES, UPGRADED, Service, state
 from tests.unit.gpu_tools import MODEL_GPUS, look, node, unused, verdict, wanted
 
 README = Path(gpu_states.__file__).parent / "gpu/README.md"
@@ -162,6 +162,17 @@ def test_check_mode_waits_for_what_a_run_mends_and_not_for_hardware() -> None:
         *("fabric-manager-stopped", "fabric-manager-other", "persistence-off"),
         *("proprietary", "not-loaded"),
     }
+
+
+def test_masked_services_are_named_with_the_way_to_unmask_them() -> None:
+    changed = state("fabric-manager-stopped")
+    changed.services[gpu_states.FABRIC_MANAGER] = Service("masked", "inactive", "masked")
+    [found] = findings(verdict(changed))
+    assert "systemctl unmask nvidia-fabricmanager" in found.reason
+    changed = state("persistence-off")
+    changed.services[gpu_states.PERSISTENCED] = Service("masked", "inactive", "masked")
+    [found] = findings(verdict(changed))
+    assert "systemctl unmask nvidia-persistenced" in found.reason
 
 
 def test_gpus_behind_each_others_switch_are_a_finding_each() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Optional
 
+from .commands import CommandError
 from .part import Node
 
 DIRECTORIES = ("etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system")
@@ -61,4 +62,10 @@ def link(node: Node, unit: str, wanted: bool) -> None:
 
 def control(node: Node, *words: str) -> None:
     """systemctl with these words, such as `enable --now UNIT`. Raises CommandError."""
-    node.run(["systemctl", *words])
+    try:
+        node.run(["systemctl", *words])
+    except CommandError as error:
+        if "is masked" not in str(error):
+            raise
+        remedy = f"If nobody means it to stay so: systemctl unmask {words[-1]}, then run again"
+        raise CommandError(f"{error}. {remedy}") from error

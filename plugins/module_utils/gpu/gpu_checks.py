@@ -104,7 +104,9 @@ def persistence(findings: Findings, place: Place) -> Result:
     if on:
         return Result("enabled", "enabled")
     what, status = "persistence mode is disabled", differs(findings.node.check_mode)
-    return Result("enabled", "disabled", what, status=status)
+    masked = "masked" in findings.found.services[PERSISTENCED]
+    remedy = f"systemctl unmask {PERSISTENCED}, then start it." if masked else ""
+    return Result("enabled", "disabled", what, remedy, status)
 
 
 def ecc_mode(findings: Findings, place: Place) -> Result:

@@ -46,6 +46,7 @@ NAMES = (
     *(PRESENT, COUNT, ORDER, *EACH, XID),
 )
 """Every check there is; each is made, or names what hindered it."""
+MASKED = "masked"
 NO_FABRIC = "the GPUs of this node have no NVSwitch fabric (fabric: false)"
 
 
@@ -226,9 +227,10 @@ def _fabric_manager(findings: Findings) -> str:
     if seen == ACTIVE:
         findings.ok(FM, ACTIVE, seen)
         return ""
+    unmask = f"systemctl unmask {FABRIC_MANAGER}, then " if MASKED in seen else ""
     reason = (
-        f"{findings.missing_modules()}systemctl start {FABRIC_MANAGER}; see its journal and "
-        "/var/log/fabricmanager.log"
+        f"{findings.missing_modules()}{unmask}systemctl start {FABRIC_MANAGER}; see its journal "
+        "and /var/log/fabricmanager.log"
     )
     findings.fail(FM, ACTIVE, seen, reason, fixable=True)
     return FM

@@ -19,7 +19,7 @@ from ..core.files import FilePlan
 from ..core.part import NAME, Node, Plan, Step, StepError, Verdict
 from ..packages.engine import Installer
 from .findings import AUTO, PEERMEM
-from .reading import DMABUF_KERNEL, PERSISTENCED, kernel_version
+from .reading import DMABUF_KERNEL, FABRIC_MANAGER, PERSISTENCED, kernel_version
 from .shared import DCGM, OPENERS, Shared, fitting, users
 
 BLACKLIST = f"etc/modprobe.d/90-{NAME}-nouveau.conf"
@@ -31,6 +31,7 @@ Not built yet: `nvidia/580.95.05: added`."""
 INSTALLED = "installed"
 NOT_KNOWN = "not known to DKMS"
 LOG = "var/lib/dkms/{}/{}/build/make.log"
+FABRIC_LOG = "/var/log/fabricmanager.log"
 ABOVE = ("nvidia_peermem", "gdrdrv", "nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nvidia")
 """From the top down, in which they are unloaded."""
 
@@ -285,9 +286,28 @@ class Services:
         runs = self.shared.kernel.driver
         if runs is None or not fitting(self.installer.manager.installed(), runs):
             return  # it would end at once; why the driver does not run has a check of its own
-        systemd.control(node, "start", unit)
+        try:
+            systemd.control(node, "start", unit)
+        except CommandError:
+            if unit != FABRIC_MANAGER:
+                raise
+            self._again(node)
         if unit == PERSISTENCED:
             _switch_on(node)
+
+    def _again(self, node: Node) -> None:
+        """It ends where the GPUs do not answer it yet, and starts a little later: "not all local
+        fabric manager instances finished their configuration" (pytorch/ci-infra pull 552)."""
+        try:
+            systemd.control(node, "restart", FABRIC_MANAGER)
+        except CommandError as error:
+            try:
+                log = node.look(["tail", "-n", "40", FABRIC_LOG], check=False).stdout
+            except CommandError:
+                log = ""
+            errors = [line.strip()[:200] for line in log.splitlines() if "[ERROR]" in line][-5:]
+            said = " | ".join(errors) or "no [ERROR] in its last 40 lines"
+            raise StepError(f"started twice: {error}; {FABRIC_LOG}: {said}") from error
 
 
 def _switch_on(node: Node) -> None:
