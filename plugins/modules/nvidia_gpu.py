@@ -19,6 +19,7 @@ description:
   - The driver is not changed while a process uses the GPUs, unless O(change_under_jobs).
   - Never reboots. What only a reboot can bring into effect is recorded under
     C(/var/lib/baremetal-mpi-roce/reboot-required.d/gpu.json) and returned in RV(reboot_reasons).
+  - A driver that others installed (C(manage) of C(software.driver) is V(false)) is verified only.
   - Without a driver in the set, without GPUs in the model and in a container the layer is
     C(not_applicable), with the reason.
 options:
@@ -170,6 +171,8 @@ def converge(options: Mapping[str, Any], node: Node) -> Settled:
     excuse = stack.excuse(options, software, node)
     if excuse:
         return Settled(settle([stack.Excused(excuse)], node))
+    if not stack.installs(options, software, node):
+        return stack.verify(options, software, node)
     found = distribution()
     release = Kernel(Path(options["hardware_root"])).release
     keys = {name: base64.b64decode(text) for name, text in options["keys"].items()}

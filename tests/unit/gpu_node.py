@@ -255,6 +255,8 @@ class GpuNode(Host):
         excuse = stack.excuse(options, read_software(asked), node)
         if excuse:
             return Settled(settle([stack.Excused(excuse)], node))
+        if not stack.installs(options, read_software(asked), node):
+            return stack.verify(options, read_software(asked), node)
         wanted = dict.fromkeys(DRIVER, f"{driver}-0ubuntu1")
         wanted |= {"cuda-toolkit-13-0": "13.0.2-1", "gdrdrv-dkms": "2.5.1-1"}
         if dcgm:
@@ -443,7 +445,7 @@ class GpuNode(Host):
         on_disk = {version for (name, version) in self.dkms if name == self.dkms_name}
         runs = self.driver or ("nouveau" if (self.root / "sys/module/nouveau").exists() else "")
         settling = False
-        if runs == wanted.driver:
+        if runs == (wanted.driver or runs):
             active = FABRIC_MANAGER in self.active()
             settling = active and self.fabric[:1] == ["In Progress"]
             state = "In Progress" if settling else "active" if active else "stopped"

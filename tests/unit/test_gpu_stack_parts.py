@@ -18,6 +18,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.shared impo
     Shared,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.stack import Health
+from ansible_collections.baremetal.mpi_roce.plugins.modules import nvidia_gpu
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import read_software
 
 from tests.unit.gpu_node import (
@@ -209,6 +210,55 @@ def test_persistence_mode_is_switched_on_where_the_daemon_runs_as_its_package_ha
     node.calls.clear()
     node.converge()
     assert ["nvidia-smi", "--persistence-mode=1"] not in node.calls
+
+
+# A driver that others installed.
+
+OTHERS = {"driver": {"manage": False}, "cuda": "", "dcgm": "", "gdrcopy": "", "nccl": ""}
+DGX_OS = {
+    "linux-modules-nvidia-580-server-open-6.8.0-79-generic": "6.8.0-79.79",
+    "nvidia-driver-580-server-open": "580.95.05-0ubuntu1",
+    "datacenter-gpu-manager-4-cuda13": "1:4.5.2-1",
+    "nvidia-fabricmanager": "580.95.05-1",
+}
+
+
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_a_driver_that_others_installed_is_verified_and_nothing_is_touched(node, check_mode):
+    """Packages of Ubuntu and of DGX OS, and what NVIDIA's .run file leaves, are no refusal."""
+    node.installed.update(DGX_OS)
+    node.write("usr/bin/nvidia-uninstall", "")
+    node.load("nvidia", OLD)
+    node.write("usr/local/libexec/baremetal-mpi-roce/pynvml.py", "# pynvml\n")
+    node.secure_boot = True
+    before = node.snapshot()
+    result = node.converge(extra=OTHERS, check_mode=check_mode)
+    assert node.snapshot() == before
+    assert (node.calls, result.outcome.changed, result.outcome.errors) == ([], False, [])
+    assert [check.name for check in result.outcome.checks] == ["gpu_fabric"]  # of the played GPUs
+    assert result.outcome.reasons == []
+
+
+def test_the_toolkit_of_others_is_compared_and_not_chosen(node):
+    node.converge()
+    (node.root / "etc/profile.d/baremetal-mpi-roce-cuda.sh").unlink()
+    files = [path for path in node.snapshot() if "cuda" in path]
+    node.calls.clear()
+    right = node.converge(extra={**OTHERS, "cuda": "13.0"})
+    assert (statuses(right), node.calls) == ({"ok"}, [])
+    other = node.converge(extra={**OTHERS, "cuda": "12.9"}, check_mode=True)
+    assert found(other, "cuda_toolkit") == {"": "failed"}
+    assert [path for path in node.snapshot() if "cuda" in path] == files
+
+
+def test_the_module_asks_no_package_manager_for_a_driver_of_others(node, monkeypatch):
+    for name in ("distribution", "manager_of", "gpu_packages"):
+        monkeypatch.setattr(nvidia_gpu, name, None)
+    options = {**OPTIONS, "hardware_root": str(node.root)}
+    options["software"] = read_software({**OTHERS}).as_variable()
+    node.load("nvidia", OLD)
+    checks = nvidia_gpu.converge(options, node.node()).outcome.checks
+    assert [check.name for check in checks] == ["gpu_fabric"]
 
 
 # The fabric manager.

@@ -164,6 +164,41 @@ def test_check_mode_waits_for_what_a_run_mends_and_not_for_hardware() -> None:
     }
 
 
+OTHERS = {"driver": "", "managed": False}
+
+
+def test_a_driver_that_others_installed_may_have_any_version_that_all_parts_have() -> None:
+    assert findings(verdict("healthy", **OTHERS)) == []
+    assert findings(verdict(gpu_states.healthy(UPGRADED), **OTHERS)) == []
+    assert {check.name for check in verdict("healthy", **OTHERS).checks} == set(NAMES)
+    [found] = findings(verdict("fabric-manager-other", **OTHERS))
+    assert (found.name, found.wanted) == ("gpu_fabric_manager_version", gpu_states.VERSION)
+
+
+def test_an_upgrade_by_others_waits_for_its_reboot_and_no_other_driver_is_wanted() -> None:
+    [found] = findings(verdict("mismatch", **OTHERS))
+    assert (found.name, found.wanted, found.status) == ("gpu_driver_version", UPGRADED, REBOOT)
+    judged = verdict("healthy", driver=UPGRADED, managed=False)
+    names = [(check.name, check.status) for check in findings(judged)]
+    assert names == [("gpu_driver_version", FAILED), ("gpu_fabric_manager_version", FAILED)]
+    assert judged.reasons == []
+    assert all("driver.version" in check.reason for check in findings(judged)[:1])
+
+
+@pytest.mark.parametrize("name", ["persistence-off", "fabric-manager-stopped", "not-loaded"])
+def test_no_run_mends_what_others_installed(name: str) -> None:
+    [found] = findings(verdict(name, check_mode=True, **OTHERS))
+    assert found.status == FAILED
+
+
+@pytest.mark.parametrize("on_disk", ["", UPGRADED])
+def test_a_module_that_the_next_boot_does_not_load_is_a_finding(on_disk: str) -> None:
+    seen = look("healthy")
+    seen = replace(seen, driver=replace(seen.driver, on_disk=on_disk))
+    [found] = findings(judge(seen, wanted(), node(unused)))
+    assert (found.name, found.status) == ("gpu_driver_version", FAILED)
+
+
 def test_masked_services_are_named_with_the_way_to_unmask_them() -> None:
     changed = state("fabric-manager-stopped")
     changed.services[gpu_states.FABRIC_MANAGER] = Service("masked", "inactive", "masked")
@@ -376,7 +411,7 @@ def test_the_page_has_every_check_and_every_default() -> None:
     defaults = "\n".join(row[3] for row in rows)
     without = {"driver", "gpus", "rails", "product", "vbios", "open_modules", "xids"}
     for name, value in vars(wanted()).items():
-        if name not in (*without, "xids_ignored"):
+        if name not in (*without, "xids_ignored", "managed"):
             shown = str(value).lower() if isinstance(value, bool) else str(value).removesuffix(".0")
             assert f"`{name}: {shown}`" in defaults, name
     assert "`xids`" in defaults and "`xids_ignored`" in defaults

@@ -257,6 +257,14 @@ def other_driver(looked: Looked) -> None:
     looked.packages.installed_["nvidia-dkms-570-server"] = "570"
 
 
+def driver_of_others(looked: Looked) -> None:
+    other_driver(looked)
+    looked.host.write("usr/bin/nvidia-uninstall", "")
+    gone = dict.fromkeys(("dcgm", "gdrcopy", "nccl"))
+    found = software_sets.software(driver={"manage": False}, **gone)
+    looked.given["software"] = found.as_variable()
+
+
 def management(looked: Looked) -> None:
     looked.given["rails"][1]["interface"] = "mgmt0"
 
@@ -289,6 +297,7 @@ def no_interface(looked: Looked) -> None:
         (without_lists, set()),
         (secure_boot, {("layer_plan", each, "failed") for each in ("rdma", "gpu")}),
         (other_driver, {("layer_plan", "gpu", "failed")}),
+        (driver_of_others, set()),
         (ucx, {("packages_replaced", "rdma", "ok")}),
         (no_ipmi, {("remote_power", "", "ok")}),
         (other_kernel, {("kernel_release", "gpu", "ok")}),

@@ -133,7 +133,27 @@ BAD: tuple[tuple[Any, ...], ...] = (
         "model.wrong_form repositories.cuda.key_sha256 'sha256:0'",
     ),
     (value(rdma={"source": "none"}), "software.nvlink_rdma rdma.source"),
+    (value(driver={"gpu": "B300"}), "software.no_driver_version driver.version"),
+    (
+        value(driver={"manage": False}),
+        "software.not_managed dcgm '4.4.1'",
+        "software.not_managed gdrcopy '2.5.1'",
+        "software.not_managed nccl '2.28.3'",
+    ),
+    (
+        value(driver={"manage": False, "version": "560.35.05"}, dcgm=None, gdrcopy=None, nccl=None),
+        "software.blackwell_branch driver.version",
+        "software.cuda_driver cuda",
+    ),
 )
+
+
+def test_a_driver_of_others_needs_no_version_and_no_repository() -> None:
+    found = read_software({"driver": {"manage": False}, "cuda": "13.0"})
+    assert found.driver is not None
+    assert (found.driver.manage, found.driver.version, found.driver.branch) == (False, "", 0)
+    assert found.repositories_of("gpu") == ()
+    assert SoftwareSet.of(found.as_variable()) == found
 
 
 def refused(wrong: dict[str, Any]) -> list[str]:

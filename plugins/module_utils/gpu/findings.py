@@ -40,9 +40,12 @@ class Wanted:
     """
 
     driver: str
-    """Version of the set, `580.95.05`: of kernel module, libraries and fabric manager."""
+    """Version of the set, `580.95.05`: of kernel module, libraries and fabric manager. Empty with
+    a driver that others installed: what the next boot loads."""
     gpus: Sequence[Mapping[str, Any]]
     rails: Sequence[Mapping[str, Any]] = ()
+    managed: bool = True
+    """Whether a run installs the driver, and mends what its packages and services lack."""
     product: str = ""
     """`NVIDIA B300`; empty: any, as long as all are alike."""
     vbios: str = ""
@@ -179,6 +182,12 @@ class Findings:
     settling: bool = False
     """Nothing is wrong but that the fabric is still being set up: wait, read again."""
 
+    @property
+    def version(self) -> str:
+        """That all parts of the driver have to have."""
+        driver = self.found.driver
+        return self.wanted.driver or driver.on_disk or driver.module
+
     def missing_modules(self) -> str:
         """A sentence about kernel modules that the fabric manager needs and that are not there."""
         loaded = self.found.machine.modules
@@ -204,7 +213,7 @@ class Findings:
         fixable: bool = False,
     ) -> None:
         """A fault. `fixable`: a run without check mode mends it, so that check mode only waits."""
-        status = differs(fixable and self.node.check_mode)
+        status = differs(fixable and self.wanted.managed and self.node.check_mode)
         self.checks.append(Check(name, wanted, found, status, subject, reason))
         self.blamed.setdefault(subject, []).append(name)
 

@@ -103,7 +103,10 @@ def persistence(findings: Findings, place: Place) -> Result:
         return unknown(place, "enabled", "persistence_mode")
     if on:
         return Result("enabled", "enabled")
-    what, status = "persistence mode is disabled", differs(findings.node.check_mode)
+    what, status = (
+        "persistence mode is disabled",
+        differs(findings.wanted.managed and findings.node.check_mode),
+    )
     masked = "masked" in findings.found.services[PERSISTENCED]
     remedy = f"systemctl unmask {PERSISTENCED}, then start it." if masked else ""
     return Result("enabled", "disabled", what, remedy, status)

@@ -109,7 +109,8 @@ def _modules(findings: Findings) -> str:
 def _not_loaded(findings: Findings, answers: str) -> None:
     """No kernel module: because of nouveau, or because it is not there or does not load."""
     driver = findings.found.driver
-    if "nouveau" in findings.found.machine.modules and driver.on_disk == findings.wanted.driver:
+    installed = findings.wanted.managed and driver.on_disk == findings.wanted.driver
+    if "nouveau" in findings.found.machine.modules and installed:
         why = f"nouveau has the GPUs and keeps nvidia {driver.on_disk} out until the next boot."
         waits = Reason("kernel module of the GPUs", "nvidia", "nouveau", why)
         findings.reboot(DRIVER, answers, "nouveau is loaded", waits)
@@ -124,14 +125,15 @@ def _not_loaded(findings: Findings, answers: str) -> None:
 
 def _version(findings: Findings) -> bool:
     """Whether kernel module = library = what is on disk = the set."""
-    driver, version = findings.found.driver, findings.wanted.driver
+    driver, version = findings.found.driver, findings.version
     library = findings.found.nvml.library  # empty before pynvml.py is on the node
     seen = (
         f"kernel module {driver.module}, library {library or 'unknown'}, "
         f"on disk {driver.on_disk or 'unknown'}"
     )
     of_the_set = library in ("", version)
-    if driver.module == version and of_the_set and not findings.found.smi.mismatch:
+    same = driver.module == version == driver.on_disk
+    if same and of_the_set and not findings.found.smi.mismatch:
         findings.ok(VERSION, version, seen)
         return True
     if driver.module != version and driver.on_disk == version and of_the_set:
@@ -142,13 +144,16 @@ def _version(findings: Findings) -> bool:
         waits = Reason("kernel module nvidia", version, driver.module, why)
         findings.reboot(VERSION, version, seen, waits)
         return False
-    foreign = driver.module == version and driver.on_disk in ("", version)
-    reason = (
-        "a libnvidia-ml.so.1 from elsewhere is found first: see ldconfig -p, remove it"
-        if foreign
-        else f"install the set's driver; see dkms status for kernel {driver.kernel}"
-    )
-    findings.fail(VERSION, version, seen, reason, fixable=not foreign)
+    if same:
+        reason = "a libnvidia-ml.so.1 from elsewhere is found first: see ldconfig -p, remove it"
+    elif findings.wanted.managed:
+        reason = f"install the set's driver; see dkms status for kernel {driver.kernel}"
+    else:
+        reason = (
+            "others installed it (driver.manage: false): bring all its parts to one version, for "
+            f"kernel {driver.kernel} too, or correct driver.version of the model"
+        )
+    findings.fail(VERSION, version, seen, reason, fixable=not same)
     return False
 
 
@@ -216,9 +221,10 @@ def _fabric_manager(findings: Findings) -> str:
         for name in (FM_VERSION, FM):
             findings.skip(name, None, NO_FABRIC)
         return ""
-    version, found = findings.wanted.driver, findings.found.driver.fabric_manager
+    version, found = findings.version, findings.found.driver.fabric_manager
     if found != version:
-        reason = "it ends at once with another driver: install the set's (nvlink5), restart it"
+        whose = "the set's (nvlink5)" if findings.wanted.managed else "that of this version"
+        reason = f"it ends at once with another driver: install {whose}, restart it"
         findings.fail(FM_VERSION, version, found, reason, fixable=True)
         findings.unread([FM], FM_VERSION)
         return FM_VERSION

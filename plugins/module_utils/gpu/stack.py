@@ -41,6 +41,7 @@ ELSEWHERE = re.compile(
     r"|kmod-nvidia(-\d+xx)?|nvidia-x11-drv.*"  # ELRepo
 )
 """Packages of other sources than the CUDA repository."""
+KEEP = "or keep it with software.driver.manage: false"
 
 
 @dataclass(frozen=True)
@@ -77,13 +78,16 @@ class Suitable:
 
     def _other_driver(self, node: Node) -> Iterator[str]:
         if node.path(RUN_FILE).exists():
-            yield f"a driver of NVIDIA's .run file is installed: run /{RUN_FILE}, reboot, run again"
+            yield (
+                f"a driver of NVIDIA's .run file is installed: run /{RUN_FILE}, reboot, run again; "
+                f"{KEEP}"
+            )
         tool = "apt-get purge" if "dpkg" in self.installed else "dnf remove"
         names = sorted(name for name in self.installed if ELSEWHERE.fullmatch(name))
         if names:
             yield (
                 "a driver of another source than the CUDA repository is installed. Remove: "
-                f"{tool} {' '.join(names)}"
+                f"{tool} {' '.join(names)}; {KEEP}"
             )
 
 
@@ -108,12 +112,15 @@ class Cuda:
     shared: Shared
     version: str
     """`13.0`"""
+    managed: bool = True
 
     @property
     def library(self) -> str:
         return f"libcudart.so.{self.version.split('.')[0]}"
 
     def plan(self, node: Node) -> Plan:
+        if not self.managed:
+            return Plan()
         files = [node.file(PROFILE, BODY), node.file(LINKER, f"/{HOME}/lib64\n")]
         steps = []
         found = _release(node)
@@ -125,7 +132,8 @@ class Cuda:
         return Plan(files, steps)
 
     def verify(self, node: Node) -> Verdict:
-        cause, version, check_mode = self.shared.without_cuda, self.version, node.check_mode
+        cause, version = self.shared.without_cuda, self.version
+        check_mode = node.check_mode and self.managed
         if cause.name:
             return Verdict([cause.hides("cuda_toolkit", version)])
         found = _release(node)
@@ -245,6 +253,12 @@ class Excused:
         return Verdict([not_applicable("gpu_stack", "installed", self.why)])
 
 
+def installs(options: Mapping[str, Any], software: SoftwareSet, node: Node) -> bool:
+    """Whether there are packages to install on a node: others do not, and it has GPUs."""
+    managed = software.driver is not None and software.driver.manage
+    return managed and not excuse(options, software, node)
+
+
 def excuse(options: Mapping[str, Any], software: SoftwareSet, node: Node) -> str:
     """Why there is nothing to do on a node; empty where there is."""
     if software.driver is None:
@@ -265,9 +279,24 @@ def wanted(options: Mapping[str, Any], driver: OfTheSet) -> gpu.Wanted:
         gpus=options["gpus"],
         rails=options["rails"],
         open_modules=driver.modules == "open",
+        managed=driver.manage,
         gpudirect=options["gpudirect"],
         **given,
     )
+
+
+def verify(options: Mapping[str, Any], software: SoftwareSet, node: Node) -> Settled:
+    """A driver that others installed: every GPU and the toolkit as they are, nothing installed."""
+    driver = cast(OfTheSet, software.driver)
+    kernel = Kernel(Path(options["hardware_root"]), node.root)
+    shared = Shared(kernel, driver.version)
+    health = Health(shared, wanted(options, driver), options["fabric_wait"])
+    parts: list[Part] = [
+        Bindings(options["nvml_bindings"]),
+        *([Cuda(shared, software.cuda, managed=False)] if software.cuda else []),
+        health,
+    ]
+    return Settled(settle(parts, node), health.simulated)
 
 
 def converge(

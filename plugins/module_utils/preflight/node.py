@@ -19,7 +19,7 @@ from ..core.commands import CommandError
 from ..core.part import Node, Part, PlanError
 from ..core.text import bytes_text, some
 from ..gpu.shared import Kernel
-from ..gpu.stack import Suitable, excuse
+from ..gpu.stack import Suitable, installs
 from ..hardware import SurveyError
 from ..packages.engine import manager_of
 from ..packages.package import Location, Manager, PackageSet, Wanted
@@ -82,7 +82,7 @@ class Host:
             # The layer rdma installs it, and the layer gpu waits for its boot.
             release = software.kernel or self.release
             sets[RDMA] = rdma_packages(software, system, NO_KEYS, release)
-        if not excuse(self.given, software, self.node):
+        if installs(self.given, software, self.node):
             sets[GPU] = gpu_packages(software, system, release, NO_KEYS)
         repositories = [each for one in sets.values() for each in one.repositories]
         node = manager_of(system, PackageSet(repositories), "preflight")

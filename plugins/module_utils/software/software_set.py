@@ -43,14 +43,18 @@ class Driver:
     """The NVIDIA driver. Fabric manager, NSCQ, IMEX and persistenced have its version."""
 
     version: str
+    """Empty where others installed it and any will do."""
     modules: str = OPEN
     """`open` or `proprietary` kernel modules."""
     gpu: str = "B300"
     """The GPU that it is for: what a node needs beside the driver depends on it."""
+    manage: bool = True
+    """Whether it is installed here. Otherwise others do, and it is verified as it is."""
 
     @property
     def branch(self) -> int:
-        return int(self.version.split(".")[0])
+        """0 where the version is left to others."""
+        return int(self.version.split(".")[0] or 0)
 
 
 @dataclass(frozen=True)
@@ -141,7 +145,7 @@ class SoftwareSet:
         """The repositories that the layer (`rdma`, `gpu`) reads from, by their keys here."""
         if layer == "rdma":
             return ("doca",) if self.rdma.source == DOCA else ()
-        return ("cuda",) if self.driver else ()
+        return ("cuda",) if self.driver and self.driver.manage else ()
 
     def as_variable(self) -> dict[str, Any]:
         """The value of `cluster_software`, of which `of` makes this set again."""

@@ -41,6 +41,8 @@ GPUS = ("B300", "B200", "H200", "H100")
 PREFIXES = "/opt/baremetal-mpi-roce"
 """Archives are unpacked below this directory of every host."""
 _OF_THE_GPU = ("cuda", "dcgm", "gdrcopy", "nccl")
+_INSTALLED = ("dcgm", "gdrcopy", "nccl")
+"""Of those, what is there for its packages alone. The toolkit is also what MPI is built with."""
 _OF_PROVIDERS = {
     "archives": (HPCX,),
     "impi": (IMPI,),
@@ -107,12 +109,21 @@ DRIVER = Section(
     "The NVIDIA driver, and with it the layer `gpu`. Fabric manager, NSCQ, IMEX and persistenced "
     "have its version by construction: there is no key for them.",
     (
+        Key(
+            "manage",
+            Boolean(),
+            "Whether it is installed here. `false`: "
+            "[others did](software-set.md#a-driver-that-others-installed); it is verified, and no "
+            "package is touched.",
+            default=True,
+        ),
         # All numbers: DKMS and the driver itself report all of them.
         Key(
             "version",
-            _version(3, "a driver version with all its numbers", "580.95.05", empty=False),
-            "Its version; the branch is the first number.",
-            required=True,
+            _version(3, "a driver version with all its numbers", "580.95.05"),
+            "Its version; the branch is the first number. With `manage: false` it may be left out: "
+            "any, as long as all parts have it.",
+            default="",
         ),
         Key("modules", OneOf((OPEN, PROPRIETARY)), "Its kernel modules.", default=OPEN),
         Key(
@@ -448,6 +459,23 @@ def _check_keys(value: dict[str, Any], findings: Findings, path: Path) -> None:
                 f"Write {dotted((*path, 'driver', 'version'))}, or leave it out",
                 value[key],
             )
+    if driver and driver["manage"] and not driver["version"]:
+        findings.add(
+            "software.no_driver_version",
+            (*path, "driver", "version"),
+            "is missing",
+            "Write it; or manage: false, where others install the driver",
+        )
+    for key in _INSTALLED:
+        if value[key] and driver and not driver["manage"]:
+            findings.add(
+                "software.not_managed",
+                (*path, key),
+                f"{value[key]!r} would be installed, and {dotted((*path, 'driver', 'manage'))} is "
+                "false",
+                "Leave it out: what others installed stays as it is",
+                value[key],
+            )
     mpi = value["mpi"]
     for key, providers in _OF_PROVIDERS.items():
         if bool(mpi[key]) is not (mpi["provider"] in providers):
@@ -460,7 +488,7 @@ def _check_keys(value: dict[str, Any], findings: Findings, path: Path) -> None:
                 "Write it" if not mpi[key] else f"Leave it out, or write provider: {of}",
             )
     for name, needed, why in (
-        ("cuda", driver is not None, "the driver comes from it"),
+        ("cuda", bool(driver and driver["manage"]), "the driver comes from it"),
         ("doca", rdma["source"] == DOCA, "rdma.source is doca"),
     ):
         if needed and not repositories[name]:

@@ -92,14 +92,20 @@ def _of_driver(holds: Callable[[Driver], bool]) -> Callable[[SoftwareSet], bool]
     return lambda software: software.driver is not None and holds(software.driver)
 
 
+def _driver_version(software: SoftwareSet) -> str:
+    return software.driver.version if software.driver else ""
+
+
 def _cuda_too_new(software: SoftwareSet) -> bool:
     minimum = CUDA_MINIMUM.get(software.cuda_major)
-    return bool(software.driver and minimum and older(software.driver.version, minimum))
+    version = _driver_version(software)
+    return bool(version and minimum and older(version, minimum))
 
 
 def _cuda_newer(software: SoftwareSet) -> bool:
     own = CUDA_DRIVER.get(software.cuda)
-    newer = bool(software.driver and own and older(software.driver.version, own))
+    version = _driver_version(software)
+    newer = bool(version and own and older(version, own))
     return newer and not _cuda_too_new(software)
 
 
@@ -122,7 +128,7 @@ RULES: tuple[Rule, ...] = (
         f"their fabric manager begins with branch {BLACKWELL_MINIMUM}",
         f"Choose branch {CUDA_13_BRANCH} or later, which CUDA 13 needs too",
         "HGX B200 from 570.133.20 on: github.com/NVIDIA/cloud-native-docs/pull/184",
-        _of_driver(lambda d: d.gpu in NVLINK5 and d.branch < BLACKWELL_MINIMUM),
+        _of_driver(lambda d: d.gpu in NVLINK5 and 0 < d.branch < BLACKWELL_MINIMUM),
     ),
     Rule(
         "cuda_driver",
