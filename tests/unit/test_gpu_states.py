@@ -236,8 +236,9 @@ def test_ecc_that_waits_for_a_boot_explains_no_xid() -> None:
 
 def test_an_idle_gpu_may_slow_its_link_and_not_narrow_it() -> None:
     changed = state("link-gen5")
-    changed.put("performance_state", "N/A", 1)
-    assert [check.name for check in findings(verdict(changed))] == ["gpu_pcie"]
+    for unknown in ("N/A", "ERR!"):
+        changed.put("performance_state", unknown, 1)
+        assert [check.name for check in findings(verdict(changed))] == ["gpu_pcie"]
     changed.put("performance_state", "P8", 1)
     judged = verdict(changed)
     assert findings(judged) == []
@@ -274,7 +275,7 @@ def test_an_idle_gpu_may_slow_its_link_and_not_narrow_it() -> None:
         ),
     ],
 )
-@pytest.mark.parametrize("how", ["N/A", "[Unknown Error]", None])
+@pytest.mark.parametrize("how", ["N/A", "[Unknown Error]", "ERR!", None])
 def test_an_unknown_value_is_never_fine(path: str, check: str, how: str | None) -> None:
     """Not even where the element has gone or been renamed."""
     changed = state("healthy")

@@ -214,6 +214,23 @@ def test_an_error_that_only_its_cleanup_names_is_known_too() -> None:
 ASKED = "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)"
 
 
+@pytest.mark.parametrize(
+    ("words", "action"),
+    [
+        ("0x1 (GPU Reset Required)", RESET),
+        ("0x1 (PF FLR)", RESET),  # of driver 610
+        ("0x4 (Drain and Reset)", RESET),
+        ("0x2 (Node Reboot Required)", xids.REBOOT),
+        ("0x2 (OS Reboot)", xids.REBOOT),  # of driver 610
+        ("0x0 (None)", HARMLESS),
+    ],
+)
+def test_a_changed_recovery_action_is_what_it_says(words: str, action: str) -> None:
+    assert (
+        asked(line(154, f"GPU recovery action changed from 0x3 (Drain P2P) to {words}")) == action
+    )
+
+
 def test_the_recovery_action_is_judged_first() -> None:
     changed = state("recovery")
     changed.xid(95, 2, "Uncontained: FBHUB. RST: Yes, D-RST: No")

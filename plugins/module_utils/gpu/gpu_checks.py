@@ -6,6 +6,7 @@ A rule may ask which checks have found a fault of the same GPU before it (`findi
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -195,7 +196,7 @@ def pcie(findings: Findings, place: Place) -> Result:
         if link.speed_gts >= speed:
             return Result(goal, seen)
         state = place.gpu.text("performance_state")
-        if state and state not in AWAKE:
+        if re.fullmatch(r"P\d+", state) and state not in AWAKE:
             text = f"in {state} a GPU may slow its PCIe link down ({seen}): judge it under load"
             return aside(goal, text)
     most = describe(could.speed_gts, could.width)

@@ -43,7 +43,7 @@ RECORDED = "var/log/kernel.json"
 """The kernel log of a stand-in, below its hardware root: journalctl would show the host's."""
 # Lines of NVIDIA/open-gpu-kernel-modules 595.45.04 (df1c9a3d): kernel_rc.c, gpu.c,
 # kern_gpu_error_cont_ga100.c, common_nvswitch.h.
-_AT = r"PCI:([0-9a-f]{4,8}):([0-9a-f]{2}:[0-9a-f]{2})(\.[0-7])?"
+_AT = r"(?:PCI:)?([0-9a-f]{4,8}):([0-9a-f]{2}:[0-9a-f]{2})(\.[0-7])?"
 _XID = re.compile(
     rf"\b(S?)Xid \({_AT}(?: GPU-I:\d+)?(?: GPU-CI:\d+)?\): (\d{{1,6}})[,:]?\s*(.*)",
     re.IGNORECASE | re.DOTALL,

@@ -26,7 +26,7 @@ NO_SUCH_THING = ("", "n/a", "not supported", "requested functionality has been d
 """What the driver, or this kind of GPU, does not have. All else without a value is an error."""
 NO_VALUE = frozenset(
     [
-        *(*NO_SUCH_THING, *LOST, "unknown error"),
+        *(*NO_SUCH_THING, *LOST, "unknown error", "err!"),
         *("insufficient permissions", "insufficient resources", "timeout", "in use"),
     ]
 )

@@ -34,8 +34,8 @@ def _numbers(text: str) -> frozenset[int]:
 
 
 ACTIONS: Mapping[str, frozenset[int]] = {
-    # IGNORE and RESTART_APP; 45 and 154 follow another Xid, 171 and 172 explain a 48, 162 to 165
-    # are of power smoothing and need no reset.
+    # IGNORE and RESTART_APP. 45 and 154 follow another Xid, 154 with an action in its text; 171 and
+    # 172 explain a 48; 162 to 165 are of power smoothing and need no reset.
     HARMLESS: _numbers(
         "8 11 13 14 25 31 32 37-41 43-45 60 63 66-72 75-77 80 82-86 88 89 92-94 96-108 121 126-135 "
         "137 139 141 152-154 157 160-165 171 172"
@@ -119,6 +119,9 @@ def action(xid: Xid) -> str:
         return _of_nvlink5(xid)
     if xid.number == NVLINK:
         return _of_nvlink(xid.text)
+    changed = _CHANGED.search(xid.text) if xid.number == CHANGED else None
+    if changed and changed[1] != "None":
+        return REBOOT if "reboot" in changed[1].lower() else RESET
     known = next((name for name, numbers in ACTIONS.items() if xid.number in numbers), SUPPORT)
     return UNKNOWN if xid.number > NEWEST else known
 
