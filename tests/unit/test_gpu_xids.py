@@ -108,7 +108,11 @@ def test_nvlink5_is_decoded(
 @pytest.mark.parametrize(
     ("text", "action"),
     [
+        # Of NVIDIA/NVSentinel and leptonai/gpud; the last without its registers.
+        ("NETIR_LINK_EVT  Fatal   XC0 i0 Link 09 (0x025525c6 0x00000000 0x0)", RESET),
         ("NETIR_LINK_EVT Fatal XC0 i0 Link 00 (0x025001c6 0x00000000 0x0)", RESET),
+        ("NETIR_BER_EVENT Nonfatal XC0 i0 Link 03 (0x00086226 0x00000001 0x0)", HARMLESS),
+        ("RLW_REMAP Nonfatal XC0 i0 Link 02", HARMLESS),
         ("NETIR_LINK_DOWN Fatal XC0 i0 Link 00 (0x02600011 0x00000000 0x0)", HARMLESS),
         ("NETIR_LINK_DOWN Fatal XC0 i0 Link 00 (0x02800011 0x00000000 0x0)", HARMLESS),
         # Promoted: IntrInfo[7] since R575, [10] before.
