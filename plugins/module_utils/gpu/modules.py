@@ -264,6 +264,8 @@ class Services:
                 act = partial(systemd.control, node, "enable", unit)
                 steps.append(Step(f"{unit} at boot", "disabled", "enabled", act))
         for unit in self.wanted:
+            if systemd.state(node, unit).startswith("masked"):
+                continue  # enabling it says so
             paused = unit in self.shared.stopped
             if paused or (ready and not systemd.active(node, unit)):
                 act = partial(self._start, node, unit)
