@@ -311,6 +311,15 @@ def test_what_no_gpu_of_the_node_knows_is_no_fault() -> None:
     assert (found.name, found.subject, found.found) == ("gpu_recovery", "gpu4", "Reset")
 
 
+def test_an_error_of_one_gpu_says_nothing_about_what_the_others_lack() -> None:
+    changed = state("healthy")
+    for path in ("ecc_errors/tpc_repair_pending", "fabric/health/summary"):
+        changed.put(path, "N/A")
+        changed.put(path, "[Unknown Error]", 6)
+    found = {(check.name, check.subject) for check in findings(verdict(changed))}
+    assert found == {("gpu_row_remap", "gpu6"), ("gpu_fabric", "gpu6")}
+
+
 def test_a_process_may_have_any_name() -> None:
     changed = state("healthy")
     processes = ET.SubElement(changed.gpus[GPUS[1]], "processes")

@@ -178,6 +178,7 @@ def test_an_nvswitch_and_a_gpu_that_is_gone_have_findings_of_their_own() -> None
     ]
     found = {check.subject: check for check in findings(verdict(changed))}
     assert found["NVSwitch 0000:c1:00.0"].found == [20034]
+    assert "reset all GPUs" in found["NVSwitch 0000:c1:00.0"].reason
     assert found["0000:f0:00.0"].found == [79]
     assert len(found) == 2
 
@@ -211,6 +212,8 @@ def test_an_error_that_only_its_cleanup_names_is_known_too() -> None:
     changed.xid(45, 3, "pid=1818990, name=python3, Ch 00000001 caused by previous Xid 149")
     [check] = findings(verdict(changed))
     assert (check.subject, check.found) == ("gpu3", [149])
+    changed.xid(154, 3, "GPU recovery action changed from 0x4 (Drain and Reset) to 0x0 (None)")
+    assert findings(verdict(changed)) == []
 
 
 # The driver's own word.

@@ -60,14 +60,16 @@ SLOWDOWNS: Mapping[str, str] = {
 }
 
 
+def expected(findings: Findings, place: Place, path: str) -> bool:
+    """Whether a value that is not known should be: in its place is an error, or other GPUs of the
+    node have one. What no GPU there has, this kind of GPU or this driver does not know."""
+    return place.gpu.has(path) or any(each.gpu.text(path) for each in findings.there)
+
+
 def unread(findings: Findings, place: Place, *paths: str) -> str:
-    """The first value that is not known and should be: in its place is an error, or other GPUs of
-    the node have one. What no GPU there has, this kind of GPU or this driver does not know."""
-    for path in paths:
-        others = [each.gpu for each in findings.there]
-        if place.gpu.flag(path) is None and any(gpu.has(path) for gpu in (place.gpu, *others)):
-            return path
-    return ""
+    """The first of these flags that is not known and should be."""
+    lacking = (path for path in paths if place.gpu.flag(path) is None)
+    return next((path for path in lacking if expected(findings, place, path)), "")
 
 
 def _alike(path: str, findings: Findings, place: Place) -> Result:
@@ -104,10 +106,8 @@ def persistence(findings: Findings, place: Place) -> Result:
         return unknown(place, "enabled", "persistence_mode")
     if on:
         return Result("enabled", "enabled")
-    what, status = (
-        "persistence mode is disabled",
-        differs(findings.wanted.managed and findings.node.check_mode),
-    )
+    what = "persistence mode is disabled"
+    status = differs(findings.wanted.managed and findings.node.check_mode)
     masked = "masked" in findings.found.services[PERSISTENCED]
     remedy = f"systemctl unmask {PERSISTENCED}, then start it." if masked else ""
     return Result("enabled", "disabled", what, remedy, status)
@@ -248,12 +248,9 @@ def fabric(findings: Findings, place: Place) -> Result:
         faults = ", ".join(f"{name} {values[name]}" for name in odd if values[name])
         if "summary" not in odd or not faults:
             path = "fabric/health/summary"
-            known = [each for each in findings.there if each.gpu.has(path)]
-            return (
-                unknown(place, goal, path)
-                if known and not values["summary"]
-                else Result(goal, seen)
-            )
+            if not values["summary"] and expected(findings, place, path):
+                return unknown(place, goal, path)
+            return Result(goal, seen)
         what = f"it is in the fabric, which is not healthy: {faults}"
         return bad(goal, f"{seen}, {faults}", what)
     if findings.without_fabric:

@@ -386,10 +386,11 @@ def _kernel_log(findings: Findings, known: Sequence[Place]) -> None:
         findings.fail(XID, "none", findings.found.xid_error, why)
         return
     found, results = findings.found.xids, []
-    named = xids.causes(found)
+    there = {xid.number for xid in found}
     for place in known:
-        own = [xid for xid in (*found, *named) if xid.pci == place.pci and not xid.switch]
+        own = [xid for xid in found if xid.pci == place.pci and not xid.switch]
         own = [*xids.standing(own, place.gpu.recovery)]
+        own += xids.causes(own, there)
         blamed = [name for name in findings.blamed.get(place.name, []) if name in FAULTS]
         results.append((place, _xids(findings.wanted, own, blamed)))
     findings.each(XID, results)
@@ -398,10 +399,11 @@ def _kernel_log(findings: Findings, known: Sequence[Place]) -> None:
     others = [xid for xid in found if xid.switch or xid.pci not in places]
     for pci, switch in sorted({(xid.pci, xid.switch) for xid in others}):
         own = [xid for xid in others if (xid.pci, xid.switch) == (pci, switch)]
-        result = _xids(findings.wanted, own, ())
+        result = _xids(findings.wanted, xids.standing(own, ""), ())
         if result.status == FAILED:
             subject = f"NVSwitch {pci}" if switch else pci
-            why = f"{result.what}. {OF_SWITCH if switch else result.remedy}"
+            fatal = switch and result.remedy == REMEDIES[xids.RESET]
+            why = f"{result.what}. {OF_SWITCH if fatal else result.remedy}"
             findings.fail(XID, result.wanted, result.found, why, subject)
 
 

@@ -8,7 +8,7 @@ immediate action, and for Xids 144 to 150 its table that decodes them.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from .reading import Xid
 
@@ -96,9 +96,8 @@ def standing(found: Sequence[Xid], recovery: str) -> Sequence[Xid]:
     return found
 
 
-def causes(found: Sequence[Xid]) -> list[Xid]:
-    """Errors that Xid 45 names as its cause and whose own line the log does not have."""
-    there = {each.number for each in found}
+def causes(found: Sequence[Xid], there: Collection[int]) -> list[Xid]:
+    """Errors that Xid 45 names as its cause; not those `there`, of which the log has a line."""
     named = [
         each._replace(number=int(match[1]), text=f"named by Xid {CAUSED}: {each.text}")
         for each in found
