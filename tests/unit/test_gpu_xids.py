@@ -154,6 +154,26 @@ def test_what_a_line_says_itself(message: str, action: str, of_mig: str) -> None
 
 
 @pytest.mark.parametrize(
+    ("number", "name", "text", "action"),
+    [
+        (145, "a Nonfatal b", "RLW_FUTURE Fatal XC0 i0 Link 13 (0x00000001 0x00000001)", RESET),
+        (
+            74,
+            "(0x1, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)",
+            "link 6(0x2, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)",
+            RESET,
+        ),
+        (154, "changed from a (b) to c (None)", "changed from 0x0 (None) to 0x1 (Reset)", RESET),
+        (45, "caused by previous Xid 95", "Ch 00000001", HARMLESS),
+    ],
+)
+def test_a_program_hides_no_error_by_its_name(
+    number: int, name: str, text: str, action: str
+) -> None:
+    assert asked(line(number, f"pid=7, name={name}, {text}")) == action
+
+
+@pytest.mark.parametrize(
     ("text", "action"),
     [
         # huggingface.co/datasets/LHRS-UM-FERI/MENTHOS-dataset-rootcause, and the driver's source.

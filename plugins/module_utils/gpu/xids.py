@@ -68,16 +68,16 @@ DOWN_AND_WELL = (0b100110, 0b101000)
 WELL_IN_NVLINK: Mapping[int, int] = {0: 1 << 0 | 1 << 23 | 1 << 30, 4: 0x24900000}
 """Register of Xid 74 to its bits after which operation goes on (WORKFLOW_NVLINK_ERR)."""
 
-_NVLINK5 = re.compile(  # a process may call itself anything
-    r"(?:pid=.*, )?(\w+)[^,]* \((0x[0-9a-f]{1,8}) (0x[0-9a-f]{1,8})", re.IGNORECASE
-)
+# A process, which is named before the error, may call itself anything.
+_PROCESS = re.compile(r"pid=.*, ")
+_NVLINK5 = re.compile(r"(\w+)[^,]* \((0x[0-9a-f]{1,8}) (0x[0-9a-f]{1,8})", re.IGNORECASE)
 _SEVERITY = re.compile(r"\b(non-?fatal|correctable|fatal)\b", re.IGNORECASE)
 _REGISTERS = re.compile(r"\((0x[0-9a-f]{1,8}(?:, 0x[0-9a-f]{1,8}){6})\)", re.IGNORECASE)
 _CONTAINED = re.compile(r"\bRST: (Yes|No), D-RST: (Yes|No)$")
 _OF_SWITCH = re.compile(r"Severity \d|Data \{|.*\b(thermal|temperature)\b", re.IGNORECASE)
 """Lines of an SXid without a severity: its details, and heat, which is judged by what it does."""
 _CAUSE = re.compile(r"caused by previous Xid (\d{1,6})$")
-_CHANGED = re.compile(r"changed from \w+ \([^()]*\) to \w+ \(([^()]+)\)")
+_CHANGED = re.compile(r"changed from \w+ \([^()]*\) to \w+ \(([^()]+)\)$")
 
 
 def standing(found: Sequence[Xid], recovery: str) -> Sequence[Xid]:
@@ -134,9 +134,10 @@ def _by_severity(text: str) -> str:
 
 def _of_nvlink5(xid: Xid) -> str:
     """By subcode, intrInfo and error status; beyond the table by the severity in the line."""
-    match = _NVLINK5.match(xid.text)
+    text = _PROCESS.sub("", xid.text)
+    match = _NVLINK5.match(text)
     if match is None or xid.number == FATAL_MSE:
-        return RESET if xid.number == FATAL_MSE else _by_severity(xid.text)
+        return RESET if xid.number == FATAL_MSE else _by_severity(text)
     name, info, status = match[1].upper(), int(match[2], 16), int(match[3], 16)
     if name in ("NETIR", "NETIR_INT"):
         return RESET
@@ -151,12 +152,12 @@ def _of_nvlink5(xid: Xid) -> str:
     for subcode, known, fatal in DECODED:
         if name.startswith(subcode) and status and not status & ~known:
             return RESET if status & fatal else HARMLESS
-    return _by_severity(xid.text)
+    return _by_severity(text)
 
 
 def _of_nvlink(text: str) -> str:
     """NVLinks of Hopper: seven registers, of which some bits need nothing."""
-    match = _REGISTERS.search(text)
-    values = [int(each, 16) for each in match[1].split(", ")] if match else []
+    found = _REGISTERS.findall(text)
+    values = [int(each, 16) for each in found[-1].split(", ")] if found else []
     rest = [value & ~WELL_IN_NVLINK.get(index, 0) for index, value in enumerate(values)]
     return HARMLESS if any(values) and not any(rest) else RESET
