@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Optional
 
 from ..core import commands
-from ..core.commands import Result, Runner
+from ..core.commands import Runner, output
 from ..core.files import FilePlan, with_header
 from . import dpkg
+from .apt_failure import refusal as _refusal
+from .apt_failure import unmet
 from .package import (
     DOWNGRADE,
     INSTALL,
@@ -111,6 +113,8 @@ class Apt(Manager):
         self._view: Optional[View] = None
         self._known: Optional[dpkg.State] = None
         self._unmet: Optional[dict[str, str]] = None
+        self._unrepaired = ""
+        """Why a repair left a package of the set to `apply`."""
 
     def forget(self) -> None:
         self._view = self._known = self._unmet = None
@@ -266,7 +270,8 @@ class Apt(Manager):
         argv = ["apt-get", *words, *settings, "-s", *self._install(exact, remove)]
         result = self.run(argv, check=False)
         if result.rc != 0:
-            raise PackageError(_refusal(result))
+            whys = (self._unrepaired, _refusal(result, self.root))
+            raise PackageError("; ".join(why for why in whys if why))
         found = []
         for line in result.stdout.splitlines():
             install, removal = _INST.match(line), _REMV.match(line)
@@ -310,7 +315,7 @@ class Apt(Manager):
         finally:
             self.forget()
         if result.rc != 0:
-            raise PackageError(_refusal(result))
+            raise PackageError(_refusal(result, self.root))
 
     # Pins
 
@@ -376,7 +381,7 @@ class Apt(Manager):
             return {"": "dpkg was ended while it wrote its database"}
         if self._unmet is None:
             result = self.run(["apt-get", *options(QUIET), "check"], check=False)
-            lines = _unmet(result.stdout + result.stderr) if result.rc else []
+            lines = unmet(result.stdout + result.stderr) if result.rc else []
             self._unmet = {line.split()[0]: f"unmet dependency: {line}" for line in lines}
         return self._unmet
 
@@ -391,11 +396,12 @@ class Apt(Manager):
         except PackageError as error:
             why = str(error)
         self.forget()
+        self._unrepaired = why
         left = self._state().unfinished.keys() - self.pinned().keys()
         if left or (why and not self._state().unfinished):
             raise PackageError(
                 f"neither dpkg --configure -a nor apt-get -f install could finish "
-                f"{', '.join(sorted(left)) or 'the installation'}: {why or _tail(first)}\n"
+                f"{', '.join(sorted(left)) or 'the installation'}: {why or output(first, 1500)}\n"
                 "dpkg --remove --force-remove-reinstreq NAME takes out a package that cannot be "
                 "finished; then run again"
             )
@@ -478,23 +484,3 @@ def _location(base: str, words: Mapping[str, str]) -> Location:
 def shown_url(repository: Repository) -> str:
     """The address as apt prints it."""
     return re.sub(r"^file:/+", "file:/", repository.url).rstrip("/")
-
-
-def _unmet(text: str) -> list[str]:
-    """The lines of apt that name unmet dependencies."""
-    _before, found, after = text.partition("unmet dependencies")
-    lines = [line.strip() for line in after.splitlines()[1:]] if found else []
-    return [line for line in lines if re.search("Depends:|Conflicts:|Breaks:", line)]
-
-
-def _refusal(result: Result) -> str:
-    """Why apt-get failed, without its progress."""
-    lines = [line.strip() for line in f"{result.stdout}\n{result.stderr}".splitlines()]
-    errors = [line for line in lines if line.startswith(("dpkg: error", "dpkg: un", "E:"))]
-    return "; ".join([*_unmet(result.stdout), *errors]) or (
-        f"exit status {result.rc}: {_tail(result)}"
-    )
-
-
-def _tail(result: Result) -> str:
-    return (result.stderr.strip() or result.stdout.strip() or "no output")[-1500:]
