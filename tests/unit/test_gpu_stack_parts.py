@@ -75,6 +75,13 @@ def test_a_driver_of_another_source_is_refused(node, package):
     assert f"apt-get purge {package}" in refusal(node)
 
 
+@pytest.mark.parametrize("kernel", ["6.8.0-1019-nvidia", "nvidia-64k", "generic"])
+def test_gpudirect_storage_of_ubuntus_kernel_is_no_driver(node, kernel):
+    """linux-nvidia depends on it (control of its linux-meta-nvidia)."""
+    node.installed[f"linux-modules-nvidia-fs-{kernel}"] = "6.8.0-1019.20"
+    assert failed(node.converge()) == []
+
+
 def test_another_kernel_than_the_sets_is_refused(node):
     found = refusal(node, extra={"kernel": "6.8.0-90-generic"})
     assert "6.8.0-90-generic" in found

@@ -102,7 +102,10 @@ def gpu_packages(
             ],
             distribution,
         ),
-        absent=gpu_catalog.absent(software.driver, distribution),
+        absent={
+            **gpu_catalog.absent(software.driver, distribution),
+            **gpu_catalog.old_dcgm(software),
+        },
         held=_held(distribution, kernel_release),
         # Those of DOCA are there before this layer, and pinned.
         preferred={MFT: "doca" if software.rdma.source == DOCA else "cuda"},

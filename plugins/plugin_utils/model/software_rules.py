@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...module_utils.software.gpu_catalog import NVLINK5
+from ...module_utils.software.gpu_catalog import CUDA_13_BRANCH, NVLINK5
 from ...module_utils.software.software_set import (
     DOCA,
     NO_RDMA,
@@ -25,7 +25,6 @@ STATUSES = (REFUSED, WARNED, UNKNOWN)
 
 BLACKWELL_MINIMUM = 570
 """Branch of the first fabric manager for HGX B200 and B300."""
-CUDA_13_BRANCH = 580
 DATED = "2026-11-28"
 """The day on which the tables here were compared with their sources."""
 CUDA_MINIMUM = {"12": "525.60.13", "13": "580.65.06"}
@@ -258,8 +257,8 @@ BY_CONSTRUCTION = (
         "the other ones are removed in the same plan",
     ),
     (
-        "NCCL or DCGM built for another CUDA major than the toolkit's",
-        "the name or the revision of their packages follows from `cuda`",
+        "NCCL built for another CUDA major than the toolkit's, or DCGM than the driver's",
+        "NCCL's revision follows from `cuda`, the name of DCGM's package from `driver.version`",
     ),
 )
 """Wrong combinations that cannot be written."""
