@@ -6,6 +6,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.apt_sources import (
+    WHY,
+    turned_off,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
     PackageError,
     PackageSet,
@@ -196,3 +200,89 @@ def test_dcgm_3_makes_way_for_4_with_its_profiling(site):
     ends = ("core", "cuda13", "proprietary", "proprietary-cuda13")
     assert found == {f"datacenter-gpu-manager-4-{end}" for end in ends}
     assert not site.run(wanted)[0].changed
+
+
+# Another definition of a repository of the set (NVIDIA/cuda-repo-management issue 4).
+
+
+def keyring(site, name, text):
+    """As cuda-keyring leaves it, with a key of its own, and what apt has fetched with it."""
+    apt = site.root.root / "etc/apt"
+    key = apt / "keyrings/cuda-archive-keyring.asc"
+    key.write_bytes(site.vendor.armoured)
+    path = apt / name
+    path.write_text(text.format(key=key, url=f"file:{site.cuda.where}/"))
+    path.chmod(0o640)
+    site.root.run(["apt-get", "update"])
+    return path
+
+
+ONE_LINE = "deb [signed-by={key}] {url} /\n"
+DEB822 = "Types: deb\nURIs: {url}\nSuites: /\nEnabled: yes\nSigned-By: {key}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("sources.list.d/cuda-ubuntu2404-x86_64.list", ONE_LINE),
+        ("sources.list", f"# of the site\n{ONE_LINE}"),
+        ("sources.list.d/cuda.sources", DEB822),
+    ],
+)
+def test_the_vendors_own_definition_is_turned_off_and_kept(site, name, text):
+    path = keyring(site, name, text)
+    written = path.read_text()
+    plan, _checks = site.run(site.set(), check_mode=True)
+    assert str(path) in {each["before_header"] for each in plan.diffs()}
+    assert path.read_text() == written
+    site.run(site.set())
+    assert site.root.installed()["driver"].startswith("580.95.05")
+    assert WHY in path.read_text() and path.stat().st_mode & 0o777 == 0o640
+    site.root.run(["apt-get", "update"])  # of everything, as the operator does
+    assert not site.run(site.set())[0].changed
+    path.write_text(written)  # by an installation of cuda-keyring
+    site.run(site.set())
+    assert WHY in path.read_text()
+
+
+def test_a_refusal_turns_it_on_again(site):
+    path = keyring(site, "sources.list.d/cuda-ubuntu2404-x86_64.list", ONE_LINE)
+    written = path.read_text()
+    assert site.refused(site.set("580.1.1"))
+    assert path.read_text() == written
+
+
+CUDA = "https://developer.download.nvidia.com/compute/cuda/repos/ubuntu2404/x86_64"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text", "wanted"),
+    [
+        (
+            ".list",
+            f"deb [a=b signed-by=/k] {CUDA}/ /\n",
+            f"{WHY}\n# deb [a=b signed-by=/k] {CUDA}/ /\n",
+        ),
+        (".list", f"deb {CUDA} /", f"{WHY}\n# deb {CUDA} /"),
+        (".list", f"# deb {CUDA}/ /\n", None),
+        (".list", f"deb {CUDA}/ ./\n", None),
+        (".list", f"deb {CUDA}x/ /\n", None),
+        (".list", "deb [\nnot a line\n", None),
+        (
+            ".sources",
+            f"# a\nTypes: deb\nuris:\n {CUDA}/\n http://other/\nSuites: /\n\nTypes: deb\n",
+            "# a\nTypes: deb\nuris: http://other/\nSuites: /\n\nTypes: deb\n",
+        ),
+        (".sources", f"Enabled: no\nURIs: {CUDA}\nSuites: /\n", None),
+        (".sources", f"URIs: {CUDA}\nSuites: noble\n", None),
+        (".sources", "", None),
+        (
+            ".sources",
+            f"Types: deb\nURIs: http://other\nSuites: a\n\nURIs: {CUDA}\nSuites: /\n",
+            "Types: deb\nURIs: http://other\nSuites: a\n\n"
+            f"{WHY}\nEnabled: no\nURIs: {CUDA}\nSuites: /\n",
+        ),
+    ],
+)
+def test_only_the_same_repository_is_turned_off(tmp_path, suffix, text, wanted):
+    assert turned_off(tmp_path / f"x{suffix}", text, {CUDA}) == (text if wanted is None else wanted)

@@ -14,7 +14,7 @@ from typing import Optional
 from ..core import commands
 from ..core.commands import Runner, output
 from ..core.files import FilePlan, with_header
-from . import dpkg
+from . import apt_sources, dpkg
 from .apt_failure import refusal as _refusal
 from .apt_failure import unmet
 from .package import (
@@ -199,6 +199,10 @@ class Apt(Manager):
             if self._mine in path.read_text(encoding="utf-8").splitlines():
                 yield path
                 yield from (self.root / KEYRINGS).glob(f"{path.stem}.*")
+
+    def rivals(self) -> list[FilePlan]:
+        mine = {shown_url(each) for each in self.wanted.repositories}
+        return [*apt_sources.rivals(self.root, mine)]
 
     def defined(self, name: str) -> bool:
         return self.definition_path(name).exists()
@@ -483,4 +487,4 @@ def _location(base: str, words: Mapping[str, str]) -> Location:
 
 def shown_url(repository: Repository) -> str:
     """The address as apt prints it."""
-    return re.sub(r"^file:/+", "file:/", repository.url).rstrip("/")
+    return apt_sources.address(repository.url)

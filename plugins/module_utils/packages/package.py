@@ -178,7 +178,11 @@ class Manager(ABC):
         ]
         kept = {planned.path for planned in (*keys, *definitions)}
         old = [self._file(path, None) for path in self.own_files() if path not in kept]
-        return [*keys, *definitions, *old]
+        return [*keys, *definitions, *old, *self.rivals()]
+
+    def rivals(self) -> list[FilePlan]:
+        """Definitions of others that cannot stand beside those of the set: what becomes of them."""
+        return []
 
     def wait(self) -> None:
         """Until no other package manager runs. Raises PackageError after `wait_s`."""
