@@ -69,6 +69,18 @@ def test_every_run_names_the_file_and_the_package_that_has_it_too(site):
     assert not site.run(wanted)[0].changed
 
 
+def test_a_file_that_is_known_to_be_of_two_packages_is_found_before_anything_changes(site):
+    wanted = replace(with_pmix(site), claims={f"/{SHARED}": "openmpi"})
+    before = site.root.snapshot()
+    for _run in range(2):
+        (why,) = site.refused(wanted)
+        assert f"/{SHARED} is of openmpi" in why and "Remove pmix first" in why
+    assert site.root.snapshot() == before
+    site.root.run(["dpkg", "--remove", "pmix"])
+    site.run(wanted)
+    assert not site.run(wanted)[0].changed
+
+
 # A driver of another branch. Relations after Ubuntu's packaging of the driver: each name has the
 # branch, and provides, conflicts with and replaces the name without it.
 

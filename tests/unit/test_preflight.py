@@ -149,6 +149,7 @@ class Packages:
     available_: dict[str, list[str]] = field(default_factory=lambda: {"dpkg": ["1"]})
     interrupted_: dict[str, str] = field(default_factory=dict)
     rivals_: list[FilePlan] = field(default_factory=list)
+    owners_: dict[str, str] = field(default_factory=dict)
     wait_s = 300.0
 
     def interrupted(self) -> Mapping[str, str]:
@@ -156,6 +157,9 @@ class Packages:
 
     def rivals(self) -> list[FilePlan]:
         return self.rivals_
+
+    def owner(self, path: str) -> str:
+        return self.owners_.get(path, "")
 
     def installed(self) -> Mapping[str, str]:
         return {"dpkg": "1", **self.installed_}
@@ -259,6 +263,11 @@ def half_done(looked: Looked) -> None:
     looked.packages.interrupted_ = {"pmix": "dpkg left pmix half done (half-configured)"}
 
 
+def pmix(looked: Looked) -> None:
+    looked.packages.owners_["/etc/pmix-mca-params.conf"] = "pmix"
+    looked.packages.installed_["pmix"] = "4.2.9-2"
+
+
 def cuda_keyring(looked: Looked) -> None:
     looked.packages.rivals_ = [FilePlan(Path(CUDA_LIST), "deb", "# deb")]
 
@@ -313,6 +322,7 @@ def no_interface(looked: Looked) -> None:
         (other_driver, {("layer_plan", "gpu", "failed")}),
         (ucx, {("packages_replaced", "rdma", "ok")}),
         (half_done, {("packages_interrupted", "", "failed")}),
+        (pmix, {("layer_plan", "rdma", "failed")}),
         (cuda_keyring, {("repository_twice", CUDA_LIST, "ok")}),
         (no_ipmi, {("remote_power", "", "ok")}),
         (other_kernel, {("kernel_release", "gpu", "ok")}),

@@ -286,6 +286,16 @@ def test_another_mpi_takes_the_place_of_ubuntus_where_doca_provides_no_libucx0(
     assert not any_matches("openmpi", gone), "that is DOCA's own"
 
 
+@pytest.mark.parametrize(
+    ("profile", "claims"),
+    [("doca-ofed", {"/etc/pmix-mca-params.conf": "openmpi"}), ("doca-roce", {})],
+)
+def test_the_openmpi_of_doca_has_a_file_of_pmix(profile: str, claims: dict[str, str]) -> None:
+    found = software(rdma__profile=profile)
+    assert rdma_packages(found, UBUNTU, KEYS).claims == claims
+    assert rdma_packages(software(rdma={"source": "inbox"}), UBUNTU, KEYS).claims == {}
+
+
 def test_debian_has_inbox_rdma_and_nothing_else() -> None:
     inbox = software(rdma={"source": "inbox"})
     stages = rdma_packages(inbox, DEBIAN, {}).stages

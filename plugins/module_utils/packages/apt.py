@@ -172,6 +172,10 @@ class Apt(Manager):
         without = version.partition(":")[2] or version
         return without.rpartition("-")[0] or without
 
+    def owner(self, path: str) -> str:
+        found = self.run(["dpkg-query", "-S", path], check=False).stdout
+        return dpkg.owner_of(path, found)
+
     def switch_streams(self) -> None:
         """apt has none."""
 

@@ -86,6 +86,15 @@ def unfinished(database: str) -> dict[str, str]:
     return found
 
 
+def owner_of(path: str, text: str) -> str:
+    """Of the answer of `dpkg-query -S`, one line for a file, and others for its diversions."""
+    for line in text.splitlines():
+        names, _colon, found = line.partition(": ")
+        if found == path and not names.startswith("diversion by"):
+            return names.split(",")[0].partition(":")[0]
+    return ""
+
+
 def _named(relations: str) -> list[str]:
     """The names in a field of relations, without versions and architectures."""
     found = (_NAME.match(each) for each in re.split(r"[,|]", relations))

@@ -111,6 +111,22 @@ def unwanted(wanted: PackageSet, installed: Iterable[str]) -> list[str]:
     )
 
 
+def claimed(wanted: PackageSet, manager: Manager, away: Iterable[str] = ()) -> dict[str, str]:
+    """Packages that cannot be installed, as another one has a file of theirs: each with why. What
+    is going `away` is not in their way."""
+    found = {}
+    installed = manager.installed().keys() if wanted.claims else ()
+    for path, name in wanted.claims.items():
+        owner = manager.owner(path)
+        # A configuration file of a removed package is in nobody's way.
+        if owner in installed and owner not in (name, *away):
+            found[name] = (
+                f"{path} is of {name}, which the set brings, and of {owner}, which is installed: "
+                f"dpkg stops there. Remove {owner} first (and what needs it)"
+            )
+    return found
+
+
 class Planner:
     """Plans one set. Asks the manager and changes nothing."""
 
@@ -226,6 +242,12 @@ class Planner:
             expected = (*self.wanted.absent, *ours, *replaced.get(stage, ()))
             reasons = [self._against(change, expected) for change in changes]
             self.refused += [f"stage {stage}: {reason}" for reason in reasons if reason]
+        changes = self.found.changes
+        coming = {each.name for each in changes if each.kind == INSTALL}
+        if coming.intersection(self.wanted.claims.values()):
+            away = [each.name for each in changes if each.kind == REMOVE]
+            found = claimed(self.wanted, self.manager, away)
+            self.refused += [why for name, why in found.items() if name in coming]
 
     def _against(self, change: Change, expected: Sequence[str]) -> str:
         """`expected`: what may go."""

@@ -23,7 +23,7 @@ from ..gpu.stack import Suitable, excuse
 from ..hardware import SurveyError
 from ..packages.engine import manager_of
 from ..packages.package import Location, Manager, PackageSet, Wanted
-from ..packages.planning import any_matches, satisfied, unwanted
+from ..packages.planning import any_matches, claimed, satisfied, unwanted
 from ..rails.backends import AUTO, backend_of
 from ..rails.management import Management, login_address
 from ..rails.plan import plan_rails
@@ -101,6 +101,8 @@ class Host:
             for planned in manager.rivals():
                 why = "defines a repository of the set too, with a key of its own: turned off"
                 yield Check("repository_twice", "once", "twice", OK, str(planned.path), why)
+            if not there.keys() & {*wanted.claims.values()}:
+                yield from (_refusal(layer, why) for why in claimed(wanted, manager).values())
             replaced = [each for stage in wanted.stages for each in stage.replaced]
             gone = {*unwanted(wanted, there), *(x for x in there if any_matches(x, replaced))}
             if gone:
