@@ -168,11 +168,17 @@ def test_branch_550_makes_way_in_the_same_plan_with_its_fabric_manager(site):
     assert not site.run(wanted)[0].changed
 
 
-def test_the_branch_of_ubuntu_makes_way(site):
+def test_the_branch_of_ubuntu_makes_way_with_its_libraries_of_another_architecture(site):
+    """nvidia-driver-* recommends them, and Ubuntu's installer may add that architecture."""
+    site.root.run(["dpkg", "--add-architecture", "i386"])
+    with site.root.config.open("a") as config:
+        config.write('APT::Architectures { "amd64"; "i386"; };\n')
     archive = site.archive()
     driver(archive, "595", UBUNTUS, "-595")
+    archive.add("libnvidia-gl-595", UBUNTUS, Architecture="i386")
     archive.publish()
-    site.install("nvidia-driver-595-open")
+    site.install("nvidia-driver-595-open", "libnvidia-gl-595:i386")
+    assert "libnvidia-gl-595:i386" in site.root.installed()
     wanted = wanted_of(vendors(site))
     site.run(wanted)
     assert not [name for name in site.root.installed() if "595" in name]

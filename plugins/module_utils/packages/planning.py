@@ -90,7 +90,8 @@ def _changes_diff(what: str, changes: Sequence[Change]) -> dict[str, str]:
 
 
 def any_matches(name: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+    """Of any architecture: one that is not dpkg's own ends a name (`libnvidia-gl-550:i386`)."""
+    return any(fnmatchcase(name.partition(":")[0], pattern) for pattern in patterns)
 
 
 def satisfied(package: Wanted, found: str) -> bool:
