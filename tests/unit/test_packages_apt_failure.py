@@ -120,6 +120,30 @@ CASES = (
         ["'x'"],
     ),
     (("", "E: Failed to fetch http://a/b.deb  404  Not Found\n"), "E: Failed to fetch", ["404"]),
+    # /var is full before anything is unpacked.
+    (
+        ("", "E: You don't have enough free space in /var/cache/apt/archives/.\n"),
+        "E: You don't have enough free space in /var/cache/apt/archives/.",
+        ["df -h"],
+    ),
+    (
+        (
+            "The following packages will be REMOVED:\n  libucx0 openmpi-bin\n",
+            "E: Packages need to be removed but remove is disabled.\n",
+        ),
+        "E: Packages need to be removed but remove is disabled.",
+        ["it would remove libucx0 openmpi-bin"],
+    ),
+    (
+        (
+            "Setting up nvidia-dkms-580-open (580.95.05-0ubuntu1) ...\n"
+            "Error! Your kernel headers for kernel 6.14.0-24-generic cannot be found at /lib/m.\n",
+            "debconf: unable to initialize frontend: Dialog\n"
+            f"{HEADING} nvidia-dkms-580-open (--configure):\n installed x {SCRIPT} 1\n{SUMMARY}\n",
+        ),
+        "nvidia-dkms-580-open: Error! Your kernel headers for kernel 6.14.0-24-generic cannot",
+        [],
+    ),
     (("on stdout", "on stderr"), "exit status 100: ", ["on stdout", "on stderr"]),
     (("", ""), "exit status 100: no output", []),
 )

@@ -76,6 +76,8 @@ FETCH = (
     "Dir::Cache::srcpkgcache=",
     "Dir::Etc::sourceparts=/dev/null",
 )
+BROKEN = "--fix-broken"
+"""In apt's advice where something is half done: the repair before has the cause."""
 QUIET = ("Debug::NoLocking=true", "Dir::Log::Planner=/dev/null")
 """For commands that only read."""
 
@@ -278,8 +280,8 @@ class Apt(Manager):
         argv = ["apt-get", *words, *settings, "-s", *self._install(exact, remove)]
         result = self.run(argv, check=False)
         if result.rc != 0:
-            whys = (self._unrepaired, _refusal(result, self.root))
-            raise PackageError("; ".join(why for why in whys if why))
+            why = _refusal(result, self.root)
+            raise PackageError(self._unrepaired if self._unrepaired and BROKEN in why else why)
         found = []
         for line in result.stdout.splitlines():
             install, removal = _INST.match(line), _REMV.match(line)

@@ -18,6 +18,9 @@ from ..core.text import one_line, shortened
 BEGINS = re.compile(r"(?:Setting up|Unpacking|Removing|Processing triggers for) (\S+) ")
 """apt and dpkg begin with another package, in lines of their own."""
 PROGRESS = re.compile(r"Selecting previously |Preparing to unpack |\(Reading database ")
+NOISE = "debconf: "
+"""Without a terminal it says so each time."""
+REMOVED = re.compile(r"will be REMOVED:\n((?: .*\n)+)")
 HEADING = re.compile(r"dpkg: error processing (?:package|archive) (\S+) \(--\w+\):")
 """After a prompt it is not at the beginning of a line."""
 ERROR = re.compile(r"E: |Error: |dpkg: un|dpkg: error(?! processing)")
@@ -44,7 +47,7 @@ REMEDIES = (
         "brings the other one",
     ),
     (
-        re.compile(r"No space left on device"),
+        re.compile(r"No space left on device|enough free space in"),
         "A file system is full: see df -h, then make room (apt-get clean; old kernels fill /boot)",
     ),
     (
@@ -90,6 +93,9 @@ def refusal(result: Result, root: Path = Path("/")) -> str:
     errors = [line for line in _errors(text) if line not in "; ".join(lines)]
     if lines:
         errors = [line for line in errors if not SUMMARY.match(line)]
+    removed = REMOVED.search(text) if "remove is disabled" in text else None
+    if removed:
+        errors.append(f"it would remove {one_line(removed.group(1))}")
     found = "; ".join([*lines, *unmet(text), *errors])
     if not found:
         return f"exit status {result.rc}: {one_line(output(result, 1500)) or 'no output'}"
@@ -122,7 +128,7 @@ def _sections(text: str) -> tuple[dict[str, list[str]], list[Failed]]:
             said, inside = about.setdefault(begins.group(1).partition(":")[0], []), False
         elif PROGRESS.match(line):
             said, inside = [], False
-        elif line.strip():
+        elif line.strip() and not line.startswith(NOISE):
             inside = False
             said.append(one_line(line))
     return about, failed
