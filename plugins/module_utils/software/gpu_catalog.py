@@ -25,7 +25,7 @@ LAST_SUFFIXED = 580
 LAST_SUFFIXED_FABRIC = 575
 """Likewise fabric manager, NSCQ, NVSDM and IMEX, on both families. Ubuntu's own have it in every
 branch, with the files of those that have not."""
-CUDA_13_BRANCH = 580
+BRANCH_OF_13 = 580
 """The first branch with CUDA 13 in its user mode."""
 ANY_BRANCH = ("[0-9][0-9][0-9]",)
 """Branches in names of packages, as patterns."""
@@ -203,7 +203,7 @@ def _beside(software: SoftwareSet, driver: Driver, redhat: bool) -> list[Stage]:
 
 def _cuda_of(driver: Driver) -> int:
     """The major of CUDA that the user mode of the driver has."""
-    return 13 if driver.branch >= CUDA_13_BRANCH else 12
+    return 13 if driver.branch >= BRANCH_OF_13 else 12
 
 
 def _dcgm(software: SoftwareSet, driver: Driver) -> list[Stage]:

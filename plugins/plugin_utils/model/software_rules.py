@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...module_utils.software.gpu_catalog import CUDA_13_BRANCH, NVLINK5
+from ...module_utils.software.gpu_catalog import BRANCH_OF_13, NVLINK5
 from ...module_utils.software.software_set import (
     DOCA,
     NO_RDMA,
@@ -148,7 +148,7 @@ RULES: tuple[Rule, ...] = (
         "driver.version",
         f"a branch below {BLACKWELL_MINIMUM} for B300 or B200",
         f"their fabric manager begins with branch {BLACKWELL_MINIMUM}",
-        f"Choose branch {CUDA_13_BRANCH} or later, which CUDA 13 needs too",
+        f"Choose branch {BRANCH_OF_13} or later, which CUDA 13 needs too",
         "HGX B200 from 570.133.20 on: github.com/NVIDIA/cloud-native-docs/pull/184",
         _of_driver(lambda d: d.gpu in NVLINK5 and d.branch < BLACKWELL_MINIMUM),
     ),
