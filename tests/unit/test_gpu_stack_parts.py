@@ -119,7 +119,7 @@ def test_what_the_package_did_not_build_is_built(node, name):
     assert f"dkms install -m {name} -v {OLD} -k {KERNEL}" in [" ".join(c) for c in node.calls]
 
 
-def test_a_build_that_fails_is_an_error_with_the_end_of_its_log(node):
+def test_a_build_that_fails_is_an_error_with_the_errors_of_its_log(node):
     node.dkms_breaks = True
     result = node.converge()
     assert any("cc: error: no headers" in error for error in result.outcome.errors)

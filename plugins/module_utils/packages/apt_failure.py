@@ -38,6 +38,8 @@ UNMET = re.compile(r"unmet dependencies|Unsatisfied dependencies")
 LAST, MOST_LINES, MOST = 3, 10, 2500
 """Lines of a script that are shown in any case, of one package, and characters in all."""
 MAKE_LOG = re.compile(r"(var/lib/dkms/\w[\w.+~-]*/\w[\w.+~-]*/(?:build|log)/make\.log)")
+BUILD_ERROR = re.compile(r"\berror:|\bfatal|\*\*\*", re.IGNORECASE)
+"""Of compilers and of make."""
 READ = 64 << 10
 
 REMEDIES = (
@@ -156,8 +158,13 @@ def _logs(text: str, root: Path) -> Iterator[str]:
         with path.open("rb") as stream:
             stream.seek(max(0, path.stat().st_size - READ))
             lines = stream.read(READ).decode("utf-8", "replace").splitlines()
-        errors = [line for line in lines if re.search(r"\berror\b", line, re.I)] or lines[-LAST:]
-        yield shortened(f"make.log: {'; '.join(map(one_line, errors[:LAST]))}", MOST // 4)
+        yield shortened(f"make.log: {'; '.join(build_errors(lines))}", MOST // 4)
+
+
+def build_errors(log: Sequence[str]) -> list[str]:
+    """The first errors of a build, else its last lines; the end of a log is only make."""
+    errors = [line for line in log if BUILD_ERROR.search(line)] or log[-LAST:]
+    return [one_line(line) for line in errors[:LAST]]
 
 
 def _remedies(text: str) -> Iterator[str]:
