@@ -15,8 +15,8 @@ from ..core import commands
 from ..core.commands import Runner, output
 from ..core.files import FilePlan, with_header
 from . import apt_sources, dpkg
+from .apt_failure import AFTERWARDS, unmet
 from .apt_failure import refusal as _refusal
-from .apt_failure import unmet
 from .package import (
     DOWNGRADE,
     INSTALL,
@@ -76,8 +76,6 @@ FETCH = (
     "Dir::Cache::srcpkgcache=",
     "Dir::Etc::sourceparts=/dev/null",
 )
-BROKEN = "--fix-broken"
-"""In apt's advice where something is half done: the repair before has the cause."""
 QUIET = ("Debug::NoLocking=true", "Dir::Log::Planner=/dev/null")
 """For commands that only read."""
 
@@ -115,8 +113,7 @@ class Apt(Manager):
         self._view: Optional[View] = None
         self._known: Optional[dpkg.State] = None
         self._unmet: Optional[dict[str, str]] = None
-        self._unrepaired = ""
-        """Why a repair left a package of the set to `apply`."""
+        self._unrepaired = ""  # why a repair left a package of the set to `apply`
 
     def forget(self) -> None:
         self._view = self._known = self._unmet = None
@@ -280,8 +277,7 @@ class Apt(Manager):
         argv = ["apt-get", *words, *settings, "-s", *self._install(exact, remove)]
         result = self.run(argv, check=False)
         if result.rc != 0:
-            why = _refusal(result, self.root)
-            raise PackageError(self._unrepaired if self._unrepaired and BROKEN in why else why)
+            raise PackageError(self._cause(_refusal(result, self.root)))
         found = []
         for line in result.stdout.splitlines():
             install, removal = _INST.match(line), _REMV.match(line)
@@ -307,7 +303,15 @@ class Apt(Manager):
         if more:
             raise PackageError(f"apt would also remove {', '.join(more)}. Remove them first")
         guard = ["--allow-downgrades", *([] if remove else ["--no-remove"])]
-        self._transaction([*guard, *self._install(exact, remove)])
+        try:
+            self._transaction([*guard, *self._install(exact, remove)])
+        except PackageError as error:
+            raise PackageError(self._cause(str(error))) from error
+
+    def _cause(self, why: str) -> str:
+        """That of the repair before, where what apt says now only follows from it."""
+        before = self._unrepaired
+        return before if before and AFTERWARDS.search(why) else why
 
     def _install(self, exact: Mapping[str, str], remove: Sequence[str]) -> list[str]:
         """The arguments of apt-get. A package that is broken at the very version that is wanted is

@@ -42,6 +42,8 @@ BUILD_ERROR = re.compile(r"\berror:|\bfatal|\*\*\*", re.IGNORECASE)
 """Of compilers and of make."""
 READ = 64 << 10
 
+AFTERWARDS = re.compile(r"--fix-broken|Internal Error, No file name for")
+"""What apt says where a package is half done, and nothing of why."""
 REMEDIES = (
     (
         re.compile(r"trying to overwrite '?([^',]+)'?,? which is also in package (\S+)"),
