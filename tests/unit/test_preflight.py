@@ -150,7 +150,11 @@ class Packages:
     interrupted_: dict[str, str] = field(default_factory=dict)
     rivals_: list[FilePlan] = field(default_factory=list)
     owners_: dict[str, str] = field(default_factory=dict)
+    pinned_: dict[str, str] = field(default_factory=dict)
     wait_s = 300.0
+
+    def pinned(self) -> Mapping[str, str]:
+        return self.pinned_
 
     def interrupted(self) -> Mapping[str, str]:
         return self.interrupted_
@@ -263,6 +267,11 @@ def half_done(looked: Looked) -> None:
     looked.packages.interrupted_ = {"pmix": "dpkg left pmix half done (half-configured)"}
 
 
+def half_done_of_the_set(looked: Looked) -> None:
+    looked.packages.interrupted_ = {"doca-ofed": "dpkg left doca-ofed half done (unpacked)"}
+    looked.packages.pinned_ = {"doca-ofed": "3.2.1"}
+
+
 def pmix(looked: Looked) -> None:
     looked.packages.owners_["/etc/pmix-mca-params.conf"] = "pmix"
     looked.packages.installed_["pmix"] = "4.2.9-2"
@@ -322,6 +331,7 @@ def no_interface(looked: Looked) -> None:
         (other_driver, {("layer_plan", "gpu", "failed")}),
         (ucx, {("packages_replaced", "rdma", "ok")}),
         (half_done, {("packages_interrupted", "", "failed")}),
+        (half_done_of_the_set, {("packages_interrupted", "", "ok")}),
         (pmix, {("layer_plan", "rdma", "failed")}),
         (cuda_keyring, {("repository_twice", CUDA_LIST, "ok")}),
         (no_ipmi, {("remote_power", "", "ok")}),

@@ -86,9 +86,6 @@ _TARGET = "$(REPO_URI)|$(ORIGIN)|$(LABEL)|$(SUITE)|$(CODENAME)"
 _LOCKS = ("var/lib/dpkg/lock-frontend", "var/lib/apt/lists/lock")
 """apt holds the first from its first package to its last, and so does dpkg while it runs."""
 SOURCES, KEYRINGS = "etc/apt/sources.list.d", "etc/apt/keyrings"
-PREFERENCES = "etc/apt/preferences.d"
-PINS = f"00-{OURS}"
-"""First of its directory: of two records about one package, apt obeys the one it reads first."""
 
 
 def options(settings: Iterable[str]) -> list[str]:
@@ -334,7 +331,7 @@ class Apt(Manager):
     # Pins
 
     def _pins_path(self, layer: str) -> Path:
-        return self.root / PREFERENCES / f"{PINS}{layer}.pref"
+        return self.root / dpkg.PREFERENCES / f"{dpkg.PINS}{layer}.pref"
 
     def pin_file(self, pins: Mapping[str, str]) -> FilePlan:
         preferred = self._preferred()
@@ -342,10 +339,7 @@ class Apt(Manager):
         return self._file(self._pins_path(self.layer), text)
 
     def pinned(self, layer: str = "") -> Mapping[str, str]:
-        pins: dict[str, str] = {}
-        for path in sorted((self.root / PREFERENCES).glob(f"{PINS}{layer or '*'}.pref")):
-            pins.update(dpkg.pins_of(path.read_text(encoding="utf-8")))
-        return pins
+        return dpkg.pinned(self.root, layer)
 
     def _preferred(self) -> dict[str, str]:
         """Pattern to the release fields of its repository's metadata.
@@ -450,7 +444,7 @@ class View:
         here = self.where / "preferences"
         for path in here.iterdir():
             path.unlink()
-        for path in (self._root / PREFERENCES).glob("*"):
+        for path in (self._root / dpkg.PREFERENCES).glob("*"):
             if path.is_file() and path.name != instead_of:
                 (here / path.name).symlink_to(path)
         (here / "00-planned.pref").write_text(text, encoding="utf-8")

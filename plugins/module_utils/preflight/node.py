@@ -201,10 +201,12 @@ def _refusal(what: str, why: str) -> Check:
 
 
 def _interrupted(manager: Manager, family: str) -> Check:
-    """dnf goes on after such an end, and the layers finish it."""
+    """The layer of a set finishes what is of it. dnf goes on after such an end; apt does not."""
     manager.wait_s = WAIT_S
-    found = "; ".join(manager.interrupted().values())
-    status = FAILED if found and family != REDHAT else OK
+    half, sets = manager.interrupted(), manager.pinned()
+    others = [name for name in half if name.partition(":")[0] not in sets]
+    found = "; ".join(half.values())
+    status = FAILED if others and family != REDHAT else OK
     why = "the package manager refuses other changes until it is finished" if found else ""
     step = "dpkg --configure -a && apt-get -f install" if status == FAILED else ""
     return Check("packages_interrupted", "", found, status, reason=why, by_hand=step)
