@@ -408,6 +408,16 @@ def floating(family: str, versions: dict[str, str], cudas: Iterable[str]) -> lis
             requires=(f"datacenter-gpu-manager-4-core {exact.format(epoch)}",),
             files=document("datacenter-gpu-manager-4-cuda13", epoch),
         ),
+        # Of the versions of the others: Azure/azhpc-images, components/install_dcgm.sh.
+        *(
+            Package(
+                f"datacenter-gpu-manager-4-proprietary{end}",
+                epoch,
+                requires=(f"datacenter-gpu-manager-4-core {exact.format(epoch)}",),
+                files=document(f"datacenter-gpu-manager-4-proprietary{end}", epoch),
+            )
+            for end in ("", "-cuda13")
+        ),
     ]
     gdr = versions["gdrcopy"]
     plain = f"{gdr}-1{end}"

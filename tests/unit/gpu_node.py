@@ -368,7 +368,9 @@ class GpuNode(Host):
             return 0, "".join(f"{line}\n" for line in lines)
         name, version = words[3], words[5]
         if self.dkms_breaks:
-            self.write(f"var/lib/dkms/{name}/{version}/build/make.log", "cc: error: no headers\n")
+            end = "".join(f"make[{at}]: *** [Makefile:{at}] Error 2\n" for at in range(9, 0, -1))
+            log = f"CC [M] nv.o\ncc: error: no headers\n{end}"
+            self.write(f"var/lib/dkms/{name}/{version}/build/make.log", log)
             return 10, "Bad return status for module build"
         self.dkms[(name, version)] = "installed"
         return 0, ""

@@ -26,6 +26,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import (
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     CommandError,
+    Result,
+    output,
     run,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.reboots import Reason
@@ -131,6 +133,18 @@ def test_a_program_that_fails_hangs_or_is_missing_says_so():
         run(["sleep", "infinity"], timeout_s=0.2)
     with pytest.raises(CommandError, match="no-such-program: not installed"):
         run(["no-such-program"])
+
+
+def test_an_error_has_the_end_of_both_outputs_errors_first():
+    """A script of a package prints its cause on one, and dpkg its heading on the other."""
+    with pytest.raises(CommandError, match=r"exit status 3: heading\nthe cause$"):
+        run(["sh", "-c", "echo heading >&2; echo the cause; exit 3"])
+    long = Result((), 1, "".join(f"o{at}\n" for at in range(999)), "e\n" * 999 + "last")
+    text = output(long, 300)
+    assert len(text) <= 301 and text.endswith("o998")
+    assert "last\n" in text
+    assert output(Result((), 1, " \n", "e" * 400), 300) == "e" * 300
+    assert output(Result((), 1, "", ""), 300) == ""
 
 
 def test_what_goes_to_a_program_and_comes_back_is_longer_than_a_pipe_holds():

@@ -76,6 +76,13 @@ def test_a_driver_of_another_source_is_refused(node, package):
     assert f"apt-get purge {package}" in refusal(node)
 
 
+@pytest.mark.parametrize("kernel", ["6.8.0-1019-nvidia", "nvidia-64k", "generic"])
+def test_gpudirect_storage_of_ubuntus_kernel_is_no_driver(node, kernel):
+    """linux-nvidia depends on it (control of its linux-meta-nvidia)."""
+    node.installed[f"linux-modules-nvidia-fs-{kernel}"] = "6.8.0-1019.20"
+    assert failed(node.converge()) == []
+
+
 def test_another_kernel_than_the_sets_is_refused(node):
     found = refusal(node, extra={"kernel": "6.8.0-90-generic"})
     assert "6.8.0-90-generic" in found
@@ -113,7 +120,7 @@ def test_what_the_package_did_not_build_is_built(node, name):
     assert f"dkms install -m {name} -v {OLD} -k {KERNEL}" in [" ".join(c) for c in node.calls]
 
 
-def test_a_build_that_fails_is_an_error_with_the_end_of_its_log(node):
+def test_a_build_that_fails_is_an_error_with_the_errors_of_its_log(node):
     node.dkms_breaks = True
     result = node.converge()
     assert any("cc: error: no headers" in error for error in result.outcome.errors)

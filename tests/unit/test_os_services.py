@@ -179,3 +179,22 @@ def test_what_an_interrupted_dpkg_left_is_named_and_finished_by_hand(tree):
     check = found(tree.settle(), "packages_interrupted")[""]
     assert (check.status, check.by_hand) == ("failed", "dpkg --configure -a")
     assert check.found == "half (half-configured), broken (unpacked, reinstreq)"
+
+
+def test_what_is_half_done_of_a_software_set_is_left_to_its_layer(tree):
+    """Else a second run would stop here, and its layer could not finish what it began."""
+    if tree.root.name == "rocky":
+        return
+    stanza = "\nPackage: {}\nStatus: install ok unpacked\nArchitecture: amd64\nVersion: 1\n"
+    pins = "\nPackage: doca-ofed\nPin: version 3.2.1\nPin-Priority: 1001\n"
+    tree.write("etc/apt/preferences.d/00-baremetal-mpi-roce-rdma.pref", pins)
+    database = tree.root / "var/lib/dpkg/status"
+    with database.open("a", encoding="utf-8") as stream:
+        stream.write(stanza.format("doca-ofed"))
+    check = found(tree.settle(), "packages_interrupted")[""]
+    assert (check.status, check.found) == ("ok", "")
+    assert "doca-ofed" in check.reason
+    with database.open("a", encoding="utf-8") as stream:
+        stream.write(stanza.format("other"))
+    check = found(tree.settle(), "packages_interrupted")[""]
+    assert (check.status, check.found) == ("failed", "other (unpacked)")

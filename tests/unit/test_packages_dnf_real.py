@@ -23,8 +23,13 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.planni
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.versionlock import (
     VersionLock,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import gpu_catalog
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
+    distribution_of,
+)
 
 from tests.unit.dnf_root import ARCHITECTURE, DIE, WHY_NOT, DnfRoot, Rpm, Workshop, a_set
+from tests.unit.software_sets import software
 
 pytestmark = [
     pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT),
@@ -290,6 +295,30 @@ def test_an_unwanted_removal_is_refused_by_name(node: DnfRoot) -> None:
     assert installed(node) == {"in-the-way": "1.0-1.el9"}
     converge(node, replace(wanted, absent={"in-the-way": "it conflicts with the driver"}))
     assert installed(node) == {"nvidia-open": OLD}
+
+
+def test_what_el_had_of_an_earlier_branch_and_dcgm_goes_in_the_same_plan(node: DnfRoot) -> None:
+    """Names of branch 570 and of DCGM 3, as images of AWS have them."""
+    before = {
+        "nvidia-fabric-manager": "570.211.01-1",
+        "nvidia-imex-570": "570.211.01-1",
+        "libnvidia-nscq-570": "570.211.01-1",
+        "datacenter-gpu-manager": "1:3.3.9-1",
+    }
+    old = [Rpm(name, evr) for name, evr in before.items()]
+    repository = node.publish("cuda", [*driver(OLD), *old])
+    converge(node, a_set(repository, stages={"old": dict.fromkeys(before, "")}))
+    node.locks.write_text("")
+    rocky, found = distribution_of("Rocky", "9.6"), software()
+    assert found.driver is not None
+    absent = {**gpu_catalog.absent(found.driver, rocky), **gpu_catalog.old_dcgm(found)}
+    wanted = replace(the_set(repository), absent=absent)
+
+    done = converge(node, wanted)
+
+    assert {change.name for change in done.changes if change.kind == "remove"} == before.keys()
+    assert installed(node) == {"nvidia-open": OLD, "libnvidia": OLD}
+    assert not plan_of(node, wanted).changed
 
 
 def test_of_two_repositories_the_preferred_one_wins_also_against_a_newer_version(

@@ -196,3 +196,17 @@ def test_only_installed_packages_are_held(root):
     assert run.one("apt-mark")[-2:] == ["hold", "tool"]
     manager.release(["nowhere"])
     run.one("apt-mark")
+
+
+def test_the_owner_of_a_file_is_who_has_it_and_no_diversion():
+    """Lines as dpkg-query(1) prints them."""
+    diverted = "diversion by slurm from: /etc/a\ndiversion by slurm to: /etc/a.distrib\n"
+    for text, owner in (
+        ("pmix: /etc/a\n", "pmix"),
+        ("libpmix2t64:amd64, libpmix2t64:i386: /etc/a\n", "libpmix2t64"),
+        (f"{diverted}pmix: /etc/a\n", "pmix"),
+        (diverted, ""),
+        ("pmix: /etc/ab\n", ""),
+        ("", ""),
+    ):
+        assert dpkg.owner_of("/etc/a", text) == owner

@@ -17,6 +17,7 @@ from typing import Any, Optional
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check, as_dicts
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files import FilePlan
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import Location
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.preflight import answers, node
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.answers import checks as checks_of
@@ -146,6 +147,23 @@ class Packages:
 
     installed_: dict[str, str] = field(default_factory=dict)
     available_: dict[str, list[str]] = field(default_factory=lambda: {"dpkg": ["1"]})
+    interrupted_: dict[str, str] = field(default_factory=dict)
+    rivals_: list[FilePlan] = field(default_factory=list)
+    owners_: dict[str, str] = field(default_factory=dict)
+    pinned_: dict[str, str] = field(default_factory=dict)
+    wait_s = 300.0
+
+    def pinned(self) -> Mapping[str, str]:
+        return self.pinned_
+
+    def interrupted(self) -> Mapping[str, str]:
+        return self.interrupted_
+
+    def rivals(self) -> list[FilePlan]:
+        return self.rivals_
+
+    def owner(self, path: str) -> str:
+        return self.owners_.get(path, "")
 
     def installed(self) -> Mapping[str, str]:
         return {"dpkg": "1", **self.installed_}
@@ -241,6 +259,28 @@ def ucx(looked: Looked) -> None:
     looked.packages.installed_["libucx0"] = "1.16"
 
 
+CUDA_LIST = "/etc/apt/sources.list.d/cuda-ubuntu2404-x86_64.list"
+
+
+def half_done(looked: Looked) -> None:
+    """apt refuses every change until it is configured: the layer os would stop."""
+    looked.packages.interrupted_ = {"pmix": "dpkg left pmix half done (half-configured)"}
+
+
+def half_done_of_the_set(looked: Looked) -> None:
+    looked.packages.interrupted_ = {"doca-ofed": "dpkg left doca-ofed half done (unpacked)"}
+    looked.packages.pinned_ = {"doca-ofed": "3.2.1"}
+
+
+def pmix(looked: Looked) -> None:
+    looked.packages.owners_["/etc/pmix-mca-params.conf"] = "pmix"
+    looked.packages.installed_["pmix"] = "4.2.9-2"
+
+
+def cuda_keyring(looked: Looked) -> None:
+    looked.packages.rivals_ = [FilePlan(Path(CUDA_LIST), "deb", "# deb")]
+
+
 def no_ipmi(looked: Looked) -> None:
     (looked.root / "dev/ipmi0").unlink()
 
@@ -299,6 +339,10 @@ def no_interface(looked: Looked) -> None:
         (other_driver, {("layer_plan", "gpu", "failed")}),
         (driver_of_others, set()),
         (ucx, {("packages_replaced", "rdma", "ok")}),
+        (half_done, {("packages_interrupted", "", "failed")}),
+        (half_done_of_the_set, {("packages_interrupted", "", "ok")}),
+        (pmix, {("layer_plan", "rdma", "failed")}),
+        (cuda_keyring, {("repository_twice", CUDA_LIST, "ok")}),
         (no_ipmi, {("remote_power", "", "ok")}),
         (other_kernel, {("kernel_release", "gpu", "ok")}),
         (hpcx_away, {("repository_answers", "file:///gone/hpcx.tbz", "failed")}),

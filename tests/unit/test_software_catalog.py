@@ -119,6 +119,106 @@ def test_all_of_another_branch_leaves_ubuntu_and_nothing_of_the_own_one(
     assert f"cuda-drivers{suffix}" in leave
 
 
+# What nodes had before: packages.ubuntu.com, NVIDIA/gpu-driver-container ubuntu26.04/install.sh at
+# bd20cb2, images of AWS and Azure. `{}` is a branch.
+FABRIC_ONCE = (
+    *("nvidia-fabricmanager-{}", "nvidia-fabricmanager-dev-{}", "cuda-drivers-fabricmanager-{}"),
+    *("libnvidia-nscq-{}", "libnvsdm-{}", "nvidia-imex-{}"),
+)
+ONCE = (
+    *("nvidia-driver-{}-open", "nvidia-driver-{}", "nvidia-dkms-{}-open", "libnvidia-compute-{}"),
+    *("nvidia-utils-{}", "nvidia-compute-utils-{}", "nvidia-kernel-common-{}", "cuda-drivers-{}"),
+    *("nvidia-headless-{}-open", "nvidia-headless-no-dkms-{}", "xserver-xorg-video-nvidia-{}"),
+    *("nvidia-firmware-{}-{}.71.05", "nvidia-open-{}", "nvlink5-{}", *FABRIC_ONCE),
+)
+BRANCHES = ("450", "535", "550", "560", "565", "570", "575", "580", "590", "595", "610", "615")
+LATER = ("nvidia-open", "nvidia-headless-no-dkms-open", "nvidia-headless-open", "libnvidia-compute")
+KEPT = (
+    *("nvidia-settings", "nvidia-modprobe", "nvidia-persistenced", "nvidia-container-toolkit"),
+    *("linux-modules-nvidia-fs-6.8.0-1019-nvidia", "nvidia-fs-dkms", "nvidia-gds-13-0"),
+    *("libnvidia-container1", "libnvidia-egl-wayland1", "nvidia-driver-assistant"),
+    *("cuda-toolkit-12-4", "nvidia-cuda-toolkit", "datacenter-gpu-manager-exporter"),
+)
+
+
+@pytest.mark.parametrize("version", ["575.57.08", "580.95.05", "595.71.05", "620.10.01"])
+def test_every_other_branch_leaves_ubuntu_whatever_its_number(version: str) -> None:
+    found = software(driver={"version": version, "gpu": "H100"}, cuda="12.9")
+    wanted = gpu_packages(found, UBUNTU, "6.8.0-60-generic", KEYS)
+    own, installed = version[:3], {package.name for package in wanted.packages}
+    for branch in (each for each in BRANCHES if each != own):
+        for name in (each.format(branch, branch) for each in ONCE):
+            assert any_matches(name, wanted.absent), name
+    for name in KEPT:
+        assert not any_matches(name, wanted.absent), name
+    suffixed = int(own) <= 580
+    for name in LATER:
+        assert any_matches(name, wanted.absent) is (suffixed and name not in installed), name
+    # Of the own branch, what is not as the set has it: Ubuntu's, or a suffix that ended before.
+    for name in (each.format(own) for each in FABRIC_ONCE):
+        gone = any_matches(name, wanted.absent) and name not in installed
+        assert gone is (int(own) > 575), name
+    assert any_matches(f"libnvidia-compute-{own}", wanted.absent) is not suffixed
+    assert not any_matches("nvidia-fabricmanager", wanted.absent) or int(own) <= 575
+
+
+def test_what_el_called_otherwise_goes_with_its_branch() -> None:
+    """Names of 570 beside those of 580, as images of AWS have them (nvidia-imex-570)."""
+    for version, gone, stays in (
+        ("580.95.05", ("nvidia-fabric-manager", "nvidia-imex-570"), "nvidia-fabricmanager"),
+        ("575.57.08", ("nvidia-fabricmanager", "nvidia-imex"), "nvidia-fabric-manager"),
+    ):
+        found = software(driver={"version": version, "gpu": "H100"}, cuda="12.9")
+        absent = gpu_packages(found, ROCKY, NODES[1][1], KEYS).absent
+        assert all(any_matches(name, absent) for name in (*gone, "libnvidia-nscq-550"))
+        assert not any_matches(stays, absent)
+
+
+DCGM = "datacenter-gpu-manager"
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        # By the CUDA of the driver: NVIDIA/DCGM issues 254 and 255, infra-controller PR 384.
+        ({"cuda": "12.9"}, ["-4-cuda13", "-4-proprietary", "-4-proprietary-cuda13"]),
+        ({"cuda": ""}, ["-4-cuda13", "-4-proprietary", "-4-proprietary-cuda13"]),
+        ({"cuda": "14.0"}, ["-4-cuda14", "-4-proprietary", "-4-proprietary-cuda14"]),
+        (
+            {"cuda": "12.9", "driver__version": "575.57.08"},
+            ["-4-cuda12", "-4-proprietary", "-4-proprietary-cuda12"],
+        ),
+        ({"dcgm_profiling": False}, ["-4-cuda13"]),
+        ({"dcgm": "3.3.9"}, [""]),
+        ({"dcgm": "5.0.0", "dcgm_profiling": False}, ["-5-cuda13"]),
+        ({"dcgm": ""}, []),
+    ],
+)
+@pytest.mark.parametrize(("distribution", "kernel"), NODES)
+def test_dcgm_goes_by_the_driver(
+    distribution: Distribution, kernel: str, changes: dict[str, Any], names: list[str]
+) -> None:
+    wanted = gpu_packages(software(**changes), distribution, kernel, KEYS)
+    found = [each.name for each in wanted.packages if each.name.startswith(DCGM)]
+    assert found == [f"{DCGM}{name}" for name in names]
+    assert not [name for name in found if any_matches(name, wanted.absent)]
+
+
+def test_another_major_of_dcgm_leaves_and_another_cuda_may() -> None:
+    wanted = gpu_packages(software(), UBUNTU, "6.8.0-60-generic", KEYS)
+    (stage,) = [each for each in wanted.stages if each.name == "DCGM"]
+    for name in ("", "-config", "-5-core", "-5-cuda13"):
+        assert any_matches(DCGM + name, wanted.absent), name
+    for name in ("-4-cuda12", "-4-proprietary-cuda12", "-4-multinode-cuda12", "-4-cuda11"):
+        assert any_matches(DCGM + name, stage.replaced), name
+        assert not any_matches(DCGM + name, wanted.absent), name
+    for name in ("-4-core", "-4-cuda13", "-4-proprietary-cuda13", "-exporter"):
+        assert not any_matches(DCGM + name, [*stage.replaced, *wanted.absent]), name
+    three = gpu_packages(software(dcgm="3.3.9"), UBUNTU, "6.8.0-60-generic", KEYS).absent
+    assert any_matches(f"{DCGM}-4-core", three) and not any_matches(DCGM, three)
+    assert not any_matches(DCGM, gpu_packages(software(dcgm=""), UBUNTU, "", KEYS).absent)
+
+
 def test_the_launcher_has_nothing_of_a_gpu() -> None:
     found = software(
         driver=None,
@@ -184,6 +284,16 @@ def test_another_mpi_takes_the_place_of_ubuntus_where_doca_provides_no_libucx0(
     for name in (*names, "mpi-default-bin", "python3-mpi4py"):
         assert any_matches(name, gone), name
     assert not any_matches("openmpi", gone), "that is DOCA's own"
+
+
+@pytest.mark.parametrize(
+    ("profile", "claims"),
+    [("doca-ofed", {"/etc/pmix-mca-params.conf": "openmpi"}), ("doca-roce", {})],
+)
+def test_the_openmpi_of_doca_has_a_file_of_pmix(profile: str, claims: dict[str, str]) -> None:
+    found = software(rdma__profile=profile)
+    assert rdma_packages(found, UBUNTU, KEYS).claims == claims
+    assert rdma_packages(software(rdma={"source": "inbox"}), UBUNTU, KEYS).claims == {}
 
 
 def test_debian_has_inbox_rdma_and_nothing_else() -> None:

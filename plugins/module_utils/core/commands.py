@@ -99,9 +99,17 @@ def run(
                 stream.close()
     result = Result(tuple(argv), process.returncode, stdout, stderr)
     if check and result.rc != 0:
-        output = (result.stderr.strip() or result.stdout.strip() or "it printed nothing")[-2000:]
-        raise CommandError(f"{shown}: exit status {result.rc}: {output}")
+        said = output(result, 2000) or "it printed nothing"
+        raise CommandError(f"{shown}: exit status {result.rc}: {said}")
     return result
+
+
+def output(result: Result, most: int) -> str:
+    """The end of what a program printed, errors first: some have a heading there, and the cause on
+    the other output."""
+    errors, printed = result.stderr.strip(), result.stdout.strip()
+    errors = errors[-(most * 2 // 3 if printed else most) :]
+    return "\n".join(text for text in (errors, printed[-(most - len(errors)) :]) if text)
 
 
 def search_path() -> str:

@@ -17,6 +17,7 @@ from ..core.checks import Check, compare
 from ..core.commands import CommandError
 from ..core.files import FilePlan
 from ..core.part import NAME, Node, Plan, Step, StepError, Verdict
+from ..packages.apt_failure import build_errors
 from ..packages.engine import Installer
 from .findings import AUTO, PEERMEM
 from .reading import DMABUF_KERNEL, FABRIC_MANAGER, PERSISTENCED, kernel_version
@@ -155,8 +156,8 @@ class Driver:
             node.run(["dkms", "install", "-m", name, "-v", module.version, "-k", release])
         except CommandError as error:
             log = LOG.format(name, module.version)
-            last = (node.read(log) or "no such file").strip().splitlines()[-5:]
-            raise StepError(f"{error}; the end of /{log}: {' | '.join(last)}") from error
+            found = build_errors((node.read(log) or "no such file").strip().splitlines())
+            raise StepError(f"{error}; /{log}: {'; '.join(found)}") from error
 
     def _load(self, node: Node) -> None:
         if self.shared.kernel.driver is None:  # else by udev, when the package was installed

@@ -36,11 +36,13 @@ from .shared import DCGM, Kernel, Packages, Shared
 RUN_FILE = "usr/bin/nvidia-uninstall"
 """Left by NVIDIA's .run installer, and by no package."""
 ELSEWHERE = re.compile(
-    r"linux-(modules|objects|signatures)-nvidia-.+|.*nvidia-.+-\d+-server(-open)?"  # Ubuntu
+    r"linux-((modules|objects)-nvidia-\d+|signatures-nvidia)-.+"  # Ubuntu
+    r"|.*nvidia-.+-\d+-server(-open)?"
     r"|akmod-nvidia.*|xorg-x11-drv-nvidia.*"  # RPM Fusion
     r"|kmod-nvidia(-\d+xx)?|nvidia-x11-drv.*"  # ELRepo
 )
-"""Packages of other sources than the CUDA repository."""
+"""Packages of other sources than the CUDA repository. Not linux-modules-nvidia-fs-*, which Ubuntu's
+kernel `nvidia` depends on: that is GPUDirect Storage."""
 KEEP = "or keep it with software.driver.manage: false"
 
 

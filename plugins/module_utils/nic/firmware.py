@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Optional, Union
 
-from ..core.commands import CommandError, Runner
+from ..core.commands import CommandError, Runner, output
 from ..core.part import PlanError
 from ..hardware import tree as sysfs
 from ..hardware.inventory import card_of
@@ -122,8 +122,8 @@ class Firmwares:
         result = self._run(argv, check=False)
         known = parse(result.stdout)
         if not known:
-            output = (result.stderr.strip() or result.stdout.strip() or "no output")[-1000:]
-            raise CommandError(f"{' '.join(argv)}: exit status {result.rc}: {output}")
+            said = output(result, 1000) or "no output"
+            raise CommandError(f"{' '.join(argv)}: exit status {result.rc}: {said}")
         return known
 
 

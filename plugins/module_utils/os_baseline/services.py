@@ -257,7 +257,8 @@ def _masked(node: Node, unit: str) -> bool:
 
 
 class Dpkg:
-    """What an interrupted dpkg left belongs to others: it is named, and no layer finishes it."""
+    """What an interrupted dpkg left of others: it is named, and no layer finishes it. What it left
+    of a software set is finished by the layer of that set, which comes later."""
 
     def plan(self, node: Node) -> Plan:
         return Plan()
@@ -266,9 +267,11 @@ class Dpkg:
         database = node.read(dpkg.STATUS)
         if database is None:  # dnf goes on after such an end
             return Verdict()
-        left = [f"{name} ({state})" for name, state in dpkg.unfinished(database).items()]
+        half, sets = dpkg.unfinished(database), dpkg.pinned(node.root)
+        left = [f"{name} ({state})" for name, state in half.items() if name not in sets]
         if not left:
-            return Verdict([Check("packages_interrupted", "", "", OK)])
+            why = f"left to its layer: {some(list(half), SHOWN)}" if half else ""
+            return Verdict([Check("packages_interrupted", "", "", OK, reason=why)])
         why = "apt refuses every change until they are configured"
         step = "dpkg --configure -a"
         found = some(left, SHOWN)

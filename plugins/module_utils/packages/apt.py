@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Optional
 
 from ..core import commands
-from ..core.commands import Result, Runner
+from ..core.commands import Runner, output
 from ..core.files import FilePlan, with_header
-from . import dpkg
+from . import apt_sources, dpkg
+from .apt_failure import AFTERWARDS, unmet
+from .apt_failure import refusal as _refusal
 from .package import (
     DOWNGRADE,
     INSTALL,
@@ -84,9 +86,6 @@ _TARGET = "$(REPO_URI)|$(ORIGIN)|$(LABEL)|$(SUITE)|$(CODENAME)"
 _LOCKS = ("var/lib/dpkg/lock-frontend", "var/lib/apt/lists/lock")
 """apt holds the first from its first package to its last, and so does dpkg while it runs."""
 SOURCES, KEYRINGS = "etc/apt/sources.list.d", "etc/apt/keyrings"
-PREFERENCES = "etc/apt/preferences.d"
-PINS = f"00-{OURS}"
-"""First of its directory: of two records about one package, apt obeys the one it reads first."""
 
 
 def options(settings: Iterable[str]) -> list[str]:
@@ -111,6 +110,7 @@ class Apt(Manager):
         self._view: Optional[View] = None
         self._known: Optional[dpkg.State] = None
         self._unmet: Optional[dict[str, str]] = None
+        self._unrepaired = ""  # why a repair left a package of the set to `apply`
 
     def forget(self) -> None:
         self._view = self._known = self._unmet = None
@@ -168,6 +168,10 @@ class Apt(Manager):
         without = version.partition(":")[2] or version
         return without.rpartition("-")[0] or without
 
+    def owner(self, path: str) -> str:
+        found = self.run(["dpkg-query", "-S", path], check=False).stdout
+        return dpkg.owner_of(path, found)
+
     def switch_streams(self) -> None:
         """apt has none."""
 
@@ -195,6 +199,10 @@ class Apt(Manager):
             if self._mine in path.read_text(encoding="utf-8").splitlines():
                 yield path
                 yield from (self.root / KEYRINGS).glob(f"{path.stem}.*")
+
+    def rivals(self) -> list[FilePlan]:
+        mine = {shown_url(each) for each in self.wanted.repositories}
+        return [*apt_sources.rivals(self.root, mine)]
 
     def defined(self, name: str) -> bool:
         return self.definition_path(name).exists()
@@ -266,7 +274,7 @@ class Apt(Manager):
         argv = ["apt-get", *words, *settings, "-s", *self._install(exact, remove)]
         result = self.run(argv, check=False)
         if result.rc != 0:
-            raise PackageError(_refusal(result))
+            raise PackageError(self._cause(_refusal(result, self.root)))
         found = []
         for line in result.stdout.splitlines():
             install, removal = _INST.match(line), _REMV.match(line)
@@ -292,7 +300,15 @@ class Apt(Manager):
         if more:
             raise PackageError(f"apt would also remove {', '.join(more)}. Remove them first")
         guard = ["--allow-downgrades", *([] if remove else ["--no-remove"])]
-        self._transaction([*guard, *self._install(exact, remove)])
+        try:
+            self._transaction([*guard, *self._install(exact, remove)])
+        except PackageError as error:
+            raise PackageError(self._cause(str(error))) from error
+
+    def _cause(self, why: str) -> str:
+        """That of the repair before, where what apt says now only follows from it."""
+        before = self._unrepaired
+        return before if before and AFTERWARDS.search(why) else why
 
     def _install(self, exact: Mapping[str, str], remove: Sequence[str]) -> list[str]:
         """The arguments of apt-get. A package that is broken at the very version that is wanted is
@@ -310,12 +326,12 @@ class Apt(Manager):
         finally:
             self.forget()
         if result.rc != 0:
-            raise PackageError(_refusal(result))
+            raise PackageError(_refusal(result, self.root))
 
     # Pins
 
     def _pins_path(self, layer: str) -> Path:
-        return self.root / PREFERENCES / f"{PINS}{layer}.pref"
+        return self.root / dpkg.PREFERENCES / f"{dpkg.PINS}{layer}.pref"
 
     def pin_file(self, pins: Mapping[str, str]) -> FilePlan:
         preferred = self._preferred()
@@ -323,10 +339,7 @@ class Apt(Manager):
         return self._file(self._pins_path(self.layer), text)
 
     def pinned(self, layer: str = "") -> Mapping[str, str]:
-        pins: dict[str, str] = {}
-        for path in sorted((self.root / PREFERENCES).glob(f"{PINS}{layer or '*'}.pref")):
-            pins.update(dpkg.pins_of(path.read_text(encoding="utf-8")))
-        return pins
+        return dpkg.pinned(self.root, layer)
 
     def _preferred(self) -> dict[str, str]:
         """Pattern to the release fields of its repository's metadata.
@@ -376,7 +389,7 @@ class Apt(Manager):
             return {"": "dpkg was ended while it wrote its database"}
         if self._unmet is None:
             result = self.run(["apt-get", *options(QUIET), "check"], check=False)
-            lines = _unmet(result.stdout + result.stderr) if result.rc else []
+            lines = unmet(result.stdout + result.stderr) if result.rc else []
             self._unmet = {line.split()[0]: f"unmet dependency: {line}" for line in lines}
         return self._unmet
 
@@ -391,11 +404,12 @@ class Apt(Manager):
         except PackageError as error:
             why = str(error)
         self.forget()
+        self._unrepaired = why
         left = self._state().unfinished.keys() - self.pinned().keys()
         if left or (why and not self._state().unfinished):
             raise PackageError(
                 f"neither dpkg --configure -a nor apt-get -f install could finish "
-                f"{', '.join(sorted(left)) or 'the installation'}: {why or _tail(first)}\n"
+                f"{', '.join(sorted(left)) or 'the installation'}: {why or output(first, 1500)}\n"
                 "dpkg --remove --force-remove-reinstreq NAME takes out a package that cannot be "
                 "finished; then run again"
             )
@@ -430,7 +444,7 @@ class View:
         here = self.where / "preferences"
         for path in here.iterdir():
             path.unlink()
-        for path in (self._root / PREFERENCES).glob("*"):
+        for path in (self._root / dpkg.PREFERENCES).glob("*"):
             if path.is_file() and path.name != instead_of:
                 (here / path.name).symlink_to(path)
         (here / "00-planned.pref").write_text(text, encoding="utf-8")
@@ -477,24 +491,4 @@ def _location(base: str, words: Mapping[str, str]) -> Location:
 
 def shown_url(repository: Repository) -> str:
     """The address as apt prints it."""
-    return re.sub(r"^file:/+", "file:/", repository.url).rstrip("/")
-
-
-def _unmet(text: str) -> list[str]:
-    """The lines of apt that name unmet dependencies."""
-    _before, found, after = text.partition("unmet dependencies")
-    lines = [line.strip() for line in after.splitlines()[1:]] if found else []
-    return [line for line in lines if re.search("Depends:|Conflicts:|Breaks:", line)]
-
-
-def _refusal(result: Result) -> str:
-    """Why apt-get failed, without its progress."""
-    lines = [line.strip() for line in f"{result.stdout}\n{result.stderr}".splitlines()]
-    errors = [line for line in lines if line.startswith(("dpkg: error", "dpkg: un", "E:"))]
-    return "; ".join([*_unmet(result.stdout), *errors]) or (
-        f"exit status {result.rc}: {_tail(result)}"
-    )
-
-
-def _tail(result: Result) -> str:
-    return (result.stderr.strip() or result.stdout.strip() or "no output")[-1500:]
+    return apt_sources.address(repository.url)

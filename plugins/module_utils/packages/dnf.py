@@ -361,7 +361,7 @@ class DnfManager(Manager):
                 return reply
         if result.rc < 0:
             raise PackageError(f"dnf ({action}) was killed by signal {-result.rc}")
-        text = (result.stderr.strip() or result.stdout.strip() or "no output")[-2000:]
+        text = commands.output(result, 2000) or "no output"
         raise PackageError(f"dnf ({action}) ended with status {result.rc}: {text}")
 
 

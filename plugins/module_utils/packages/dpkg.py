@@ -6,8 +6,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ..core.files import with_header
+from ..core.part import NAME
 
 QUERY = (
     "dpkg-query",
@@ -86,6 +88,15 @@ def unfinished(database: str) -> dict[str, str]:
     return found
 
 
+def owner_of(path: str, text: str) -> str:
+    """Of the answer of `dpkg-query -S`, one line for a file, and others for its diversions."""
+    for line in text.splitlines():
+        names, _colon, found = line.partition(": ")
+        if found == path and not names.startswith("diversion by"):
+            return names.split(",")[0].partition(":")[0]
+    return ""
+
+
 def _named(relations: str) -> list[str]:
     """The names in a field of relations, without versions and architectures."""
     found = (_NAME.match(each) for each in re.split(r"[,|]", relations))
@@ -100,6 +111,9 @@ def exactly(relations: str) -> dict[str, str]:
 
 # Pins: the one version that a package may have, and which repository it comes from.
 
+PREFERENCES = "etc/apt/preferences.d"
+PINS = f"00-{NAME}-"
+"""First of its directory: of two records about one package, apt obeys the one it reads first."""
 EXACT = 1001
 """Above 1000: this version is the candidate even below an installed one."""
 NEVER = -1
@@ -132,6 +146,14 @@ def render_pins(
 def pins_of(text: str) -> dict[str, str]:
     """The pins that `render_pins` was given."""
     return {name: pin.split(None, 1)[1] for name, pin in _records(text, EXACT)}
+
+
+def pinned(root: Path, layer: str = "") -> dict[str, str]:
+    """The pins on the node of one layer, or of all."""
+    pins: dict[str, str] = {}
+    for path in sorted((root / PREFERENCES).glob(f"{PINS}{layer or '*'}.pref")):
+        pins.update(pins_of(path.read_text(encoding="utf-8")))
+    return pins
 
 
 def preferred_of(text: str) -> dict[str, str]:

@@ -111,7 +111,8 @@ class PackageSet:
     `preferred` names the repository of a package that several have: package name or pattern
     (`mft*`) to `Repository.name`, which may be a repository of another layer. `absent` are packages
     that must not be installed, each with the reason; `held` are further packages that are only held
-    at the installed version (the kernel).
+    at the installed version (the kernel). `claims` are files that other packages have as well,
+    without a conflict that the solver would see: path to the package of the set's repositories.
     """
 
     repositories: Sequence[Repository] = ()
@@ -120,6 +121,7 @@ class PackageSet:
     absent: Mapping[str, str] = field(default_factory=dict)
     held: Sequence[str] = ()
     preferred: Mapping[str, str] = field(default_factory=dict)
+    claims: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def packages(self) -> list[Wanted]:
@@ -178,7 +180,11 @@ class Manager(ABC):
         ]
         kept = {planned.path for planned in (*keys, *definitions)}
         old = [self._file(path, None) for path in self.own_files() if path not in kept]
-        return [*keys, *definitions, *old]
+        return [*keys, *definitions, *old, *self.rivals()]
+
+    def rivals(self) -> list[FilePlan]:
+        """Definitions of others that cannot stand beside those of the set: what becomes of them."""
+        return []
 
     def wait(self) -> None:
         """Until no other package manager runs. Raises PackageError after `wait_s`."""
@@ -255,6 +261,10 @@ class Manager(ABC):
     @abstractmethod
     def upstream(self, version: str) -> str:
         """The version without epoch and revision of the package."""
+
+    def owner(self, path: str) -> str:
+        """The installed package that has the file; empty where none has, or none is known."""
+        return ""
 
     def stream_changes(self) -> list[Change]:
         """Module streams that differ."""

@@ -90,7 +90,8 @@ def _changes_diff(what: str, changes: Sequence[Change]) -> dict[str, str]:
 
 
 def any_matches(name: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+    """Of any architecture: one that is not dpkg's own ends a name (`libnvidia-gl-550:i386`)."""
+    return any(fnmatchcase(name.partition(":")[0], pattern) for pattern in patterns)
 
 
 def satisfied(package: Wanted, found: str) -> bool:
@@ -109,6 +110,22 @@ def unwanted(wanted: PackageSet, installed: Iterable[str]) -> list[str]:
     return sorted(
         name for name in installed if any_matches(name, wanted.absent) and name not in names
     )
+
+
+def claimed(wanted: PackageSet, manager: Manager, away: Iterable[str] = ()) -> dict[str, str]:
+    """Packages that cannot be installed, as another one has a file of theirs: each with why. What
+    is going `away` is not in their way."""
+    found = {}
+    installed = manager.installed().keys() if wanted.claims else ()
+    for path, name in wanted.claims.items():
+        owner = manager.owner(path)
+        # A configuration file of a removed package is in nobody's way.
+        if owner in installed and owner not in (name, *away):
+            found[name] = (
+                f"{path} is of {name}, which the set brings, and of {owner}, which is installed: "
+                f"dpkg stops there. Remove {owner} first (and what needs it)"
+            )
+    return found
 
 
 class Planner:
@@ -226,6 +243,12 @@ class Planner:
             expected = (*self.wanted.absent, *ours, *replaced.get(stage, ()))
             reasons = [self._against(change, expected) for change in changes]
             self.refused += [f"stage {stage}: {reason}" for reason in reasons if reason]
+        changes = self.found.changes
+        coming = {each.name for each in changes if each.kind == INSTALL}
+        if coming.intersection(self.wanted.claims.values()):
+            away = [each.name for each in changes if each.kind == REMOVE]
+            found = claimed(self.wanted, self.manager, away)
+            self.refused += [why for name, why in found.items() if name in coming]
 
     def _against(self, change: Change, expected: Sequence[str]) -> str:
         """`expected`: what may go."""

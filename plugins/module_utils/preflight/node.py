@@ -23,7 +23,7 @@ from ..gpu.stack import Suitable, installs
 from ..hardware import SurveyError
 from ..packages.engine import manager_of
 from ..packages.package import Location, Manager, PackageSet, Wanted
-from ..packages.planning import any_matches, satisfied, unwanted
+from ..packages.planning import any_matches, claimed, satisfied, unwanted
 from ..rails.backends import AUTO, backend_of
 from ..rails.management import Management, login_address
 from ..rails.plan import plan_rails
@@ -31,7 +31,7 @@ from ..rails.survey import CLAIM, NAME, Request, Survey
 from ..rdma import THIS, Hardware, drivers
 from ..reboot import busy
 from ..software.catalog import gpu_packages, rdma_packages
-from ..software.distribution import Distribution, distribution
+from ..software.distribution import REDHAT, Distribution, distribution
 from ..software.software_set import DOCA, NO_RDMA, SoftwareSet
 from ..ssh.keys import refused_by_fips
 from . import answers
@@ -41,6 +41,8 @@ NO_KEYS = {"doca": b"", "cuda": b""}
 """With them a set is planned as before its first installation: nothing is fetched."""
 PLACES, FULL = ("/", "/usr", "/var", "/boot", "/opt", "/tmp"), 16 << 20
 """Less is a full file system: files of the layers, and a module on its way, have less."""
+WAIT_S = 60.0
+"""For another package manager at work; the layers wait longer."""
 ROUND = 64 << 20
 """What hosts need is rounded up, so that nearly the same finding of many is one."""
 DOCA_SPACE = 1 << 30
@@ -88,6 +90,7 @@ class Host:
         node = manager_of(system, PackageSet(repositories), "preflight")
         answered = answers.checks([*node.locations(), *self._hpcx(system)])
         yield from answered
+        yield _interrupted(node, system.family)
         for layer, wanted in sets.items():
             manager = manager_of(system, wanted, layer)
             there = manager.installed()
@@ -95,6 +98,11 @@ class Host:
             self.coming |= {each.component for each in away}
             if not any(each.status == FAILED for each in answered):
                 yield from _headers(layer, [x for x in away if x.component == "kernel"], manager)
+            for planned in manager.rivals():
+                why = "defines a repository of the set too, with a key of its own: turned off"
+                yield Check("repository_twice", "once", "twice", OK, str(planned.path), why)
+            if not there.keys() & {*wanted.claims.values()}:
+                yield from (_refusal(layer, why) for why in claimed(wanted, manager).values())
             replaced = [each for stage in wanted.stages for each in stage.replaced]
             gone = {*unwanted(wanted, there), *(x for x in there if any_matches(x, replaced))}
             if gone:
@@ -190,6 +198,18 @@ class Host:
 
 def _refusal(what: str, why: str) -> Check:
     return Check("layer_plan", "can start", "refused", FAILED, what, why)
+
+
+def _interrupted(manager: Manager, family: str) -> Check:
+    """The layer of a set finishes what is of it. dnf goes on after such an end; apt does not."""
+    manager.wait_s = WAIT_S
+    half, sets = manager.interrupted(), manager.pinned()
+    others = [name for name in half if name.partition(":")[0] not in sets]
+    found = "; ".join(half.values())
+    status = FAILED if others and family != REDHAT else OK
+    why = "the package manager refuses other changes until it is finished" if found else ""
+    step = "dpkg --configure -a && apt-get -f install" if status == FAILED else ""
+    return Check("packages_interrupted", "", found, status, reason=why, by_hand=step)
 
 
 def _headers(layer: str, away: Sequence[Wanted], manager: Manager) -> Iterator[Check]:

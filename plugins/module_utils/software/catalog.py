@@ -36,6 +36,11 @@ UCX_DEBIAN = ("libucx0", "libucx-dev", "ucx-utils")
 """The distribution's, in whose place DOCA's `ucx` comes: it conflicts with them."""
 MPI_DEBIAN = ("openmpi-*", "libopenmpi*", "mpi-default-*", "python3-mpi4py")
 """What needs libucx0, which DOCA's `ucx` before 1.19 does not provide. HPC-X comes in its place."""
+DOCA_CLAIMS = {"/etc/pmix-mca-params.conf": "openmpi"}
+"""Of DOCA's `openmpi`, and of the `pmix` of Slurm's builds, which conflicts with it up to 4.2.9-1
+alone: Azure/azhpc-images, components/install_doca.sh at 0d4b898 and pull request 538."""
+WITH_OPENMPI = ("doca-ofed", "doca-all")
+"""Profiles that depend on it."""
 NFS, NFS_KMOD = "mlnx-nfsrdma-dkms", "kmod-mlnx-nfsrdma"
 """NFS over RDMA, built against the drivers of DOCA; in none of its profiles. On EL drivers come by
 DKMS from DOCA 3.2 on."""
@@ -74,6 +79,7 @@ def rdma_packages(
         stages=_complete(stages, distribution),
         held=held,
         preferred={MFT: "doca"} if software.rdma.source == DOCA else {},
+        claims=DOCA_CLAIMS if software.rdma.profile in WITH_OPENMPI else {},
     )
 
 
@@ -102,7 +108,10 @@ def gpu_packages(
             ],
             distribution,
         ),
-        absent=gpu_catalog.absent(software.driver, distribution),
+        absent={
+            **gpu_catalog.absent(software.driver, distribution),
+            **gpu_catalog.old_dcgm(software),
+        },
         held=_held(distribution, kernel_release),
         # Those of DOCA are there before this layer, and pinned.
         preferred={MFT: "doca" if software.rdma.source == DOCA else "cuda"},

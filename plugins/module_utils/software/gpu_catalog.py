@@ -8,27 +8,44 @@ lost a hyphen at 580.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..core.part import PlanError
 from ..packages.package import Stage, Stream, Wanted
 from .distribution import REDHAT, Distribution
 from .software_set import OPEN, Driver, SoftwareSet
 
+DATED = "2026-11-28"
+"""The day on which these names were compared with published lists of packages: those of Ubuntu
+(packages.ubuntu.com, source fabric-manager-580), NVIDIA/gpu-driver-container ubuntu26.04/install.sh
+at bd20cb2, images of AWS and Azure."""
 OLDEST_BRANCH = 570
 LAST_SUFFIXED = 580
 """The last branch whose driver has the branch in its name on Ubuntu."""
 LAST_SUFFIXED_FABRIC = 575
-"""Likewise fabric manager, NSCQ, NVSDM and IMEX, on both families."""
-SUFFIXED_BRANCHES = (570, 575, 580)
-"""Branches in names of packages, from the oldest of the catalogue on."""
+"""Likewise fabric manager, NSCQ, NVSDM and IMEX, on both families. Ubuntu's own have it in every
+branch, with the files of those that have not."""
+BRANCH_OF_13 = 580
+"""The first branch with CUDA 13 in its user mode."""
+ANY_BRANCH = ("[0-9][0-9][0-9]",)
+"""Branches in names of packages, as patterns."""
 SUFFIXED = (
     *("nvidia-*-{}", "nvidia-*-{}-open", "nvidia-firmware-{}-*", "libnvidia-*-{}", "libnvsdm-{}"),
     *("cuda-drivers-{}", "cuda-drivers-fabricmanager-{}", "nvlink5-{}"),
     "xserver-xorg-video-nvidia-{}",
 )
 """What has the branch in its name on Ubuntu, as patterns."""
+FABRIC_LIBRARIES = ("libnvidia-nscq", "libnvsdm", "nvidia-imex")
+FABRIC = (
+    *("nvidia-fabricmanager", "nvidia-fabricmanager-dev", "cuda-drivers-fabricmanager"),
+    *FABRIC_LIBRARIES,
+)
+"""On Ubuntu; on EL the fabric manager never had a branch in its name."""
 UNSUFFIXED = (
     *("nvidia-open", "cuda-drivers", "cuda-drivers-fabricmanager", "nvlink5"),
     *("nvidia-driver", "nvidia-driver-open", "nvidia-dkms", "nvidia-dkms-open"),
+    *("nvidia-headless", "nvidia-headless-open"),
+    *("nvidia-headless-no-dkms", "nvidia-headless-no-dkms-open"),
     *("nvidia-kernel-source", "nvidia-kernel-source-open", "nvidia-kernel-common"),
     *("nvidia-compute-utils", "nvidia-utils", "nvidia-firmware", "libnvidia-common"),
     *("libnvidia-cfg1", "libnvidia-compute", "libnvidia-decode", "libnvidia-encode"),
@@ -36,6 +53,9 @@ UNSUFFIXED = (
     "xserver-xorg-video-nvidia",
 )
 """The same packages of the branches after LAST_SUFFIXED, which have no branch in their names."""
+CUDA_WITH_DRIVER = ("cuda", "cuda-[0-9]*", "cuda-runtime-*", "cuda-demo-suite-*")
+"""Toolkits that bring a driver with them (`apt-get install cuda`): they may go with that driver, as
+what they installed (`cuda-toolkit-*`) stays."""
 
 PINNED = "versions are pinned by this collection, and one source of pins is enough"
 NVLINK5 = ("B300", "B200")
@@ -54,7 +74,7 @@ def stages(software: SoftwareSet, driver: Driver, distribution: Distribution) ->
             f"{OLDEST_BRANCH} on. Choose a newer branch"
         )
     return [
-        Stage("driver and fabric manager", _driver(driver, distribution)),
+        Stage("driver and fabric manager", _driver(driver, distribution), CUDA_WITH_DRIVER),
         *_beside(software, driver, distribution.family == REDHAT),
     ]
 
@@ -102,58 +122,109 @@ def streams(driver: Driver, distribution: Distribution) -> tuple[Stream, ...]:
 
 
 def absent(driver: Driver, distribution: Distribution) -> dict[str, str]:
-    """The other kind of modules, other branches, and what pins the driver a second time."""
+    """The other kind of modules, other branches, and what pins the driver a second time.
+
+    All of another branch goes in the same transaction: left alone, apt would rather keep a
+    dependency of the old branch than let the new one push it out, and calls that broken packages.
+    """
     other = "cuda-drivers" if driver.modules == OPEN else "nvidia-open"
     modules = f"software.driver.modules is {driver.modules}"
+    branch = f"the branch of the set is {driver.branch}"
+    suffixed = driver.branch <= LAST_SUFFIXED_FABRIC
+    others = _others(driver.branch)
     if distribution.family == REDHAT:
         kmod = "kmod-nvidia-latest-dkms" if driver.modules == OPEN else "kmod-nvidia-open-dkms"
-        return {other: modules, kmod: modules, **_other_branches(driver, ("nvlink5-{}",))}
+        away = ["nvidia-fabricmanager" if suffixed else "nvidia-fabric-manager"]
+        away += FABRIC_LIBRARIES if suffixed else ()
+        away += _named(FABRIC_LIBRARIES, others if suffixed else ANY_BRANCH)
+        away += _named(("nvlink5",), others)
+        return {other: modules, kmod: modules, **dict.fromkeys(away, branch)}
     suffix = "" if driver.branch > LAST_SUFFIXED else f"-{driver.branch}"
     dkms = f"nvidia-dkms{suffix}" + ("" if driver.modules == OPEN else "-open")
-    found = {
+    away = [each.format(one) for one in (others if suffix else ANY_BRANCH) for each in SUFFIXED]
+    away += UNSUFFIXED if suffix else ()
+    # Of the set's own branch: those of Ubuntu, or of a later branch.
+    away += FABRIC if suffixed else _named(FABRIC, [str(driver.branch)])
+    return {
         "nvidia-driver-pinning-*": PINNED,
-        **_other_branches(driver, SUFFIXED),
+        **dict.fromkeys(away, branch),
         **dict.fromkeys((other, f"{other}-{driver.branch}", dkms), modules),
     }
-    if suffix:  # on a node with a later branch
-        found = {**dict.fromkeys(UNSUFFIXED, _branch(driver)), **found}
-    return found
 
 
-def _branch(driver: Driver) -> str:
-    return f"the branch of the set is {driver.branch}"
+def _named(names: Sequence[str], branches: Sequence[str]) -> list[str]:
+    return [f"{name}-{branch}" for branch in branches for name in names]
 
 
-def _other_branches(driver: Driver, names: tuple[str, ...]) -> dict[str, str]:
-    """All that is of the driver that is replaced.
+def _others(branch: int) -> list[str]:
+    """Patterns of every branch but this one."""
+    digits, any_digit = str(branch), "[0-9]"
+    return [
+        digits[:place] + _but(digit) + any_digit * (2 - place) for place, digit in enumerate(digits)
+    ]
 
-    In the same transaction: left alone, apt would rather keep a dependency of the old branch than
-    let the new one push it out, and calls that broken packages.
-    """
-    return {
-        name.format(branch): _branch(driver)
-        for branch in SUFFIXED_BRANCHES
-        for name in names
-        if branch != driver.branch
-    }
+
+def _but(digit: str) -> str:
+    """A pattern of every other digit."""
+    return f"[{'0123456789'.replace(digit, '')}]"
+
+
+def old_dcgm(software: SoftwareSet) -> dict[str, str]:
+    """DCGM of another major, of which the services and files are the same: NVIDIA's guide to its
+    installation takes it away first. Up to 3 it has no major in its name."""
+    if not software.dcgm:
+        return {}
+    major = int(software.dcgm.split(".")[0])
+    names = [f"datacenter-gpu-manager-{_but(str(major))}-*"]
+    names += ["datacenter-gpu-manager", "datacenter-gpu-manager-config"] if major > 3 else []
+    return dict.fromkeys(names, f"software.dcgm is {software.dcgm}")
 
 
 def _beside(software: SoftwareSet, driver: Driver, redhat: bool) -> list[Stage]:
     """One NCCL is built for several CUDAs: the end of its revision has which."""
-    major = software.cuda_major or ("13" if driver.branch >= 580 else "12")
+    major = software.cuda_major or str(_cuda_of(driver))
     gdrcopy, nccl = ("gdrdrv-dkms", "libgdrapi", "gdrcopy"), ("libnccl2", "libnccl-dev")
     if redhat:
         gdrcopy, nccl = ("gdrcopy-kmod", "gdrcopy", "gdrcopy-devel"), ("libnccl", "libnccl-devel")
     cuda = ("cuda-toolkit-" + software.cuda.replace(".", "-"),)
-    dcgm = (f"datacenter-gpu-manager-{software.dcgm.split('.')[0]}-cuda{major}",)
     revision = f"-1+cuda{major}" if software.nccl else ""
+
+    def stage(name: str, version: str, names: Sequence[str], optional: bool = False) -> list[Stage]:
+        packages = tuple(Wanted(each, version, name.lower(), optional=optional) for each in names)
+        return [Stage(name, packages)] if version else []
+
     return [
-        Stage(stage, tuple(Wanted(name, version, stage.lower(), optional=o) for name in names))
-        for stage, version, names, o in (
-            ("CUDA", software.cuda, cuda, False),
-            ("DCGM", software.dcgm, dcgm, False),
-            ("GDRCopy", software.gdrcopy, gdrcopy, True),  # not every repository has it
-            ("NCCL", software.nccl + revision, nccl, False),
-        )
-        if version
+        *stage("CUDA", software.cuda, cuda),
+        *_dcgm(software, driver),
+        *stage("GDRCopy", software.gdrcopy, gdrcopy, True),  # not every repository has it
+        *stage("NCCL", software.nccl + revision, nccl),
     ]
+
+
+def _cuda_of(driver: Driver) -> int:
+    """The major of CUDA that the user mode of the driver has."""
+    return 13 if driver.branch >= BRANCH_OF_13 else 12
+
+
+def _dcgm(software: SoftwareSet, driver: Driver) -> list[Stage]:
+    """Built for the CUDA of the driver, whatever the toolkit is: with another one its diagnostics
+    fail (NVIDIA/DCGM issues 254 and 255). A toolkit of a later major has a later driver.
+
+    Profiling, which gives DCGM_FI_PROF_*, has packages of its own, which are only recommended.
+    """
+    if not software.dcgm:
+        return []
+    name, version = "datacenter-gpu-manager", software.dcgm
+    major = int(version.split(".")[0])
+    if major < 4:  # every CUDA and profiling in one package
+        return [Stage("DCGM", (Wanted(name, version, "dcgm"),))]
+    cuda = max(int(software.cuda_major or 0), _cuda_of(driver))
+    packages = [Wanted(f"{name}-{major}-cuda{cuda}", version, "dcgm")]
+    if software.dcgm_profiling:
+        packages += [
+            Wanted(f"{name}-{major}-proprietary{end}", version, "dcgm_profiling", optional=True)
+            for end in ("", f"-cuda{cuda}")
+        ]
+    # Of the same version: another DCGM takes their place.
+    older = tuple(f"{name}-{major}-*cuda{one}" for one in range(11, cuda))
+    return [Stage("DCGM", tuple(packages), older)]

@@ -129,8 +129,10 @@ class SoftwareSet:
     driver: Optional[Driver] = None
     """None: no GPU layer."""
     cuda: str = ""
-    """Toolkit, `13.0`; empty: not in the set. Likewise the next three."""
+    """Toolkit, `13.0`; empty: not in the set. Likewise dcgm, gdrcopy and nccl."""
     dcgm: str = ""
+    dcgm_profiling: bool = True
+    """With `dcgm`: the packages that give DCGM_FI_PROF_*."""
     gdrcopy: str = ""
     nccl: str = ""
     mpi: Mpi = field(default_factory=Mpi)

@@ -352,10 +352,17 @@ SOFTWARE = Section(
         Key(
             "cuda",
             _version(2, "a CUDA toolkit by its first two numbers", "13.0"),
-            "CUDA toolkit. Empty: not in the set; likewise the next three.",
+            "CUDA toolkit. Empty: not in the set; likewise `dcgm`, `gdrcopy` and `nccl`.",
             default="",
         ),
         Key("dcgm", _version(3, "a version of DCGM", "4.4.1"), "DCGM.", default=""),
+        Key(
+            "dcgm_profiling",
+            Boolean(),
+            "With DCGM 4: its packages of profiling (`DCGM_FI_PROF_*`: tensor cores, NVLink). They "
+            "are not open source. Up to DCGM 3 profiling is always there.",
+            default=True,
+        ),
         Key(
             "gdrcopy",
             _version(3, "a version of GDRCopy with all its numbers", "2.5.1"),

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...module_utils.software.gpu_catalog import NVLINK5
+from ...module_utils.software.gpu_catalog import BRANCH_OF_13, NVLINK5
 from ...module_utils.software.software_set import (
     DOCA,
     NO_RDMA,
@@ -25,7 +25,8 @@ STATUSES = (REFUSED, WARNED, UNKNOWN)
 
 BLACKWELL_MINIMUM = 570
 """Branch of the first fabric manager for HGX B200 and B300."""
-CUDA_13_BRANCH = 580
+DATED = "2026-11-28"
+"""The day on which the tables here were compared with their sources."""
 CUDA_MINIMUM = {"12": "525.60.13", "13": "580.65.06"}
 """Oldest driver that runs programs of a CUDA major, by minor version compatibility."""
 CUDA_DRIVER = {
@@ -33,8 +34,19 @@ CUDA_DRIVER = {
     "12.9": "575.51.03",
     "13.0": "580.65.06",
     "13.1": "590.44.01",
+    "13.2": "595.45.04",
+    "13.3": "610.43.02",
+    "13.4": "615.71.09",
 }
-"""The driver that each toolkit was published with: from it on nothing of the toolkit is missing."""
+"""The driver that each toolkit was published with: from it on nothing of the toolkit is missing.
+
+Since 13.4 toolkits come without a driver: there it is the first one of which nvidia-smi reports
+this CUDA version."""
+OPEN_ONLY_BRANCH = 615
+"""The first branch without packages of proprietary modules."""
+HANGS = ("570.133.20", "580.105.08")
+"""Drivers with which nvidia-smi hung on HGX B200 after some 66 days. Drivers between them were not
+reported in either way."""
 DOCA_KERNELS = ("5.14", "5.15", "6.8")
 """A guess by the supported distributions: nothing is refused for it."""
 DMA_BUF_KERNEL = "5.12"
@@ -109,6 +121,12 @@ def _cuda_newer(software: SoftwareSet) -> bool:
     return newer and not _cuda_too_new(software)
 
 
+def _cuda_unknown(software: SoftwareSet) -> bool:
+    """Whether the toolkit is past the table. What is before it needs no driver of today."""
+    past = software.cuda not in CUDA_DRIVER and older(next(iter(CUDA_DRIVER)), software.cuda)
+    return bool(software.driver) and past and not _cuda_too_new(software)
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         "blackwell_proprietary",
@@ -121,12 +139,22 @@ RULES: tuple[Rule, ...] = (
         _of_driver(lambda d: d.gpu in NVLINK5 and d.modules == PROPRIETARY),
     ),
     Rule(
+        "proprietary_branch",
+        REFUSED,
+        "driver.modules",
+        f"proprietary modules from branch {OPEN_ONLY_BRANCH} on",
+        "the repository has open modules only, and cuda-drivers installs no driver",
+        f"Write modules: open, or choose a branch below {OPEN_ONLY_BRANCH}",
+        "github.com/cupy/cupy/pull/10295",
+        _of_driver(lambda d: d.branch >= OPEN_ONLY_BRANCH and d.modules == PROPRIETARY),
+    ),
+    Rule(
         "blackwell_branch",
         REFUSED,
         "driver.version",
         f"a branch below {BLACKWELL_MINIMUM} for B300 or B200",
         f"their fabric manager begins with branch {BLACKWELL_MINIMUM}",
-        f"Choose branch {CUDA_13_BRANCH} or later, which CUDA 13 needs too",
+        f"Choose branch {BRANCH_OF_13} or later, which CUDA 13 needs too",
         "HGX B200 from 570.133.20 on: github.com/NVIDIA/cloud-native-docs/pull/184",
         _of_driver(lambda d: d.gpu in NVLINK5 and 0 < d.branch < BLACKWELL_MINIMUM),
     ),
@@ -152,6 +180,26 @@ RULES: tuple[Rule, ...] = (
         "Choose that driver or a newer one, or an older toolkit",
         "docs.nvidia.com/cuda/cuda-toolkit-release-notes",
         _cuda_newer,
+    ),
+    Rule(
+        "cuda_unknown",
+        UNKNOWN,
+        "cuda",
+        f"a toolkit past the table of {DATED}, which ends with {[*CUDA_DRIVER][-1]}",
+        "which driver it needs is not known here",
+        "Read its release notes; nvidia-smi of the driver reports this CUDA version or a later one",
+        "docs.nvidia.com/cuda/cuda-toolkit-release-notes",
+        _cuda_unknown,
+    ),
+    Rule(
+        "driver_hangs",
+        WARNED,
+        "driver.version",
+        f"{' or '.join(HANGS)} with open modules for B300 or B200",
+        "nvidia-smi hung on HGX B200 after 66 days and 12 hours, until a reboot",
+        "Choose another version, or reboot each node within two months",
+        "github.com/NVIDIA/open-gpu-kernel-modules/issues/971",
+        _of_driver(lambda d: d.gpu in NVLINK5 and d.version in HANGS),
     ),
     Rule(
         "nvlink_rdma",
@@ -215,8 +263,8 @@ BY_CONSTRUCTION = (
         "the other ones are removed in the same plan",
     ),
     (
-        "NCCL or DCGM built for another CUDA major than the toolkit's",
-        "the name or the revision of their packages follows from `cuda`",
+        "NCCL built for another CUDA major than the toolkit's, or DCGM than the driver's",
+        "NCCL's revision follows from `cuda`, the name of DCGM's package from `driver.version`",
     ),
 )
 """Wrong combinations that cannot be written."""

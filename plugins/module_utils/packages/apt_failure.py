@@ -1,0 +1,176 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Why apt-get failed: the cause first, then what to do about it.
+
+dpkg prints a heading for each package, and the cause beside it: before it, on either output, what a
+script of the package printed; after it, on indented lines, what dpkg itself found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..core.commands import Result, output
+from ..core.text import one_line, shortened
+
+BEGINS = re.compile(r"(?:Setting up|Unpacking|Removing|Processing triggers for) (\S+) ")
+"""apt and dpkg begin with another package, in lines of their own."""
+PROGRESS = re.compile(r"Selecting previously |Preparing to unpack |\(Reading database ")
+NOISE = "debconf: "
+"""Without a terminal it says so each time."""
+REMOVED = re.compile(r"will be REMOVED:\n((?: .*\n)+)")
+HEADING = re.compile(r"dpkg: error processing (?:package|archive) (\S+) \(--\w+\):")
+"""After a prompt it is not at the beginning of a line."""
+ERROR = re.compile(r"E: |Error: |dpkg: un|dpkg: error(?! processing)")
+"""apt 3 writes the second (Ubuntu 26.04). Its solver goes on with indented lines."""
+SUMMARY = re.compile(r"(?:E|Error): Sub-process \S+ returned an error code")
+SCRIPT = "subprocess"
+"""In dpkg's line where a script of the package failed: the cause is what it printed."""
+FOLLOWS = "dependency problems"
+"""dpkg's word for a package that only waits for another one."""
+TELLS = re.compile(
+    r"error|fail|fatal|cannot|denied|unable|no space|no such|not found|consult", re.I
+)
+UNMET = re.compile(r"unmet dependencies|Unsatisfied dependencies")
+"""apt 2 and apt 3."""
+LAST, MOST_LINES, MOST = 3, 10, 2500
+"""Lines of a script that are shown in any case, of one package, and characters in all."""
+MAKE_LOG = re.compile(r"(var/lib/dkms/\w[\w.+~-]*/\w[\w.+~-]*/(?:build|log)/make\.log)")
+BUILD_ERROR = re.compile(r"\berror:|\bfatal|\*\*\*", re.IGNORECASE)
+"""Of compilers and of make."""
+READ = 64 << 10
+
+AFTERWARDS = re.compile(r"--fix-broken|Internal Error, No file name for")
+"""What apt says where a package is half done, and nothing of why."""
+REMEDIES = (
+    (
+        re.compile(r"trying to overwrite '?([^',]+)'?,? which is also in package (\S+)"),
+        r"\1 is of two packages. If nothing needs \2: apt-get remove \2; else leave out what "
+        "brings the other one",
+    ),
+    (
+        re.compile(r"No space left on device|enough free space in"),
+        "A file system is full: see df -h, then make room (apt-get clean; old kernels fill /boot)",
+    ),
+    (
+        re.compile(r"Bad return status for module build on kernel: (\S+)"),
+        r"The module does not build for kernel \1: choose a version that supports this kernel, or "
+        "a kernel that this version supports",
+    ),
+    (
+        re.compile(r"end of file on stdin at conffile prompt"),
+        "Keep the files of the node: dpkg --force-confdef --force-confold --configure -a",
+    ),
+)
+
+
+@dataclass
+class Failed:
+    """What dpkg could not do with one package."""
+
+    package: str
+    said: list[str]
+    found: list[str] = field(default_factory=list)
+
+    def lines(self, elsewhere: Sequence[str]) -> list[str]:
+        """`elsewhere`: what its script printed on the other output."""
+        said = list(dict.fromkeys([*elsewhere, *self.said]))
+        telling = [line for line in said if TELLS.search(line)]
+        rest = [line for line in said[-LAST:] if line not in telling]
+        scripts = [*telling[-MOST_LINES:], *rest]
+        by_script = any(SCRIPT in line for line in self.found)
+        return [*scripts, *self.found] if by_script else [*self.found, *scripts]
+
+
+def refusal(result: Result, root: Path = Path("/")) -> str:
+    """In one line. `root` is where the logs are that dkms names."""
+    printed = [_sections(text) for text in (result.stdout, result.stderr)]
+    failed = [each for _said, found in printed for each in found]
+    causes = [each for each in failed if not any(FOLLOWS in line for line in each.found)]
+    lines = []
+    for each in causes or failed:
+        told = [line for said, _found in printed for line in said.get(each.package, ())]
+        lines += [f"{each.package}: {'; '.join(each.lines(told))}"]
+    text = f"{result.stdout}\n{result.stderr}"
+    errors = [line for line in _errors(text) if line not in "; ".join(lines)]
+    if lines:
+        errors = [line for line in errors if not SUMMARY.match(line)]
+    removed = REMOVED.search(text) if "remove is disabled" in text else None
+    if removed:
+        errors.append(f"it would remove {one_line(removed.group(1))}")
+    found = "; ".join([*lines, *unmet(text), *errors])
+    if not found:
+        return f"exit status {result.rc}: {one_line(output(result, 1500)) or 'no output'}"
+    # Every part is bounded: none pushes another one out.
+    return ". ".join([shortened(found, MOST), *_logs(text, root), *_remedies(text)])
+
+
+def unmet(text: str) -> list[str]:
+    """The lines of apt that name unmet dependencies."""
+    _before, *after = UNMET.split(text, maxsplit=1)
+    lines = [line.strip() for each in after for line in each.splitlines()[1:]]
+    return [line for line in lines if re.search("Depends:|Conflicts:|Breaks:", line)]
+
+
+def _sections(text: str) -> tuple[dict[str, list[str]], list[Failed]]:
+    """What was printed about each package, and what failed."""
+    about: dict[str, list[str]] = {}
+    failed: list[Failed] = []
+    said: list[str] = []
+    inside = False
+    for line in text.splitlines():
+        begins, heading = BEGINS.match(line), HEADING.search(line)
+        if heading:
+            name = re.sub(r"_[^/_]+_[^/_]+\.deb$", "", heading.group(1).rpartition("/")[2])
+            failed.append(Failed(name.partition(":")[0], said))
+            said, inside = [], True
+        elif inside and line.startswith(" "):
+            failed[-1].found.append(one_line(line))
+        elif begins:
+            said, inside = about.setdefault(begins.group(1).partition(":")[0], []), False
+        elif PROGRESS.match(line):
+            said, inside = [], False
+        elif line.strip() and not line.startswith(NOISE):
+            inside = False
+            said.append(one_line(line))
+    return about, failed
+
+
+def _errors(text: str) -> Iterator[str]:
+    """apt's own, each with the indented lines that belong to it."""
+    lines = text.splitlines()
+    for at, line in enumerate(lines):
+        if ERROR.match(line):
+            more = []
+            for each in lines[at + 1 :]:
+                if not each.startswith(" "):
+                    break
+                more.append(each)
+            yield one_line(" ".join([line, *more]))
+
+
+def _logs(text: str, root: Path) -> Iterator[str]:
+    """Of each log that dkms names: its lines with errors, else its last ones."""
+    for name in dict.fromkeys(MAKE_LOG.findall(text)):
+        path = root / name
+        if not path.is_file():
+            continue
+        with path.open("rb") as stream:
+            stream.seek(max(0, path.stat().st_size - READ))
+            lines = stream.read(READ).decode("utf-8", "replace").splitlines()
+        yield shortened(f"make.log: {'; '.join(build_errors(lines))}", MOST // 4)
+
+
+def build_errors(log: Sequence[str]) -> list[str]:
+    """The first errors of a build, else its last lines; the end of a log is only make."""
+    errors = [line for line in log if BUILD_ERROR.search(line)] or log[-LAST:]
+    return [one_line(line) for line in errors[:LAST]]
+
+
+def _remedies(text: str) -> Iterator[str]:
+    for pattern, remedy in REMEDIES:
+        found = pattern.search(text)
+        if found:
+            yield one_line(found.expand(remedy))

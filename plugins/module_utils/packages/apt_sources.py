@@ -1,0 +1,76 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Other definitions of a repository of the set: sources.list(5), both formats.
+
+apt reads no repository at all while two definitions of one name different keys. The usual one is
+that of NVIDIA's cuda-keyring (NVIDIA/cuda-repo-management issue 4). The definition of the set is
+verified by the set's key, so the other one is turned off, and its text is kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from ..core.files import FilePlan, plan_file
+from .package import OURS
+
+MAIN, PARTS = "etc/apt/sources.list", "etc/apt/sources.list.d"
+FLAT = "/"
+"""The suite of the set's repositories. Another suite of the same address is another repository."""
+WHY = "# Turned off: baremetal.mpi_roce defines this repository, with the key of its software set."
+_ONE_LINE = re.compile(r"\s*deb(-src)?\s+(\[[^\]]*\]\s*)?(?P<address>\S+)\s+(?P<suite>\S+)")
+_FIELD = re.compile(r"^(?P<name>[A-Za-z-]+):(?P<value>.*(?:\n[ \t].*)*)", re.MULTILINE)
+_OFF = ("no", "false", "without", "off", "disable", "0")
+"""False in the words of apt (StringToBool)."""
+
+
+def address(url: str) -> str:
+    """As apt compares them."""
+    return re.sub(r"^file:/+", "file:/", url).rstrip("/")
+
+
+def rivals(root: Path, addresses: Collection[str]) -> Iterator[FilePlan]:
+    """The files that define these repositories too, and what becomes of them."""
+    parts = sorted((root / PARTS).glob("*")) if addresses else []
+    for path in (root / MAIN, *(each for each in parts if each.suffix in (".list", ".sources"))):
+        if not path.is_file() or path.name.startswith(OURS):
+            continue
+        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+        other = turned_off(path, text, addresses)
+        if addresses and other != text:
+            it = path.stat()
+            mode, login = it.st_mode & 0o7777, "@" in text
+            yield plan_file(path, other, mode=mode, uid=it.st_uid, gid=it.st_gid, secret=login)
+
+
+def turned_off(path: Path, text: str, addresses: Collection[str]) -> str:
+    """The text of a definition without these repositories."""
+    if path.suffix == ".sources":
+        return re.sub(r"(?:^.+\n?)+", lambda it: _stanza(it.group(), addresses), text, flags=re.M)
+    return "".join(_line(line, addresses) for line in text.splitlines(keepends=True))
+
+
+def _line(line: str, addresses: Collection[str]) -> str:
+    found = _ONE_LINE.match(line)
+    if found and found["suite"] == FLAT and address(found["address"]) in addresses:
+        return f"{WHY}\n# {line.lstrip()}"
+    return line
+
+
+def _stanza(stanza: str, addresses: Collection[str]) -> str:
+    """deb822. Fields have no order, and names no case."""
+    fields = {each["name"].lower(): each for each in _FIELD.finditer(stanza)}
+    words = {name: each["value"].split() for name, each in fields.items()}
+    there = [url for url in words.get("uris", []) if address(url) in addresses]
+    off = [word.lower() for word in words.get("enabled", [])]
+    if not there or FLAT not in words.get("suites", []) or (off and off[0] in _OFF):
+        return stanza
+    others = [url for url in words["uris"] if url not in there]
+    if others:
+        uris = fields["uris"]
+        left = f"{uris['name']}: {' '.join(others)}"
+        return f"{stanza[: uris.start()]}{left}{stanza[uris.end() :]}"
+    if "enabled" in fields:
+        stanza = stanza.replace(fields["enabled"].group(), "", 1).replace("\n\n", "\n").lstrip("\n")
+    return f"{WHY}\nEnabled: no\n{stanza}"

@@ -1,0 +1,307 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Nodes that had something before, on the real apt and dpkg: what users came with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.apt_sources import (
+    WHY,
+    turned_off,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
+    PackageError,
+    PackageSet,
+    Stage,
+    Wanted,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.catalog import (
+    gpu_packages,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
+    distribution_of,
+)
+
+from tests.unit.apt_root import MISSING, WHY_NOT, AptRepository
+from tests.unit.software_sets import KEYS, software
+from tests.unit.test_packages_apt import Site, keys  # noqa: F401
+
+pytestmark = [
+    pytest.mark.skipif(bool(MISSING), reason=WHY_NOT),
+    pytest.mark.slow,  # seconds each: apt and dpkg start several times
+]
+
+
+@pytest.fixture
+def site(tmp_path, keys):  # noqa: F811
+    return Site(tmp_path, keys)
+
+
+# A file of two packages (Azure/azhpc-images, components/install_doca.sh at 0d4b898).
+
+SHARED = "etc/pmix-mca-params.conf"
+
+
+def with_pmix(site):
+    archive = site.archive()
+    archive.add("pmix", "4.2.9-2", files={SHARED: "slurm's"}, conffiles=[SHARED])
+    archive.publish()
+    site.install("pmix")
+    doca = AptRepository("doca", site.where / "doca", site.vendor)
+    doca.add("doca-ofed", "3.2.1-044000", Depends="openmpi (= 4.1.9a1-1), mlnx-ofed-kernel-dkms")
+    doca.add("mlnx-ofed-kernel-dkms", "25.10-1")
+    doca.add("openmpi", "4.1.9a1-1", files={SHARED: "doca's"}, conffiles=[SHARED])
+    doca.publish()
+    stages = (Stage("DOCA", (Wanted("doca-ofed", "3.2.1", "rdma"),)),)
+    return PackageSet(repositories=(doca.repository(),), stages=stages)
+
+
+def test_every_run_names_the_file_and_the_package_that_has_it_too(site):
+    wanted = with_pmix(site)
+    for _run in range(2):
+        with pytest.raises(PackageError) as failed:
+            site.run(wanted)
+        assert f"openmpi: trying to overwrite '/{SHARED}'" in str(failed.value)
+        assert "also in package pmix 4.2.9-2" in str(failed.value)
+        assert "--fix-broken" not in str(failed.value)
+    site.root.run(["dpkg", "--purge", "pmix"])
+    site.run(wanted)
+    assert not site.run(wanted)[0].changed
+
+
+def test_a_file_that_is_known_to_be_of_two_packages_is_found_before_anything_changes(site):
+    wanted = replace(with_pmix(site), claims={f"/{SHARED}": "openmpi"})
+    before = site.root.snapshot()
+    for _run in range(2):
+        (why,) = site.refused(wanted)
+        assert f"/{SHARED} is of openmpi" in why and "Remove pmix first" in why
+    assert site.root.snapshot() == before
+    site.root.run(["dpkg", "--remove", "pmix"])
+    site.run(wanted)
+    assert not site.run(wanted)[0].changed
+
+
+# A driver of another branch. Relations after Ubuntu's packaging of the driver: each name has the
+# branch, and provides, conflicts with and replaces the name without it.
+
+FULL = {"550": "550.163.01-0ubuntu1", "580": "580.95.05-0ubuntu1"}
+UBUNTUS = "595.71.05-0ubuntu0.24.04.1"
+
+
+def driver(repository, branch, full, end=""):
+    """The packages of a branch: a driver, its modules and its libraries."""
+
+    def one(name, tail="", *needs):
+        plain, depends = name + tail, ", ".join(f"{each} (= {full})" for each in needs)
+        same = dict.fromkeys(("Provides", "Conflicts", "Replaces"), plain) if end else {}
+        more = {"Depends": depends} if depends else {}
+        repository.add(f"{name}{end}{tail}", full, **same, **more)
+        return f"{name}{end}{tail}"
+
+    libraries = [one(each) for each in ("libnvidia-compute", "libnvidia-cfg1")]
+    modules = [one("nvidia-kernel-source", "-open"), one("nvidia-kernel-common")]
+    dkms = one("nvidia-dkms", "-open", *modules)
+    one("nvidia-headless-no-dkms", "-open", *libraries, modules[0])
+    one("nvidia-driver", "-open", dkms, *libraries)
+
+
+def vendors(site):
+    """NVIDIA's repository of a set with the driver 580, and of what was before it."""
+    found = AptRepository("nv", site.where / "nv", site.vendor)
+    driver(found, "550", FULL["550"], "-550")
+    driver(found, "580", FULL["580"], "-580")
+    driver(found, "595", "595.71.05-1ubuntu1")
+    one = f"nvidia-driver-550-open (= {FULL['550']})"
+    found.add("cuda-drivers-550", "550.163.01-1", Depends=one)
+    found.add("cuda-runtime-12-4", "12.4.1-1", Depends="cuda-drivers-550, cuda-toolkit-12-4")
+    found.add("cuda-toolkit-12-4", "12.4.1-1")
+    found.add("nvidia-fabricmanager-550", "550.163.01-1", files={FABRIC_MANAGER: "550"})
+    one = f"nvidia-driver-580-open (= {FULL['580']})"
+    found.add("nvidia-open-580", "580.95.05-1", Depends=one)
+    for name in ("nvidia-persistenced", "nvidia-imex", "libnvidia-nscq"):
+        found.add(name, "580.95.05-1")
+    found.add("nvidia-fabricmanager", "580.95.05-1", files={FABRIC_MANAGER: "580"})
+    found.add("datacenter-gpu-manager", "1:3.3.9")
+    no = dict.fromkeys(("Conflicts", "Replaces"), "datacenter-gpu-manager")
+    found.add("datacenter-gpu-manager-4-core", "1:4.5.2-1", **no)
+    for end in ("cuda13", "proprietary", "proprietary-cuda13"):
+        core = "datacenter-gpu-manager-4-core (= 1:4.5.2-1)"
+        found.add(f"datacenter-gpu-manager-4-{end}", "1:4.5.2-1", Depends=core)
+    found.publish()
+    return found
+
+
+FABRIC_MANAGER = "usr/bin/nv-fabricmanager"
+
+
+def wanted_of(repository, dcgm=""):
+    nothing = dict.fromkeys(("cuda", "gdrcopy", "nccl"), "")
+    found = software(
+        driver={"version": "580.95.05", "gpu": "H100"},
+        rdma={"source": "inbox"},
+        **{**nothing, "dcgm": dcgm},
+    )
+    whole = gpu_packages(found, distribution_of("Ubuntu", "24.04"), "", KEYS)
+    return replace(whole, repositories=(repository.repository(),), preferred={})
+
+
+def before(site, repository, *names):
+    """Installed by the operator from this repository, in a definition that is gone by now."""
+    apt = site.root.root / "etc/apt"
+    (apt / "trusted.gpg.d/nv.asc").write_bytes(site.vendor.armoured)
+    old = apt / "sources.list.d/old.list"
+    old.write_text(f"deb file:{repository.where} ./\n")
+    site.install(*names)
+    old.unlink()
+
+
+def test_branch_550_makes_way_in_the_same_plan_with_its_fabric_manager(site):
+    """NVIDIA/ansible-role-nvidia-driver, pull request 33; `apt-get install cuda` before."""
+    repository = vendors(site)
+    before(site, repository, "cuda-runtime-12-4", "nvidia-fabricmanager-550")
+    wanted = wanted_of(repository)
+    plan, _checks = site.run(wanted)
+    gone = {each.name for each in plan.changes if each.kind == "remove"}
+    assert {"cuda-drivers-550", "nvidia-fabricmanager-550", "cuda-runtime-12-4"} <= gone
+    assert not [name for name in site.root.installed() if "550" in name]
+    assert "cuda-toolkit-12-4" in site.root.installed()
+    assert not site.run(wanted)[0].changed
+
+
+def test_the_branch_of_ubuntu_makes_way_with_its_libraries_of_another_architecture(site):
+    """nvidia-driver-* recommends them, and Ubuntu's installer may add that architecture."""
+    site.root.run(["dpkg", "--add-architecture", "i386"])
+    with site.root.config.open("a") as config:
+        config.write('APT::Architectures { "amd64"; "i386"; };\n')
+    archive = site.archive()
+    driver(archive, "595", UBUNTUS, "-595")
+    archive.add("libnvidia-gl-595", UBUNTUS, Architecture="i386")
+    archive.publish()
+    site.install("nvidia-driver-595-open", "libnvidia-gl-595:i386")
+    assert "libnvidia-gl-595:i386" in site.root.installed()
+    wanted = wanted_of(vendors(site))
+    site.run(wanted)
+    assert not [name for name in site.root.installed() if "595" in name]
+    assert not site.run(wanted)[0].changed
+
+
+def test_headless_packages_without_a_branch_make_way(site):
+    """As NVIDIA/gpu-driver-container installs them from 590 on."""
+    repository = vendors(site)
+    before(site, repository, "nvidia-headless-no-dkms-open", "nvidia-dkms-open")
+    wanted = wanted_of(repository)
+    site.run(wanted)
+    assert not [at for at in site.root.installed().values() if at.startswith("595")]
+    assert not site.run(wanted)[0].changed
+
+
+def test_ubuntus_fabric_manager_of_the_same_branch_makes_way(site):
+    """The file is the same, and the names differ: packages.ubuntu.com, fabric-manager-580."""
+    archive = site.archive()
+    archive.add("nvidia-fabricmanager-580", "580.126.20-0ubuntu1", files={FABRIC_MANAGER: "u"})
+    archive.publish()
+    site.install("nvidia-fabricmanager-580")
+    wanted = wanted_of(vendors(site))
+    site.run(wanted)
+    assert (site.root.root / FABRIC_MANAGER).read_text() == "580"
+    assert "nvidia-fabricmanager-580" not in site.root.installed()
+    assert not site.run(wanted)[0].changed
+
+
+def test_dcgm_3_makes_way_for_4_with_its_profiling(site):
+    """NVIDIA/deepops, pull request 1394."""
+    repository = vendors(site)
+    before(site, repository, "datacenter-gpu-manager")
+    wanted = wanted_of(repository, "4.5.2")
+    site.run(wanted)
+    found = {name for name in site.root.installed() if name.startswith("datacenter")}
+    ends = ("core", "cuda13", "proprietary", "proprietary-cuda13")
+    assert found == {f"datacenter-gpu-manager-4-{end}" for end in ends}
+    assert not site.run(wanted)[0].changed
+
+
+# Another definition of a repository of the set (NVIDIA/cuda-repo-management issue 4).
+
+
+def keyring(site, name, text):
+    """As cuda-keyring leaves it, with a key of its own, and what apt has fetched with it."""
+    apt = site.root.root / "etc/apt"
+    key = apt / "keyrings/cuda-archive-keyring.asc"
+    key.write_bytes(site.vendor.armoured)
+    path = apt / name
+    path.write_text(text.format(key=key, url=f"file:{site.cuda.where}/"))
+    path.chmod(0o640)
+    site.root.run(["apt-get", "update"])
+    return path
+
+
+ONE_LINE = "deb [signed-by={key}] {url} /\n"
+DEB822 = "Types: deb\nURIs: {url}\nSuites: /\nEnabled: yes\nSigned-By: {key}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("sources.list.d/cuda-ubuntu2404-x86_64.list", ONE_LINE),
+        ("sources.list", f"# of the site\n{ONE_LINE}"),
+        ("sources.list.d/cuda.sources", DEB822),
+    ],
+)
+def test_the_vendors_own_definition_is_turned_off_and_kept(site, name, text):
+    path = keyring(site, name, text)
+    written = path.read_text()
+    plan, _checks = site.run(site.set(), check_mode=True)
+    assert str(path) in {each["before_header"] for each in plan.diffs()}
+    assert path.read_text() == written
+    site.run(site.set())
+    assert site.root.installed()["driver"].startswith("580.95.05")
+    assert WHY in path.read_text() and path.stat().st_mode & 0o777 == 0o640
+    site.root.run(["apt-get", "update"])  # of everything, as the operator does
+    assert not site.run(site.set())[0].changed
+    path.write_text(written)  # by an installation of cuda-keyring
+    site.run(site.set())
+    assert WHY in path.read_text()
+
+
+def test_a_refusal_turns_it_on_again(site):
+    path = keyring(site, "sources.list.d/cuda-ubuntu2404-x86_64.list", ONE_LINE)
+    written = path.read_text()
+    assert site.refused(site.set("580.1.1"))
+    assert path.read_text() == written
+
+
+CUDA = "https://developer.download.nvidia.com/compute/cuda/repos/ubuntu2404/x86_64"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text", "wanted"),
+    [
+        (
+            ".list",
+            f"deb [a=b signed-by=/k] {CUDA}/ /\n",
+            f"{WHY}\n# deb [a=b signed-by=/k] {CUDA}/ /\n",
+        ),
+        (".list", f"deb {CUDA} /", f"{WHY}\n# deb {CUDA} /"),
+        (".list", f"# deb {CUDA}/ /\n", None),
+        (".list", f"deb {CUDA}/ ./\n", None),
+        (".list", f"deb {CUDA}x/ /\n", None),
+        (".list", "deb [\nnot a line\n", None),
+        (
+            ".sources",
+            f"# a\nTypes: deb\nuris:\n {CUDA}/\n http://other/\nSuites: /\n\nTypes: deb\n",
+            "# a\nTypes: deb\nuris: http://other/\nSuites: /\n\nTypes: deb\n",
+        ),
+        (".sources", f"Enabled: no\nURIs: {CUDA}\nSuites: /\n", None),
+        (".sources", f"URIs: {CUDA}\nSuites: noble\n", None),
+        (".sources", "", None),
+        (
+            ".sources",
+            f"Types: deb\nURIs: http://other\nSuites: a\n\nURIs: {CUDA}\nSuites: /\n",
+            "Types: deb\nURIs: http://other\nSuites: a\n\n"
+            f"{WHY}\nEnabled: no\nURIs: {CUDA}\nSuites: /\n",
+        ),
+    ],
+)
+def test_only_the_same_repository_is_turned_off(tmp_path, suffix, text, wanted):
+    assert turned_off(tmp_path / f"x{suffix}", text, {CUDA}) == (text if wanted is None else wanted)
