@@ -238,9 +238,12 @@ def _refusal(planned: Planned, jobs: Sequence[Process]) -> str:
         what = f"an interrupted installation would be finished ({planned.repairs})"
     else:
         what = f"{planned.changes[0].name} would change, and its dependencies are not known yet"
+    # Its server stays when its clients have ended, on a drained node too.
+    mps = any(each.command.startswith(busy.MPS) for each in jobs)
+    end = " and end MPS (echo quit | nvidia-cuda-mps-control)" if mps else ""
     return (
-        f"{what}, and the GPUs are in use: {listed(jobs)}. Drain the node and run again; or set "
-        "nvidia_gpu_change_under_jobs: true, and these processes may fail"
+        f"{what}, and the GPUs are in use: {listed(jobs)}. Drain the node{end}, then run again; or "
+        "set nvidia_gpu_change_under_jobs: true, and these processes may fail"
     )
 
 
