@@ -32,6 +32,14 @@ KERNEL_REDHAT = (
     *("kernel", "kernel-core", "kernel-modules", "kernel-modules-core", "kernel-modules-extra"),
     *("kernel-devel", "kernel-devel-matched"),
 )
+KERNELS_REDHAT = ("installonlypkg(kernel)",)
+"""What kernels provide, whatever they are called (kernel-rt, kernel-64k, kernel-uek)."""
+KERNELS_DEBIAN = (
+    *("linux-image-[0-9]*", "linux-image-unsigned-[0-9]*", "linux-headers-[0-9]*"),
+    *("linux-modules-[0-9]*", "linux-modules-extra-[0-9]*"),
+)
+"""Packages of one release, which metapackages depend on: linux-generic, linux-virtual, linux-oem-*,
+linux-generic-hwe-*, linux-nvidia, linux-image-amd64, linux-modules-nvidia-*."""
 UCX_DEBIAN = ("libucx0", "libucx-dev", "ucx-utils")
 """The distribution's, in whose place DOCA's `ucx` comes: it conflicts with them."""
 MPI_DEBIAN = ("openmpi-*", "libopenmpi*", "mpi-default-*", "python3-mpi4py")
@@ -58,11 +66,10 @@ def rdma_packages(
     if software.rdma.source == NO_RDMA:
         return PackageSet()
     stages: list[Stage] = []
-    held: tuple[str, ...] = ()
-    if software.rdma.source == DOCA or software.kernel:
+    builds = software.rdma.source == DOCA or bool(software.kernel)
+    if builds:
         # The kernel comes with the first layer that has packages, its headers for those after it.
         stages += _kernel(software, distribution, kernel_release)
-        held = _held(distribution, kernel_release)
     if software.rdma.source == DOCA:
         stages += _doca(software.rdma, distribution, software.mpi.provider != DISTRIBUTION)
     else:
@@ -72,7 +79,8 @@ def rdma_packages(
     return PackageSet(
         repositories=_repositories(software, distribution, "rdma", keys),
         stages=_complete(stages, distribution),
-        held=held,
+        held=_held(distribution, kernel_release) if builds else (),
+        kernels=_kernels(distribution) if builds else (),
         preferred={MFT: "doca"} if software.rdma.source == DOCA else {},
     )
 
@@ -104,6 +112,7 @@ def gpu_packages(
         ),
         absent=gpu_catalog.absent(software.driver, distribution),
         held=_held(distribution, kernel_release),
+        kernels=_kernels(distribution),
         # Those of DOCA are there before this layer, and pinned.
         preferred={MFT: "doca" if software.rdma.source == DOCA else "cuda"},
     )
@@ -125,15 +134,15 @@ def _kernel(software: SoftwareSet, distribution: Distribution, release: str) -> 
 
 
 def _held(distribution: Distribution, release: str) -> tuple[str, ...]:
-    """What would bring another kernel, as far as it is installed."""
+    """The kernel itself, as far as it is installed."""
     if distribution.family == REDHAT:
         return KERNEL_REDHAT
-    flavour = release.rpartition("-")[2] if release.count("-") >= 2 else "generic"
-    tails = (flavour, f"{flavour}-hwe-{distribution.release}")
-    return (
-        *(f"linux-{kind}{tail}" for tail in tails for kind in ("", "image-", "headers-")),
-        *(f"linux-{kind}-{release}" for kind in ("image", "modules", "modules-extra")),
-    )
+    return tuple(f"linux-{kind}-{release}" for kind in ("image", "modules", "modules-extra"))
+
+
+def _kernels(distribution: Distribution) -> tuple[str, ...]:
+    """By which what would bring another kernel is known."""
+    return KERNELS_REDHAT if distribution.family == REDHAT else KERNELS_DEBIAN
 
 
 def _doca(rdma: Rdma, distribution: Distribution, own_mpi: bool) -> list[Stage]:
