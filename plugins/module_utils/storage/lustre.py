@@ -56,6 +56,11 @@ class Source:
     directory: str = ""
     """Below its top, with a slash in front; empty for the top."""
 
+    @property
+    def nids(self) -> set[str]:
+        """Of the management service."""
+        return {nid for server in self.servers for nid in server}
+
     def __str__(self) -> str:
         return f"{':'.join(map(','.join, self.servers))}:/{self.name}{self.directory}"
 
