@@ -81,7 +81,8 @@ class Host:
         if self.given["rails"] and software.rdma.source != NO_RDMA:
             # The layer rdma installs it, and the layer gpu waits for its boot.
             release = software.kernel or self.release
-            sets[RDMA] = rdma_packages(software, system, NO_KEYS, release)
+            own = self.node.container is None
+            sets[RDMA] = rdma_packages(software, system, NO_KEYS, release, own_kernel=own)
         if not excuse(self.given, software, self.node):
             sets[GPU] = gpu_packages(software, system, release, NO_KEYS)
         repositories = [each for one in sets.values() for each in one.repositories]

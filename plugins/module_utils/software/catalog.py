@@ -44,6 +44,9 @@ UCX_DEBIAN = ("libucx0", "libucx-dev", "ucx-utils")
 """The distribution's, in whose place DOCA's `ucx` comes: it conflicts with them."""
 MPI_DEBIAN = ("openmpi-*", "libopenmpi*", "mpi-default-*", "python3-mpi4py")
 """What needs libucx0, which DOCA's `ucx` before 1.19 does not provide. HPC-X comes in its place."""
+MODULES_UBUNTU, MODULES = "linux-modules-extra-", "modules of the kernel"
+"""Has mlx5_ib and ib_umad (NVIDIA/gpu-operator 2781). linux-generic brings it, linux-virtual and
+kernels of clouds do not, and releases after 24.04 may have it in linux-modules."""
 NFS, NFS_KMOD = "mlnx-nfsrdma-dkms", "kmod-mlnx-nfsrdma"
 """NFS over RDMA, built against the drivers of DOCA; in none of its profiles. On EL drivers come by
 DKMS from DOCA 3.2 on."""
@@ -56,11 +59,13 @@ def rdma_packages(
     distribution: Distribution,
     keys: Mapping[str, bytes],
     kernel_release: str = "",
+    own_kernel: bool = True,
 ) -> PackageSet:
     """What the layer rdma installs. `keys`: repository (`doca`) to the content of its key.
 
     `kernel_release` is the kernel that has to run; DOCA builds its drivers for it. One that the set
-    names is installed with either source.
+    names is installed with either source. Without `own_kernel` (a container) modules of the kernel
+    are not the node's.
     Raises PlanError for what the catalogue does not have.
     """
     if software.rdma.source == NO_RDMA:
@@ -75,7 +80,10 @@ def rdma_packages(
     else:
         # Versions are the distribution's: the newest at the first installation, then held.
         names = INBOX_REDHAT if distribution.family == REDHAT else INBOX_DEBIAN
-        stages.append(Stage("RDMA", tuple(Wanted(name, component="rdma") for name in names)))
+        packages = [Wanted(name, component="rdma") for name in names]
+        if distribution.name == "ubuntu" and kernel_release and own_kernel:
+            packages.append(Wanted(f"{MODULES_UBUNTU}{kernel_release}", "", MODULES, optional=True))
+        stages.append(Stage("RDMA", tuple(packages)))
     return PackageSet(
         repositories=_repositories(software, distribution, "rdma", keys),
         stages=_complete(stages, distribution),
