@@ -163,7 +163,7 @@ def stack(
     return [
         *parts[:2],
         Kernel(hardware, software.kernel),
-        Drivers(hardware, source, given["restart_driver"]),
+        Drivers(hardware, source, given["restart_driver"], software.rdma.version),
         *parts[2:],
         pcie.IommuGroups(hardware, given["iommu"], given["rails"], given["gpus"]),
         Devices(hardware, given["rails"], given["firmware_minimum"]),

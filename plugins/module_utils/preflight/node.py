@@ -30,6 +30,7 @@ from ..rails.plan import plan_rails
 from ..rails.survey import CLAIM, NAME, Request, Survey
 from ..rdma import THIS, Hardware, drivers
 from ..reboot import busy
+from ..software import doca_kernels
 from ..software.catalog import gpu_packages, rdma_packages
 from ..software.distribution import Distribution, distribution
 from ..software.software_set import DOCA, NO_RDMA, SoftwareSet
@@ -94,6 +95,8 @@ class Host:
             there = manager.installed()
             away = [x for x in wanted.packages if not satisfied(x, there.get(x.name, ""))]
             self.coming |= {each.component for each in away}
+            if layer == RDMA and software.rdma.source == DOCA and RDMA in self.coming:
+                yield from _build(software.rdma.version, release)
             if not any(each.status == FAILED for each in answered):
                 yield from _headers(layer, [x for x in away if x.component == "kernel"], manager)
             replaced = [each for stage in wanted.stages for each in stage.replaced]
@@ -191,6 +194,14 @@ class Host:
 
 def _refusal(what: str, why: str) -> Check:
     return Check("layer_plan", "can start", "refused", FAILED, what, why)
+
+
+def _build(doca: str, release: str) -> Iterator[Check]:
+    """The kernel that has to run is judged here also where the set names none."""
+    found, why = doca_kernels.verdict(doca, release), doca_kernels.doubt(doca, release)
+    if found:
+        status = FAILED if found == doca_kernels.FAILS else OK
+        yield Check("doca_kernel", "known to build", release, status, "", why)
 
 
 def _headers(layer: str, away: Sequence[Wanted], manager: Manager) -> Iterator[Check]:
