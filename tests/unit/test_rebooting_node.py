@@ -110,10 +110,11 @@ def test_a_step_of_slurm_and_what_belongs_to_its_job_are_a_job(tmp_path, step):
         ["/usr/sbin/slurmstepd", "spank", "prolog"],
         ["/usr/sbin/slurmstepd", "ns_infinity", "614"],  # keeps the name space of a job
         ["slurmstepd: [infinity]"],
+        ["slurmstepd-wlm: [614.0]"],
     ],
 )
 def test_a_slurmstepd_that_is_not_known_to_wait_is_a_job(tmp_path, argv):
-    process(tmp_path, 10, "slurmstepd", *argv)
+    process(tmp_path, 10, argv[0].partition(":")[0].rpartition("/")[2], *argv)
     assert [each.pid for each in busy.processes(tmp_path)] == [10]
 
 

@@ -40,8 +40,9 @@ IDLE = {
     "prted": re.compile(r".* ess_base_nspace prte-.*"),
 }
 """Command lines with which these wait for jobs."""
-STEP = re.compile(r"slurmstepd: \[(\d+)\b.*")
-"""The title of a step: `[77.0]`, `[77.batch]`, `[77.extern]`, `[77.interactive]`."""
+STEP = re.compile(r"\S*slurmstepd\S*: \[(\d+)\b.*")
+"""The title of a step: `[77.0]`, `[77.batch]`, `[77.extern]`, `[77.interactive]`; after the name of
+the program, which slurmd may be given (Debian's is slurmstepd-wlm)."""
 RANK = frozenset(
     [
         *("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMIX_NAMESPACE", "PMI_RANK", "MPI_LOCALRANKID"),
@@ -99,7 +100,11 @@ def _look(folder: Path, more: frozenset[str], jobs: Collection[str]) -> Optional
             return None  # a zombie keeps its name until it is waited for, and runs nothing
         comm = (folder / "comm").read_text(encoding="utf-8", errors="replace").strip()
         argv = _words(folder / "cmdline")
-        known = _is_known(comm, argv, more) or (_is_known(comm, argv, NAMES) and not _waits(argv))
+        known = (
+            _is_known(comm, argv, more)
+            or STEP.fullmatch(" ".join(argv)) is not None
+            or (_is_known(comm, argv, NAMES) and not _waits(argv))
+        )
         if not known and (comm.startswith(MPS) or not _has_rank(folder, jobs)):
             return None
         uid = folder.stat().st_uid
