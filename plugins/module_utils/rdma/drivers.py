@@ -254,7 +254,7 @@ SHOWN = 8
 def users(root: Path = Path("/")) -> list[str]:
     """One line each, processes by name and number first; empty when nothing uses RDMA."""
     found = processes.openers(root, lambda path: path.startswith(DEVICES))
-    return [*(f"{each.name} ({each.pid})" for each in found), *_mounts(root), *_nvme(root)]
+    return [*(each.text() for each in found), *_mounts(root), *_nvme(root)]
 
 
 def _mounts(root: Path) -> Iterator[str]:
