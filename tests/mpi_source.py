@@ -16,7 +16,7 @@ import subprocess
 import tarfile
 import tempfile
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Optional
 
@@ -136,15 +136,20 @@ apt-get -q update && apt-get -q -y --no-install-recommends --download-only \\
 
 
 def compilers(nodes: Nodes, host: str) -> list[str]:
-    """Install what a build needs, which the repository of the nodes lacks: the packages' names."""
+    """Install what a build needs: the packages' names."""
+    known = yaml.safe_load((TOP / "roles/mpi_stack/vars/main.yml").read_text(encoding="utf-8"))
+    return of_debian(nodes, host, known["__mpi_stack_build_packages"]["Debian"])
+
+
+def of_debian(nodes: Nodes, host: str, packages: Sequence[str]) -> list[str]:
+    """Install what the repository of the nodes lacks, with its dependencies: their names."""
     listed = ["podman", "images", "--format", "{{.Repository}}:{{.Tag}}"]
     images = subprocess.run(listed, check=True, capture_output=True, text=True).stdout.split()
     base = next(name for name in images if "virtual-node-base:" in name)
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "partial").mkdir()
         argv = ["podman", "run", "--rm", "--network=host", f"--volume={folder}:/packages", base]
-        known = yaml.safe_load((TOP / "roles/mpi_stack/vars/main.yml").read_text(encoding="utf-8"))
-        script = DOWNLOAD.format(" ".join(known["__mpi_stack_build_packages"]["Debian"]))
+        script = DOWNLOAD.format(" ".join(packages))
         subprocess.run([*argv, "sh", "-c", script], check=True, stdout=subprocess.DEVNULL)
         packed = Path(folder, "all.tar")
         with tarfile.open(packed, "w") as tar:
@@ -156,7 +161,7 @@ def compilers(nodes: Nodes, host: str) -> list[str]:
 
 INSTALL = """
 set -e; mkdir /var/tmp/debs; cd /var/tmp/debs; tar -xf ../debs.tar
-dpkg -i ./*.deb >/dev/null
+DEBIAN_FRONTEND=noninteractive dpkg -i ./*.deb >/dev/null
 for deb in *.deb; do dpkg-deb -f "$deb" Package; done
 rm -r /var/tmp/debs /var/tmp/debs.tar
 """

@@ -132,7 +132,7 @@ def converge(given: Mapping[str, Any], node: Node) -> Settled:
     found = distribution()
     release = software.kernel or hardware.release(node)
     keys = {name: base64.b64decode(text) for name, text in given["keys"].items()}
-    wanted = rdma_packages(software, found, keys, release)
+    wanted = rdma_packages(software, found, keys, release, own_kernel=node.container is None)
     manager = manager_of(found, wanted, LAYER.tag)
     outcome = settle(stack(given, node, software, wanted, manager, hardware), node)
     return Settled(outcome, hardware.notes, returned={"source": software.rdma.source})
@@ -163,7 +163,7 @@ def stack(
     return [
         *parts[:2],
         Kernel(hardware, software.kernel),
-        Drivers(hardware, source, given["restart_driver"]),
+        Drivers(hardware, source, given["restart_driver"], software.rdma.version),
         *parts[2:],
         pcie.IommuGroups(hardware, given["iommu"], given["rails"], given["gpus"]),
         Devices(hardware, given["rails"], given["firmware_minimum"]),

@@ -209,6 +209,39 @@ def test_a_job_that_comes_after_the_plan_keeps_its_driver(node, monkeypatch):
     assert node.active() == {PERSISTENCED, FABRIC_MANAGER, DCGM}
 
 
+def test_what_waits_for_jobs_keeps_no_driver_and_an_open_gpu_does(node):
+    """On a drained node of Slurm; MPS has been started in a prolog."""
+    node.converge()
+    node.process(1361, "slurmstepd")
+    node.write("proc/1361/cmdline", "/usr/sbin/slurmstepd\0infinity\0")
+    node.process(1400, "nvidia-cuda-mps", environment="SLURM_JOB_ID=76\0")
+    assert failed(node.converge(NEW)) == []
+    node.process(1401, "nvidia-cuda-mps", opens="/dev/nvidiactl")
+    with pytest.raises(PlanError, match=r"MPS \(echo quit \| nvidia-cuda-mps-control\)") as caught:
+        node.converge(OLD, allow_downgrade=True)
+    assert "PID 1401" in str(caught.value) and "PID 1400" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("groups", "unit"),
+    [
+        ("0::/system.slice/dcgm-exporter.service\n", "dcgm-exporter.service"),
+        ("0::/system.slice/system-gpud.slice/gpud@0.service/run\n", "gpud@0.service"),
+        ("4:cpu:/\n1:name=systemd:/system.slice/dcgm-exporter.service\n", "dcgm-exporter.service"),
+        ("0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0\n", ""),
+        ("0::/user.slice/user-9.slice/user@9.service/app.slice/x.service\n", ""),
+    ],
+)
+def test_a_service_that_stays_on_a_drained_node_is_named(node, groups, unit):
+    node.converge()
+    node.process(4242, "dcgm-exporter", opens="/dev/nvidiactl")
+    node.write("proc/4242/cgroup", groups)
+    with pytest.raises(PlanError) as caught:
+        node.converge(NEW)
+    said = f"has /dev/nvidiactl open{f', {unit}' if unit else ''})"
+    assert said in str(caught.value)
+
+
 @pytest.mark.parametrize("name", ["nvidia-persiste", "nvlsm"])
 def test_the_services_of_the_set_are_no_job(node, name):
     node.converge()

@@ -10,6 +10,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import reb
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import stack
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.modules import (
+    DIFFERENT,
     Module,
     needs_peermem,
 )
@@ -91,6 +92,7 @@ def test_another_kernel_than_the_sets_is_refused(node):
 
 
 MODULE = Module(("nvidia", "nvidia-open"), OLD)
+DIFF = "WARNING! Diff between built and installed module!"
 
 
 @pytest.mark.parametrize(
@@ -104,12 +106,46 @@ MODULE = Module(("nvidia", "nvidia-open"), OLD)
         (f"nvidia/{NEW}, {KERNEL}, x86_64: installed", "not known to DKMS"),
         (f"nvidia-fs/{OLD}, {KERNEL}, x86_64: installed", "not known to DKMS"),
         (f"nvidia/{OLD}, {KERNEL}, x86_64: installed (Original modules exist)", "installed"),
+        (f"nvidia, {OLD}, {KERNEL}, x86_64: installed (original_module exists)", "installed"),
+        (f"nvidia, {OLD}, {KERNEL}, x86_64: installed-weak from 6.8.0-1", "installed-weak"),
+        (f"nvidia/{OLD}: broken", "not built for this kernel"),
+        # do_status of dell/dkms 2.8 and 3.1.
+        (f"nvidia/{OLD}, {KERNEL}, x86_64: installed ({DIFF}) ({DIFF})", f"{DIFFERENT}{DIFF}"),
+        (
+            f"nvidia/{OLD}, {KERNEL}, x86_64: installed (Original modules exist) "
+            "(Differences between built and installed modules)",
+            f"{DIFFERENT}Differences between built and installed modules",
+        ),
+        (
+            f"nvidia/{OLD}, {KERNEL}, x86_64: "
+            "installed (Built modules are missing in the kernel modules folder)",
+            f"{DIFFERENT}Built modules are missing in the kernel modules folder",
+        ),
     ],
 )
 def test_dkms_is_asked_for_this_version_and_this_kernel(node, monkeypatch, text, state):
     other = "mlnx-ofed-kernel/25.10.OFED, 6.8.0-1-generic, x86_64: installed"
     monkeypatch.setattr(GpuNode, "_dkms", lambda self, words: (0, f"{other}\n{text}\n"))
     assert MODULE.status(node.node(), KERNEL)[0] == state
+
+
+def test_other_modules_than_dkms_built_are_a_finding_and_stay(node, monkeypatch):
+    """They may have been put there on purpose, and signed. GPUs are judged all the same."""
+    node.converge()
+    node.calls.clear()
+    ask = GpuNode._dkms
+
+    def different(self, words):
+        rc, text = ask(self, words)
+        return rc, text.replace("x86_64: installed", f"x86_64: installed ({DIFF})")
+
+    monkeypatch.setattr(GpuNode, "_dkms", different)
+    result = node.converge()
+    assert found(result, "dkms") == {f"nvidia {OLD}": "failed", "gdrdrv 2.5.1": "failed"}
+    assert found(result, "gpu_fabric") == {"": "ok"}
+    check = next(each for each in result.outcome.checks if each.name == "dkms")
+    assert f"dkms install -m nvidia -v {OLD} -k {KERNEL} --force" in check.reason
+    assert not any(call[0] == "dkms" for call in node.calls)
 
 
 @pytest.mark.parametrize("name", ["nvidia", "nvidia-open"])
@@ -194,6 +230,85 @@ def test_gdrcopy_that_no_repository_has_keeps_nothing_back(node):
     assert failed(node.converge()) == []
     assert at_boot.read_text().splitlines()[1:] == ["gdrdrv"]
     assert not node.converge().outcome.changed
+
+
+class PeerMemory:
+    """Modules of DOCA-OFED and of the driver on disk, and a kernel that takes what fits."""
+
+    CORE = f"lib/modules/{KERNEL}/updates/dkms/ib_core.ko.zst"
+    OWN = f"lib/modules/{KERNEL}/updates/dkms/nvidia-peermem.ko.zst"
+    ERROR = "modprobe: ERROR: could not insert 'nvidia_peermem': Invalid argument"
+
+    def __init__(self, node, monkeypatch):
+        self.node, self.fits = node, True
+        probe, dkms = GpuNode._modprobe, GpuNode._dkms
+
+        def modprobe(node, words):
+            bad = words[-1] == "nvidia_peermem" and not self.fits
+            return (1, self.ERROR) if bad else probe(node, words)
+
+        def builds(node, words):
+            done = dkms(node, words)
+            if words[1] == "install" and words[3].startswith("nvidia"):
+                self.fits = True
+                self.at(self.OWN, 30)
+            return done
+
+        monkeypatch.setattr(GpuNode, "_modprobe", modprobe)
+        monkeypatch.setattr(GpuNode, "_dkms", builds)
+
+    def at(self, name, when):
+        path = self.node.write(name, "")
+        os.utime(path, (when, when))
+
+    def calls(self):
+        return [" ".join(call[:4]) for call in self.node.calls if call[0] == "dkms"]
+
+
+AGAIN = ["dkms build -m nvidia", "dkms install -m nvidia"]
+
+
+def test_peermem_is_built_again_when_the_rdma_core_changed_under_it(node, monkeypatch):
+    """In the run that finds it, so that the next boot loads it; NVIDIA/gpu-operator 2868."""
+    peer = PeerMemory(node, monkeypatch)
+    node.converge(gpudirect="peermem")
+    peer.at(peer.OWN, 10)
+    peer.at(peer.CORE, 20)
+    node.calls.clear()
+    shown = node.converge(check_mode=True, gpudirect="peermem")
+    assert found(shown, "kernel_module")["nvidia_peermem"] == "pending"
+    assert peer.calls() == []
+    result = node.converge(gpudirect="peermem")
+    assert peer.calls() == AGAIN
+    assert failed(result) == []
+    assert not node.converge(gpudirect="peermem").outcome.changed
+
+
+def test_peermem_that_the_kernel_refuses_is_built_again(node, monkeypatch):
+    """Times of files do not always tell."""
+    peer = PeerMemory(node, monkeypatch)
+    peer.fits = False
+    result = node.converge(gpudirect="peermem")
+    assert peer.calls() == AGAIN
+    assert failed(result) == []
+
+
+def test_peermem_that_stays_refused_says_so(node, monkeypatch):
+    never = property(lambda self: False, lambda self, value: None)
+    monkeypatch.setattr(PeerMemory, "fits", never, raising=False)
+    peer = PeerMemory(node, monkeypatch)
+    peer.at(peer.CORE, 20)
+    [error] = node.converge(gpudirect="peermem").outcome.errors
+    assert peer.ERROR in error and "built it again" in error and "reboot" in error
+
+
+def test_peermem_over_the_kernels_own_rdma_core_is_not_built_again(node, monkeypatch):
+    peer = PeerMemory(node, monkeypatch)
+    peer.fits = False
+    peer.at(f"lib/modules/{KERNEL}/kernel/drivers/infiniband/core/ib_core.ko.zst", 10)
+    [error] = node.converge(gpudirect="peermem").outcome.errors
+    assert "software.rdma.source: doca" in error
+    assert peer.calls() == []
 
 
 def test_peermem_that_is_asked_for_is_loaded_now_and_at_every_boot(node):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -78,11 +77,6 @@ def asked(message: str) -> str:
 
 def xid_check(found: Any, index: int = 0) -> Check:
     return next(c for c in found.checks if c.name == "gpu_xid" and c.subject == f"gpu{index}")
-
-
-def test_the_catalogue_is_not_older_than_half_a_year() -> None:
-    """Then: compare ACTIONS, DECODED and NEWEST with NVIDIA's page, and write the day."""
-    assert date.today() - date.fromisoformat(xids.CATALOGUE_READ) < timedelta(days=183)
 
 
 @pytest.mark.parametrize(

@@ -381,21 +381,29 @@ def test_of_a_large_output_the_end_is_read(tmp_path: Path) -> None:
 
 
 def test_a_node_says_what_it_lacks_and_which_job_runs(tmp_path: Path) -> None:
-    """The script as sh runs it; a process called orted is another job."""
-    fake = tmp_path / "orted"
-    fake.symlink_to("/bin/sleep")
-    running = subprocess.Popen([str(fake), "60"])
+    """The script as sh runs it; orted is another job, and the prted of a DVM is none."""
+    for name in ("orted", "prted"):
+        (tmp_path / name).symlink_to("/bin/sh")
+    others = [
+        subprocess.Popen(
+            [str(tmp_path / name), "-c", "read line; :", "--prtemca", "ess_base_nspace", space],
+            stdin=subprocess.PIPE,
+        )
+        for name, space in (("orted", "-"), ("prted", "prterun-n1-7@0"), ("prted", "prte-n1-8@0"))
+    ]
     try:
         check = job.CHECK.replace("KILL 20", "KILL 0.2")
         words = [str(tmp_path / "none"), "no-such-program", "", "sleep 60", ""]
         argv = ["sh", "-c", check, "sh", *words]
         text = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
     finally:
-        running.kill()
-        running.wait()
+        for each in others:
+            each.kill()
+            each.wait()
     assert f"mpi-ready problem directory {tmp_path}/none not found" in text
     assert "mpi-ready problem program no-such-program not found" in text
-    assert f"mpi-ready problem another MPI job runs: {running.pid} " in text
+    told = [f"mpi-ready problem another MPI job runs: {each.pid} " in text for each in others]
+    assert told == [True, True, False]
     assert text.endswith("file systems do not answer within 20 s\nmpi-ready end\n")
 
 

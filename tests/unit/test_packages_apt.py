@@ -20,8 +20,13 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.packag
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.catalog import (
     MPI_DEBIAN,
     UCX_DEBIAN,
+    gpu_packages,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
+    distribution_of,
 )
 
+from tests.unit import software_sets
 from tests.unit.apt_root import MISSING, WHY_NOT, AptRepository, AptRoot, signing_keys
 
 pytestmark = [
@@ -541,6 +546,60 @@ def test_the_kernel_is_held_and_no_dependency_may_move_it(site):
     assert "linux-image" in site.root.held()
     site.root.upgrade_everything()
     assert site.root.installed()["linux-image"] == "6.8.0-1"
+    assert not site.run(wanted)[0].changed
+
+
+IMAGE, NEXT_IMAGE = "linux-image-6.8.0-79-{}", "linux-image-6.8.0-90-{}"
+
+
+def kernel(archive, image, metas):
+    """A release with metapackages, each needing the one before it; as in Ubuntu's linux-meta."""
+    abi = image.split("-")[3]
+    version = f"6.8.0-{abi}.{abi}"
+    archive.add(image, version)
+    archive.add(image.replace("image", "headers"), version)
+    below = image
+    for meta in metas:
+        exact = "" if below == image else f" (= {version})"
+        needs = f"{below}{exact}, {image.replace('image', 'headers')}"
+        archive.add(meta, version, Depends=needs)
+        below = meta
+    archive.publish()
+
+
+@pytest.mark.parametrize(
+    ("flavour", "metas"),
+    [
+        # What each depends on: packages.ubuntu.com/noble, packages.debian.org/bookworm.
+        ("generic", ["linux-image-virtual", "linux-virtual"]),
+        ("generic", ["linux-image-generic", "linux-image-extra-virtual"]),
+        ("generic", ["linux-image-generic-hwe-24.04", "linux-generic-hwe-24.04-edge"]),
+        ("oem", ["linux-image-oem-24.04a", "linux-oem-24.04"]),
+        ("nvidia", ["linux-image-nvidia-hwe-24.04", "linux-nvidia-hwe-24.04"]),
+        ("amd64", ["linux-image-amd64"]),
+    ],
+)
+def test_no_upgrade_brings_another_kernel_whatever_depends_on_it(site, flavour, metas):
+    archive = site.archive()
+    kernel(archive, IMAGE.format(flavour), metas)
+    archive.add("linux-modules-nvidia-580-6.8.0-79", "1", Depends=IMAGE.format(flavour))
+    archive.add("linux-modules-nvidia-580", "1", Depends="linux-modules-nvidia-580-6.8.0-79")
+    archive.add("bystander", "1", Depends="linux-image-virtual | dpkg-dev | tool-of-nobody")
+    archive.add("dpkg-dev", "1")
+    archive.publish()
+    site.install(metas[-1], "linux-modules-nvidia-580", "dpkg-dev")
+    software = software_sets.software(rdma={"source": "inbox"})
+    release, ubuntu = IMAGE[12:].format(flavour), distribution_of("Ubuntu", "24.04")
+    whole = gpu_packages(software, ubuntu, release, software_sets.KEYS)
+    wanted = site.set(held=whole.held, kernels=whole.kernels)
+    site.run(wanted)
+    image = IMAGE.format(flavour)
+    held = {name for name in site.root.held() if name.startswith("linux-")}
+    assert held == {image, *metas, "linux-modules-nvidia-580"}
+    kernel(archive, NEXT_IMAGE.format(flavour), metas)
+    site.root.upgrade_everything()
+    assert NEXT_IMAGE.format(flavour) not in site.root.installed()
+    assert site.statuses(wanted) == {"ok"}
     assert not site.run(wanted)[0].changed
 
 

@@ -24,6 +24,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.versio
     VersionLock,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import gpu_catalog
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.catalog import (
+    KERNEL_REDHAT,
+    KERNELS_REDHAT,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
     distribution_of,
 )
@@ -393,6 +397,26 @@ def test_kernels_are_held_in_every_version_that_is_installed(node: DnfRoot) -> N
         "kernel-core-5.14.0-570.el9.x86_64",
         "kernel-core-5.14.0-611.el9.x86_64",
     ]
+    assert not plan_of(node, wanted).changed
+
+
+@pytest.mark.parametrize("name", ["kernel-rt-core", "kernel-64k-core", "kernel-uek-core"])
+def test_no_upgrade_brings_another_kernel_whatever_it_is_called(node: DnfRoot, name: str) -> None:
+    """Known by what it provides, as dnf's own installonlypkgs: dnf.conf(5)."""
+    versions, provided = ("5.14.0-570.el9", "5.14.0-611.el9"), ["installonlypkg(kernel)"]
+    kernels = [Rpm(name, version, provides=provided) for version in versions]
+    base = node.publish("base", kernels[:1])
+    converge(node, a_set(base, stages={"kernel": {name: "5.14.0-570.el9"}}))
+    node.locks.write_text("")
+    wanted = replace(
+        the_set(node.publish("cuda", driver(OLD))), held=KERNEL_REDHAT, kernels=KERNELS_REDHAT
+    )
+    converge(node, wanted)
+    node.publish("base", kernels)
+
+    node.dnf("--refresh", "upgrade")
+
+    assert node.rpm("-q", name).split() == [f"{name}-5.14.0-570.el9.x86_64"]
     assert not plan_of(node, wanted).changed
 
 

@@ -357,6 +357,23 @@ def test_what_is_in_the_way_is_named(
     assert looked.findings() == expected
 
 
+@pytest.mark.parametrize(
+    ("release", "status"),
+    [("5.14.0-687.5.1.el9_8.x86_64", "failed"), ("6.14.0-33-generic", "ok")],
+)
+def test_the_running_kernel_is_judged_where_the_set_names_none(
+    looked: Looked, release: str, status: str
+) -> None:
+    """DOCA builds for it. What is built already needs no table."""
+    looked.host.write("proc/sys/kernel/osrelease", f"{release}\n")
+    looked.packages.installed_[f"linux-headers-{release}"] = "1"
+    found = [each for each in looked.checks() if each.name == "doca_kernel"]
+    assert [(each.found, each.status) for each in found] == [(release, status)]
+    assert release in found[0].reason
+    looked.packages.installed_["doca-ofed"] = "3.2.1-1"
+    assert not [each for each in looked.checks() if each.name == "doca_kernel"]
+
+
 def test_a_clock_that_repositories_would_not_take_is_named(looked: Looked) -> None:
     expected = {("clock", "", "failed")}
     assert looked.findings(clock=time.time() + 30) == expected

@@ -197,8 +197,15 @@ def mounted(node: RdmaNode, line: str) -> None:
     node.write("proc/self/mountinfo", f"51 22 0:44 / {line}\n")
 
 
+def nvlsm(node: RdmaNode) -> None:
+    node.open_device(4712, "nvlsm", "/dev/infiniband/umad0")
+    node.write("proc/4712/cgroup", "0::/system.slice/nvidia-fabricmanager.service\n")
+
+
 USES = {
     "a process": (lambda node: node.open_device(4711, "xhpl"), r"xhpl \(4711\)"),
+    # On every drained B300, too.
+    "NVLSM": (nvlsm, r"nvlsm \(4712, nvidia-fabricmanager.service\).*systemctl stop"),
     "NFS": (
         lambda node: mounted(node, "/home rw - nfs4 a:/x rw,proto=rdma,port=20049"),
         "/home",

@@ -183,6 +183,22 @@ def test_a_leftover_of_doca_is_no_inbox_driver(node: RdmaNode) -> None:
     assert names == {"rdma_driver_origin"}
 
 
+@pytest.mark.parametrize(
+    ("release", "doubted"),
+    [("6.8.0-49-generic", False), ("5.14.0-687.5.1.el9_8.x86_64", True)],
+)
+def test_drivers_that_were_not_built_say_whether_doca_knows_the_kernel(
+    node: RdmaNode, release: str, doubted: bool
+) -> None:
+    """The kernel that runs; the set names none."""
+    make, name, subject = FAULTS["drivers of the kernel"]
+    make(node)
+    node.write("proc/sys/kernel/osrelease", f"{release}\n")
+    reason = found(node.settle(DOCA_SET, check_mode=True), name)[subject].reason
+    assert "dkms status" in reason and "before 3.2" in reason
+    assert ("DOCA 3.2.3 or later" in reason) is doubted
+
+
 # Kernel
 
 

@@ -63,11 +63,66 @@ def test_no_process_of_mpi_is_missed_and_no_other_is_taken_for_one(tmp_path):
     process(tmp_path, 28, "mpirun_status", "/usr/bin/mpirun_status")
     process(tmp_path, 29, "mpirun.openmpi", "/usr/bin/mpirun.openmpi")
     process(tmp_path, 30, "trainer", "/opt/trainer")
+    process(tmp_path, 31, "prted", "prted", "--prtemca", "ess_base_nspace", "prterun-n01-9@0")
     (tmp_path / "proc/24").mkdir()  # ended while it was looked at
     (tmp_path / "proc/sys").mkdir()
     found = busy.processes(tmp_path, ["trainer"])
-    assert [each.pid for each in found] == [10, 11, 12, 13, 14, 15, 16, 17, 18, 29, 30]
+    assert [each.pid for each in found] == [10, 11, 12, 13, 14, 15, 16, 17, 18, 29, 30, 31]
     assert found[0].text() == f"/opt/bin/orted -mca ess env (pid 10, user {ME})"
+
+
+PRTED = ("--prtemca", "ess_base_nspace")
+"""Before the name space of its DVM or its job: openpmix/prrte plm_base_launch_support.c."""
+
+
+@pytest.mark.parametrize(
+    ("comm", "argv", "environment"),
+    [
+        # slurm.schedmd.com/cgroup_v2.html; as ps shows it on a node of CCR Buffalo.
+        ("slurmstepd", ["/usr/sbin/slurmstepd", "infinity"], {}),
+        ("slurmstepd", ["/opt/slurm/24.05/sbin/slurmstepd", "infinity"], {"SLURM_JOB_ID": "76"}),
+        ("prte", ["/usr/bin/prte", "--daemonize"], {}),
+        ("prted", ["prted", *PRTED, "prte-node01-4711@0"], {}),
+        ("nvidia-cuda-mps-control", ["nvidia-cuda-mps-control", "-d"], {"SLURM_JOB_ID": "76"}),
+        ("nvidia-cuda-mps-server", ["nvidia-cuda-mps-server"], {"PMIX_RANK": "0"}),
+        ("dcgm-exporter", ["/usr/bin/dcgm-exporter"], {"SLURM_JOBID": "76"}),  # of a prolog
+    ],
+)
+def test_what_waits_for_jobs_is_no_job(tmp_path, comm, argv, environment):
+    process(tmp_path, 9, "slurmstepd", "slurmstepd: [77.extern]")
+    process(tmp_path, 10, comm, *argv, **environment)
+    assert [each.pid for each in busy.processes(tmp_path)] == [9]
+
+
+@pytest.mark.parametrize("step", ["0", "batch", "extern", "interactive", "4+1"])
+def test_a_step_of_slurm_and_what_belongs_to_its_job_are_a_job(tmp_path, step):
+    process(tmp_path, 1361, "slurmstepd", "/usr/sbin/slurmstepd", "infinity")
+    process(tmp_path, 1400, "slurmstepd", f"slurmstepd: [614.{step}]")
+    process(tmp_path, 1401, "bash", "/usr/bin/bash", SLURM_JOB_ID="614")
+    process(tmp_path, 1402, "bash", "/usr/bin/bash", SLURM_JOB_ID="61")
+    assert [each.pid for each in busy.processes(tmp_path)] == [1400, 1401]
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["/usr/sbin/slurmstepd"],  # has no title yet
+        ["/usr/sbin/slurmstepd", "spank", "prolog"],
+        ["/usr/sbin/slurmstepd", "ns_infinity", "614"],  # keeps the name space of a job
+        ["slurmstepd: [infinity]"],
+        ["slurmstepd-wlm: [614.0]"],
+    ],
+)
+def test_a_slurmstepd_that_is_not_known_to_wait_is_a_job(tmp_path, argv):
+    process(tmp_path, 10, argv[0].partition(":")[0].rpartition("/")[2], *argv)
+    assert [each.pid for each in busy.processes(tmp_path)] == [10]
+
+
+def test_what_the_operator_names_counts_whatever_its_arguments(tmp_path):
+    process(tmp_path, 10, "prte", "prte", "--daemonize")
+    process(tmp_path, 11, "nvidia-cuda-mps-control", "nvidia-cuda-mps-control", "-d")
+    named = ["prte", "nvidia-cuda-mps-control"]
+    assert [each.pid for each in busy.processes(tmp_path, named)] == [10, 11]
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,14 @@ import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
     PackageSet,
+    Wanted,
     matches,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.planning import (
     any_matches,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.catalog import (
+    MODULES,
     gpu_packages,
     rdma_packages,
 )
@@ -245,6 +247,22 @@ def test_a_kernel_of_the_set_is_installed_and_held_with_inbox_drivers_too(
     assert wanted.held == rdma_packages(software(), distribution, KEYS, kernel).held
     unnamed = rdma_packages(software(rdma={"source": "inbox"}), distribution, KEYS, kernel)
     assert [stage.name for stage in unnamed.stages if stage.name != "version lock"] == ["RDMA"]
+
+
+@pytest.mark.parametrize("release", ["6.8.0-60-generic", "6.8.0-1030-aws"])
+def test_inbox_drivers_of_ubuntu_come_with_the_rest_of_the_kernels_modules(release: str) -> None:
+    """linux-virtual has no mlx5_ib and no ib_umad: NVIDIA/gpu-operator 2781."""
+    extra = Wanted(f"linux-modules-extra-{release}", "", MODULES, optional=True)
+    for kernel in ("", release):
+        inbox = software(kernel=kernel, rdma={"source": "inbox"})
+        assert rdma_packages(inbox, UBUNTU, KEYS, release).packages[-1] == extra
+        for other in (
+            rdma_packages(inbox, UBUNTU, KEYS, release, own_kernel=False),
+            rdma_packages(software(kernel=kernel), UBUNTU, KEYS, release),
+            rdma_packages(inbox, ROCKY, KEYS, "5.14.0-570.12.1.el9_6.x86_64"),
+            rdma_packages(inbox, DEBIAN, KEYS, "6.1.0-40-amd64"),
+        ):
+            assert not any("modules-extra" in each.name for each in other.packages)
 
 
 def test_nfs_over_rdma_is_installed_with_the_drivers_of_doca() -> None:

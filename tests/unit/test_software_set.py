@@ -251,6 +251,8 @@ CASES: tuple[tuple[dict[str, Any], list[str]], ...] = (
     ({"driver__version": "570.133.20", "cuda": "12.8"}, ["driver_hangs"]),
     ({"rdma": {"source": "none"}}, ["nvlink_rdma"]),
     ({"rdma": {"source": "none"}, "driver__gpu": "H200"}, []),
+    ({"kernel": "5.14.0-687.5.1.el9_8.x86_64"}, ["doca_kernel"]),
+    ({"kernel": "5.14.0-700.el9.x86_64"}, ["unknown_kernel"]),
     ({"kernel": "6.17.0-1014-nvidia"}, ["unknown_kernel"]),
     ({"kernel": "6.17.0-1014-nvidia", "rdma": {"source": "inbox"}}, []),
     ({"kernel": "5.11.0-49-generic"}, ["dma_buf_kernel", "unknown_kernel"]),

@@ -88,7 +88,71 @@ class TestManagement:
         assert "no answer within 30 s" in check.reason
 
 
+class TestTwoFileSystems:
+    """Each has a management service of its own, and all of those are called MGS."""
+
+    SECOND = replace(LUSTRE, name="two", mount="/two", source="10.8.0.1@o2ib:10.8.0.2@o2ib:/second")
+
+    @pytest.fixture
+    def two(self, mounted):
+        targets = dict(mounted.stand_in.state["targets"])
+        mounted.change(
+            targets={**targets, "second": {"OST0000": dict(targets["lustre"]["OST0000"])}}
+        )
+        mounted.mount(self.SECOND)
+        return mounted
+
+    @pytest.mark.parametrize(
+        ("manager", "bad", "good"),
+        [("10.9.0.1@o2ib", "/lustre", "/two"), ("10.8.0.1@o2ib", "/two", "/lustre")],
+    )
+    def test_the_one_without_its_management_service_is_named(self, two, manager, bad, good):
+        two.change(managers={manager: "DISCONN"})
+        checks = found(two.settle({}, [LUSTRE, self.SECOND]), "lustre_targets")
+        assert checks[bad].found == [f"MGC{manager} DISCONN ({manager})"]
+        assert checks[good].status == OK
+
+    def test_of_one_name_both_are_judged(self, mounted):
+        """By default mkfs.lustre calls every file system lustre."""
+        other = replace(self.SECOND, source="10.8.0.1@o2ib:/lustre")
+        mounted.mount(other)
+        mounted.change(managers={"10.9.0.1@o2ib": "EVICTED"})
+        checks = found(mounted.settle({}, [LUSTRE, other]), "lustre_targets")
+        assert {at: each.status for at, each in checks.items()} == {"/lustre": FAILED, "/two": OK}
+
+    def test_a_management_service_of_no_known_name_is_anybodys(self, two):
+        """Its server has other NIDs than the source: behind a router, for example."""
+        two.change(managers={"10.9.0.1@o2ib": "DISCONN"})
+        renamed = replace(LUSTRE, source="10.7.0.1@o2ib:/lustre")
+        checks = found(two.settle({}, [renamed, self.SECOND]), "lustre_targets")
+        assert {at: each.status for at, each in checks.items()} == {"/lustre": FAILED, "/two": OK}
+
+
 class TestReading:
+    def test_of_two_mounts_of_a_target_none_hides_the_other(self, mounted, monkeypatch):
+        """As lctl prints them: one object client for each mount."""
+        lines = "".join(
+            f"osc.lustre-OST0001-osc-ffff{at}.import=\nimport:\n    target: lustre-OST0001_UUID\n"
+            f"    state: {state}\n    connection:\n       current_connection: 10.9.0.5@o2ib\n"
+            for at, state in (("9c5c", "DISCONN"), ("9c5d", "FULL"))
+        )
+        monkeypatch.setattr(mounted.stand_in, "_lctl", lambda argv: (0, lines, ""))
+        check = found(mounted.settle(), "lustre_targets")["/lustre"]
+        assert check.found == ["lustre-OST0001 DISCONN (10.9.0.5@o2ib)"]
+
+    def test_two_management_services(self):
+        """A capture of a client with two file systems, without the lines that matter not."""
+        capture = "".join(
+            f"mgc.MGC{nid}.import=\nimport:\n    target: MGS\n    state: {state}\n"
+            f"    connection:\n       current_connection: {nid}\n"
+            for nid, state in (("10.0.0.1@o2ib", "DISCONN"), ("10.9.0.1@o2ib0", "FULL"))
+        )
+        read = health.read_imports(capture)
+        assert [(each.text(), each.nids) for each in read if each.trouble] == [
+            ("MGC10.0.0.1@o2ib DISCONN (10.0.0.1@o2ib)", {"10.0.0.1@o2ib"})
+        ]
+        assert read[1].nids == {"10.9.0.1@o2ib"}
+
     def test_nids_with_quotes_and_without(self):
         text = (
             "osc.l-OST0000-osc-ff.import=\nimport:\n    name: l-OST0000-osc-ff\n"

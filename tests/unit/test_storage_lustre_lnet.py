@@ -121,6 +121,18 @@ class TestConverging:
         assert wrong(node.settle()) == []
         assert node.stand_in.state["nets"] == {"o2ib": ["rail0", "rail1"]}
 
+    def test_every_router_of_a_network_is_wanted(self, node):
+        routers = ["10.9.0.8@o2ib", "10.9.0.9@o2ib"]
+        value = {"routes": [{"net": "tcp7", "gateway": each} for each in routers]}
+        assert wrong(node.settle(value)) == []
+        node.change(routes=[["tcp7", routers[1]]])
+        check = found(node.settle(value, check_mode=True), "lustre_lnet_route")["tcp7"]
+        assert (check.status, check.wanted, check.found) == (
+            PENDING,
+            ", ".join(routers),
+            routers[1],
+        )
+
     def test_an_interface_that_is_down_fails(self, node):
         node.settle()
         node.change(down=["rail1"])

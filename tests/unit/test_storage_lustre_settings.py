@@ -50,6 +50,20 @@ class TestDefaults:
         assert settings.networks == (Network("tcp2", ("rail0", "rail1")),)
         assert settings.discovery
 
+    @pytest.mark.parametrize(
+        ("routes", "nets"),
+        [
+            ([], ["o2ib", "tcp2"]),
+            ([{"net": "tcp2", "gateway": "10.9.0.8@o2ib0"}], ["o2ib"]),
+            ([{"net": "tcp2", "gateway": "10.7.0.8@o2ib3"}], ["o2ib", "o2ib3"]),
+        ],
+    )
+    def test_two_file_systems_may_have_two_networks(self, routes, nets):
+        """One of them may lie behind a router, whose network is this host's."""
+        both = [lustre("10.9.0.1@o2ib:/lustre"), lustre("10.8.0.1@tcp2:/second")]
+        settings = settings_of({"routes": routes}, RAILS, both)
+        assert [each.net for each in settings.networks] == nets
+
     def test_a_host_without_lustre_needs_none(self):
         nfs = FileSystem("home", "nfs", "s:/home", "/home", "home")
         assert lustre_settings({"lnet": []}, [nfs], ["compute"]) == {}

@@ -7,6 +7,7 @@ containers are among them. A process that ends meanwhile holds nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +18,20 @@ OPEN = "file"
 """How a process holds what it has opened."""
 
 
+_SERVICE = re.compile(r":/system\.slice/(?:\S+/)?([\w@.-]+\.service)(?:/\S*)?$", re.MULTILINE)
+"""In a process's control groups, of either version; a user's own services are in another slice."""
+
+
 @dataclass(frozen=True)
 class Opener:
     pid: int
     name: str
     file: str
+    service: str = ""
+    """The unit that it runs in: it stays when the jobs of a node have ended."""
+
+    def text(self) -> str:
+        return f"{self.name} ({self.pid}{f', {self.service}' if self.service else ''})"
 
 
 def pids(root: Path = Path("/")) -> list[int]:
@@ -56,8 +66,18 @@ def openers(root: Path, wanted: Callable[[str], bool]) -> list[Opener]:
         files = (path for how, path in held(root, pid) if how == OPEN and wanted(path))
         file = next(files, None)
         if file is not None:
-            found.append(Opener(pid, name(root, pid), file))
+            found.append(Opener(pid, name(root, pid), file, service(root, pid)))
     return found
+
+
+def service(root: Path, pid: int) -> str:
+    """The system's unit of a process; empty for one of a session or of a job."""
+    try:
+        text = (root / f"proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    found = _SERVICE.search(text)
+    return found[1] if found else ""
 
 
 def _link(path: Path) -> Iterator[str]:

@@ -8,6 +8,7 @@ Until then, modules that DKMS builds are installed and do not load. Only looks.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from .commands import CommandError
@@ -17,7 +18,16 @@ SIGNING_KEYS = ("var/lib/shim-signed/mok/MOK.der", "var/lib/dkms/mok.pub")
 """With which DKMS signs: Ubuntu's, and that of DKMS itself."""
 DKMS_SETTINGS = ("etc/dkms/framework.conf", "etc/dkms/framework.conf.d/*.conf")
 """Where a site names a key of its own."""
-EFI = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+_EFI = "sys/firmware/efi/efivars"
+EFI = f"{_EFI}/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+SHIM = f"{_EFI}/MokSBStateRT-605dab50-e046-4300-abb6-3dd810dd8b23"
+"""1 where validation is disabled in shim: the kernel then takes Secure Boot for off, in
+efi_get_secureboot of drivers/firmware/efi/libstub/secureboot.c."""
+# As mokutil words it (src/mokutil.c of lcp/mokutil: sb_state, test_key, print_skip_message).
+ON, OFF = "secureboot enabled", ("secureboot disabled", "validation is disabled in shim")
+ENROLLED = re.compile(r"is already (enrolled|in db\b)|trusted keyring")
+"""With other words the exit status is the same in some releases."""
+REQUESTED = "is already in the enrollment request"
 _CERTIFICATE = re.compile(r"^\s*mok_certificate\s*=\s*[\"']?/([^\"'\s#]+)", re.MULTILINE)
 
 
@@ -34,13 +44,17 @@ def refusal(node: Node, root: Path) -> str:
     )
     if keys:
         how = f"mokutil --import /{keys[0]}"
-    how += ", reboot, and confirm the key at the console"
+    confirm = "reboot, and confirm the key at the console"
+    how += f", {confirm}"
     try:
         for name in keys:
             argv = ["mokutil", "--test-key", str(node.path(name))]
             answer = node.look(argv, check=False)
-            if "already enrolled" in answer.stdout + answer.stderr:
+            text = f"{answer.stdout}{answer.stderr}".lower()
+            if ENROLLED.search(text):
                 return ""
+            if REQUESTED in text:
+                how = f"/{name} waits for that: {confirm}"
     except CommandError:
         how = "Install the package mokutil, which shows whether it is"
     return (
@@ -50,15 +64,21 @@ def refusal(node: Node, root: Path) -> str:
 
 
 def is_on(node: Node, root: Path) -> bool:
-    """By mokutil; where there is none, by the variable of the firmware."""
+    """By mokutil; where there is none, or it cannot tell, by the variables of firmware and shim."""
+    text = ""
+    with suppress(CommandError):
+        text = node.look(["mokutil", "--sb-state"], check=False).stdout.lower()
+    if any(words in text for words in OFF):
+        return False
+    return ON in text or (_variable(root / EFI) and not _variable(root / SHIM))
+
+
+def _variable(path: Path) -> bool:
+    """Whether a variable of the firmware is 1."""
     try:
-        answer = node.look(["mokutil", "--sb-state"], check=False)
-    except CommandError:
-        try:
-            return (root / EFI).read_bytes()[-1:] == b"\1"  # after four bytes of attributes
-        except OSError:
-            return False
-    return "SecureBoot enabled" in answer.stdout
+        return path.read_bytes()[4:5] == b"\1"  # after four bytes of attributes
+    except OSError:
+        return False
 
 
 def _keys(node: Node) -> list[str]:

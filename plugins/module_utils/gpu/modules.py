@@ -11,6 +11,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from typing import Optional
 
 from ..core import systemd
 from ..core.checks import Check, compare
@@ -29,12 +31,25 @@ AT_BOOT = f"etc/modules-load.d/90-{NAME}-gpu.conf"
 LINE = re.compile(r"([^/,]+)[/,]\s*([^,:]+)(?:,\s*([^,:]+),\s*([^,:]+))?:\s*(.*)")
 """`nvidia/580.95.05, 6.8.0-79-generic, x86_64: installed`; before DKMS 3 `nvidia, 580.95.05, ...`.
 Not built yet: `nvidia/580.95.05: added`."""
+NOTES = re.compile(r"\((?!original)([^()]+)\)", re.IGNORECASE)
+"""What DKMS adds to `installed` where modules are missing, or are not those that it built; by
+do_status of dell/dkms: `(WARNING! Diff between built and installed module!)`, from 3.1 on
+`(Differences between built and installed modules)`. That it put original modules aside is well."""
 INSTALLED = "installed"
+DIFFERENT = f"{INSTALLED}, with other modules than built: "
 NOT_KNOWN = "not known to DKMS"
 LOG = "var/lib/dkms/{}/{}/build/make.log"
 FABRIC_LOG = "/var/log/fabricmanager.log"
 ABOVE = ("nvidia_peermem", "gdrdrv", "nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nvidia")
 """From the top down, in which they are unloaded."""
+PEER_MEMORY, RDMA_CORE = "nvidia_peermem", "ib_core"
+BUILT_BY = {PEER_MEMORY: "nvidia", "gdrdrv": "gdrdrv"}
+"""Modules that fit one build of another module, with what builds them again."""
+MISFIT = re.compile(r"Invalid argument|Unknown symbol|Exec format error")
+"""What modprobe says of a module that was built against another build of what it uses: the kernel
+log has `disagrees about version of symbol` (NVIDIA/gpu-operator 2868)."""
+OUT_OF_TREE = ("updates", "extra", "weak-updates")
+"""Below the modules of a kernel: where DKMS and packages of vendors put theirs."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +102,8 @@ class Module:
             name, version, kernel, _architecture, state = match.groups()
             if name in self.names and version == self.version:
                 if kernel == release:
-                    return (state.split() or [NOT_KNOWN])[0], name
+                    word, notes = (state.split() or [NOT_KNOWN])[0], NOTES.findall(state)
+                    return f"{DIFFERENT}{notes[0]}" if word == INSTALLED and notes else word, name
                 best = ("not built for this kernel", name)
         return best
 
@@ -111,7 +127,8 @@ class Driver:
         steps = []
         for module in self.modules:
             state, _name = module.status(node, release)
-            if state != INSTALLED:
+            # Other modules than built may be there on purpose, and signed: they are only a finding.
+            if not _is_there(state):
                 what = f"{module.names[0]} {module.version} for kernel {release}"
                 steps.append(Step(what, state, INSTALLED, partial(self._build, node, module)))
         return Plan(steps=[*steps, *self._loading(node)])
@@ -119,7 +136,7 @@ class Driver:
     def verify(self, node: Node) -> Verdict:
         hidden = self.shared.without_driver.name
         checks = [self._check(node, module, hidden) for module in self.modules]
-        if not hidden:
+        if not hidden and not str(checks[0].found).startswith(DIFFERENT):
             self.shared.without_driver.look(checks[0])
         return Verdict(checks)
 
@@ -129,6 +146,9 @@ class Driver:
             return self.shared.without_driver.hides("dkms", INSTALLED, subject)
         state, name = module.status(node, release)
         why = f"for kernel {release}; look into /{LOG.format(name, module.version)}"
+        if state.startswith(DIFFERENT):
+            words = " ".join(_words(module, name, release))
+            why = f"unless they were put there on purpose: dkms install {words} --force, reboot"
         check_mode = node.check_mode
         return compare("dkms", INSTALLED, state, subject=subject, check_mode=check_mode, reason=why)
 
@@ -148,12 +168,20 @@ class Driver:
         return [Step(what, runs, after, partial(self._exchange, node))]
 
     def _build(self, node: Node, module: Module) -> None:
+        state, _name = module.status(node, self.shared.kernel.release)
+        # Installed by the package; or not packaged.
+        if not _is_there(state) and module in self.modules:
+            self.build(node, module)
+
+    def build(self, node: Node, module: Module, again: bool = False) -> None:
+        """`again`: also where it is built, against what it uses as that is now."""
         release = self.shared.kernel.release
-        state, name = module.status(node, release)
-        if state == INSTALLED or module not in self.modules:  # by the package; or not packaged
-            return
+        _state, name = module.status(node, release)
+        words, force = _words(module, name, release), ["--force"] if again else []
         try:
-            node.run(["dkms", "install", "-m", name, "-v", module.version, "-k", release])
+            if again:
+                node.run(["dkms", "build", *words, *force])
+            node.run(["dkms", "install", *words, *force])
         except CommandError as error:
             log = LOG.format(name, module.version)
             found = build_errors((node.read(log) or "no such file").strip().splitlines())
@@ -175,6 +203,14 @@ class Driver:
         self._load(node)
 
 
+def _is_there(state: str) -> bool:
+    return state == INSTALLED or state.startswith(DIFFERENT)
+
+
+def _words(module: Module, name: str, release: str) -> list[str]:
+    return ["-m", name, "-v", module.version, "-k", release]
+
+
 def needs_peermem(release: str, choice: str, open_modules: bool) -> bool:
     """RDMA reaches GPU memory by dma-buf, with the open modules and a kernel that has it."""
     if choice == AUTO:
@@ -185,10 +221,15 @@ def needs_peermem(release: str, choice: str, open_modules: bool) -> bool:
 @dataclass(frozen=True)
 class BootModules:
     """Modules that are loaded at boot, on top of the set's driver and no other: gdrdrv with
-    GDRCopy, nvidia_peermem where dma-buf is not."""
+    GDRCopy, nvidia_peermem where dma-buf is not.
+
+    nvidia_peermem fits one build of DOCA-OFED. Where that changed later, it is built again before
+    the next boot would leave it out.
+    """
 
     shared: Shared
     wanted: Sequence[str]
+    driver: Driver
 
     @property
     def modules(self) -> list[str]:
@@ -200,6 +241,9 @@ class BootModules:
         if file.changed:
             shown = [file.diff()]
             steps.append(Step(AT_BOOT, "", "", lambda: self._file(node).apply(), shown=shown))
+        if PEER_MEMORY in self.modules and self._outdated(node):
+            before, after = f"built before {RDMA_CORE} changed", f"built against {RDMA_CORE}"
+            steps.append(Step(PEER_MEMORY, before, after, partial(self._renew, node)))
         for module in self.modules:
             loaded = self.shared.kernel.loaded(module)
             if self.shared.reloads or not (loaded or self.shared.awaits_reboot):
@@ -218,14 +262,59 @@ class BootModules:
 
     def _check(self, node: Node, module: str) -> Check:
         found = "loaded" if self.shared.kernel.loaded(module) else "not loaded"
-        why = f"see the output of modprobe {module}"
+        why = f"see the output of modprobe {module}, and dmesg"
+        if module == PEER_MEMORY and self._outdated(node):
+            found = f"built before {RDMA_CORE} changed"
+            why = "the next boot leaves it out: its driver was not built again by DKMS"
         return self.shared.check(node, "kernel_module", module, "loaded", found, why)
 
     def _load(self, node: Node, module: str) -> None:
         kernel = self.shared.kernel
         wanted = module in self.modules and not kernel.loaded(module)
-        if kernel.driver == self.shared.driver and wanted:
+        if kernel.driver != self.shared.driver or not wanted:
+            return
+        try:
             node.run(["modprobe", module])
+        except CommandError as error:
+            if not MISFIT.search(str(error)):
+                raise
+            if module == PEER_MEMORY and self._of_the_kernel(node):
+                raise StepError(
+                    f"{error}: the kernel's own {RDMA_CORE} takes no {module}. Use DOCA-OFED "
+                    "(software.rdma.source: doca), or dma-buf: open modules, kernel 5.12 or later"
+                ) from error
+            self._again(node, module)
+            try:
+                node.run(["modprobe", module])
+            except CommandError as problem:
+                raise StepError(
+                    f"{problem}, also after DKMS built it again. See dmesg; where it names symbols "
+                    "of drivers that changed on disk and did not load yet, reboot"
+                ) from problem
+
+    def _renew(self, node: Node) -> None:
+        if self._outdated(node):  # else the driver's package has built it meanwhile
+            self._again(node, PEER_MEMORY)
+
+    def _again(self, node: Node, module: str) -> None:
+        for each in self.driver.modules:
+            if each.names[0] == BUILT_BY.get(module):
+                self.driver.build(node, each, again=True)
+
+    def _outdated(self, node: Node) -> bool:
+        """Whether the RDMA core on disk is DOCA-OFED's, and younger than this driver's modules."""
+        core, mine = self._ko(node, RDMA_CORE), self._ko(node, PEER_MEMORY)
+        return bool(core and mine and core.stat().st_mtime_ns > mine.stat().st_mtime_ns)
+
+    def _of_the_kernel(self, node: Node) -> bool:
+        there = node.path(f"lib/modules/{self.shared.kernel.release}").is_dir()
+        return there and self._ko(node, RDMA_CORE) is None
+
+    def _ko(self, node: Node, module: str) -> Optional[Path]:
+        """Of a module that is not in the kernel's own tree."""
+        name = f"{module.replace('_', '[-_]')}.ko*"
+        tree = node.path(f"lib/modules/{self.shared.kernel.release}")
+        return next((path for at in OUT_OF_TREE for path in (tree / at).rglob(name)), None)
 
 
 # Services start with the driver that they were built with and no other. Where another one runs

@@ -145,7 +145,8 @@ def users(root: Path) -> list[Process]:
     own = {name[: processes.COMM_LENGTH] for name in OWN}
     for each in processes.openers(root, lambda path: path.startswith(DEVICES)):
         if each.name not in own:
-            found[each.pid] = Process(each.pid, "", each.name, f"has {each.file} open")
+            of = f", {each.service}" if each.service else ""
+            found[each.pid] = Process(each.pid, "", each.name, f"has {each.file} open{of}")
     for pid in _ourselves(root):
         found.pop(pid, None)
     return [found[pid] for pid in sorted(found)]
@@ -238,9 +239,13 @@ def _refusal(planned: Planned, jobs: Sequence[Process]) -> str:
         what = f"an interrupted installation would be finished ({planned.repairs})"
     else:
         what = f"{planned.changes[0].name} would change, and its dependencies are not known yet"
+    # Its server stays when its clients have ended, on a drained node too.
+    mps = any(each.command.startswith(busy.MPS) for each in jobs)
+    end = " and end MPS (echo quit | nvidia-cuda-mps-control)" if mps else ""
     return (
-        f"{what}, and the GPUs are in use: {listed(jobs)}. Drain the node and run again; or set "
-        "nvidia_gpu_change_under_jobs: true, and these processes may fail"
+        f"{what}, and the GPUs are in use: {listed(jobs)}. Drain the node{end}, stop services that "
+        "are named, then run again; or set nvidia_gpu_change_under_jobs: true, and these processes "
+        "may fail"
     )
 
 

@@ -315,13 +315,14 @@ def converge(
     services += [FABRIC_MANAGER] if gpus.fabric else []
     services += [DCGM] if software.dcgm else []
     health = Health(shared, gpus, options["fabric_wait"])
+    loading = Driver(shared, software.gdrcopy, options["reload_driver"])
     parts: list[Part] = [
         Suitable(software, kernel, len(gpus.gpus), installer.manager.installed()),
         Nouveau(shared),
         Bindings(options["nvml_bindings"]),
         Packages(shared, installer, options["change_under_jobs"]),
-        Driver(shared, software.gdrcopy, options["reload_driver"]),
-        BootModules(shared, modules),
+        loading,
+        BootModules(shared, modules, loading),
         *([Cuda(shared, software.cuda)] if software.cuda else []),
         Services(shared, services, installer),
         health,

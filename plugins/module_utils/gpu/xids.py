@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from .reading import Xid
 
-CATALOGUE_READ = "2026-11-28"
-"""When the numbers below were compared with NVIDIA's page."""
+CATALOGUE_DATED = "2026-11-28"
+"""When ACTIONS, DECODED and NEWEST were compared with NVIDIA's page."""
 NEWEST = 172
 """The last Xid of the catalogue. What a later driver writes is unknown, and never harmless."""
 

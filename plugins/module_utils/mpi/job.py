@@ -57,7 +57,9 @@ cd "$1" 2>/dev/null || echo "mpi-ready problem directory $1 not found"
   echo "mpi-ready problem program $2 not found${6:+ in PATH $6, that of mpi_job_environment}"
 [ -z "$3" ] || [ -r "$3" ] || echo "mpi-ready problem program $3 not found"
 for id in $(pgrep -x 'orted|prted|mpirun|prterun|hydra_pmi_proxy'); do
-  echo "mpi-ready problem another MPI job runs: $id $(ps -o user=,args= -p "$id" | cut -c1-80)"
+  it=$(ps -wwo user=,args= -p "$id")
+  case $it in *' ess_base_nspace prte-'*) continue ;; esac # of a DVM, which waits for jobs
+  printf 'mpi-ready problem another MPI job runs: %s %.80s\n' "$id" "$it"
 done
 if command -v nvidia-smi >/dev/null; then
   ids=$(nvidia-smi --query-compute-apps=pid --format=csv,noheader 2>/dev/null | tr '\n' ' ')

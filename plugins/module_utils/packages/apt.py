@@ -129,6 +129,9 @@ class Apt(Manager):
     def needs(self, names: Iterable[str]) -> frozenset[str]:
         return self._state().needs(names)
 
+    def bringing(self) -> frozenset[str]:
+        return self._state().bringing(self.wanted.kernels)
+
     def held(self) -> frozenset[str]:
         return frozenset(self._state().held)
 

@@ -211,6 +211,9 @@ class DnfManager(Manager):
     def needs(self, names: Iterable[str]) -> frozenset[str]:
         return self._rpm.needs(names)
 
+    def bringing(self) -> frozenset[str]:
+        return self._rpm.providers(self.wanted.kernels)
+
     def lower(self, one: str, other: str) -> bool:
         return self._rpm.lower(one, other)
 
@@ -243,7 +246,7 @@ class DnfManager(Manager):
         if not exact and not remove:
             return []
         # A kernel comes beside those that other layers hold, and moves none of them.
-        held = self.wanted.held
+        held = [*self.wanted.held, *self.bringing()]
         free = held if any(any_matches(name, held) for name in exact) else ()
         self._lock_list(self.locks.without(self.layer, free))
         versions = sorted(set(whole.values()))
@@ -272,8 +275,9 @@ class DnfManager(Manager):
                 f"set enabled = 1 in /{CONFIGURATION}"
             )
         versions = {name: {version} for name, version in pins.items()}
+        bringing = self.bringing()
         for package in self._rpm.packages():
-            held = any_matches(package.name, self.wanted.held)
+            held = any_matches(package.name, self.wanted.held) or package.name in bringing
             if held or (package.name in versions and self._rpm.parallel(package)):
                 versions.setdefault(package.name, set()).add(package.evr)
         path, text = self.locks.path, self.locks.with_pins(versions, self.layer)

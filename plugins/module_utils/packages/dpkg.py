@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from ..core.files import with_header
@@ -23,6 +24,8 @@ AT_REST = (*IN_USE, "not-installed", "config-files")
 _STATUS_LINES = re.compile(r"^Package: (\S+)\nStatus: (.*)$", re.MULTILINE)
 """dpkg writes the two fields in this order."""
 _NAME = re.compile(r"^\s*([a-z0-9][a-z0-9+.-]*)")
+_RELEASE = re.compile(r"-\d+\.\d+\.\d+")
+"""Of a kernel, in the name of a package: linux-image-6.8.0-79-generic."""
 _EXACTLY = re.compile(r"\s*([a-z0-9][a-z0-9+.-]*)(?::\w+)?\s*\(=\s*(\S+)\)\s*")
 
 
@@ -49,6 +52,23 @@ class State:
                         seen.add(name)
                         todo.append(name)
         return frozenset(seen.difference(start))
+
+    def bringing(self, patterns: Sequence[str]) -> frozenset[str]:
+        """Everything installed that depends, at any depth, on a package that matches, by its own
+        name: an upgrade of it brings the next such package. What has a kernel's release in its name
+        stays with that one.
+        """
+        above: dict[str, list[str]] = {}
+        for name, wanted in self.needed.items():
+            for each in wanted:
+                above.setdefault(each, []).append(name)
+        todo = [x for x in above if any(fnmatchcase(x, pattern) for pattern in patterns)]
+        seen: set[str] = set()
+        while todo:
+            new = set(above.get(todo.pop(), ())) - seen
+            seen |= new
+            todo += new
+        return frozenset(name for name in seen if not _RELEASE.search(name))
 
 
 def parse_state(text: str, native: str) -> State:

@@ -15,7 +15,7 @@ from ..software.distribution import REDHAT, Distribution
 from .apt import Apt
 from .dnf import DnfManager
 from .package import REMOVE, Manager, PackageError, PackageSet
-from .planning import ROLES, Plan, Planner, any_matches, lacking, satisfied, unwanted
+from .planning import ROLES, Plan, Planner, any_matches, lacking, only_held, satisfied, unwanted
 
 
 def manager_of(found: Distribution, wanted: PackageSet, layer: str) -> Manager:
@@ -93,19 +93,15 @@ class Installer:
         manager, wanted = self.manager, self.wanted
         after = plan.after(manager.installed())
         incoming = [change.name for change in plan.changes if change.after]
+        held = only_held(incoming, manager)
         offered = manager.available(incoming, wanted.repositories)
         kept = after.keys() & manager.pinned(self.layer).keys() & manager.needs(plan.exact)
-        new = {
-            name
-            for name in incoming
-            if after[name] in offered[name] or any_matches(name, wanted.held)
-        }
+        new = {name for name in incoming if after[name] in offered[name] or name in held}
         return {**{name: after[name] for name in kept | new}, **plan.exact}
 
     def _holds(self, pins: Iterable[str], after: Iterable[str]) -> set[str]:
         """What has to be held: what is pinned, and what the set only holds (the kernel)."""
-        further = {name for name in after if any_matches(name, self.wanted.held)}
-        return further.union(set(pins) & set(after))
+        return only_held(after, self.manager).union(set(pins) & set(after))
 
     def _released(
         self, pins: Mapping[str, str], holds: Iterable[str], after: Mapping[str, str]

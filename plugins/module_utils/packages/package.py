@@ -111,8 +111,10 @@ class PackageSet:
     `preferred` names the repository of a package that several have: package name or pattern
     (`mft*`) to `Repository.name`, which may be a repository of another layer. `absent` are packages
     that must not be installed, each with the reason; `held` are further packages that are only held
-    at the installed version (the kernel). `claims` are files that other packages have as well,
-    without a conflict that the solver would see: path to the package of the set's repositories.
+    at the installed version (the kernel). `kernels` tell what else is, as it would bring another
+    kernel: patterns of packages that it depends on (apt), or what it provides (dnf). `claims` are
+    files that other packages have as well, without a conflict that the solver would see: path to
+    the package of the set's repositories.
     """
 
     repositories: Sequence[Repository] = ()
@@ -120,6 +122,7 @@ class PackageSet:
     stages: Sequence[Stage] = ()
     absent: Mapping[str, str] = field(default_factory=dict)
     held: Sequence[str] = ()
+    kernels: Sequence[str] = ()
     preferred: Mapping[str, str] = field(default_factory=dict)
     claims: Mapping[str, str] = field(default_factory=dict)
 
@@ -254,6 +257,11 @@ class Manager(ABC):
     @abstractmethod
     def needs(self, names: Iterable[str]) -> frozenset[str]:
         """Installed packages that these need, at any depth; without `names` themselves."""
+
+    @abstractmethod
+    def bringing(self) -> frozenset[str]:
+        """Installed packages that would bring another kernel when they are upgraded, by `kernels`
+        of the set and the package manager's own relations."""
 
     @abstractmethod
     def lower(self, one: str, other: str) -> bool: ...

@@ -94,6 +94,12 @@ def any_matches(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name.partition(":")[0], pattern) for pattern in patterns)
 
 
+def only_held(names: Iterable[str], manager: Manager) -> set[str]:
+    """Of these, what stays at what is installed without a version in the set: the kernel."""
+    held, bringing = manager.wanted.held, manager.bringing()
+    return {name for name in names if any_matches(name, held) or name in bringing}
+
+
 def satisfied(package: Wanted, found: str) -> bool:
     """Whether what is installed is what the set wants. Any version, where it names none."""
     return bool(found) and matches(package.version, found)
@@ -262,7 +268,7 @@ class Planner:
             )
         if change.kind == DOWNGRADE and not named and not self.allow_downgrade:
             return self._goes_down(change.name, change.before, change.after, " (a dependency)")
-        if change.kind == UPGRADE and not named and any_matches(change.name, self.wanted.held):
+        if change.kind == UPGRADE and not named and only_held([change.name], self.manager):
             return (
                 f"{change.name} would go from {change.before} to {change.after}, but is held at "
                 "what is installed. Name its version in the set to change it"

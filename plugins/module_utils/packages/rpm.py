@@ -57,10 +57,12 @@ class Rpm:
         self.words = ["rpm", *([] if root == Path("/") else ["--root", str(root)])]
         self._packages: Optional[list[Package]] = None
         self._needs: dict[frozenset[str], frozenset[str]] = {}
+        self._providers: dict[tuple[str, ...], frozenset[str]] = {}
 
     def forget(self) -> None:
         self._packages = None
         self._needs = {}
+        self._providers = {}
 
     def packages(self) -> list[Package]:
         """Every package; keys, which rpm keeps as packages, are left out."""
@@ -146,6 +148,14 @@ class Rpm:
         """The lines of `form`, which begin with @, without those about what is not installed."""
         text = self.run([*self.words, "-q", "--qf", form, *words], check=False).stdout
         return [line[1:] for line in text.splitlines() if line.startswith("@")]
+
+    def providers(self, capabilities: Iterable[str]) -> frozenset[str]:
+        """Installed packages that provide any of these."""
+        wanted = tuple(sorted(capabilities))
+        if wanted and wanted not in self._providers:
+            found = self._ask(r"@%{NAME}\n", "--whatprovides", *wanted)
+            self._providers[wanted] = frozenset(found)
+        return self._providers.get(wanted, frozenset())
 
     def lower(self, one: str, other: str) -> bool:
         """As rpm itself orders two versions."""

@@ -30,6 +30,7 @@ from ..rails.plan import plan_rails
 from ..rails.survey import CLAIM, NAME, Request, Survey
 from ..rdma import THIS, Hardware, drivers
 from ..reboot import busy
+from ..software import doca_kernels
 from ..software.catalog import gpu_packages, rdma_packages
 from ..software.distribution import REDHAT, Distribution, distribution
 from ..software.software_set import DOCA, NO_RDMA, SoftwareSet
@@ -83,7 +84,8 @@ class Host:
         if self.given["rails"] and software.rdma.source != NO_RDMA:
             # The layer rdma installs it, and the layer gpu waits for its boot.
             release = software.kernel or self.release
-            sets[RDMA] = rdma_packages(software, system, NO_KEYS, release)
+            own = self.node.container is None
+            sets[RDMA] = rdma_packages(software, system, NO_KEYS, release, own_kernel=own)
         if installs(self.given, software, self.node):
             sets[GPU] = gpu_packages(software, system, release, NO_KEYS)
         repositories = [each for one in sets.values() for each in one.repositories]
@@ -96,6 +98,8 @@ class Host:
             there = manager.installed()
             away = [x for x in wanted.packages if not satisfied(x, there.get(x.name, ""))]
             self.coming |= {each.component for each in away}
+            if layer == RDMA and software.rdma.source == DOCA and RDMA in self.coming:
+                yield from _build(software.rdma.version, release)
             if not any(each.status == FAILED for each in answered):
                 yield from _headers(layer, [x for x in away if x.component == "kernel"], manager)
             for planned in manager.rivals():
@@ -210,6 +214,14 @@ def _interrupted(manager: Manager, family: str) -> Check:
     why = "the package manager refuses other changes until it is finished" if found else ""
     step = "dpkg --configure -a && apt-get -f install" if status == FAILED else ""
     return Check("packages_interrupted", "", found, status, reason=why, by_hand=step)
+
+
+def _build(doca: str, release: str) -> Iterator[Check]:
+    """The kernel that has to run is judged here also where the set names none."""
+    found, why = doca_kernels.verdict(doca, release), doca_kernels.doubt(doca, release)
+    if found:
+        status = FAILED if found == doca_kernels.FAILS else OK
+        yield Check("doca_kernel", "known to build", release, status, "", why)
 
 
 def _headers(layer: str, away: Sequence[Wanted], manager: Manager) -> Iterator[Check]:

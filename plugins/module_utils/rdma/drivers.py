@@ -18,6 +18,7 @@ from ..core.part import NAME, Node, Plan, PlanError, Step, StepError, Verdict
 from ..core.reboots import Reason
 from ..core.text import some
 from ..hardware import tree as sysfs
+from ..software.doca_kernels import doubt
 from ..software.software_set import DOCA, INBOX
 from . import Hardware
 
@@ -38,8 +39,9 @@ SERVICE = "openibd"
 SUBJECT = "RDMA drivers"
 _OUT_OF_TREE = re.compile(r"/lib/modules/[^/]+/(updates|extra|weak-updates)/")
 _WHY = {
-    DOCA: "the drivers of DOCA-OFED are not built for this kernel: see dkms status (Ubuntu), "
-    "rpm -q kmod-mlnx-ofa_kernel (RHEL), and that headers of the running kernel are installed",
+    DOCA: "the drivers of DOCA-OFED are not built for this kernel: see dkms status, make.log below "
+    "/var/lib/dkms/mlnx-ofed-kernel or mlnx-ofa_kernel, and that headers of the running kernel are "
+    "installed (on RHEL DOCA before 3.2 has no DKMS: rpm -q kmod-mlnx-ofa_kernel)",
     INBOX: "drivers of another package take the place of the kernel's: dpkg -S or rpm -qf names "
     "it; remove it, or write software.rdma.source: doca",
 }
@@ -153,11 +155,13 @@ def installed(node: Node, names: Sequence[str]) -> dict[str, Module]:
 
 @dataclass(frozen=True)
 class Drivers:
-    """`restart`: load changed drivers again at once, where nothing uses RDMA."""
+    """`restart`: load changed drivers again at once, where nothing uses RDMA. `doca`: its release
+    in the set."""
 
     hardware: Hardware
     source: str
     restart: bool = False
+    doca: str = ""
 
     def plan(self, node: Node) -> Plan:
         if not self.restart or self.hardware.missing(node):
@@ -223,6 +227,9 @@ class Drivers:
             return Check(ORIGIN, self.source, found, OK, name)
         gone = "the module is not on disk any more: is its package half removed?"
         reason = _WHY[self.source] if path else gone
+        if path and self.source == DOCA and self.doca:
+            doubted = doubt(self.doca, self.hardware.release(node))
+            reason = f"{reason}; {doubted}" if doubted else reason
         status = self.hardware.wrong(node)
         return Check(ORIGIN, self.source, path or "none", status, name, reason)
 
@@ -247,7 +254,7 @@ SHOWN = 8
 def users(root: Path = Path("/")) -> list[str]:
     """One line each, processes by name and number first; empty when nothing uses RDMA."""
     found = processes.openers(root, lambda path: path.startswith(DEVICES))
-    return [*(f"{each.name} ({each.pid})" for each in found), *_mounts(root), *_nvme(root)]
+    return [*(each.text() for each in found), *_mounts(root), *_nvme(root)]
 
 
 def _mounts(root: Path) -> Iterator[str]:

@@ -69,7 +69,8 @@ class Packages:
                 what = f"of {len(of)} packages ({of[0].name}, ...)"
             raise PlanError(
                 f"RDMA drivers: a change {what} was not started, as RDMA is in use by "
-                f"{some(using, SHOWN)}. End that first, or set rdma_stack_change_in_use: true"
+                f"{some(using, SHOWN)}. End that first (systemctl stop of a service; NVLSM is "
+                "nvidia-fabricmanager's), or set rdma_stack_change_in_use: true"
             )
         what = f"packages of RDMA ({self.rdma.source})"
         return Plan([], [installer.step(plan, what, before, self.rdma.source)])

@@ -1,15 +1,17 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """MPI processes of any user, found in /proc: as long as there is one, the host is not rebooted.
 
-A launcher or a launcher's daemon is known by its name. A rank has any name; what it inherits from
-the daemon that started it identifies it: its rank, or the job of Slurm that it belongs to. What
-profiles set for every login (UCX_*, OMPI_MCA_*) does not count.
+A launcher or a launcher's daemon is known by its name, and a daemon that waits for jobs by its
+arguments. A rank has any name; what it inherits from the daemon that started it identifies it: its
+rank, or the job of Slurm, as long as Slurm has a step of that job here. What profiles set for every
+login (UCX_*, OMPI_MCA_*) does not count.
 """
 
 from __future__ import annotations
 
 import pwd
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
@@ -20,18 +22,39 @@ from ..core.text import some
 NAMES = frozenset(
     [
         *("mpirun", "mpiexec", "orterun", "prterun", "prun", "srun", "salloc"),
-        *("orted", "prted", "prte", "hydra_pmi_proxy", "hydra_bstrap_proxy", "pmi_proxy"),
+        *("orted", "prted", "hydra_pmi_proxy", "hydra_bstrap_proxy", "pmi_proxy"),
         *("mpirun_rsh", "mpispawn"),  # MVAPICH
         *("slurmstepd",),
     ]
 )
-"""Also with an implementation's suffix: mpirun.openmpi, mpiexec.hydra, mpirun.mpich, ..."""
-RANK = (
-    *("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMIX_NAMESPACE", "PMI_RANK", "MPI_LOCALRANKID"),
-    *("MV2_COMM_WORLD_RANK", "MVP_COMM_WORLD_RANK", "MPIRUN_RANK"),
-    *("SLURM_JOB_ID", "SLURM_JOBID"),
+"""Also with an implementation's suffix: mpirun.openmpi, mpiexec.hydra, mpirun.mpich, ...
+
+Not prte, which offers a virtual machine (DVM) to jobs: their prun and their ranks count.
+"""
+IDLE = {
+    # What keeps the scope of Slurm's steps alive until the host goes down; slurmd starts it:
+    # slurm.schedmd.com/cgroup_v2.html, SchedMD/slurm src/plugins/cgroup/v2/cgroup_v2.c.
+    "slurmstepd": re.compile(r"\S+ infinity"),
+    # A DVM's daemon on its other nodes. Its name space begins with the program that started it,
+    # which is prterun or mpirun for one job: openpmix/prrte plm_base_jobid.c.
+    "prted": re.compile(r".* ess_base_nspace prte-.*"),
+}
+"""Command lines with which these wait for jobs."""
+STEP = re.compile(r"\S*slurmstepd\S*: \[(\d+)\b.*")
+"""The title of a step: `[77.0]`, `[77.batch]`, `[77.extern]`, `[77.interactive]`; after the name of
+the program, which slurmd may be given (Debian's is slurmstepd-wlm)."""
+RANK = frozenset(
+    [
+        *("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMIX_NAMESPACE", "PMI_RANK", "MPI_LOCALRANKID"),
+        *("MV2_COMM_WORLD_RANK", "MVP_COMM_WORLD_RANK", "MPIRUN_RANK"),
+    ]
 )
 """Variables that only a process of a job has."""
+SLURM_JOB = ("SLURM_JOB_ID", "SLURM_JOBID")
+"""Also in whatever a prolog of Slurm started, which stays when the job has ended."""
+MPS = "nvidia-cuda-mps"
+"""CUDA's control daemon and server, whatever the job that started them. Their clients have the GPUs
+open."""
 INTERPRETERS = ("python", "bash", "dash", "sh", "perl")
 COMMAND_SHOWN = 80
 SHOWN = 5
@@ -50,8 +73,9 @@ class Process:
 
 def processes(root: Path = Path("/"), more: Sequence[str] = ()) -> list[Process]:
     """Every one of them, by pid. `more` are further names that keep a host from its reboot."""
-    names = NAMES | set(more)
-    found = (_look(root / f"proc/{pid}", names) for pid in pids(root))
+    folders = [root / f"proc/{pid}" for pid in pids(root)]
+    jobs = {job for folder in folders for job in _jobs(folder)}
+    found = (_look(folder, frozenset(more), jobs) for folder in folders)
     return [each for each in found if each is not None]
 
 
@@ -59,7 +83,16 @@ def listed(found: Sequence[Process]) -> str:
     return some([each.text() for each in found], SHOWN)
 
 
-def _look(folder: Path, names: frozenset[str]) -> Optional[Process]:
+def _jobs(folder: Path) -> list[str]:
+    """The job of Slurm whose step this is, if it is one."""
+    try:
+        step = STEP.fullmatch(" ".join(_words(folder / "cmdline")))
+    except OSError:
+        return []  # ended meanwhile
+    return [step[1]] if step else []
+
+
+def _look(folder: Path, more: frozenset[str], jobs: Collection[str]) -> Optional[Process]:
     """None for one that is not an MPI process, or that has ended meanwhile."""
     try:
         stat = (folder / "stat").read_text(encoding="utf-8", errors="replace")
@@ -67,7 +100,12 @@ def _look(folder: Path, names: frozenset[str]) -> Optional[Process]:
             return None  # a zombie keeps its name until it is waited for, and runs nothing
         comm = (folder / "comm").read_text(encoding="utf-8", errors="replace").strip()
         argv = _words(folder / "cmdline")
-        if not _is_known(comm, argv, names) and not _has_rank(folder):
+        known = (
+            _is_known(comm, argv, more)
+            or STEP.fullmatch(" ".join(argv)) is not None
+            or (_is_known(comm, argv, NAMES) and not _waits(argv))
+        )
+        if not known and (comm.startswith(MPS) or not _has_rank(folder, jobs)):
             return None
         uid = folder.stat().st_uid
     except (FileNotFoundError, ProcessLookupError, NotADirectoryError):
@@ -92,8 +130,16 @@ def _is_known(comm: str, argv: Sequence[str], names: frozenset[str]) -> bool:
     return bool({comm, comm.partition(".")[0]} & cut or {called, called.partition(".")[0]} & names)
 
 
-def _has_rank(folder: Path) -> bool:
-    return not {word.partition("=")[0] for word in _words(folder / "environ")}.isdisjoint(RANK)
+def _waits(argv: Sequence[str]) -> bool:
+    """Whether it is a daemon that waits for jobs."""
+    waiting = IDLE.get(Path(argv[0]).name) if argv else None
+    return waiting is not None and waiting.fullmatch(" ".join(argv)) is not None
+
+
+def _has_rank(folder: Path, jobs: Collection[str]) -> bool:
+    pairs = (word.partition("=") for word in _words(folder / "environ"))
+    values = {name: value for name, _equals, value in pairs}
+    return not RANK.isdisjoint(values) or any(values.get(name) in jobs for name in SLURM_JOB)
 
 
 def _words(path: Path) -> list[str]:

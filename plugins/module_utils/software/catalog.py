@@ -32,6 +32,14 @@ KERNEL_REDHAT = (
     *("kernel", "kernel-core", "kernel-modules", "kernel-modules-core", "kernel-modules-extra"),
     *("kernel-devel", "kernel-devel-matched"),
 )
+KERNELS_REDHAT = ("installonlypkg(kernel)",)
+"""What kernels provide, whatever they are called (kernel-rt, kernel-64k, kernel-uek)."""
+KERNELS_DEBIAN = (
+    *("linux-image-[0-9]*", "linux-image-unsigned-[0-9]*", "linux-headers-[0-9]*"),
+    *("linux-modules-[0-9]*", "linux-modules-extra-[0-9]*"),
+)
+"""Packages of one release, which metapackages depend on: linux-generic, linux-virtual, linux-oem-*,
+linux-generic-hwe-*, linux-nvidia, linux-image-amd64, linux-modules-nvidia-*."""
 UCX_DEBIAN = ("libucx0", "libucx-dev", "ucx-utils")
 """The distribution's, in whose place DOCA's `ucx` comes: it conflicts with them."""
 MPI_DEBIAN = ("openmpi-*", "libopenmpi*", "mpi-default-*", "python3-mpi4py")
@@ -41,6 +49,9 @@ DOCA_CLAIMS = {"/etc/pmix-mca-params.conf": "openmpi"}
 alone: Azure/azhpc-images, components/install_doca.sh at 0d4b898 and pull request 538."""
 WITH_OPENMPI = ("doca-ofed", "doca-all")
 """Profiles that depend on it."""
+MODULES_UBUNTU, MODULES = "linux-modules-extra-", "modules of the kernel"
+"""Has mlx5_ib and ib_umad (NVIDIA/gpu-operator 2781). linux-generic brings it, linux-virtual and
+kernels of clouds do not, and releases after 24.04 may have it in linux-modules."""
 NFS, NFS_KMOD = "mlnx-nfsrdma-dkms", "kmod-mlnx-nfsrdma"
 """NFS over RDMA, built against the drivers of DOCA; in none of its profiles. On EL drivers come by
 DKMS from DOCA 3.2 on."""
@@ -53,31 +64,36 @@ def rdma_packages(
     distribution: Distribution,
     keys: Mapping[str, bytes],
     kernel_release: str = "",
+    own_kernel: bool = True,
 ) -> PackageSet:
     """What the layer rdma installs. `keys`: repository (`doca`) to the content of its key.
 
     `kernel_release` is the kernel that has to run; DOCA builds its drivers for it. One that the set
-    names is installed with either source.
+    names is installed with either source. Without `own_kernel` (a container) modules of the kernel
+    are not the node's.
     Raises PlanError for what the catalogue does not have.
     """
     if software.rdma.source == NO_RDMA:
         return PackageSet()
     stages: list[Stage] = []
-    held: tuple[str, ...] = ()
-    if software.rdma.source == DOCA or software.kernel:
+    builds = software.rdma.source == DOCA or bool(software.kernel)
+    if builds:
         # The kernel comes with the first layer that has packages, its headers for those after it.
         stages += _kernel(software, distribution, kernel_release)
-        held = _held(distribution, kernel_release)
     if software.rdma.source == DOCA:
         stages += _doca(software.rdma, distribution, software.mpi.provider != DISTRIBUTION)
     else:
         # Versions are the distribution's: the newest at the first installation, then held.
         names = INBOX_REDHAT if distribution.family == REDHAT else INBOX_DEBIAN
-        stages.append(Stage("RDMA", tuple(Wanted(name, component="rdma") for name in names)))
+        packages = [Wanted(name, component="rdma") for name in names]
+        if distribution.name == "ubuntu" and kernel_release and own_kernel:
+            packages.append(Wanted(f"{MODULES_UBUNTU}{kernel_release}", "", MODULES, optional=True))
+        stages.append(Stage("RDMA", tuple(packages)))
     return PackageSet(
         repositories=_repositories(software, distribution, "rdma", keys),
         stages=_complete(stages, distribution),
-        held=held,
+        held=_held(distribution, kernel_release) if builds else (),
+        kernels=_kernels(distribution) if builds else (),
         preferred={MFT: "doca"} if software.rdma.source == DOCA else {},
         claims=DOCA_CLAIMS if software.rdma.profile in WITH_OPENMPI else {},
     )
@@ -113,6 +129,7 @@ def gpu_packages(
             **gpu_catalog.old_dcgm(software),
         },
         held=_held(distribution, kernel_release),
+        kernels=_kernels(distribution),
         # Those of DOCA are there before this layer, and pinned.
         preferred={MFT: "doca" if software.rdma.source == DOCA else "cuda"},
     )
@@ -134,15 +151,15 @@ def _kernel(software: SoftwareSet, distribution: Distribution, release: str) -> 
 
 
 def _held(distribution: Distribution, release: str) -> tuple[str, ...]:
-    """What would bring another kernel, as far as it is installed."""
+    """The kernel itself, as far as it is installed."""
     if distribution.family == REDHAT:
         return KERNEL_REDHAT
-    flavour = release.rpartition("-")[2] if release.count("-") >= 2 else "generic"
-    tails = (flavour, f"{flavour}-hwe-{distribution.release}")
-    return (
-        *(f"linux-{kind}{tail}" for tail in tails for kind in ("", "image-", "headers-")),
-        *(f"linux-{kind}-{release}" for kind in ("image", "modules", "modules-extra")),
-    )
+    return tuple(f"linux-{kind}-{release}" for kind in ("image", "modules", "modules-extra"))
+
+
+def _kernels(distribution: Distribution) -> tuple[str, ...]:
+    """By which what would bring another kernel is known."""
+    return KERNELS_REDHAT if distribution.family == REDHAT else KERNELS_DEBIAN
 
 
 def _doca(rdma: Rdma, distribution: Distribution, own_mpi: bool) -> list[Stage]:

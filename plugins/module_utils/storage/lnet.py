@@ -103,7 +103,9 @@ def modprobe_conf(settings: LustreSettings) -> str:
 def wanted_values(settings: LustreSettings) -> Values:
     found: Values = {(NETWORK, each.net): sorted(each.interfaces) for each in settings.networks}
     found[DISCOVERY, ""] = "on" if settings.discovery else "off"
-    found.update({(ROUTE, net): router for net, router in settings.routes})
+    for net, _router in settings.routes:
+        routers = [router for other, router in settings.routes if other == net]
+        found[ROUTE, net] = ", ".join(dict.fromkeys(routers))
     return found
 
 
@@ -136,7 +138,8 @@ def running_values(kernel: Kernel, wanted: Values) -> tuple[Values, set[str]]:
             routes.setdefault(net, []).append(value)
     for route, gateway in wanted_routes.items():
         there = routes.get(route[1], [])
-        found[route] = gateway if gateway in there else ", ".join(there) or "none"
+        same = set(gateway.split(", ")) <= set(there)
+        found[route] = gateway if same else ", ".join(there) or "none"
     return found, down
 
 

@@ -56,6 +56,11 @@ class Source:
     directory: str = ""
     """Below its top, with a slash in front; empty for the top."""
 
+    @property
+    def nids(self) -> set[str]:
+        """Of the management service."""
+        return {nid for server in self.servers for nid in server}
+
     def __str__(self) -> str:
         return f"{':'.join(map(','.join, self.servers))}:/{self.name}{self.directory}"
 
@@ -127,9 +132,14 @@ def read_settings(
     that this host mounts, of any type."""
     entries = value.get("networks")
     if entries is None:
-        # All servers are in the network of the first one's first NID, as a rule.
-        sources = [fs.source for fs in filesystems if fs.type == LUSTRE][:1]
-        entries = [{"net": net_of(read_source(source).servers[0][0])} for source in sources]
+        # The servers of a file system are in the network of the first one's first NID, as a rule.
+        sources = [read_source(fs.source) for fs in filesystems if fs.type == LUSTRE]
+        # Another one is reached by a router, which is in a network of this host.
+        routes = value.get("routes", ())
+        routed = {read_net(each["net"]) for each in routes}
+        nids = [source.servers[0][0] for source in sources]
+        nids += [read_nid(each["gateway"]) for each in routes]
+        entries = [{"net": net} for net in dict.fromkeys(map(net_of, nids)) if net not in routed]
     names = tuple(str(rail["interface"]) for rail in rails)
     return LustreSettings(
         **{

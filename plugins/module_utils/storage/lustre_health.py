@@ -16,7 +16,7 @@ from ..core.commands import CommandError
 from ..core.part import Node, Plan, Verdict
 from .file_system import FileSystem
 from .lnet import pairs
-from .lustre import Kernel, LustreSettings, Source, net_of, read_source
+from .lustre import Kernel, LustreSettings, Source, net_of, read_nid, read_source
 
 TARGETS, MGS = "lustre_targets", "lustre_mgs"
 CONNECTED = "connected"
@@ -34,16 +34,23 @@ _REMEDY = (
 _TARGET = re.compile(r"(.+)-(?:OST|MDT)[0-9a-f]{4}")
 
 
+MGC = "MGC"
+"""A client of a management service: `MGC10.0.0.1@o2ib`, by the first NID of the mount's source
+(lustre_start_mgc of lustre/obdclass/obd_mount.c)."""
+
+
 @dataclass(frozen=True)
 class Import:
-    """A connection of this client to one target."""
+    """A connection of this client to one target. A target may have several: one for each mount."""
 
     target: str
-    """`lustre-OST0003`; `MGS` of the management service."""
+    """`lustre-OST0003`; `MGS` of every management service."""
     trouble: str
     """Its state, where that is not well; empty where it is."""
     connection: str = ""
     """NID of the server that was tried last."""
+    device: str = ""
+    """Its own name: `lustre-OST0003-osc-ffff9068ea7c9000`, `MGC10.0.0.1@o2ib`."""
 
     @property
     def file_system(self) -> str:
@@ -51,11 +58,22 @@ class Import:
         matched = _TARGET.fullmatch(self.target)
         return matched[1] if matched else ""
 
+    @property
+    def nids(self) -> set[str]:
+        """Of a management service: those by which this client knows it."""
+        known = (self.device.removeprefix(MGC), self.connection)
+        return {read_nid(nid) for nid in known if "@" in nid}
+
+    def text(self) -> str:
+        name = self.target if self.file_system else self.device or self.target
+        return f"{name} {self.trouble} ({self.connection or 'no server'})"
+
 
 def read_imports(text: str) -> list[Import]:
     """Of `lctl get_param *.*.import`."""
     found = []
-    for chunk in re.split(r"^\S+\.import=", text, flags=re.MULTILINE)[1:]:
+    parts = re.split(r"^\w+\.(\S+)\.import=", text, flags=re.MULTILINE)[1:]
+    for device, chunk in zip(parts[::2], parts[1::2]):
         result: dict[str, str] = {}
         for key, value in pairs(chunk):
             result.setdefault(key, value)  # the outer ones come first
@@ -64,7 +82,7 @@ def read_imports(text: str) -> list[Import]:
             inactive = "deactive" in re.split(r"[\s,\[\]]+", result.get("import_flags", ""))
             trouble = INACTIVE if inactive else "" if state in WELL else state
             target = result.get("target", "").removesuffix("_UUID")
-            found.append(Import(target, trouble, "" if nid == "<none>" else nid))
+            found.append(Import(target, trouble, "" if nid == "<none>" else nid, device))
     return found
 
 
@@ -137,14 +155,15 @@ class HealthPart:
         except CommandError as error:
             problem = str(error)
         checks = []
-        for name, fs in {read_source(fs.source).name: fs for fs in here}.items():
-            mine = {each.target: each for each in imports if each.file_system in (name, "")}
-            count = sum(each.file_system == name for each in mine.values())
-            wrong = [
-                f"{each.target} {each.trouble} ({each.connection or 'no server'})"
-                for each in mine.values()
-                if each.trouble
-            ]
+        named = [(read_source(fs.source), fs) for fs in here]
+        managers = [each for each in imports if not each.file_system]
+        nobodys = [x for x in managers if not any(x.nids & source.nids for source, _fs in named)]
+        for source, fs in {(one.servers, one.name): (one, fs) for one, fs in named}.values():
+            targets = [each for each in imports if each.file_system == source.name]
+            # A source that names no server as the kernel does: none is known to be another's.
+            mine = [*([x for x in managers if x.nids & source.nids] or nobodys), *targets]
+            count = len({each.target for each in targets})
+            wrong = list(dict.fromkeys(each.text() for each in mine if each.trouble))
             if not count:
                 checks.append(Check(TARGETS, CONNECTED, "unknown", FAILED, fs.mount, problem))
             elif wrong:

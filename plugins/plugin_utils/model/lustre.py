@@ -111,7 +111,8 @@ SETTINGS = Section(
             "networks",
             OrNull(ListOf(NETWORK, "networks")),
             "Networks of LNet.",
-            default_text="the one network that the sources name, over all rails",
+            default_text="of each source the network of its first NID, unless a route leads there, "
+            "over all rails",
         ),
         Key("discovery", Boolean(), "Dynamic discovery of peers.", default=True),
         Key("routes", ListOf(ROUTE, "routes"), "Routers of LNet.", default=[]),

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ...module_utils.software import doca_kernels
 from ...module_utils.software.gpu_catalog import BRANCH_OF_13, NVLINK5
 from ...module_utils.software.software_set import (
     DOCA,
@@ -47,8 +48,6 @@ OPEN_ONLY_BRANCH = 615
 HANGS = ("570.133.20", "580.105.08")
 """Drivers with which nvidia-smi hung on HGX B200 after some 66 days. Drivers between them were not
 reported in either way."""
-DOCA_KERNELS = ("5.14", "5.15", "6.8")
-"""A guess by the supported distributions: nothing is refused for it."""
 DMA_BUF_KERNEL = "5.12"
 DMA_BUF = "docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/gpu-operator-rdma.html"
 PEERMEM = "GPUDirect RDMA has no dma-buf there and needs nvidia_peermem"
@@ -98,6 +97,13 @@ def _number(version: str) -> tuple[int, ...]:
 def _kernel(software: SoftwareSet) -> str:
     """`6.8` of `6.8.0-79-generic`."""
     return ".".join(software.kernel.split("-")[0].split(".")[:2])
+
+
+def _doca_kernel(software: SoftwareSet) -> str:
+    """The verdict about the kernel that the set names. One that it does not is judged on nodes."""
+    if software.rdma.source != DOCA or not software.kernel:
+        return ""
+    return doca_kernels.verdict(software.rdma.version, software.kernel)
 
 
 def _of_driver(holds: Callable[[Driver], bool]) -> Callable[[SoftwareSet], bool]:
@@ -226,11 +232,22 @@ RULES: tuple[Rule, ...] = (
         "unknown_kernel",
         UNKNOWN,
         "kernel",
-        f"DOCA with a kernel other than {', '.join(DOCA_KERNELS)}",
+        f"DOCA with other kernels than {doca_kernels.KNOWN}",
         "whether its drivers build for this kernel is not known",
         "Try one node first: the layer rdma checks what DKMS made",
-        "a guess: the kernels of EL 9, Ubuntu 22.04 and 24.04",
-        lambda s: s.rdma.source == DOCA and bool(s.kernel) and _kernel(s) not in DOCA_KERNELS,
+        "docs.nvidia.com/doca/archive/3-2-1/general-support; Ubuntu's are a guess",
+        lambda s: _doca_kernel(s) == doca_kernels.UNKNOWN,
+    ),
+    Rule(
+        "doca_kernel",
+        WARNED,
+        "kernel",
+        "DOCA before 3.2.3 with the kernel of EL 9.8 or 10.2",
+        "its drivers do not build, and no NVIDIA NIC has one after the next boot",
+        "Choose DOCA 3.2.3 or later, or the kernel of an older minor release",
+        "github.com/Azure/azhpc-images/pull/567, "
+        "github.com/stackhpc/stackhpc-kayobe-config/pull/2430",
+        lambda s: _doca_kernel(s) == doca_kernels.FAILS,
     ),
     Rule(
         "dma_buf_kernel",

@@ -49,6 +49,7 @@ FRESH: dict[str, Any] = {
             for name in ("MDT0000", "OST0000", "OST0001")
         }
     },
+    "managers": {},
     "layouts": {},
     "default": {"count": 1, "size": 1 << 20, "pool": ""},
     "pools": ["flash"],
@@ -290,10 +291,13 @@ class Machine:
 
     def _parameter(self, kind: str, what: str) -> Any:
         names = sorted({source.partition(":/")[2].split("/")[0] for source in self._sources()})
+        if kind == "mgc":  # by the first NID of a source: lustre_start_mgc of obd_mount.c
+            names = sorted({re.split("[:,]", source)[0] for source in self._sources()})
         for fsname in names:
             targets = self.state["targets"].get(fsname, {})
             if kind == "mgc":
-                targets = {"MGS": {"state": "FULL", "nid": "10.9.0.1@o2ib"}}
+                state = self.state["managers"].get(fsname, "FULL")
+                targets = {"MGS": {"state": state, "nid": fsname}}
             for name, target in sorted(targets.items()):
                 if {"mdc": "MDT", "osc": "OST", "mgc": "MGS"}[kind] not in name:
                     continue

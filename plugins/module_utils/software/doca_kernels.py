@@ -1,0 +1,64 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""For which kernels the drivers of a release of DOCA are known to build.
+
+From 3.2 on DKMS builds them on the node, for every minor release of a distribution
+(docs.nvidia.com/doca/archive/3-2-1/general-support). Whether that succeeds shows when it is done;
+what is not in the table is unknown.
+"""
+
+from __future__ import annotations
+
+import re
+
+DATED = "2026-11-28"
+"""The day on which the table was compared with its sources."""
+FAILS, UNKNOWN = "fails", "unknown"
+SINCE: dict[str, dict[int, str]] = {
+    # 9.7 and before; 9.8. Without Azure's patch 25.10 (DOCA 3.2.1) does not build for 9.8:
+    # Azure/azhpc-images pull request 567. 3.2.3 does: stackhpc/stackhpc-kayobe-config 2430.
+    "5.14.0": {611: "", 687: "3.2.3"},
+    # 10.1 and before (a guess); 10.2, by the same pull request of StackHPC.
+    "6.12.0": {124: "", 211: "3.2.3"},
+}
+"""Kernels of EL: the last build of a minor release, and the first DOCA that has it."""
+_EL = re.compile(r"(\d+\.\d+\.\d+)-(\d+)\b.*\.el\d+(_\d+)?(\.|$)")
+_UBUNTU = re.compile(r"(5\.15|6\.8)\.0-\d+-[a-z0-9-]+")
+"""Of 22.04 and 24.04 as they were published: a guess by the distributions that DOCA has."""
+KNOWN = "those of EL up to 9.8 and 10.2, and Ubuntu's 5.15 and 6.8"
+
+
+def verdict(doca: str, release: str) -> str:
+    """`fails` where it is known not to build, `unknown`, or empty where it is known to build.
+
+    `doca` is the release of DOCA, `release` that of the kernel, as `uname -r` has it.
+    """
+    if _UBUNTU.fullmatch(release):
+        return ""
+    found = _EL.match(release)
+    builds = SINCE.get(found[1], {}) if found else {}
+    for last, since in builds.items():
+        if found and int(found[2]) <= last:
+            if not since or _numbers(doca) >= _numbers(since):
+                return ""
+            return FAILS if int(found[2]) == last else UNKNOWN
+    return UNKNOWN
+
+
+def doubt(doca: str, release: str) -> str:
+    """The verdict as a sentence; empty where it is known to build."""
+    found = verdict(doca, release)
+    if found == FAILS:
+        return (
+            f"the drivers of DOCA {doca} do not build for kernel {release}: choose DOCA "
+            f"{_since(release)} or later, or an older kernel"
+        )
+    return f"whether DOCA {doca} builds for kernel {release} is not known here" if found else ""
+
+
+def _since(release: str) -> str:
+    found = _EL.match(release)
+    return SINCE[found[1]][int(found[2])] if found else ""
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")]
