@@ -117,8 +117,10 @@ options:
   firmware_parameters:
     description:
       - Further parameters, by the names and with the numbers that C(mlxconfig) has, those of ports
-        as port 1 has them. Null leaves one as it is. A NIC without one of them has failed, and its
-        firmware stays as it was; its running settings are set all the same.
+        as port 1 has them, elements of arrays with an index (C(PCI_DOWNSTREAM_PORT_OWNER[4]),
+        C(MODULE_SPLIT_M0[0..3])). Null leaves one as it is. A NIC without one of them has failed,
+        and its firmware stays as it was; its running settings are set all the same. One that the
+        reset of another may bring into view is C(pending), and the others are set.
       - C(ATS_ENABLED) is 0 where a NIC has it.
     type: dict
     default: {}

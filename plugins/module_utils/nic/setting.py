@@ -61,7 +61,8 @@ class Reading:
     excused: bool = False
     """Not supported, and no fault on a RoCE NIC either: `reason` has what keeps the promise."""
     awaited: bool = False
-    """Check mode: what would read it is not installed yet; an earlier layer of a run does that."""
+    """It cannot be read yet, and `reason` has what comes before: in check mode an earlier layer
+    that installs the tool, and a reset of the device where that shows it."""
     refused: str = ""
     """Why nothing of this rail may be written, whatever kind of NIC it is: a failure on all."""
 
@@ -74,6 +75,11 @@ class Reading:
     def kept_otherwise(cls, reason: str) -> Reading:
         """Nothing here can be set, and something else keeps the promise."""
         return cls(None, supported=False, reason=reason, excused=True)
+
+    @classmethod
+    def after_reset(cls, reason: str) -> Reading:
+        """Nothing can be set yet, and the rest of the rail goes on."""
+        return cls(None, supported=False, reason=reason, excused=True, awaited=True)
 
     @classmethod
     def without_tool(cls, reason: str, check_mode: bool) -> Reading:
