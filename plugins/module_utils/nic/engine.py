@@ -306,7 +306,8 @@ class Nics:
         speed = interface_speed(system / "class/net" / rail.interface)
         link = health.Link.of(rail.pci or "-", system, self.node.run, self.which)
         looks = self._first[rail.name], self._counted(rail)
-        return health.check(rail.name, *looks, speed, link, self.given["health"], quiet=quiet)
+        lossless, limits = HostSettings.of(self.given["qos"]).pfc_priorities, self.given["health"]
+        return health.check(rail.name, *looks, speed, link, limits, quiet=quiet, lossless=lossless)
 
     def _counted(self, rail: Rail) -> health.Look:
         return health.Look.of(self.ethtool.statistics, rail.interface)
