@@ -69,7 +69,10 @@ options:
     type: dict
     default: {arp_ignore: 1, arp_announce: 2, rp_filter: 2}
   check_path:
-    description: Whether to send one unfragmented packet of full size from each rail to its gateway.
+    description:
+      - Whether to send unfragmented packets of full size from each rail to its gateway. They prove
+        cable, address, route and the MTU of the leaf's port, and by an answer in one piece that of
+        the interface that has the gateway's address. Paths to other leaves are proven by C(ssh).
     type: bool
     default: true
   wait:
