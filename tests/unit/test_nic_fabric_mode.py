@@ -76,12 +76,14 @@ class Nic:
         rail="rail0",
         arrays=(),
         device_id="",
+        shared=False,
     ):
         self.tool = FakeMlxconfig(factory={**factory, **dict(values)}, arrays=arrays)
         self.store = Store(dials=("pfc",))
         host, root = MODES[mode], machine.root
         one = machine(rail, f"{CARD}.{rail[-1]}")
-        self.rails = [replace(one, device=replace(one.device, device_id=device_id))]
+        device = replace(one.device, device_id=device_id)
+        self.rails = [replace(one, device=device, shared=shared)]
         asked = {rail: lanes} if lanes else {}
         args = (self.tool.firmwares, named, root)
         wanted = firmware.wanted_parameters(host, dict.fromkeys(named, 0))
@@ -228,6 +230,17 @@ def test_planes_of_the_firmware_are_those_of_the_model(machine, lanes, values, w
     for name in wrong:
         reason = checks[f"rail_firmware_{name}"].reason
         assert f"rails.planes is {lanes[0]}" in reason and f"mlxconfig -d {CARD}.0 set" in reason
+
+
+@pytest.mark.parametrize(
+    ("values", "wrong"),
+    [(planes(2, 2), set()), (planes(2, 2, 2), set()), (planes(2), {"num_of_planes"})],
+)
+def test_a_plane_without_an_rdma_device_is_right_by_hardware_alone(machine, values, wrong):
+    checks = Nic(machine, values=values, lanes=(2, 1), rail="rail1", shared=True).checks()
+    failed = [check for check in checks.values() if check.status == "failed"]
+    assert {check.name.removeprefix("rail_firmware_") for check in failed} == wrong
+    assert all("enable_roce" in check.reason for check in failed)
 
 
 def test_further_functions_beside_one_plane_are_a_note(machine):

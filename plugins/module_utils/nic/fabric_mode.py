@@ -37,7 +37,7 @@ _ROCE: Sequence[Profile] = (
     {ROUTING: 0, PROGRAM: 0},
     {ROUTING: 0, PROGRAM: 1},
 )
-FUNCTIONS = "NUM_OF_PF"
+FUNCTIONS, BY_HARDWARE = "NUM_OF_PF", "NUM_OF_PLANES_P1"
 LANES = {"1023": 8, "1025": 8}
 """By device ID: lanes of the one cage, which split into as many ports as there are planes."""
 SPLIT = "MODULE_SPLIT_M0[0..15]"
@@ -71,7 +71,11 @@ def compared_settings(
     if rail.name in lanes:
         planes, rails = lanes[rail.name]
         profiles = _of_planes(planes, rails, LANES.get(rail.device.device_id))
-        asked.append((tuple(profiles[0]), profiles, partial(_other_planes, planes, rails)))
+        if rail.shared:
+            # By software each plane has a device.
+            profiles = [each for each in profiles if each[BY_HARDWARE]]
+        verdict = partial(_other_planes, planes, rails, rail.shared)
+        asked.append((tuple(profiles[0]), profiles, verdict))
     theirs = {parts(name)[0] for name in named}
     return [
         Compared(name, profiles, verdict, firmwares, pci)
@@ -96,7 +100,7 @@ def _spectrum_x(cnp_dscp: int) -> list[Profile]:
 def _of_planes(planes: int, rails: int, lanes: Optional[int]) -> list[Profile]:
     """Packets spread over planes by software, or by hardware with either balance of load."""
     kinds = ((0, 0), (planes, 0), (planes, 2))
-    names = (FUNCTIONS, "NUM_OF_PLANES_P1", "LOAD_BALANCE_MODE_P1")
+    names = (FUNCTIONS, BY_HARDWARE, "LOAD_BALANCE_MODE_P1")
     profiles: list[Profile] = []
     for by_hardware, balance in kinds:
         profile: dict[str, Value] = dict(zip(names, (planes * rails, by_hardware, balance)))
@@ -137,7 +141,16 @@ def _refused(reading: Reading, reason: str) -> Reading:
     return replace(reading, supported=False, reason=reason, refused=reason)
 
 
-def _other_planes(planes: int, rails: int, reading: Reading, name: str, remedy: str) -> Reading:
+def _other_planes(
+    planes: int, rails: int, shared: bool, reading: Reading, name: str, remedy: str
+) -> Reading:
+    if shared and name == BY_HARDWARE and not reading.found:
+        reason = (
+            "it has no RDMA device, and its firmware does not balance planes by hardware, where it "
+            "would share that of the first function. RoCE may be off (devlink dev param show ... "
+            f"name enable_roce), or mlx5_ib failed (dmesg). If it is to balance them: {remedy}"
+        )
+        return replace(reading, supported=False, reason=reason)
     if reading.found is None:
         return Reading.kept_otherwise(f"its firmware has no {name}, and no planes of its own")
     if name == FUNCTIONS and planes == 1:

@@ -41,6 +41,10 @@ class NoEndpointError(Exception):
     """A rail that verbs cannot use; the text has the reason and the remedy."""
 
 
+class SharedEndpointError(NoEndpointError):
+    """A rail whose RDMA device is another one's, by whose name it is measured."""
+
+
 @dataclass(frozen=True)
 class Endpoint:
     """Where verbs find a rail."""
@@ -59,6 +63,12 @@ class Endpoint:
 def endpoint(machine: Machine, rail: str, address: str) -> Endpoint:
     """The endpoint of a rail; the GID is the one of RoCE v2 with the rail's own address."""
     found = machine.device_of(rail)
+    first = machine.first_of(found) if found is not None else None
+    if first is not None:
+        raise SharedEndpointError(
+            f"{rail} shares {first.name} of {first.netdev or first.pci}, which is measured: planes "
+            "balanced by hardware (rail_rdma)"
+        )
     if found is None or not found.name:
         raise NoEndpointError(f"{rail} has no RDMA device: see --tags rails and `rdma link`")
     if found.port_state and "ACTIVE" not in found.port_state:

@@ -48,6 +48,9 @@ def _pair(request: Request, pair: Mapping[str, Any]) -> Iterator[Check]:
         reason = f"{pair['peer']} dropped out of this run before: see its own failure"
         yield not_applicable("pair", "measured", reason, subject=where)
         return
+    if pair.get("shared"):
+        yield not_applicable("pair", "measured", pair["shared"], subject=where)
+        return
     if pair.get("problem"):
         yield Check("pair", "measured", "not", FAILED, where, pair["problem"])
         return
