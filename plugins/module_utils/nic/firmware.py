@@ -382,7 +382,7 @@ class FirmwareSetting(Setting):
         show = f"It may be hidden: add {off[0]}: 1 to {VARIABLE}. Else update" if off else "Update"
         if indexes and base in self._firmwares.arrays(self._pci):
             first, last = self._firmwares.arrays(self._pci)[base]
-            show = f"Its elements are {base}[{first}..{last}]. Correct it, update"
+            show = f"Its elements are {base}[{first}..{last}]: correct it. Else update"
         return Reading.unsupported(
             f"the firmware of {self._pci} {unknown}. {show} it, or {null}leave all firmware "
             "alone with roce_rails_firmware: false"
