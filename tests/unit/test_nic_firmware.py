@@ -356,8 +356,9 @@ def test_what_a_reset_brings_into_view_waits_for_it_and_the_rest_is_set(machine,
 
 def test_what_no_reset_brings_into_view_fails(machine):
     """Contract values that wait for a reset hide nothing."""
-    tool = FakeMlxconfig()
+    tool = FakeMlxconfig(factory={**FACTORY, "CNP_DSCP_P2": 0})
     found = settings(tool, machine, machine("rail0", f"{CARD}.0"), named=["PCI_NONSENSE"])
+    settings(tool, machine, machine("rail0p1", f"{CARD}.1"))["firmware_cnp_dscp"].write()
     found["firmware_sriov_en"].write()
     reading = found["firmware_pci_nonsense"].read()
     assert not reading.supported and not reading.excused
@@ -390,7 +391,7 @@ def test_elements_of_an_array_are_read_and_set(machine):
 
 def test_an_element_that_the_array_has_not_is_named_with_those_it_has(machine):
     tool = FakeMlxconfig(arrays={"PCI_DOWNSTREAM_PORT_OWNER": 16})
-    named = {"PCI_DOWNSTREAM_PORT_OWNER[16]": 1}
+    named = {"PCI_DOWNSTREAM_PORT_OWNER[16]": 1, "ATS_ENABLED": 1}
     found = settings(tool, machine, machine("rail0", f"{CARD}.0"), named=named)
     reading = found["firmware_pci_downstream_port_owner_16"].read()
     assert not reading.excused and "PCI_DOWNSTREAM_PORT_OWNER[0..15]" in reading.reason

@@ -181,6 +181,11 @@ class Firmwares:
         return answer
 
 
+def _stem(name: str) -> str:
+    """The same for every port."""
+    return re.sub(r"_P\d+$", "", name)
+
+
 def parts(name: str) -> Parts:
     """`A[4]` is A with 4 to 4, `A[0..3]` with 0 to 3, and A has no indexes."""
     match = _NAME.fullmatch(name)
@@ -338,7 +343,7 @@ class FirmwareSetting(Setting):
     ) -> None:
         """`rails` are all of this rail."""
         # The same for every port; an element of an array as ..._4.
-        stem = re.sub(r"_P1$", "", re.sub(r"\W+", "_", first_port_parameter).strip("_"))
+        stem = re.sub(r"\W+", "_", re.sub(r"_P1$", "", first_port_parameter)).strip("_")
         self.name = f"firmware_{stem.lower()}"
         self.wanted = wanted
         self._first_port_parameter = first_port_parameter
@@ -368,7 +373,9 @@ class FirmwareSetting(Setting):
         if self._kept_by:
             # The same words for every card: a summary counts them.
             return Reading.kept_otherwise(f"its firmware {unknown}; {self._kept_by}")
-        if self.named and (waits := self._shown_later()):
+        known, (base, indexes) = self._firmwares.parameters(self._pci), parts(self.parameter)
+        bounds = self._firmwares.arrays(self._pci).get(base) if indexes else None
+        if self.named and not bounds and (waits := self._shown_later()):
             # A parameter can be hidden until another one is in force: set what is known.
             return Reading.after_reset(
                 f"the firmware of {self._pci} shows no {self.parameter} yet; its next reset "
@@ -376,13 +383,11 @@ class FirmwareSetting(Setting):
             )
         name = self._first_port_parameter
         null = "" if name in FIXED else f"leave it out ({VARIABLE}: {{{name}: null}}), or "
-        known, (base, indexes) = self._firmwares.parameters(self._pci), parts(self.parameter)
         off = [each for each in known if _HIDING.fullmatch(each) and not known[each].next_boot]
         off = off if self.named else []
         show = f"It may be hidden: add {off[0]}: 1 to {VARIABLE}. Else update" if off else "Update"
-        if indexes and base in self._firmwares.arrays(self._pci):
-            first, last = self._firmwares.arrays(self._pci)[base]
-            show = f"Its elements are {base}[{first}..{last}]: correct it. Else update"
+        if bounds:
+            show = f"Its elements are {base}[{bounds[0]}..{bounds[1]}]: correct it. Else update"
         return Reading.unsupported(
             f"the firmware of {self._pci} {unknown}. {show} it, or {null}leave all firmware "
             "alone with roce_rails_firmware: false"
@@ -391,14 +396,14 @@ class FirmwareSetting(Setting):
     def _shown_later(self) -> list[str]:
         """What the next reset changes, of the operator's parameters and of what nobody here sets.
 
-        The rail's own never hide another one.
+        What the contract sets, on this port or another one, never hides a parameter.
         """
         asked = {each.parameter: each.wanted for each in self._rails if each.named}
-        own = {each.parameter for each in self._rails} - {*asked}
+        own = {_stem(each.parameter) for each in self._rails if not each.named}
         return [
             name
             for name, each in self._firmwares.parameters(self._pci).items()
-            if name not in own
+            if _stem(name) not in own
             and each.reading.found != asked.get(name, each.reading.to_come)
             and "[" not in name
         ]
