@@ -18,7 +18,9 @@ options:
     default: {}
     suboptions:
       new_errors:
-        description: Link downs, and symbol errors that FEC did not correct, one kind at a time.
+        description:
+          - Link downs, symbol errors that FEC did not correct, packets that a lossless class lost,
+            and pauses of the whole link, one kind at a time. In C(verbs) also of C(rail_losses).
         type: int
       raw_ber:
         description: Bits that FEC corrected, as a share of all.

@@ -69,7 +69,10 @@ options:
     type: dict
     default: {arp_ignore: 1, arp_announce: 2, rp_filter: 2}
   check_path:
-    description: Whether to send one unfragmented packet of full size from each rail to its gateway.
+    description:
+      - Whether to send unfragmented packets of full size from each rail to its gateway. They prove
+        cable, address, route and the MTU of the leaf's port, and by an answer in one piece that of
+        the interface that has the gateway's address. Paths to other leaves are proven by C(ssh).
     type: bool
     default: true
   wait:
@@ -117,8 +120,10 @@ options:
   firmware_parameters:
     description:
       - Further parameters, by the names and with the numbers that C(mlxconfig) has, those of ports
-        as port 1 has them. Null leaves one as it is. A NIC without one of them has failed, and its
-        firmware stays as it was; its running settings are set all the same.
+        as port 1 has them, elements of arrays with an index (C(PCI_DOWNSTREAM_PORT_OWNER[4]),
+        C(MODULE_SPLIT_M0[0..3])). Null leaves one as it is. A NIC without one of them has failed,
+        and its firmware stays as it was; its running settings are set all the same. One that the
+        reset of another may bring into view is C(pending), and the others are set.
       - C(ATS_ENABLED) is 0 where a NIC has it.
     type: dict
     default: {}

@@ -79,6 +79,8 @@ class FakeHost(Host):
         self.max_mtu = {}
         self.deaf = set()
         self.silent_gateways = set()
+        self.fragments = {}
+        """Gateway -> bytes of the fragments that it answers in, or what the probe fails with."""
         self.commands = []
         self.touched = []
         self.now = 0.0
@@ -121,11 +123,18 @@ class FakeHost(Host):
             nics or NoNics(),
             sleep=self.sleep,
             clock=lambda: self.now,
+            probe=self.largest_fragment,
         )
         outcome = settle([part], node)
         outcome.reconfigured, outcome.rolled_back = part.reconfigured, part.rolled_back
         outcome.removed, outcome.rails = part.survey.removed, part.running()
         return outcome
+
+    def largest_fragment(self, rail):
+        answer = self.fragments.get(rail.gateway)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
 
     def run(self, argv, *, check=True, stdin=None):
         self.commands.append(tuple(argv))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -150,3 +151,40 @@ def test_short_runs_are_added_only_where_a_rank_has_a_choice(
         assert argv[argv.index("--only") + 1] == str(plan.only)
         assert ("ob1" in argv) is (network == "b")
         assert json.loads(argv[-1])["sizes"] == []
+
+
+PLANES = Node(
+    "node01",
+    2,
+    ("rail0p0", "rail0p1", "rail1p0", "rail1p1"),
+    (400.0,) * 4,
+    networks=("a", "b", "c", "d"),
+    by_rank=(("rail0p0", "rail0p1"), ("rail1p0", "rail1p1")),
+    numbers=(0, 0, 1, 1),
+)
+
+
+def test_planes_that_share_a_device_are_one_rail_of_their_rates() -> None:
+    """By hardware: Mellanox/nic-configuration-operator 632f1295."""
+    first = [("mlx5_0:1", "rail0p0"), ("mlx5_1:1", "rail1p0")]
+    one = PLANES.of_devices(first)
+    assert (one.rails, one.speeds) == (("rail0p0", "rail1p0"), (800.0, 800.0))
+    assert (one.networks, one.given) == (("a", "c"), one.rails)
+    assert one.line_rate_gbytes_s == PLANES.line_rate_gbytes_s
+    assert one.devices == tuple(first)
+
+
+@pytest.mark.parametrize(
+    "interfaces",
+    [
+        ("rail0p0", "rail0p1", "rail1p0", "rail1p1"),
+        ("rail0p0", "rail1p0", "rail1p1"),
+        ("rail0p0",),
+        (),
+    ],
+)
+def test_planes_of_which_one_has_a_device_are_rails_each(interfaces: tuple[str, ...]) -> None:
+    devices = [(f"mlx5_{number}:1", name) for number, name in enumerate(interfaces)]
+    assert PLANES.of_devices(devices).rails == PLANES.rails
+    single = dataclasses.replace(PLANES, numbers=(0, 1, 2, 3))
+    assert single.of_devices([("mlx5_0:1", "rail0p0")]).rails == PLANES.rails

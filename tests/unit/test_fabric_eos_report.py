@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.reading import (
     Present,
@@ -107,3 +108,39 @@ def test_sessions_are_read_as_old_and_new_releases_say_them() -> None:
     )
     assert abandoned_sessions({**none, "x": 1}) == ["baremetal-1"]
     assert abandoned_sessions({"sessions": {"ops": {"state": "pending"}}}) == []
+
+
+VLAN = ("interface Vlan100", "ip address 10.100.0.1/24", "exit")
+ACCESS = ("interface Ethernet1/1", "switchport access vlan 100", "exit")
+
+
+@pytest.mark.parametrize(
+    ("lines", "mtu", "of"),
+    [
+        ((*VLAN, *ACCESS), 1500, "Vlan100"),
+        ((*VLAN[:2], "mtu 9000", "exit", *ACCESS), 9000, "Vlan100"),
+        ((*VLAN[:2], "mtu 9214", "exit", *ACCESS), 9214, ""),
+        ((*VLAN[:1], "ip virtual-router address 10.100.0.1", "exit", *ACCESS), 1500, "Vlan100"),
+        (("interface defaults", "mtu 9214", "exit", *VLAN, *ACCESS), 9214, ""),
+        (("interface defaults", "mtu 4000", "exit", *VLAN, *ACCESS), 4000, "Vlan100"),
+        (("interface Vlan100", "description no gateway", "exit", *ACCESS), 9214, ""),
+        ((*VLAN, "interface Ethernet1/1", "exit"), 9214, ""),
+        (("interface Vlan1", *VLAN[1:], "interface Ethernet1/1", "exit"), 1500, "Vlan1"),
+        ((*VLAN, *ACCESS[:2], "no switchport", "exit"), 9214, ""),
+        (
+            (*VLAN, *ACCESS[:1], "switchport mode trunk", "switchport trunk native vlan 100"),
+            1500,
+            "Vlan100",
+        ),
+        ((*VLAN, *ACCESS[:2], "switchport mode trunk", "exit"), 9214, ""),
+    ],
+)
+def test_the_mtu_of_a_switched_port_is_also_that_of_the_gateways_interface(
+    lines: tuple[str, ...], mtu: int, of: str
+) -> None:
+    """A VLAN's interface has 1500 bytes unless set, or those of `interface defaults`.
+
+    aristanetworks/avd 0875e971, j2templates/eos/interface-defaults.j2 and vlan-interfaces.j2.
+    """
+    port = reported(OTHER, *lines)
+    assert (port.mtu_ip, port.mtu_of) == (mtu, of)

@@ -347,3 +347,19 @@ def test_silence_between_switches_fails_and_at_a_node_says_what_to_install() -> 
     (check,) = fabric.not_applicable()
     assert check.subject == "leaf01 to nodes"
     assert "install lldpd on the nodes" in check.reason
+
+
+@pytest.mark.parametrize(("mtu", "wrong"), [(1500, True), (8999, True), (9000, False)])
+def test_the_mtu_of_a_routed_interface_is_set_by_hand_and_has_to_fit_the_rails(
+    mtu: int, wrong: bool
+) -> None:
+    fabric = Fabric(system="eos", asic="tomahawk5")
+    for port in fabric.switches["leaf01"].report["ports"]:
+        if port["neighbour"]["system"] == "":
+            port.update(mtu_ip=mtu, mtu_of="Vlan100")
+    assert {check.name for check in fabric.failed()} == ({"link_mtu"} if wrong else set())
+    for check in fabric.failed():
+        assert "leaf01 interface Vlan100 by hand" in check.reason
+        assert "--tags fabric" not in check.reason
+    if wrong:
+        assert {check.status for check in fabric.check(check_mode=True).checks} >= {"failed"}

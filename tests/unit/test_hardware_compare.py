@@ -133,6 +133,41 @@ def no_driver(tree: Directory) -> None:
     del function(tree, "0000:11:00.0")["driver"]
 
 
+def balanced_by_hardware(*kept: str) -> Machine:
+    """Two functions on each card, and no RDMA device on the second ones but on those `kept`.
+
+    Mellanox/nic-configuration-operator 632f1295: "non-first PFs share PF0's RDMA device".
+    """
+    tree = recording("b300-16x400g")
+    for port in surveyed(tree).of_kind("rail"):
+        if port.pci and port.pci.endswith(".1") and port.pci not in kept:
+            del function(tree, port.pci)["infiniband"]
+    return surveyed(tree)
+
+
+def test_planes_balanced_by_hardware_share_the_rdma_device_of_the_first_function() -> None:
+    checks = compare_with_model(balanced_by_hardware(), planes(), GPU_MODEL)
+    assert [check for check in checks if check.status != "ok"] == []
+    found = {check.subject: check.found for check in checks if check.name == "rail_rdma"}
+    assert found["rail0p0"] == "mlx5_1" and found["rail0p1"] == "mlx5_1 of rail0p0"
+    assert len(found) == 16
+
+
+def test_a_second_function_without_rdma_is_no_plane_where_others_have_it() -> None:
+    model = planes()
+    (*failed,) = wrong(balanced_by_hardware(model[3]["pci"]), model)
+    assert {check.name for check in failed} == {"rail_rdma"}
+    assert {check.subject for check in failed} == {f"rail{n}p1" for n in range(8) if n != 1}
+    assert all("enable_roce" in check.reason for check in failed)
+
+
+def test_functions_that_are_two_rails_of_the_model_share_nothing() -> None:
+    model = [{**rail, "rail": number, "plane": 0} for number, rail in enumerate(planes())]
+    failed = [each for each in wrong(balanced_by_hardware(), model) if each.name == "rail_rdma"]
+    assert len(failed) == 8
+    assert all("the model has no rails.planes" in check.reason for check in failed)
+
+
 @pytest.mark.parametrize(
     ("change", "remedy"),
     [

@@ -205,3 +205,19 @@ def test_ways_to_gpu_memory() -> None:
     assert "gdr_copy" in some.reason
     assert cuda_check(8, None)[0].status == "failed"
     assert cuda_check(8, None, check_mode=True)[0].status == "pending"
+
+
+def test_planes_that_share_a_device_are_named_to_ucx_once() -> None:
+    """By hardware: Mellanox/nic-configuration-operator 632f1295."""
+    rails = [Rail(f"rail0p{n}", 0, f"10.100.{n}.11", number=0) for n in range(2)]
+    pci, driver = "0000:11:00.0", "mlx5_core"
+    first = replace(device(0), netdev="rail0p0", pci=pci, driver=driver)
+    second = RdmaDevice("rail", netdev="rail0p1", pci="0000:11:00.1", driver=driver)
+    found, lacking = with_ports(rails, Machine((first, second)))
+    assert [rail.ucx_device for rail in found] == ["mlx5_0:1"] and lacking == []
+    two_rails = [rails[0], replace(rails[1], number=1)]
+    _found, lacking = with_ports(two_rails, Machine((first, second)))
+    assert [(check.name, check.subject) for check in lacking] == [("rdma_device", "rail0p1")]
+    other = replace(first, name="mlx5_3", netdev="rail1p1", pci="0000:2f:00.1")
+    _found, lacking = with_ports(rails, Machine((first, second, other)))
+    assert [check.subject for check in lacking] == ["rail0p1"], "others have their own"

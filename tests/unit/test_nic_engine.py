@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import CommandError
@@ -387,3 +389,30 @@ def test_veth_rails_cost_no_program(tmp_path, monkeypatch):
     checks = [check for check in outcome.checks if check.name == "rail_settings"]
     assert [check.status for check in checks] == ["not_applicable"] * 2
     assert node.commands == []
+
+
+@pytest.mark.parametrize(("numbers", "shared"), [((0, 0), True), ((), True), ((0, 1), False)])
+def test_a_plane_takes_the_rdma_device_of_the_first_function(
+    tmp_path, monkeypatch, numbers, shared
+):
+    """Of its card and rail; DCQCN is set with the first (nic-configuration-operator 632f1295)."""
+    node, pci = FakeNode(tmp_path, count=1), PCI.format(16)
+    first = RdmaDevice("rail", "mlx5_0", netdev="rail0p0", pci=pci, driver="mlx5_core")
+    second = replace(first, name="", netdev="rail0p1", pci=f"{pci[:-1]}1")
+    monkeypatch.setattr(engine, "survey", lambda _sys: Machine((first, second)))
+    model = [
+        {"interface": port.netdev, "pci": port.pci, "rail": number}
+        for port, number in zip((first, second), numbers)
+    ]
+    node.ethtool.drivers = dict.fromkeys(("rail0p0", "rail0p1"), "mlx5_core")
+    nics = node.nics(model)
+    nics.look({"rail0p0": "rail0p0", "rail0p1": "rail0p1"})
+    one, two = (run.rail for run in nics._runs)
+    assert (one.shared, two.shared, two.pci) == (False, shared, second.pci)
+    assert nics.with_rdma == ("rail0p0",), "a device that is late at boot is missed"
+    names = {setting.name for setting in nics._runs[1].settings}
+    if shared:
+        assert two.device.name == "mlx5_0" and two.device.pci == second.pci
+        assert "pfc" in names and not names & {"ecn_np", "roce_mode", "cnp_dscp"}
+    else:
+        assert two.device is None and not names & {"pfc"}

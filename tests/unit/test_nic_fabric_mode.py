@@ -74,11 +74,16 @@ class Nic:
         named=(),
         factory=NEW,
         rail="rail0",
+        arrays=(),
+        device_id="",
+        shared=False,
     ):
-        self.tool = FakeMlxconfig(factory={**factory, **dict(values)})
+        self.tool = FakeMlxconfig(factory={**factory, **dict(values)}, arrays=arrays)
         self.store = Store(dials=("pfc",))
         host, root = MODES[mode], machine.root
-        self.rails = [machine(rail, f"{CARD}.{rail[-1]}")]
+        one = machine(rail, f"{CARD}.{rail[-1]}")
+        device = replace(one.device, device_id=device_id)
+        self.rails = [replace(one, device=device, shared=shared)]
         asked = {rail: lanes} if lanes else {}
         args = (self.tool.firmwares, named, root)
         wanted = firmware.wanted_parameters(host, dict.fromkeys(named, 0))
@@ -227,10 +232,95 @@ def test_planes_of_the_firmware_are_those_of_the_model(machine, lanes, values, w
         assert f"rails.planes is {lanes[0]}" in reason and f"mlxconfig -d {CARD}.0 set" in reason
 
 
+@pytest.mark.parametrize(
+    ("values", "wrong"),
+    [(planes(2, 2), set()), (planes(2, 2, 2), set()), (planes(2), {"num_of_planes"})],
+)
+def test_a_plane_without_an_rdma_device_is_right_by_hardware_alone(machine, values, wrong):
+    checks = Nic(machine, values=values, lanes=(2, 1), rail="rail1", shared=True).checks()
+    failed = [check for check in checks.values() if check.status == "failed"]
+    assert {check.name.removeprefix("rail_firmware_") for check in failed} == wrong
+    assert all("enable_roce" in check.reason for check in failed)
+
+
 def test_further_functions_beside_one_plane_are_a_note(machine):
     check = Nic(machine, values=planes(2)).checks()["rail_firmware_num_of_pf"]
     assert (check.status, check.found, check.wanted) == ("not_applicable", 2, 1)
     assert "rails.planes" in check.reason
+
+
+SPLIT, LAG = "MODULE_SPLIT_M0", "LAG_RESOURCE_ALLOCATION"
+BY_SOFTWARE = {2: [1] * 4 + [2] * 4, 4: [1, 1, 2, 2, 3, 3, 4, 4]}
+"""Lanes 0 to 7 of RA2.2 (nic-configuration-operator 7697793, bindata/spectrum-x/RA2.2.yaml) for
+devices 1023 and 1025, swplb; in hwplb all are 1, LAG_RESOURCE_ALLOCATION is 1. 8 to 15 are 0xff."""
+
+
+@pytest.mark.parametrize("device_id", ["1023", "1025"])
+@pytest.mark.parametrize("count", [2, 4])
+def test_the_remedy_for_planes_has_all_that_splits_a_port(machine, device_id, count):
+    def nic(values, lanes=(), rail="rail0"):
+        of = Nic(
+            machine,
+            values=values,
+            lanes=(count, 1),
+            factory={**NEW, LAG: 0},
+            rail=rail,
+            arrays={SPLIT: 16},
+            device_id=device_id,
+        )
+        for n, port in enumerate(lanes):
+            of.tool.cards[CARD][f"{SPLIT}[{n}]"][1:] = [port, port]
+        states = of.run().settings[rail]
+        return {n: state for n, state in states.items() if state["status"] == "failed"}, of.tool
+
+    found, tool = nic(planes(1))
+    split = "firmware_module_split_m0_0_15"
+    assert set(found) == {"firmware_num_of_pf", split}
+    wanted = BY_SOFTWARE[count] + [0xFF] * 8
+    assert (found[split]["found"], found[split]["wanted"]) == ([0] * 16, wanted)
+    command = found["firmware_num_of_pf"]["reason"].partition("set ")[2].partition(", and")[0]
+    tool(("mlxconfig", "-y", "-d", f"{CARD}.0", "set", *command.split()))
+    tool.reset()
+    card = tool.cards[CARD]
+    assert [card[f"{SPLIT}[{n}]"][1] for n in range(16)] == wanted
+    assert (card["NUM_OF_PF"][1], card[LAG][1]) == (count, 0)
+
+    assert nic(planes(count), wanted, rail="rail1")[0] == {}
+    assert set(nic(planes(count), rail="rail2")[0]) == {split}
+    by_hardware = {**planes(count, count), LAG: 1}
+    assert nic(by_hardware, [1] * 8 + [0xFF] * 8, rail="rail3")[0] == {}
+    assert set(nic({**by_hardware, LAG: 0}, [1] * 8 + [0xFF] * 8, rail="rail4")[0]) == {
+        "firmware_lag_resource_allocation"
+    }
+
+
+def test_lanes_of_a_card_with_two_cages_or_unknown_ones_are_not_guessed(machine):
+    arrays, factory = {SPLIT: 16, "MODULE_SPLIT_M1": 16}, {**NEW, LAG: 0}
+    args = {"factory": factory, "arrays": arrays, "lanes": (2, 1), "device_id": "1023"}
+    check = Nic(machine, values=planes(2), **args).checks()["rail_firmware_module_split_m0_0_15"]
+    assert check.status == "not_applicable"
+    args["device_id"] = "1021"
+    checks = Nic(machine, values=planes(1), rail="rail1", **args).checks()
+    assert "rail_firmware_module_split_m0_0_15" not in checks
+    reason = checks["rail_firmware_num_of_pf"].reason
+    assert SPLIT in reason and LAG in reason and "manual" in reason
+
+
+def test_lanes_that_the_operator_names_are_the_operators(machine):
+    args = {"factory": {**NEW, LAG: 0}, "arrays": {SPLIT: 16}, "device_id": "1023"}
+    nic = Nic(machine, values=planes(2), lanes=(2, 1), named=[f"{SPLIT}[0..3]"], **args)
+    checks = nic.checks()
+    assert "rail_firmware_module_split_m0_0_15" not in checks
+    assert checks["rail_firmware_module_split_m0_3"].status == "ok"
+
+
+def test_what_dcqcn_of_old_hides_is_no_reason_to_update_firmware(machine):
+    """USER_PROGRAMMABLE_CC is shown while ROCE_CC_LEGACY_DCQCN is 0: mlxconfig_host.db."""
+    hidden = ("USER_PROGRAMMABLE_CC", "ROCE_CC_STEERING_EXT")
+    factory = {name: value for name, value in NEW.items() if name not in hidden}
+    nic = Nic(machine, "spectrum_x", factory={**factory, "ROCE_CC_LEGACY_DCQCN": 1}, lanes=None)
+    reason = next(check.reason for check in nic.checks().values() if check.status == "failed")
+    assert "ROCE_CC_LEGACY_DCQCN=0" in reason and "update" not in reason
 
 
 # In the module

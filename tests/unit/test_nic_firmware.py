@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     Result,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import RdmaDevice, survey
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.inventory import RAIL
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import firmware
@@ -67,11 +69,27 @@ Description:        Configurations of a NIC; 800Gb/s; PCIe 6.0 x16
 FOOT = "The '*' shows parameters with next value different from default/current value.\n"
 
 
-class FakeMlxconfig:
-    """Cards by PCI address without function, each with parameters as [default, current, next]."""
+ELEMENT = re.compile(r"(\w+)\[(\d+)(?:\.\.(\d+))?\]")
+HEXADECIMAL = "MODULE_SPLIT_M0"
+"""An array of BINARY: digits are read as hexadecimal (Mellanox/mstflint b9d9e844, mlxcfg_param.cpp,
+BinaryParamValue), with 0x before them or without."""
 
-    def __init__(self, cards=("0000:5d:00",), factory=FACTORY, columns=3) -> None:
+
+class FakeMlxconfig:
+    """Cards by PCI address without function, each with parameters as [default, current, next].
+
+    `arrays` are as many elements of 0; `own` has parameters of which each function has its value.
+    A parameter in `hidden` is shown while the other one is in force.
+    """
+
+    def __init__(
+        self, cards=("0000:5d:00",), factory=FACTORY, columns=3, arrays=(), own=(), hidden=()
+    ) -> None:
         self.columns = columns
+        self.arrays, self.own, self.hidden = dict(arrays), own, dict(hidden)
+        self.functions = {}
+        elements = {f"{name}[{n}]": 0 for name, count in self.arrays.items() for n in range(count)}
+        factory = {**factory, **elements}
         self.cards = {
             card: {parameter: [value] * 3 for parameter, value in factory.items()} for card in cards
         }
@@ -81,9 +99,17 @@ class FakeMlxconfig:
 
     def reset(self) -> None:
         """What the operator does, and the collection never: the next values become current."""
-        for card in self.cards.values():
-            for values in card.values():
+        for function in (*self.cards.values(), *self.functions.values()):
+            for values in function.values():
                 values[1] = values[2]
+        self.firmwares = Firmwares("mlxconfig", self)
+
+    def parameters(self, pci):
+        """Those of one function, the hidden ones too."""
+        card = self.cards[pci.rpartition(".")[0]]
+        if pci not in self.functions:
+            self.functions[pci] = {name: list(card[name]) for name in self.own}
+        return {**card, **self.functions[pci]}
 
     def __call__(self, argv, *, check=True, stdin=None):
         argv = tuple(argv)
@@ -92,23 +118,36 @@ class FakeMlxconfig:
         self.calls.append(argv)
         assert argv[0] == "mlxconfig" and not any("reset" in word for word in argv)
         pci = argv[argv.index("-d") + 1]
-        parameters = self.cards[pci.rpartition(".")[0]]
+        parameters = self.parameters(pci)
         if self.broken:
             return Result(argv, 3, "", f"-E- Failed to open device: {pci}. Cannot open {pci}\n")
-        if argv[-2:] == ("-e", "q"):
-            return Result(argv, 0, self.table(parameters), "")
+        if "q" in argv:
+            asked = [each for word in argv[argv.index("q") + 1 :] for each in elements(word)]
+            shown = {
+                name: values
+                for name, values in parameters.items()
+                if (name in asked if asked else "[" not in name)
+                and parameters.get(self.hidden.get(name), [0, 1])[1]
+            }
+            return Result(argv, 0, self.table(shown, {} if asked else self.arrays), "")
         assert "-y" in argv and "set" in argv, argv
-        for name, value in (word.split("=") for word in argv[argv.index("set") + 1 :]):
-            parameters[name][2] = int(value)
+        for word, value in (word.split("=") for word in argv[argv.index("set") + 1 :]):
+            for name in elements(word):
+                base = 16 if name.startswith(HEXADECIMAL) else 0
+                parameters[name][2] = int(value, base)
         return Result(argv, 0, "Applying... Done!\n", "")
 
-    def table(self, parameters):
+    def table(self, parameters, arrays=()):
         heading = ["Default", "Current", "Next Boot"][3 - self.columns :]
         rows = ["Configurations:".ljust(52) + "".join(word.ljust(21) for word in heading)]
         for name, word in NOISE.items():
             rows.append(" RO     " + name.ljust(43) + " ".join([word.ljust(20)] * self.columns))
+        for name, count in dict(arrays).items():
+            words = [f"Array[0..{count - 1}]".ljust(20)] * self.columns
+            rows.append(f"        {name.ljust(43)} {' '.join(words)}")
         for name, values in parameters.items():
             word = "ETH({})" if name.startswith("LINK_TYPE") else "{}"
+            word = "0x{0:X}({0})" if name.startswith(HEXADECIMAL) else word
             shown = [word.format(value).ljust(20) for value in values[3 - self.columns :]]
             star = "*" if len(set(values)) > 1 else " "
             rows.append(f"{star}       {name.ljust(43)} {' '.join(shown)}")
@@ -118,6 +157,13 @@ class FakeMlxconfig:
         """How often it was asked, and how often set."""
         sets = sum("set" in call for call in self.calls)
         return len(self.calls) - sets, sets
+
+
+def elements(word):
+    match = ELEMENT.fullmatch(word)
+    if match is None:
+        return [word]
+    return [f"{match[1]}[{n}]" for n in range(int(match[2]), int(match[3] or match[2]) + 1)]
 
 
 CARD = "0000:5d:00"
@@ -149,13 +195,14 @@ def machine(tmp_path):
 
 
 def settings(tool, machine, rail, firmwares=None, named=()):
-    wanted = firmware.wanted_parameters(HOST, dict.fromkeys(named, 1))
+    named = named if isinstance(named, dict) else dict.fromkeys(named, 1)
+    wanted = firmware.wanted_parameters(HOST, named)
     tool = firmwares or tool.firmwares
     found = firmware.firmware_settings(tool, wanted, named, machine.root, rail)
     return {setting.name: setting for setting in found}
 
 
-def test_second_function_of_a_card_has_its_own_port_and_shares_the_answer(machine):
+def test_second_function_of_a_card_has_its_own_port(machine):
     tool = FakeMlxconfig(factory={**FACTORY, "LINK_TYPE_P2": 1, "CNP_DSCP_P2": 0})
     first = settings(tool, machine, machine("rail0", f"{CARD}.0"))
     second = settings(tool, machine, machine("rail0p1", f"{CARD}.1"))
@@ -163,7 +210,6 @@ def test_second_function_of_a_card_has_its_own_port_and_shares_the_answer(machin
     assert first["firmware_link_type"].parameter == "LINK_TYPE_P1"
     assert second["firmware_link_type"].parameter == "LINK_TYPE_P2"
     assert second["firmware_cnp_802p_prio"].parameter == "CNP_802P_PRIO_P1", "only one is known"
-    assert len(tool.calls) == 1
     second["firmware_cnp_dscp"].write()
     assert tool.cards[CARD]["CNP_DSCP_P2"][2] == HOST.cnp_dscp
     assert tool.cards[CARD]["CNP_DSCP_P1"][2] == 0
@@ -243,6 +289,120 @@ def test_nics_of_others_have_no_such_settings(machine, driver):
     assert settings(FakeMlxconfig(), machine, other) == {}
 
 
+def test_a_value_of_each_function_is_read_and_set_on_each(machine):
+    """TRACER_ENABLE is one (Mellanox/nic-configuration-operator bd742d17)."""
+    named = {"TRACER_ENABLE": 1}
+    tool = FakeMlxconfig(factory={**FACTORY, "TRACER_ENABLE": 0}, own=("TRACER_ENABLE",))
+    tool.parameters(f"{CARD}.0")["TRACER_ENABLE"][:] = [0, 1, 1]
+    rails = [machine("rail0p0", f"{CARD}.0"), machine("rail0p1", f"{CARD}.1")]
+    wanted = firmware.wanted_parameters(HOST, named)
+    args = (tool.firmwares, wanted, named, machine.root)
+    found = converge(rails, [partial(firmware.firmware_settings, *args)]).settings
+
+    of_each = [found[rail.name]["firmware_tracer_enable"]["status"] for rail in rails]
+    assert of_each == ["ok", "reboot"]
+    assert tool.functions[f"{CARD}.1"]["TRACER_ENABLE"] == [0, 0, 1]
+    assert tool.counts()[1] == 2, "what both have was set by the first"
+    (second,) = [call for call in tool.calls if "set" in call and f"{CARD}.1" in call]
+    assert second[-1:] == ("TRACER_ENABLE=1",) and "SRIOV_EN=0" not in second
+
+
+@pytest.mark.parametrize(
+    ("gate", "hidden"),
+    [
+        ("ADVANCED_PCI_SETTINGS", "MAX_ACC_OUT_READ"),
+        ("ADVANCED_POWER_SETTINGS", "DISABLE_SLOT_POWER_LIMITER"),
+        ("FLEX_PARSER_PROFILE_ENABLE", "MULTIPATH_DSCP"),
+        ("PHY_RATE_MASK_OVERRIDE", "PHY_RATE_MASK"),
+    ],
+)
+def test_what_a_reset_brings_into_view_waits_for_it_and_the_rest_is_set(machine, gate, hidden):
+    """Which hide which: Mellanox/mstflint b9d9e844, mlxconfig_host.db, column `dependency`.
+
+    NVIDIA's operator skips them as well (nic-configuration-operator cfaaaa32, PartiallyApplied).
+    """
+    named = {hidden: 44, gate: 1}
+    factory = {**FACTORY, gate: 0, hidden: 0}
+    tool = FakeMlxconfig(factory=factory, hidden={hidden: gate})
+    rail, store = machine("rail0", f"{CARD}.0"), Store(dials=("pfc",))
+
+    def run(named=named):
+        wanted = firmware.wanted_parameters(HOST, named)
+        args = (tool.firmwares, wanted, named, machine.root)
+        outcome = converge([rail], [store.provider, partial(firmware.firmware_settings, *args)])
+        return outcome, outcome.settings["rail0"]
+
+    name = f"firmware_{hidden.lower()}"
+    _outcome, found = run({hidden: 44})
+    assert found[name]["status"] == "failed" and not tool.counts()[1]
+    assert (f"add {gate}: 1" in found[name]["reason"]) is gate.startswith("ADVANCED")
+
+    first, found = run()
+    status = {each: state["status"] for each, state in found.items()}
+    assert status.pop(name) == "pending" and gate in found[name]["reason"]
+    assert set(status.values()) == {"ok", "reboot"} and status["pfc"] == "ok"
+    assert tool.cards[CARD][gate] == [0, 0, 1] and tool.cards[CARD][hidden] == [0, 0, 0]
+    assert f"rail0 firmware_{gate.lower()}" in {reason.subject for reason in first.resets}
+    again, found = run()
+    assert not again.changed and found[name]["status"] == "pending"
+
+    tool.reset()
+    second, found = run()
+    assert second.changed and found[name]["status"] == "reboot"
+    tool.reset()
+    last, found = run()
+    assert {state["status"] for state in found.values()} == {"ok"} and not last.changed
+
+
+def test_what_no_reset_brings_into_view_fails(machine):
+    """Contract values that wait for a reset hide nothing."""
+    tool = FakeMlxconfig(factory={**FACTORY, "CNP_DSCP_P2": 0})
+    found = settings(tool, machine, machine("rail0", f"{CARD}.0"), named=["PCI_NONSENSE"])
+    settings(tool, machine, machine("rail0p1", f"{CARD}.1"))["firmware_cnp_dscp"].write()
+    found["firmware_sriov_en"].write()
+    reading = found["firmware_pci_nonsense"].read()
+    assert not reading.supported and not reading.excused
+    assert "Update it, or leave it out" in reading.reason
+
+
+def test_elements_of_an_array_are_read_and_set(machine):
+    """Names: Mellanox/nic-configuration-operator 8bfbeb34, pkg/nvconfig/utils_test.go."""
+    owner = "PCI_DOWNSTREAM_PORT_OWNER"
+    tool = FakeMlxconfig(arrays={owner: 16, HEXADECIMAL: 16})
+    rail = machine("rail0", f"{CARD}.0")
+    found = settings(tool, machine, rail, named={f"{owner}[4]": 15, f"{HEXADECIMAL}[2..3]": "255"})
+    setting = found["firmware_pci_downstream_port_owner_4"]
+    assert setting.read().found == 0
+    asked = [call[-1] for call in tool.calls]
+    assert asked == ["q", f"{owner}[0..15]"]
+    setting.write()
+    nexts = {name: values[2] for name, values in tool.cards[CARD].items() if "[" in name}
+    assert {name: value for name, value in nexts.items() if value} == {
+        f"{owner}[4]": 15,
+        f"{HEXADECIMAL}[2]": 255,
+        f"{HEXADECIMAL}[3]": 255,
+    }
+    assert setting.read().to_come == 15
+    before = setting.read()
+    setting.set(0)
+    setting.restore(before)
+    assert tool.cards[CARD][f"{owner}[4]"][2] == 15
+
+
+def test_an_element_that_the_array_has_not_is_named_with_those_it_has(machine):
+    tool = FakeMlxconfig(arrays={"PCI_DOWNSTREAM_PORT_OWNER": 16})
+    named = {"PCI_DOWNSTREAM_PORT_OWNER[16]": 1, "ATS_ENABLED": 1}
+    found = settings(tool, machine, machine("rail0", f"{CARD}.0"), named=named)
+    reading = found["firmware_pci_downstream_port_owner_16"].read()
+    assert not reading.excused and "PCI_DOWNSTREAM_PORT_OWNER[0..15]" in reading.reason
+
+
+@pytest.mark.parametrize("name", ["A B", "-y", "A=1", "A[4", "A[3..1]", "A[0..9999]", "", "A[]"])
+def test_a_name_that_is_no_parameter_never_reaches_the_tool(name):
+    with pytest.raises(PlanError, match="is no parameter"):
+        firmware.wanted_parameters(HOST, {name: 1})
+
+
 def test_restore_puts_back_what_was_to_come(machine):
     tool = FakeMlxconfig()
     values = tool.cards[CARD]["NUM_OF_VFS"] = [16, 16, 8]
@@ -258,7 +418,14 @@ def test_the_table_with_its_traps():
     parameters = {"SRIOV_EN": [1, 1, 1], "NUM_OF_VFS": [16, 8, 0], "LINK_TYPE_P1": [1, 1, 1]}
     only_next = firmware.parse(FakeMlxconfig(columns=1).table(parameters))
     assert only_next["SRIOV_EN"] == firmware.Parameter(None, 1)
-    known = firmware.parse(FakeMlxconfig().table(parameters))
+    tool = FakeMlxconfig(arrays={"PCI_DOWNSTREAM_PORT_OWNER": 16})
+    known = firmware.parse(tool.table(parameters))
+    assert firmware.arrays(tool.table(parameters, tool.arrays)) == {
+        **{name: (0, 7) for name, word in NOISE.items() if "Array" in word},
+        "PCI_DOWNSTREAM_PORT_OWNER": (0, 15),
+    }
+    for word, number in (("0xFF(255)", 255), ("0x1", 1), ("0xff", 255), ("148", 148)):
+        assert firmware._number(word) == number
     assert known["NUM_OF_VFS"] == firmware.Parameter(8, 0)
     assert known["LINK_TYPE_P1"].current == 1
     assert set(known) == {*parameters, "MEMIC_SIZE_LIMIT", "PCI_ATOMIC_MODE"}
@@ -297,19 +464,17 @@ def recorded(name, root, factory=FACTORY):
 
 
 @pytest.mark.parametrize(
-    ("name", "factory", "rails", "asked", "set_"),
-    [("b300-8x800g", FACTORY, 8, 8, 8), ("b300-16x400g", {**FACTORY, **PORT_2}, 16, 8, 16)],
+    ("name", "factory", "asked", "set_"),
+    [("b300-8x800g", FACTORY, 8, 8), ("b300-16x400g", {**FACTORY, **PORT_2}, 16, 16)],
 )
-def test_a_node_as_delivered_is_asked_per_card_and_set_per_rail(
-    tmp_path, name, factory, rails, asked, set_
-):
+def test_a_node_as_delivered_is_asked_and_set_per_rail(tmp_path, name, factory, asked, set_):
     cards, run = recorded(name, tmp_path, factory)
     checked = run(check_mode=True)
     assert checked.changed and cards.counts() == (asked, 0)
-    assert len(checked.diff) == rails and len(checked.resets) > 0
+    assert len(checked.diff) == asked and len(checked.resets) > 0
 
     outcome = run()
-    assert cards.counts() == (asked + set_, set_)
+    assert cards.counts()[1] == set_ and cards.counts()[0] <= 3 * asked
     assert {check.status for check in outcome.checks} == {"ok", "reboot"}
     waits = [state for of in outcome.settings.values() for state in of.values()]
     assert len(outcome.resets) == sum(state["status"] == "reboot" for state in waits)

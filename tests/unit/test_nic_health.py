@@ -16,8 +16,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
     CommandError,
     Result,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import health
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import health, losses
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.health import Link, Look
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.losses import DISCARDS
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.nic_settings import Ethtool
 from jinja2.nativetypes import NativeEnvironment
 
@@ -78,10 +79,54 @@ def mlxlink(sections, rc=0):
     return f"{json.dumps(answer, indent=3)}\n\n"
 
 
-def judge(grown, link=LINK, limits=LIMITS, *, quiet=True, before=COUNTED, seconds=2.0):
-    now = {name: count + grown.get(name, 0) for name, count in COUNTED.items()}
+def judge(grown, link=LINK, limits=LIMITS, *, quiet=True, before=COUNTED, seconds=2.0, **more):
+    now = {name: count + grown.get(name, 0) for name, count in before.items()}
+    now = {name: count + grown.get(name, 0) for name, count in COUNTED.items()} | now
     looks = Look(before, 10.0), Look(now, 10.0 + seconds)
-    return health.check("rail0", *looks, 800.0, link, limits, quiet=quiet)
+    return health.check("rail0", *looks, 800.0, link, limits, quiet=quiet, **more)
+
+
+LOSSES = (
+    *("rx_discards_phy", "rx_prio3_discards", "rx_prio3_buf_discard", "rx_prio3_cong_discard"),
+    *("tx_discards_phy", "tx_pause_storm_error_events", "rx_global_pause", "tx_global_pause"),
+    *("rx_pause_ctrl_phy", "tx_pause_ctrl_phy", "rx_crc_errors_phy", "rx_oversize_pkts_phy"),
+    "tx_errors_phy",
+)
+NO_LOSSES = (
+    *("rx_prio0_discards", "rx_prio3_pause", "rx_prio3_pause_duration", "rx_out_of_buffer"),
+    *("tx_pause_storm_warning_events", "rx_buffer_passed_thres_phy", "rx_oversize_pkts_buffer"),
+    *("rx_prio3_bytes", "rx_packets_phy", "rx_prio3_marked"),
+)
+"""Linux 16f448d47a86, mlx5/counters.rst; of a priority: mlx5/core/en_stats.c."""
+
+
+@pytest.mark.parametrize("name", [*LOSSES, *NO_LOSSES])
+def test_packets_that_a_lossless_class_lost_are_found_by_any_counter(name):
+    before = health.of_port({**COUNTED, **dict.fromkeys((*LOSSES, *NO_LOSSES), 4711)})
+    check = judge({name: 7}, before=before, lossless=(3,))
+    assert check.status == ("failed" if name in LOSSES else "ok")
+    assert (f"{name} 7: " in check.reason) is (name in LOSSES)
+    assert judge({name: 7}, before=before, lossless=()).status == "ok", "another check has them"
+    raised = {**LIMITS, "new_errors": 7}
+    for limits in (raised, {**LIMITS, "new_errors": None}):
+        assert judge({name: 7}, limits=limits, before=before, lossless=(3,)).status == "ok"
+    loud = judge({name: 7}, before=before, lossless=(3,), quiet=False)
+    assert loud.status == "not_applicable"
+
+
+@pytest.mark.parametrize(
+    ("grown", "lost"),
+    [
+        ({"rx_discards_phy": 9, "rx_prio0_discards": 9}, {}),
+        ({"rx_discards_phy": 9, "rx_prio0_discards": 5, "rx_prio0_buf_discard": 5}, {DISCARDS: 4}),
+        ({"rx_discards_phy": 9, "rx_prio3_discards": 9}, {DISCARDS: 9, "rx_prio3_discards": 9}),
+        ({"rx_pause_ctrl_phy": 9, "rx_prio3_pause": 9}, {}),
+        ({"rx_pause_ctrl_phy": 9, "tx_prio3_pause": 9}, {"rx_pause_ctrl_phy": 9}),
+    ],
+)
+def test_drops_of_another_class_and_pauses_of_pfc_are_none(grown, lost):
+    found = losses.findings(grown, (3,))
+    assert {name: count for name, (count, _remedy) in found.items()} == lost
 
 
 @pytest.mark.parametrize(
@@ -225,12 +270,15 @@ def test_a_run_reads_ports_and_modules_twice(tmp_path, monkeypatch):
         (tmp_path / "sys/class/net" / name).mkdir(parents=True)
     sensors(tmp_path, PCI.format(16))
     node.ethtool.counters = {"rail0": dict(COUNTED), "rail1": {}, "rail2": dict(COUNTED)}
+    node.ethtool.counters["rail0"]["rx_prio3_discards"] = 2
     nics = node.nics(health=LIMITS)
     nics.look({name: name for name in ("rail0", "rail1", "rail2")})
     node.ethtool.counters["rail0"]["rx_pcs_symbol_err_phy"] += 1
+    node.ethtool.counters["rail0"]["rx_prio3_discards"] += 4
     checks = {check.subject: check for check in nics.rail_checks({}, check_mode=True)[:3]}
     assert checks["rail0"].status == "failed" and checks["rail0"].found["module_celsius"] == 62.0
     assert checks["rail0"].wanted["module_celsius"] == 70.0
+    assert "rx_prio3_discards 4" in checks["rail0"].reason, "3 is the contract's"
     assert checks["rail1"].status == "not_applicable", "another driver's counters"
     assert checks["rail2"].status == "not_applicable"
     assert "neither mlxlink nor mstlink is installed" in checks["rail2"].reason
@@ -239,7 +287,9 @@ def test_a_run_reads_ports_and_modules_twice(tmp_path, monkeypatch):
 def test_counters_come_by_the_call_of_ethtool(monkeypatch):
     answers = {
         0x03: lambda question: question[:180] + (2).to_bytes(4, "little") + question[184:],
-        0x1B: lambda question: question[:12] + b"rx_a".ljust(32, b"\0") + b"b_phy".ljust(32, b"\0"),
+        0x1B: lambda question: (
+            question[:12] + b"rx_a ".ljust(32, b"\0") + b"b_phy".ljust(32, b"\0")
+        ),
         0x1D: lambda question: question[:8] + bytes([7, *[0] * 7, 9, *[0] * 7]),
     }
     monkeypatch.setattr(Ethtool, "_ask", staticmethod(lambda _name, q: answers[q[0]](q)))

@@ -185,6 +185,26 @@ def test_a_gateway_that_does_not_answer_fails_with_the_command_to_repeat(settled
     assert not outcome.changed
 
 
+def test_a_gateway_that_answers_in_fragments_fails_with_the_mtu_of_the_leafs_interface(settled):
+    """EOS gives a VLAN's interface 1500 bytes, whatever its ports carry."""
+    settled.fragments["10.100.1.1"] = 1500
+    outcome = settled.converge(RAILS)
+    failed = [check for check in outcome.checks if check.status == "failed"]
+    assert [(check.name, check.subject) for check in failed] == [("rail_path", "rail1")]
+    assert failed[0].found == "in fragments of 1500 bytes at most"
+    assert "10.100.1.1" in failed[0].reason and "to 9000 or more" in failed[0].reason
+    assert not outcome.changed
+
+
+def test_an_answer_that_was_not_looked_at_is_not_taken_for_whole(settled):
+    settled.fragments["10.100.1.1"] = TimeoutError("no answer from 10.100.1.1 within 1 s")
+    outcome = settled.converge(RAILS)
+    failed = [check for check in outcome.checks if check.status == "failed"]
+    assert [(check.name, check.subject) for check in failed] == [("rail_path", "rail1")]
+    assert "and not a second packet: no answer" in failed[0].reason
+    assert settled.now < 10, "within a bounded time"
+
+
 @pytest.mark.parametrize(
     "state",
     [

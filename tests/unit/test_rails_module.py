@@ -8,6 +8,7 @@ import errno
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import boot_unit
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import path
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.plan import (
     MAIN_TABLE,
     Route,
@@ -45,6 +46,7 @@ def host(tmp_path, monkeypatch):
     host.links["rail1"]["addresses"] = ["10.0.0.9/24"]
     monkeypatch.setattr(roce_rails, "Nics", lambda *_given: NoNics())
     monkeypatch.setattr(roce_rails, "login_address", lambda: "10.0.0.9")
+    monkeypatch.setattr(path, "largest_fragment", host.largest_fragment)
     return host
 
 

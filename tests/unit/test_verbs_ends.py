@@ -30,6 +30,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import (
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.endpoints import (
     NoEndpointError,
+    SharedEndpointError,
     endpoint,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges import (
@@ -41,6 +42,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
     host_settings,
     read_contract,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import verbs as table
 
 from tests.unit.loopback import held_port, own_address
 from tests.waiting import deadline, until
@@ -316,6 +318,20 @@ def test_the_gid_is_the_one_of_roce_v2_with_the_rails_address() -> None:
     found = endpoint(machine(OTHER, V1, V2), "rail3", "10.3.0.2")
     assert (found.device, found.port, found.gid_index, found.software) == ("mlx5_3", 1, 3, False)
     assert endpoint(machine(V2, kind="software"), "rail3", "10.3.0.2").software
+
+
+def test_a_plane_that_shares_a_device_is_measured_by_the_first(tmp_path: Path) -> None:
+    first = RdmaDevice("rail", "mlx5_3", netdev="rail2", pci="0000:5d:00.0", driver="mlx5_core")
+    plane = replace(first, name="", netdev="rail3", pci="0000:5d:00.1")
+    found = Machine(ports=(first, plane))
+    with pytest.raises(SharedEndpointError, match="shares mlx5_3 of rail2"):
+        endpoint(found, "rail3", "10.3.0.2")
+    half = Half("rail3", "10.3.0.2", "node01", "10.3.0.1", 18515)
+    asked = replace(request(tmp_path), drives=(half,))
+    (pair,) = ends.drive(asked, found, Recorded())
+    (check,) = judging.driven(asked, [pair])
+    assert (check.name, check.status) == ("pair", "not_applicable")
+    assert table.lines([pair], "")[2].split()[-1] == "shared"
 
 
 @pytest.mark.parametrize(

@@ -258,12 +258,16 @@ def test_statistics_are_read_from_ethtool() -> None:
     text = (
         "NIC statistics:\n     rx_packets: 5\n     rx_prio3_bytes: 123\n     rx_prio3_pause: 7\n"
         "     tx_prio3_pause_duration: 9\n     tx_prio0_packets: 1\n     rx_prio3_discards: 2\n"
+        "     tx_pause_storm_warning_events : 3\n     rx_global_pause_duration: 4\n"
     )
     assert endpoints.statistics(text) == {
         "rx_prio3_bytes": 123,
         "rx_prio3_pause": 7,
         "tx_prio3_pause_duration": 9,
         "tx_prio0_packets": 1,
+        "rx_prio3_discards": 2,
+        "tx_pause_storm_warning_events": 3,
+        "rx_global_pause_duration": 4,
     }
     assert endpoints.grown({"a": 1, "b": 2, "d": 3}, {"a": 5, "c": 9, "d": 3}) == {"a": 4}
 
@@ -337,10 +341,43 @@ def test_retries_are_a_share_of_the_packets_and_a_few_are_no_finding(
 
 @pytest.mark.parametrize("name", endpoints.RETRIES)
 def test_the_end_where_packets_arrive_counts_them_as_well(name: str) -> None:
-    port = {"before": {"counted": {}}, "now": {"counted": {}}, "link": {}}
-    seen = arrived(growth={f"rx_prio{PRIORITY}_packets": 1000, name: 50})
-    seen["rail3"]["port"] = port
+    seen = with_port(arrived(growth={f"rx_prio{PRIORITY}_packets": 1000, name: 50}))
     request = replace(REQUEST, health=dict.fromkeys(health.LIMITS))
     check = of(judging.served(request, seen), "rail_retries")
     assert (check.status, check.subject) == (FAILED, "rail3 <- node02")
     assert (check.found, check.reason[: len(name) + 4]) == ("50 of 1000 packets", f"{name} 50;")
+
+
+@pytest.mark.parametrize(
+    ("growth", "limit", "status"),
+    [
+        ({}, 0, OK),
+        ({"rx_prio0_discards": 9, "rx_discards_phy": 9}, 0, OK),
+        ({f"rx_prio{PRIORITY}_discards": 1}, 0, FAILED),
+        ({f"rx_prio{PRIORITY}_buf_discard": 1}, 0, FAILED),
+        ({"rx_discards_phy": 1}, 0, FAILED),
+        ({"rx_discards_phy": 1}, 1, OK),
+        ({"rx_discards_phy": 1}, None, NOT_APPLICABLE),
+        ({"rx_global_pause": 1}, 0, FAILED),
+        ({"tx_pause_storm_error_events": 1}, 0, FAILED),
+    ],
+)
+def test_lost_packets_of_the_lossless_class_are_judged_at_both_ends(
+    growth: dict[str, int], limit: Optional[int], status: str
+) -> None:
+    request = replace(REQUEST, health={**dict.fromkeys(health.LIMITS), "new_errors": limit})
+    many = {f"tx_prio{PRIORITY}_bytes": 10**12, f"rx_prio{PRIORITY}_bytes": 10**12}
+    one = pair(write_bw={"wire": None, "growth": {**many, **growth}})
+    near = of(judging.driven(request, [one]), "rail_losses")
+    far = of(judging.served(request, with_port(arrived(growth=growth))), "rail_losses")
+    assert (near.status, near.subject) == (status, "rail3 -> node02")
+    assert (far.status, far.subject) == (status, "rail3 <- node02")
+    if status == FAILED:
+        assert all(name in each.reason for name in growth for each in (near, far))
+    software = judging.driven(request, [pair(software=True, write_bw={"growth": growth})])
+    assert "rail_losses" not in {check.name for check in software}
+
+
+def with_port(seen: dict[str, Any]) -> dict[str, Any]:
+    seen["rail3"]["port"] = {"before": {"counted": {}}, "now": {"counted": {}}, "link": {}}
+    return seen

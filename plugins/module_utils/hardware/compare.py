@@ -85,6 +85,20 @@ class Modelled:
         name = str(entry["interface"])
         return next((port for port in self.machine.netdevs if port.netdev == name), None)
 
+    def first_of(self, rail: Rail) -> Optional[Rail]:
+        """The rail whose RDMA device this one shares: another plane of the same, on its card."""
+        port = self.machine.first_of(rail.port) if rail.port else None
+        return next(
+            (
+                each
+                for each in self.rails
+                if each.port is not None
+                and each.port == port
+                and each.entry.get("rail") == rail.entry.get("rail") is not None
+            ),
+            None,
+        )
+
     def spare(self) -> str:
         """NICs beside a GPU that no rail of the model names."""
         taken = {rail.pci for rail in self.rails}
@@ -142,6 +156,10 @@ def rdma(model: Modelled, rail: Rail) -> Check:
         return Check(RDMA, wanted, f"{port.name}, {INFINIBAND}", FAILED, rail.name, reason)
     if port.name:
         return Check(RDMA, wanted, port.name, OK, rail.name)
+    first = model.first_of(rail)
+    if first is not None and first.port is not None:
+        found = f"{first.port.name} of {first.name}"
+        return Check(RDMA, wanted, found, OK, rail.name, "shared: planes balanced by hardware")
     missing = [each for each in ("mlx5_core", "mlx5_ib") if each not in model.machine.modules]
     reason = f"mlx5_core is not bound to {port.pci}: see dmesg, or reboot"
     if missing:
@@ -151,6 +169,8 @@ def rdma(model: Modelled, rail: Rail) -> Check:
             f"{port.driver} is bound to {port.pci}. RoCE may be off (devlink dev param show "
             f"pci/{port.pci} name enable_roce), or mlx5_ib failed (dmesg)"
         )
+        if model.machine.first_of(port) is not None:
+            reason += "; or its card balances planes by hardware, and the model has no rails.planes"
     return Check(RDMA, wanted, "none", FAILED, rail.name, reason)
 
 

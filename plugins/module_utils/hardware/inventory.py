@@ -32,6 +32,8 @@ ETHERNET = "Ethernet"
 INFINIBAND = "InfiniBand"
 ROCE_V2 = "RoCE v2"
 MELLANOX = "15b3"
+MLX5_CORE = "mlx5_core"
+"""The driver of a ConnectX."""
 NVIDIA = "10de"
 
 
@@ -174,9 +176,27 @@ class Machine:
         found = [port for port in self.ports if port.netdev == netdev]
         return max(found, key=lambda port: bool(port.name), default=None)
 
+    def first_of(self, port: RdmaDevice) -> Optional[RdmaDevice]:
+        """The first function of a card, where this one shares its RDMA device; None otherwise.
+
+        So do planes that the NIC balances by hardware (Mellanox/nic-configuration-operator
+        632f1295): then no function of a rail's card has one but the first. Whether they are planes
+        the model says, and firmware.
+        """
+        rails = [each for each in self.of_kind(RAIL) if each.pci and each.driver == MLX5_CORE]
+        if port.name or port not in rails or any(e.name and _further(e) for e in rails):
+            return None
+        card = card_of(port.pci or "")
+        return next((e for e in rails if e.name and card_of(e.pci or "") == card), None)
+
     def at(self, pci: str) -> Optional[RdmaDevice]:
         """The port of a function."""
         return next((port for port in self.ports if port.pci == pci), None)
+
+
+def _further(port: RdmaDevice) -> bool:
+    """Whether it is a function of its card after the first one."""
+    return not (port.pci or "").endswith(".0")
 
 
 # PCI

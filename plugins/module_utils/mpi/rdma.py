@@ -46,6 +46,8 @@ def with_ports(
     status = differs(check_mode)
     for rail in rails:
         device = machine.device_of(rail.interface)
+        if device is not None and _shares(device, rail, rails, machine):
+            continue  # planes balanced by hardware: the first one's device carries both
         if device is None or not device.name:
             reason = (
                 f"no RDMA device is behind {rail.interface}: is its driver loaded (rdma link), and "
@@ -68,6 +70,14 @@ def with_ports(
         port = RdmaPort(device.name, device.port, gid.index, rail.interface)
         found.append(replace(rail, rdma=port))
     return found, lacking
+
+
+def _shares(device: RdmaDevice, rail: Rail, rails: Sequence[Rail], machine: Machine) -> bool:
+    """Whether a rail uses the RDMA device of another plane of its own, which is named already."""
+    first = machine.first_of(device)
+    return first is not None and any(
+        first.netdev == each.interface and each.number == rail.number is not None for each in rails
+    )
 
 
 def readback(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Optional
@@ -20,7 +21,7 @@ from ..core.commands import find_program
 from ..core.files import diff
 from ..core.part import Node, PlanError
 from ..core.reboots import Reason
-from ..hardware import Machine, survey
+from ..hardware import Machine, RdmaDevice, survey
 from ..hardware.compare import compare_with_model
 from ..hardware.inventory import card_of
 from ..hardware.survey import interface_speed
@@ -271,7 +272,19 @@ class Nics:
             # A PCI function's driver may be another one: virtio-pci has virtio_net on top.
             driver = self.ethtool.driver(interface)
         device = port if port is not None and port.name else None
-        return Rail(name, interface, driver, port.pci if port else None, device)
+        first = self._first_function(port) if port is not None else None
+        if port is not None and first is not None:
+            # Its own function, with the device of another one.
+            device = replace(first, pci=port.pci, netdev=port.netdev, link=port.link)
+        pci = port.pci if port else None
+        return Rail(name, interface, driver, pci, device, shared=first is not None)
+
+    def _first_function(self, port: RdmaDevice) -> Optional[RdmaDevice]:
+        """Whose RDMA device it shares, unless the model has them as two rails."""
+        first = self._machine.first_of(port)
+        numbers = {str(entry.get("pci") or ""): entry["rail"] for entry in self._model}
+        known = [numbers[each.pci] for each in (first, port) if each and each.pci in numbers]
+        return first if len(set(known)) < 2 else None
 
     def act(self) -> list[str]:
         """Write what differs, rail after rail. Returns the rails on which anything was written."""
@@ -306,15 +319,17 @@ class Nics:
         speed = interface_speed(system / "class/net" / rail.interface)
         link = health.Link.of(rail.pci or "-", system, self.node.run, self.which)
         looks = self._first[rail.name], self._counted(rail)
-        return health.check(rail.name, *looks, speed, link, self.given["health"], quiet=quiet)
+        lossless, limits = HostSettings.of(self.given["qos"]).pfc_priorities, self.given["health"]
+        return health.check(rail.name, *looks, speed, link, limits, quiet=quiet, lossless=lossless)
 
     def _counted(self, rail: Rail) -> health.Look:
         return health.Look.of(self.ethtool.statistics, rail.interface)
 
     @property
     def with_rdma(self) -> tuple[str, ...]:
-        """Rails that have an RDMA device."""
-        return tuple(run.rail.name for run in self._runs if run.rail.device is not None)
+        """Rails that have an RDMA device of their own."""
+        rails = [run.rail for run in self._runs]
+        return tuple(each.name for each in rails if each.device is not None and not each.shared)
 
     @property
     def in_other_mode(self) -> list[str]:

@@ -5,6 +5,10 @@ NVIDIA's own tools set up Spectrum-X and split ports; names and values are those
 (Mellanox/nic-configuration-operator, bindata/spectrum-x: RA2.0.yaml of b4a78227, 2026-03-19, and
 RA2.2.yaml of 76977935, 2026-04-21; LOAD_BALANCE_MODE_P1: docs/dospcx-legacy-parameter-mapping.md of
 ea00777e). A NIC in the other mode keeps all its settings: half of both modes is neither.
+
+A port is split by its lanes: MODULE_SPLIT_M0[i] has the number of the port that lane i belongs to,
+from 1, and 0xff where it belongs to none (Mellanox/mstflint b9d9e844, mlxconfig_host.db,
+nv_module_split). The cards of which RA2.2 has the lanes are a ConnectX-8 and a ConnectX-9.
 """
 
 from __future__ import annotations
@@ -13,13 +17,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Optional
 
 from ..qos import SPECTRUM_X, HostSettings
 from ..rails.state import pci_address
-from .firmware import VARIABLE, Firmwares, FirmwareSetting
+from .firmware import VARIABLE, Firmwares, FirmwareSetting, Value, parts, words
 from .setting import MLX5, Rail, Reading, Setting
 
-Profile = Mapping[str, int]
+Profile = Mapping[str, Value]
 """Parameter to value, as the first port of a card has it."""
 Verdict = Callable[[Reading, str, str], Reading]
 """Of a value that differs (None: unknown to the firmware), its parameter, and the remedy."""
@@ -32,7 +37,14 @@ _ROCE: Sequence[Profile] = (
     {ROUTING: 0, PROGRAM: 0},
     {ROUTING: 0, PROGRAM: 1},
 )
-FUNCTIONS = "NUM_OF_PF"
+FUNCTIONS, BY_HARDWARE = "NUM_OF_PF", "NUM_OF_PLANES_P1"
+LANES = {"1023": 8, "1025": 8}
+"""By device ID: lanes of the one cage, which split into as many ports as there are planes."""
+SPLIT = "MODULE_SPLIT_M0[0..15]"
+SECOND_CAGE = "MODULE_SPLIT_M1"
+_NO_LANE = 0xFF
+_HIDDEN = dict.fromkeys((PROGRAM, "ROCE_CC_STEERING_EXT"), "ROCE_CC_LEGACY_DCQCN")
+"""Not shown while the other one is 1 (mlxconfig_host.db, column `dependency`)."""
 
 
 def compared_settings(
@@ -58,13 +70,18 @@ def compared_settings(
     ]
     if rail.name in lanes:
         planes, rails = lanes[rail.name]
-        profiles = _of_planes(planes, rails)
-        asked.append((tuple(profiles[0]), profiles, partial(_other_planes, planes, rails)))
+        profiles = _of_planes(planes, rails, LANES.get(rail.device.device_id))
+        if rail.shared:
+            # By software each plane has a device.
+            profiles = [each for each in profiles if each[BY_HARDWARE]]
+        verdict = partial(_other_planes, planes, rails, rail.shared)
+        asked.append((tuple(profiles[0]), profiles, verdict))
+    theirs = {parts(name)[0] for name in named}
     return [
         Compared(name, profiles, verdict, firmwares, pci)
         for names, profiles, verdict in asked
         for name in names
-        if name not in named
+        if parts(name)[0] not in theirs
     ]
 
 
@@ -80,11 +97,25 @@ def _spectrum_x(cnp_dscp: int) -> list[Profile]:
     return [{**common, mode: 0, dscp: 0}, {**common, mode: 1, dscp: cnp_dscp}]
 
 
-def _of_planes(planes: int, rails: int) -> list[Profile]:
+def _of_planes(planes: int, rails: int, lanes: Optional[int]) -> list[Profile]:
     """Packets spread over planes by software, or by hardware with either balance of load."""
     kinds = ((0, 0), (planes, 0), (planes, 2))
-    names = (FUNCTIONS, "NUM_OF_PLANES_P1", "LOAD_BALANCE_MODE_P1")
-    return [dict(zip(names, (planes * rails, *kind))) for kind in kinds]
+    names = (FUNCTIONS, BY_HARDWARE, "LOAD_BALANCE_MODE_P1")
+    profiles: list[Profile] = []
+    for by_hardware, balance in kinds:
+        profile: dict[str, Value] = dict(zip(names, (planes * rails, by_hardware, balance)))
+        if planes > 1:
+            profile["LAG_RESOURCE_ALLOCATION"] = int(bool(by_hardware))
+        if planes > 1 and rails == 1 and lanes:
+            # By hardware all lanes are one port, whose planes the NIC makes.
+            profile[SPLIT] = _split(lanes, 1 if by_hardware else planes)
+        profiles.append(profile)
+    return profiles
+
+
+def _split(lanes: int, ports: int) -> Value:
+    numbers = [1 + lane * ports // lanes for lane in range(lanes)]
+    return numbers + [_NO_LANE] * (16 - lanes)
 
 
 def _not_spectrum_x(reading: Reading, _name: str, remedy: str) -> Reading:
@@ -98,7 +129,7 @@ def _not_spectrum_x(reading: Reading, _name: str, remedy: str) -> Reading:
 
 def _not_roce(reading: Reading, name: str, remedy: str) -> Reading:
     if reading.found is None:
-        return Reading.kept_otherwise(f"its firmware has no {name}: it cannot do Spectrum-X")
+        return Reading.kept_otherwise(f"its firmware has no {name}: it does not do Spectrum-X")
     return _refused(
         reading,
         "it is set up for Spectrum-X, so no setting of this NIC was made. Write "
@@ -110,12 +141,27 @@ def _refused(reading: Reading, reason: str) -> Reading:
     return replace(reading, supported=False, reason=reason, refused=reason)
 
 
-def _other_planes(planes: int, rails: int, reading: Reading, name: str, remedy: str) -> Reading:
+def _other_planes(
+    planes: int, rails: int, shared: bool, reading: Reading, name: str, remedy: str
+) -> Reading:
+    if shared and name == BY_HARDWARE and not reading.found:
+        reason = (
+            "it has no RDMA device, and its firmware does not balance planes by hardware, where it "
+            "would share that of the first function. RoCE may be off (devlink dev param show ... "
+            f"name enable_roce), or mlx5_ib failed (dmesg). If it is to balance them: {remedy}"
+        )
+        return replace(reading, supported=False, reason=reason)
     if reading.found is None:
         return Reading.kept_otherwise(f"its firmware has no {name}, and no planes of its own")
     if name == FUNCTIONS and planes == 1:
         reason = "right for a card with further ports; a port that is split needs rails.planes"
         return replace(reading, supported=False, excused=True, reason=reason)
+    if name == FUNCTIONS and planes > 1 and SPLIT.partition("[")[0] not in remedy:
+        example = " ".join(words(SPLIT, _split(LANES["1023"], planes)))
+        remedy += (
+            ". Functions alone split no port: set its lanes too, as the manual of the card has "
+            f"them (one cage of a ConnectX-8: LAG_RESOURCE_ALLOCATION=0 {example})"
+        )
     reason = (
         f"rails.planes is {planes}, and {rails} rails are on this card. Correct the model, or: "
         f"{remedy}. Where a card is meant to differ, write null for it in {VARIABLE}"
@@ -141,6 +187,8 @@ class Compared(FirmwareSetting):
         self._verdict = verdict
 
     def judge(self, reading: Reading) -> Reading:
+        if self._two_cages and self._first_port_parameter == SPLIT:
+            return Reading.kept_otherwise("it has a second cage, and lanes that are not compared")
         nearest = min(self._profiles, key=lambda profile: len(self._apart(profile)))
         self.wanted = nearest[self._first_port_parameter]
         if reading.to_come == self.wanted:
@@ -149,20 +197,32 @@ class Compared(FirmwareSetting):
             reading = replace(reading, found=f"{reading.found}, and {reading.pending} to come")
         return self._verdict(reading, self.parameter, self._remedy(self._apart(nearest)))
 
-    def _apart(self, profile: Profile) -> dict[str, int]:
+    @property
+    def _two_cages(self) -> bool:
+        return SECOND_CAGE in self._firmwares.arrays(self._pci)
+
+    def _apart(self, profile: Profile) -> dict[str, Value]:
         """What the profile has and the card has not, by the names of this port."""
-        known = self._firmwares.parameters(self._pci)
         named = {self._firmwares.port_parameter(self._pci, name): name for name in profile}
+        if self._two_cages:
+            named.pop(SPLIT, None)
+        here = {own: self._firmwares.parameter(self._pci, own) for own in named}
         return {
-            own: profile[name]
-            for own, name in named.items()
-            if own not in known or known[own].next_boot != profile[name]
+            own: profile[named[own]]
+            for own, each in here.items()
+            if each is None or each.next_boot != profile[named[own]]
         }
 
     def _remedy(self, apart: Profile) -> str:
         known = self._firmwares.parameters(self._pci)
-        words = [f"{name}={value}" for name, value in apart.items() if name in known]
-        missing = [name for name in apart if name not in known]
+        here = {name: self._firmwares.parameter(self._pci, name) for name in apart}
+        command = [word for name in apart if here[name] for word in words(name, apart[name])]
+        missing = [name for name in apart if here[name] is None]
+        by = {_HIDDEN[name] for name in missing if name in _HIDDEN}
+        hiding = [name for name in by if name in known and known[name].next_boot]
         update = [f"update its firmware, which has no {', '.join(missing)}"] if missing else []
-        command = f"mlxconfig -d {self._pci} set {' '.join(words)}, and power-cycle the host"
-        return "; ".join([*update, *([command] if words else [])])
+        if hiding:
+            update = [f"{', '.join(missing)} comes into view after the reset: look again then"]
+            command += [f"{name}=0" for name in hiding]
+        said = f"mlxconfig -d {self._pci} set {' '.join(command)}, and power-cycle the host"
+        return "; ".join([*update, *([said] if command else [])])

@@ -6,13 +6,18 @@ as needing a reset until it is the current one; nothing is reset here.
 
 mlxconfig (MFT, DOCA) and mstconfig (mstflint) are the same program and print the same table. The
 table is read, not the JSON form: the distributions' mstconfig has none.
+
+Forms: Mellanox/mstflint b9d9e844, mlxconfig/mlxcfg_ui.cpp (printValue), mlxcfg_utils.cpp
+(extractIndexes), mlxcfg_param.cpp (BinaryParamValue reads hexadecimal digits). What hides a
+parameter: the column `dependency` of mlxconfig/mlxconfig_dbs/mlxconfig_host.db.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Optional, Union
@@ -44,6 +49,8 @@ of 0d2c03d3, ApplyStatusPartiallyApplied).
 """
 
 VARIABLE = "roce_rails_firmware_parameters"
+MOST_ELEMENTS = 256
+"""Of one array in one name; the largest that NVIDIA's operator sets has 16."""
 NO_TOOL = (
     "its firmware settings cannot be read: neither mlxconfig nor mstconfig is installed. The layer "
     "rdma installs mstflint (the distribution's) or mft (NVIDIA's, with DOCA). Set "
@@ -57,16 +64,25 @@ UNREAD = (
 _ETHERNET = 2
 _HEADING = "Configurations:"
 _COLUMNS = ("Default", "Current", "Next Boot")
-_NUMBER = re.compile(r"(?:.*\()?(\d+)\)?")
-"""`16`, `ETH(2)`, `False(0)`: the number is what counts, the word differs between versions."""
+_NUMBER = re.compile(r"(0x[0-9a-fA-F]{1,8})|(?:.*\()?(\d{1,10})\)?")
+"""`16`, `ETH(2)`, `0xFF(255)`, `0x1`: the number counts, the word differs between versions."""
+_ARRAY = re.compile(r"Array\[(\d{1,4})\.\.(\d{1,4})\]")
+_NAME = re.compile(r"([A-Za-z]\w*)(?:\[(\d{1,4})(?:\.\.(\d{1,4}))?\])?", re.ASCII)
+"""`SRIOV_EN`, `PCI_DOWNSTREAM_PORT_OWNER[4]`, `MODULE_SPLIT_M0[0..15]`"""
+_HIDING = re.compile(r"ADVANCED_\w+_SETTINGS")
+"""While one of these is 0 (ADVANCED_PCI_SETTINGS), others are not shown (MAX_ACC_OUT_READ)."""
+Value = Union[int, list[int]]
+"""Of one parameter, or of the elements of an array in their order."""
+Parts = tuple[str, Optional[tuple[int, int]]]
+"""A name, and the first and last index in brackets behind it."""
 
 
 @dataclass(frozen=True)
 class Parameter:
     """One setting of the firmware. `current` is None where the firmware does not show it."""
 
-    current: Optional[int]
-    next_boot: int
+    current: Optional[Value]
+    next_boot: Value
 
     @property
     def reading(self) -> Reading:
@@ -77,35 +93,59 @@ class Parameter:
         return Reading(self.current, pending=waits)
 
 
+@dataclass
+class Answer:
+    """The table of one function, and of its arrays those that were asked for."""
+
+    known: dict[str, Parameter]
+    arrays: dict[str, tuple[int, int]]
+    """First and last index."""
+
+
 class Firmwares:
-    """Answers of the tool, kept per card: the functions of one card share its settings."""
+    """Answers of the tool, kept per function: some parameters have a value for each.
+
+    TRACER_ENABLE is one (Mellanox/nic-configuration-operator bd742d17).
+    """
 
     def __init__(self, tool: Optional[str], run: Runner, check_mode: bool = False) -> None:
         self.tool = tool
         self.check_mode = check_mode
         self._run = run
-        self._answers: dict[str, Union[dict[str, Parameter], CommandError]] = {}
+        self._answers: dict[str, Union[Answer, CommandError]] = {}
 
     def parameters(self, pci: str) -> Mapping[str, Parameter]:
-        """What the firmware of the card at `pci` knows. Raises CommandError, the same one again."""
-        card = card_of(pci)
-        if card not in self._answers:
-            try:
-                self._answers[card] = self._query(pci)
-            except CommandError as error:
-                self._answers[card] = error
-        answer = self._answers[card]
-        if isinstance(answer, CommandError):
-            raise answer
-        return answer
+        """What the function at `pci` shows, arrays left out. Raises CommandError, the same again"""
+        return self._answer(pci).known
+
+    def arrays(self, pci: str) -> Mapping[str, tuple[int, int]]:
+        return self._answer(pci).arrays
+
+    def parameter(self, pci: str, name: str) -> Optional[Parameter]:
+        """By name, an element of an array or a range of them too; None where it is not shown."""
+        answer, (base, indexes) = self._answer(pci), parts(name)
+        if indexes is None:
+            return answer.known.get(name)
+        first, last = answer.arrays.get(base, (0, -1))
+        if last >= first and f"{base}[{first}]" not in answer.known:
+            answer.known.update(self._query(pci, f"{base}[{first}..{last}]").known)
+        if name in answer.known:
+            return answer.known[name]
+        found = [answer.known[each] for each in elements(name) if each in answer.known]
+        if len(found) <= indexes[1] - indexes[0]:
+            return None
+        current = [each.current for each in found if isinstance(each.current, int)]
+        next_boot = [each.next_boot for each in found if isinstance(each.next_boot, int)]
+        return Parameter(current if len(current) == len(found) else None, next_boot)
 
     def set(self, pci: str, values: Mapping[str, int]) -> None:
         """Of these known ones, what the next reset would not bring: in one call, or none."""
-        known = self.parameters(pci)
-        differing = [name for name in sorted(values) if known[name].next_boot != values[name]]
+        read = {name: self.parameter(pci, name) for name in sorted(values)}
+        differing = [n for n, each in read.items() if each and each.next_boot != values[n]]
         if differing:
-            words = [f"{name}={values[name]}" for name in differing]
-            self._answers.pop(card_of(pci))
+            words = [_word(name, values[name]) for name in differing]
+            card = card_of(pci)
+            self._answers = {at: of for at, of in self._answers.items() if card_of(at) != card}
             self._run((self.tool or "", "-y", "-d", pci, "set", *words))
 
     def port_parameter(self, pci: str, name: str) -> str:
@@ -116,21 +156,82 @@ class Firmwares:
         own = re.sub(r"_P\d+$", f"_P{int(pci[-1]) + 1}", name)
         return own if own in self.parameters(pci) else name
 
-    def _query(self, pci: str) -> dict[str, Parameter]:
-        """All are asked for at once: a list with one unknown name in it is refused as a whole."""
-        argv = (self.tool or "", "-d", pci, "-e", "q")
+    def _answer(self, pci: str) -> Answer:
+        if pci not in self._answers:
+            try:
+                self._answers[pci] = self._query(pci)
+            except CommandError as error:
+                self._answers[pci] = error
+        answer = self._answers[pci]
+        if isinstance(answer, CommandError):
+            raise answer
+        return answer
+
+    def _query(self, pci: str, *names: str) -> Answer:
+        """All are asked for at once: a list with one unknown name in it is refused as a whole.
+
+        The elements of an array are in no table but their own.
+        """
+        argv = (self.tool or "", "-d", pci, "-e", "q", *names)
         result = self._run(argv, check=False)
-        known = parse(result.stdout)
-        if not known:
+        answer = Answer(parse(result.stdout), arrays(result.stdout))
+        if not answer.known:
             said = output(result, 1000) or "no output"
             raise CommandError(f"{' '.join(argv)}: exit status {result.rc}: {said}")
-        return known
+        return answer
+
+
+def _stem(name: str) -> str:
+    """The same for every port."""
+    return re.sub(r"_P\d+$", "", name)
+
+
+def parts(name: str) -> Parts:
+    """`A[4]` is A with 4 to 4, `A[0..3]` with 0 to 3, and A has no indexes."""
+    match = _NAME.fullmatch(name)
+    if match is None or match[2] is None:
+        return name, None
+    return match[1], (int(match[2]), int(match[3] or match[2]))
+
+
+def _word(name: str, value: int) -> str:
+    """Elements in hexadecimal: those of MODULE_SPLIT_M0 are read so, with 0x before or without."""
+    return f"{name}={value:#x}" if parts(name)[1] else f"{name}={value}"
+
+
+def words(name: str, value: Value) -> list[str]:
+    """What `set` takes for a value; equal elements of an array in one word."""
+    base, indexes = parts(name)
+    if isinstance(value, int) or indexes is None:
+        return [_word(name, value)] if isinstance(value, int) else []
+    found, start = [], indexes[0]
+    for each, alike in groupby(value):
+        last = start + len(list(alike)) - 1
+        found.append(_word(f"{base}[{start}..{last}]", each))
+        start = last + 1
+    return found
 
 
 def parse(text: str) -> dict[str, Parameter]:
     """The table of `-e q`. Values that are not numbers (arrays, keys, N/A) are left out."""
-    columns: tuple[str, ...] = ()
     found: dict[str, Parameter] = {}
+    for name, row in _rows(text):
+        values = {column: _number(word) for column, word in row.items()}
+        next_boot = values.get("Next Boot")
+        if next_boot is not None:
+            found[name] = Parameter(values.get("Current"), next_boot)
+    return found
+
+
+def arrays(text: str) -> dict[str, tuple[int, int]]:
+    """The arrays of the same table with their first and last index."""
+    matches = {name: _ARRAY.fullmatch(row.get("Next Boot", "")) for name, row in _rows(text)}
+    return {name: (int(each[1]), int(each[2])) for name, each in matches.items() if each}
+
+
+def _rows(text: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """The parameters of a table with their words by column."""
+    columns: tuple[str, ...] = ()
     for line in text.splitlines():
         if line.startswith(_HEADING):
             columns = tuple(name for name in _COLUMNS if name in line)
@@ -139,16 +240,12 @@ def parse(text: str) -> dict[str, Parameter]:
         while words and words[0] in ("*", "RO", "*RO"):
             words.pop(0)
         if columns and len(words) == len(columns) + 1:
-            values = dict(zip(columns, map(_number, words[1:])))
-            next_boot = values.get("Next Boot")
-            if next_boot is not None:
-                found[words[0]] = Parameter(values.get("Current"), next_boot)
-    return found
+            yield words[0], dict(zip(columns, words[1:]))
 
 
 def _number(word: str) -> Optional[int]:
     match = _NUMBER.fullmatch(word)
-    return int(match[1]) if match else None
+    return int(match[1] or match[2], 0 if match[1] else 10) if match else None
 
 
 def wanted_parameters(
@@ -161,6 +258,13 @@ def wanted_parameters(
     given = [name for name in FIXED if name in further]
     if given:
         raise PlanError(f"{VARIABLE}: remove {', '.join(given)}: given by the model and the rails")
+    for name in further:
+        first, last = parts(name)[1] or (0, 0)
+        if not _NAME.fullmatch(name) or not 0 <= last - first < MOST_ELEMENTS:
+            raise PlanError(
+                f"{VARIABLE}: {name!r} is no parameter: write it as mlxconfig shows it, an element "
+                "of an array as PCI_DOWNSTREAM_PORT_OWNER[4], equal ones as MODULE_SPLIT_M0[0..3]"
+            )
     of_roce = {
         **dict.fromkeys(SRIOV, 0),
         **dict(zip(CNP, (host.cnp_dscp, host.cnp_priority))),
@@ -174,10 +278,19 @@ def wanted_parameters(
         **further,
     }
     return {
-        name: number(f"{VARIABLE}: {name}", value)
+        each: number(f"{VARIABLE}: {name}", value)
         for name, value in wanted.items()
         if value is not None
+        for each in elements(name)
     }
+
+
+def elements(name: str) -> list[str]:
+    """`A[0..3]` as A[0], A[1], A[2] and A[3]; any other name as it is."""
+    base, indexes = parts(name)
+    if indexes is None:
+        return [name]
+    return [f"{base}[{index}]" for index in range(indexes[0], indexes[1] + 1)]
 
 
 def firmware_settings(
@@ -202,10 +315,13 @@ def firmware_settings(
         kept_by.update(dict.fromkeys(SRIOV, "it has no virtual functions to give"))
     if (root / "sys/class/net" / rail.interface / "ecn").is_dir():
         kept_by.update(dict.fromkeys((*CNP, PRIORITY_MASK), "the driver of DOCA-OFED sets it"))
+    asked = {each for name in named for each in elements(name)}
     settings: list[FirmwareSetting] = []
     for name, value in parameters.items():
-        otherwise = "" if name in named else kept_by.get(name, "")
-        settings.append(FirmwareSetting(name, value, firmwares, pci, otherwise, settings))
+        otherwise = "" if name in asked else kept_by.get(name, "")
+        setting = FirmwareSetting(name, value, firmwares, pci, otherwise, settings)
+        setting.named = name in asked
+        settings.append(setting)
     return settings
 
 
@@ -213,19 +329,22 @@ class FirmwareSetting(Setting):
     """One parameter; those of one rail that differ are written by one call of the tool."""
 
     persistence = FIRMWARE
+    named = False
+    """Whether the operator asked for it."""
 
     def __init__(
         self,
         first_port_parameter: str,
-        wanted: int,
+        wanted: Value,
         firmwares: Firmwares,
         pci: str,
         kept_by: str,
         rails: Sequence[FirmwareSetting],
     ) -> None:
         """`rails` are all of this rail."""
-        # The same for every port.
-        self.name = f"firmware_{re.sub('_P1$', '', first_port_parameter).lower()}"
+        # The same for every port; an element of an array as ..._4.
+        stem = re.sub(r"\W+", "_", re.sub(r"_P1$", "", first_port_parameter)).strip("_")
+        self.name = f"firmware_{stem.lower()}"
         self.wanted = wanted
         self._first_port_parameter = first_port_parameter
         self._firmwares = firmwares
@@ -241,7 +360,7 @@ class FirmwareSetting(Setting):
         if self._firmwares.tool is None:
             return Reading.without_tool(NO_TOOL, self._firmwares.check_mode)
         try:
-            parameter = self._firmwares.parameters(self._pci).get(self.parameter)
+            parameter = self._firmwares.parameter(self._pci, self.parameter)
         except CommandError as error:
             return Reading.unsupported(f"its firmware settings cannot be read: {error}. {UNREAD}")
         return self.judge(Reading(None) if parameter is None else parameter.reading)
@@ -254,17 +373,44 @@ class FirmwareSetting(Setting):
         if self._kept_by:
             # The same words for every card: a summary counts them.
             return Reading.kept_otherwise(f"its firmware {unknown}; {self._kept_by}")
+        known, (base, indexes) = self._firmwares.parameters(self._pci), parts(self.parameter)
+        bounds = self._firmwares.arrays(self._pci).get(base) if indexes else None
+        if self.named and not bounds and (waits := self._shown_later()):
+            # A parameter can be hidden until another one is in force: set what is known.
+            return Reading.after_reset(
+                f"the firmware of {self._pci} shows no {self.parameter} yet; its next reset "
+                f"brings {', '.join(waits)} into force, which may show it: reboot, then run again"
+            )
         name = self._first_port_parameter
         null = "" if name in FIXED else f"leave it out ({VARIABLE}: {{{name}: null}}), or "
+        off = [each for each in known if _HIDING.fullmatch(each) and not known[each].next_boot]
+        off = off if self.named else []
+        show = f"It may be hidden: add {off[0]}: 1 to {VARIABLE}. Else update" if off else "Update"
+        if bounds:
+            show = f"Its elements are {base}[{bounds[0]}..{bounds[1]}]: correct it. Else update"
         return Reading.unsupported(
-            f"the firmware of {self._pci} {unknown}. Update it, or {null}leave all firmware "
+            f"the firmware of {self._pci} {unknown}. {show} it, or {null}leave all firmware "
             "alone with roce_rails_firmware: false"
         )
 
+    def _shown_later(self) -> list[str]:
+        """What the next reset changes, of the operator's parameters and of what nobody here sets.
+
+        What the contract sets, on this port or another one, never hides a parameter.
+        """
+        asked = {each.parameter: each.wanted for each in self._rails if each.named}
+        own = {_stem(each.parameter) for each in self._rails if not each.named}
+        return [
+            name
+            for name, each in self._firmwares.parameters(self._pci).items()
+            if _stem(name) not in own
+            and each.reading.found != asked.get(name, each.reading.to_come)
+            and "[" not in name
+        ]
+
     def write(self) -> None:
-        known = self._firmwares.parameters(self._pci)
-        values = {each.parameter: each.wanted for each in self._rails if each.parameter in known}
-        self._firmwares.set(self._pci, values)
+        """All of this rail that are known."""
+        self._firmwares.set(self._pci, {each.parameter: each.wanted for each in self._rails})
 
     def set(self, value: Any) -> None:
         self._firmwares.set(self._pci, {self.parameter: value})

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
@@ -24,6 +24,7 @@ from typing import Any, Optional
 from ..core.checks import FAILED, NOT_APPLICABLE, OK, Check
 from ..core.commands import CommandError, Runner, find_program
 from ..hardware import tree
+from . import losses
 
 NAME = "rail_health"
 LIMITS = {
@@ -42,6 +43,7 @@ CORRECTED = "rx_corrected_bits_phy"
 TOOLS = ("mlxlink", "mstlink")
 """The same program, of MFT (DOCA) and of mstflint, with JSON since mstflint 4.13.3."""
 
+_PAUSES = tuple(f"{way}_prio{number}_pause" for way in ("rx", "tx") for number in range(8))
 _RATIOS = {"raw_ber": CORRECTED, "effective_ber": UNCORRECTED}
 _LANE = "rx_err_lane_"
 _MODULE = "Module"
@@ -88,9 +90,14 @@ class Look:
 
 
 def of_port(counters: Mapping[str, int]) -> dict[str, int]:
-    """Those of `ethtool -S` that are about the physical port's health."""
+    """Those of `ethtool -S` that are about the physical port's health, and what it lost."""
     names = (*ERRORS, CORRECTED)
-    return {n: v for n, v in counters.items() if n in names or n.startswith(_LANE)}
+    return {n: v for n, v in counters.items() if n in names or n.startswith(_LANE) or _seldom(n)}
+
+
+def _seldom(name: str) -> bool:
+    """Whether it is not worth a line while it is 0: there are some sixty of them."""
+    return losses.counted(name) or name.startswith(_PAUSES)
 
 
 @dataclass(frozen=True)
@@ -175,8 +182,12 @@ def check(
     limits: Mapping[str, Any],
     *,
     quiet: bool = True,
+    lossless: Collection[int] = range(8),
 ) -> Check:
-    """`quiet`: nothing was set up meanwhile, which takes links down and counts errors."""
+    """`quiet`: nothing was set up meanwhile, which takes links down and counts errors.
+
+    `lossless`: the priorities with PFC; with none of them, losses are left to another check.
+    """
     wanted = {**limits, "module_celsius": limits["module_celsius"] or link.celsius_limit}
     if not now.counted:
         status, why = (FAILED, _GONE) if before.counted else (NOT_APPLICABLE, _NOTHING)
@@ -184,7 +195,7 @@ def check(
     seconds = now.at - before.at
     grown = {name: count - before.counted.get(name, count) for name, count in now.counted.items()}
     found: dict[str, Any] = {
-        **now.counted,
+        **{n: count for n, count in now.counted.items() if count or not _seldom(n)},
         **link.shown,
         "seconds": round(seconds, 1),
         "new": {name: count for name, count in grown.items() if count},
@@ -205,6 +216,10 @@ def check(
     if errors and quiet:
         shown = ", ".join(f"{name} {count}" for name, count in errors)
         faults.append(f"in {seconds:.1f} s: {shown}. {_CABLE}")
+    lost = losses.findings(grown, lossless) if lossless else {}
+    lost = {name: each for name, each in lost.items() if each[0] > (limits["new_errors"] or 0)}
+    if lost and quiet and limits["new_errors"] is not None:
+        faults.append(f"in {seconds:.1f} s: {losses.told(lost)}")
     faults += _of_module(link, wanted)
     if faults:
         return Check(NAME, wanted, found, FAILED, rail, "; ".join(faults))

@@ -46,7 +46,8 @@ class Ethtool:
         values = self._ask(interface, question.ljust(8 + 8 * count, b"\0"))
         names = (words[at : at + _WORD_BYTES] for at in range(0, len(words), _WORD_BYTES))
         texts = (name.split(b"\0", 1)[0].decode("ascii", "replace") for name in names)
-        return dict(zip(texts, struct.unpack_from(f"{count}Q", values, 8)))
+        # Older drivers have a space after tx_pause_storm_warning_events.
+        return dict(zip(map(str.strip, texts), struct.unpack_from(f"{count}Q", values, 8)))
 
     def rings(self, interface: str) -> tuple[dict[str, int], dict[str, int]]:
         """Entries of the receive and send rings, `rx` and `tx`: now, and at most."""

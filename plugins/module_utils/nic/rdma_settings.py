@@ -41,9 +41,10 @@ def rdma_settings(
 ) -> list[Setting]:
     """What RDMA-CM, the RDMA device and congestion control of a rail are set to.
 
-    `congestion_control` are further parameters, by their names in DOCA-OFED.
+    `congestion_control` are further parameters, by their names in DOCA-OFED. A device that planes
+    share is set with the first; there it holds for all (nic-configuration-operator 632f1295).
     """
-    if rail.device is None:
+    if rail.device is None or rail.shared:
         return []
     settings: list[Setting] = [
         RdmaCmDefault(rail, run, root, "roce_mode", MODE, ROCE_V2),

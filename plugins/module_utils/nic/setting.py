@@ -13,7 +13,7 @@ from ..core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, REBOOT
 from ..core.commands import CommandError
 from ..core.part import PlanError
 from ..hardware import RdmaDevice
-from ..hardware.inventory import SOFTWARE
+from ..hardware.inventory import MLX5_CORE, SOFTWARE
 
 RUNTIME = "runtime"
 """Holds at once, and is forgotten by a reboot: the boot unit sets it again."""
@@ -23,7 +23,7 @@ FIRMWARE = "firmware"
 FAULTS = (CommandError, OSError, ValueError, LookupError, TypeError)
 """What a device or a program may answer one rail with; the others go on."""
 SOFTWARE_REASON = "Soft-RoCE has no such setting"
-MLX5 = "mlx5_core"
+MLX5 = MLX5_CORE
 """The driver of a ConnectX."""
 RESET = "the device keeps it and takes it up at its next reset: reboot the host"
 
@@ -41,6 +41,8 @@ class Rail:
     pci: Optional[str] = None
     device: Optional[RdmaDevice] = None
     """Its RDMA device; None where there is none."""
+    shared: bool = False
+    """Its RDMA device is that of the first function of its card, which has the settings of both."""
 
     @property
     def physical(self) -> bool:
@@ -61,7 +63,8 @@ class Reading:
     excused: bool = False
     """Not supported, and no fault on a RoCE NIC either: `reason` has what keeps the promise."""
     awaited: bool = False
-    """Check mode: what would read it is not installed yet; an earlier layer of a run does that."""
+    """It cannot be read yet, and `reason` has what comes before: in check mode an earlier layer
+    that installs the tool, and a reset of the device where that shows it."""
     refused: str = ""
     """Why nothing of this rail may be written, whatever kind of NIC it is: a failure on all."""
 
@@ -74,6 +77,11 @@ class Reading:
     def kept_otherwise(cls, reason: str) -> Reading:
         """Nothing here can be set, and something else keeps the promise."""
         return cls(None, supported=False, reason=reason, excused=True)
+
+    @classmethod
+    def after_reset(cls, reason: str) -> Reading:
+        """Nothing can be set yet, and the rest of the rail goes on."""
+        return cls(None, supported=False, reason=reason, excused=True, awaited=True)
 
     @classmethod
     def without_tool(cls, reason: str, check_mode: bool) -> Reading:

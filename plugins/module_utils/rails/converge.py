@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from ..core import systemd
 from ..core.checks import FAILED, PENDING, REBOOT, Check, compare
@@ -25,6 +25,7 @@ from ..hardware.survey import interface_speed
 from ..nic.engine import Nics
 from . import state, survey
 from .backends import READY, Backend
+from .path import Probe, path_checks
 from .plan import RailPlan, Rule
 from .survey import Request, Survey
 
@@ -62,6 +63,7 @@ class Rails:
     nics: Nics
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
+    probe: Optional[Probe] = None
     complaints: dict[str, str] = field(default_factory=dict, init=False)
     """Errors about single rails while they were set up."""
     rolled_back: list[str] = field(default_factory=list, init=False)
@@ -272,7 +274,8 @@ class Rails:
         if request.check_path:
             wait_s = request.wait_s if self.changed and not check_mode else _PATH_WAIT_S
             tried = [rail for rail in request.rails if not found.blocked(rail.interface)]
-            paths = survey.path_checks(tried, sound, node, wait_s, self.clock, self.sleep)
+            clocks = (self.clock, self.sleep)
+            paths = path_checks(tried, sound, node, wait_s, *clocks, self.probe)
             for name, path in paths.items():
                 of[name].append(path)
         unit = self.backend.unit

@@ -7,17 +7,14 @@ Nothing is changed here.
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Optional
 
-from ..core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, REBOOT, Check, compare, differs
+from ..core.checks import FAILED, NOT_APPLICABLE, OK, REBOOT, Check, compare, differs
 from ..core.checks import not_applicable as inapplicable
-from ..core.commands import CommandError
 from ..core.files import FilePlan, diff
 from ..core.machine import IN_CONTAINER
 from ..core.part import NAME as OURS
@@ -39,7 +36,6 @@ ROUTE = "rail_route"
 RULE = "rail_rule"
 ARP = "rail_arp"
 NEIGHBOUR = "rail_neighbour"
-PATH = "rail_path"
 RUNNING = (NAME, LINK, MTU, ADDRESS, ROUTE, RULE, ARP, NEIGHBOUR)
 """What the running kernel has of a rail; the files have diffs of their own."""
 NO_CARRIER = "no carrier"
@@ -310,56 +306,6 @@ def _name_check(rail: RailPlan, wanted: str, naming: state.Naming, check_mode: b
     status = differs(check_mode) if naming.verdict == state.RENAME else REBOOT
     found = f"{naming.interface} at {rail.pci}"
     return Check(NAME, wanted, found, status, subject, naming.reason)
-
-
-# One full packet to each rail's gateway proves cable, address, route and the leaf's MTU.
-
-_PAUSE_S = 0.3
-"""Between two packets: a refusal by this host itself comes at once."""
-_HEADERS = 28
-"""Bytes of IPv4 and ICMP headers in a packet."""
-
-
-def path_checks(
-    rails: Sequence[RailPlan],
-    sound: Sequence[RailPlan],
-    node: Node,
-    wait_s: float,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> dict[str, Check]:
-    """By rail whether its gateway answers within `wait_s`; those not `sound` are not tried."""
-    deadline = clock() + wait_s
-
-    def check(rail: RailPlan) -> Optional[Check]:
-        name = rail.interface
-        if rail.gateway is None:
-            wanted = "a full packet returns"
-            return inapplicable(PATH, wanted, "no gateway in the model", subject=name)
-        wanted = f"a packet of {rail.mtu} bytes returns from {rail.gateway}"
-        if rail not in sound:
-            why = "not tried: the rail is not as planned yet"
-            return Check(PATH, wanted, None, PENDING, name, why) if node.check_mode else None
-        argv = (
-            *("ping", "-n", "-q", "-M", "do", "-s", str(rail.mtu - _HEADERS)),
-            *("-c", "1", "-W", "1", "-I", rail.address, rail.gateway),
-        )
-        while True:
-            try:
-                result = node.run(argv, check=False)
-            except CommandError as error:
-                return Check(PATH, wanted, "no answer", FAILED, name, str(error))
-            if result.rc == 0:
-                return Check(PATH, wanted, wanted, OK, name)
-            sleep(_PAUSE_S)
-            if clock() >= deadline:
-                output = (result.stderr or result.stdout).strip().splitlines()[-1:]
-                why = f"{' '.join(argv)}: {(output or ['no answer'])[0]}"
-                return Check(PATH, wanted, "no answer", FAILED, name, why)
-
-    with ThreadPoolExecutor(max_workers=max(1, len(rails))) as pool:
-        found = dict(zip(rails, pool.map(check, rails)))
-    return {rail.interface: each for rail, each in found.items() if each}
 
 
 # Files of the operator's that claim a rail as well: that rail is left alone.

@@ -17,7 +17,7 @@ from typing import Optional
 from ..core.commands import CommandError, Runner
 from ..hardware import Machine
 from ..hardware.inventory import SOFTWARE
-from ..nic import health
+from ..nic import health, losses
 
 EVENTS = (
     *("np_cnp_sent", "np_ecn_marked_roce_packets", "rp_cnp_handled", "rp_cnp_ignored"),
@@ -33,12 +33,16 @@ RETRIES = (
     "rx_icrc_encapsulated",
 )
 """Of them, what a packet that was lost or spoilt counts at either end."""
-PAUSES = re.compile(r"^[rt]x_prio[0-7]_pause(_duration)?$")
+PAUSES = re.compile(r"^[rt]x_(prio[0-7]|global)_pause(_duration)?$")
 PER_PRIORITY = re.compile(r"^([rt]x)_prio([0-7])_(packets|bytes)$")
 
 
 class NoEndpointError(Exception):
     """A rail that verbs cannot use; the text has the reason and the remedy."""
+
+
+class SharedEndpointError(NoEndpointError):
+    """A rail whose RDMA device is another one's, by whose name it is measured."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,12 @@ class Endpoint:
 def endpoint(machine: Machine, rail: str, address: str) -> Endpoint:
     """The endpoint of a rail; the GID is the one of RoCE v2 with the rail's own address."""
     found = machine.device_of(rail)
+    first = machine.first_of(found) if found is not None else None
+    if first is not None:
+        raise SharedEndpointError(
+            f"{rail} shares {first.name} of {first.netdev or first.pci}, which is measured: planes "
+            "balanced by hardware (rail_rdma)"
+        )
     if found is None or not found.name:
         raise NoEndpointError(f"{rail} has no RDMA device: see --tags rails and `rdma link`")
     if found.port_state and "ACTIVE" not in found.port_state:
@@ -103,12 +113,13 @@ def counters(here: Endpoint, run: Runner, sys: Path) -> dict[str, int]:
 
 
 def statistics(text: str) -> dict[str, int]:
-    """Per-priority counters from `ethtool -S`, and those of the physical port."""
+    """Per-priority counters from `ethtool -S`, and those of the physical port and its losses."""
     found = {}
     for line in text.splitlines():
         name, separator, value = line.strip().partition(":")
         if separator and value.strip().isdigit():
-            found[name] = int(value)
+            # Older drivers have a space after tx_pause_storm_warning_events.
+            found[name.strip()] = int(value)
     wanted = {n: v for n, v in found.items() if PER_PRIORITY.match(n) or PAUSES.match(n)}
     return {**wanted, **health.of_port(found)}
 
@@ -120,9 +131,13 @@ def grown(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]
 
 
 def events(growth: Mapping[str, int]) -> dict[str, int]:
-    """Errors, congestion and pauses among the counters that grew."""
+    """Errors, losses, congestion and pauses among the counters that grew."""
     names = (*EVENTS, *health.ERRORS)
-    return {name: count for name, count in growth.items() if name in names or PAUSES.match(name)}
+    return {
+        name: count
+        for name, count in growth.items()
+        if name in names or PAUSES.match(name) or losses.counted(name)
+    }
 
 
 def packets(growth: Mapping[str, int]) -> int:

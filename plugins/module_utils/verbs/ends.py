@@ -18,7 +18,7 @@ from ..core.commands import Runner, search_path
 from ..hardware import Machine
 from ..nic import health
 from . import endpoints, exchanges
-from .endpoints import Endpoint, NoEndpointError, cpus_near, endpoint
+from .endpoints import Endpoint, NoEndpointError, SharedEndpointError, cpus_near, endpoint
 from .exchanges import GPU, Half, Perftest, Programs, Request
 from .wire import FORGET, LISTEN_S, RESULT, STATE, Watch, watch
 
@@ -231,7 +231,7 @@ def drive(
             if half.rail in unserved:
                 raise NoEndpointError(f"{half.peer} cannot serve it: {unserved[half.rail]}")
         except NoEndpointError as error:
-            one["problem"] = str(error)
+            one["shared" if isinstance(error, SharedEndpointError) else "problem"] = str(error)
             continue
         one.update(device=here.device, software=here.software)
         one["line_rate_gbits_s"] = request.speeds_gbps.get(half.rail)

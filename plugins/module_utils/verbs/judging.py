@@ -10,7 +10,7 @@ from typing import Any
 
 from ..core.checks import FAILED, NOT_APPLICABLE, OK, Check, compare, not_applicable
 from ..core.text import bits_text
-from ..nic import health
+from ..nic import health, losses
 from . import endpoints
 from .exchanges import GPU, LATENCY, UCX, Request, error_lines
 from .wire import tos_text
@@ -48,6 +48,9 @@ def _pair(request: Request, pair: Mapping[str, Any]) -> Iterator[Check]:
         reason = f"{pair['peer']} dropped out of this run before: see its own failure"
         yield not_applicable("pair", "measured", reason, subject=where)
         return
+    if pair.get("shared"):
+        yield not_applicable("pair", "measured", pair["shared"], subject=where)
+        return
     if pair.get("problem"):
         yield Check("pair", "measured", "not", FAILED, where, pair["problem"])
         return
@@ -77,6 +80,7 @@ def _pair(request: Request, pair: Mapping[str, Any]) -> Iterator[Check]:
         for result in pair["exchanges"].values():
             total.update(result.get("growth") or {})
         yield retries(request, where, str(pair["rail"]), total)
+        yield lost(request, where, str(pair["rail"]), total)
 
 
 def _remedied(request: Request, rail: str, name: str, problem: str) -> str:
@@ -192,9 +196,11 @@ def _arrivals(request: Request, rail: str, seen: Mapping[str, Any]) -> Iterator[
     if "port" in seen:
         before, now = (health.Look(**seen["port"][when]) for when in ("before", "now"))
         link, speed = health.Link(**seen["port"]["link"]), request.speeds_gbps.get(rail)
-        yield health.check(rail, before, now, speed, link, request.health)
+        # What was lost is rail_losses, with what the other end has of it.
+        yield health.check(rail, before, now, speed, link, request.health, lossless=())
         where = f"{rail} <- {seen['peer']}"
         yield retries(request, where, rail, seen.get("growth") or {})
+        yield lost(request, where, rail, seen.get("growth") or {})
     if counted:
         growth = endpoints.bytes_by_priority(seen.get("growth") or {}, "rx")
         why = (
@@ -219,6 +225,20 @@ def retries(request: Request, where: str, rail: str, growth: Mapping[str, int]) 
         f" {rail} (errors, discards, out of buffer) and the counters of the port"
     )
     return Check("rail_retries", wanted, found, FAILED, where, why)
+
+
+def lost(request: Request, where: str, rail: str, growth: Mapping[str, int]) -> Check:
+    """The port of a rail lost no packet of the lossless class, and no link was paused whole."""
+    limit = request.health.get("new_errors")
+    found = losses.findings(growth, request.settings.pfc_priorities)
+    shown = {name: count for name, (count, _remedy) in found.items()}
+    wanted = f"none lost (new_errors: {limit})"
+    if shown and limit is None:
+        return Check("rail_losses", wanted, shown, NOT_APPLICABLE, where, "no limit: new_errors")
+    if all(count <= (limit or 0) for count in shown.values()):
+        return Check("rail_losses", wanted, shown, OK, where)
+    why = f"{losses.told(found)}; ethtool -S {rail} on {request.host}"
+    return Check("rail_losses", wanted, shown, FAILED, where, why)
 
 
 def tos(request: Request) -> str:

@@ -217,6 +217,10 @@ class SwitchEnds:
             else (),
         }
 
+    def routed(self, name: str) -> str:
+        """The routed interface behind a port whose MTU is smaller; empty: it is the port's own."""
+        return str((self._ports.get(name) or {}).get("mtu_of") or "")
+
     def found(self, name: str, wanted: Reading) -> Reading:
         port = self._ports.get(name)
         if port is None or not port["present"]:

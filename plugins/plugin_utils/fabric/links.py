@@ -229,7 +229,7 @@ class _Check:
         group = self.groups[key]
         group.links += 1
         sides = self._sides(link)
-        wrong = self._wrong(sides)
+        wrong = self._wrong(sides, link.mtu)
         for aspect, there in wrong.items():
             hosts = dict.fromkeys(side.end.host for side in there)
             every = dict.fromkeys((*hosts, link.first.host, link.second.host))
@@ -267,8 +267,11 @@ class _Check:
             return Side(end, *nic_end(node.state, end.interface, link.speed_gbps, link.mtu))
         return Side(end, {}, None)
 
-    def _wrong(self, sides: tuple[Side, Side]) -> dict[str, list[Side]]:
-        """By aspect, the sides that differ from the contract; notes what is not reported."""
+    def _wrong(self, sides: tuple[Side, Side], mtu: int) -> dict[str, list[Side]]:
+        """By aspect, the sides that differ from the contract; notes what is not reported.
+
+        A routed interface has to send what the rails send, of `mtu` bytes at most.
+        """
         wrong: dict[str, list[Side]] = {}
         for side in sides:
             if side.found is None or side.found == side.wanted:
@@ -279,7 +282,9 @@ class _Check:
                 if isinstance(missing, Unread):
                     interfaces = self.unread.setdefault((side.end.host, missing.reason), {})
                     interfaces.setdefault(side.end.interface, set()).add(aspect)
-                elif found != wanted:
+                elif found != wanted and not (
+                    aspect == ends.MTU and self._routed([side]) and mtu <= found
+                ):
                     wrong.setdefault(aspect, []).append(side)
         return wrong
 
@@ -294,9 +299,12 @@ class _Check:
         not_set_up = aspect == ends.UP and all(
             (side.found or {}).get(aspect) == ends.NOT_SET_UP for side in wrong
         )
-        by_hand = aspect in BY_HAND and not not_set_up
         commands = dict.fromkeys(self._command(side.end.host) for side in wrong)
-        repair = BY_HAND[aspect] if by_hand else "Repair: " + "; ".join(commands)
+        repair = BY_HAND.get(aspect, "")
+        if aspect == ends.MTU:
+            repair = self._routed(wrong)
+        by_hand = bool(repair) and not not_set_up
+        repair = repair if by_hand else "Repair: " + "; ".join(commands)
         return Check(
             f"link_{aspect}",
             wanted[0] if alike else differing,
@@ -305,6 +313,17 @@ class _Check:
             str(link),
             f"{_who(aspect, wrong, sides, alike)}: {WHY[aspect]}. {repair}",
         )
+
+    def _routed(self, wrong: list[Side]) -> str:
+        """What to do where the MTU is that of a routed interface, which no layer sets."""
+        found = []
+        for side in wrong:
+            there = self.switch_ends.get(side.end.host)
+            name = there.routed(side.end.interface) if there else ""
+            if not name:
+                return ""
+            found.append(f"{side.end.host} interface {name}")
+        return f"Set the MTU of {', '.join(found)} by hand: no layer sets routed interfaces"
 
     # Once for many links
 

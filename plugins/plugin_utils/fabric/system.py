@@ -99,6 +99,8 @@ class PortReport:
     speed_gbps: Optional[int] = None
     mtu_ip: Optional[int] = None
     """Largest IP packet, however the system counts."""
+    mtu_of: str = ""
+    """The routed interface behind the port (`Vlan100`), where its MTU is the smaller one."""
     trust: Optional[str] = None
     """`dscp`, `pcp` or `none`."""
     dscp_to_traffic_class: Optional[tuple[int, ...]] = None

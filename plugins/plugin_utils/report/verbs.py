@@ -25,8 +25,9 @@ FIGURES = (
 
 def _row(pair: Mapping[str, Any]) -> tuple[str, ...]:
     head = f"{pair['rail']} {pair['host']} -> {pair['peer']}"
-    if pair.get("lost") or pair.get("problem"):
-        return (head, *["-"] * (len(HEADINGS) - 2), "peer lost" if pair.get("lost") else "FAILED")
+    for key, word in (("lost", "peer lost"), ("shared", "shared"), ("problem", "FAILED")):
+        if pair.get(key):
+            return (head, *["-"] * (len(HEADINGS) - 2), word)
     rate, bandwidth = pair.get("line_rate_gbits_s"), _figure(pair, "write_bw", "gbits_s")
     first, *rest = (_shown(key, _figure(pair, name, key)) for name, key in FIGURES)
     share = f"{bandwidth / rate:.1%}" if bandwidth and rate else "-"

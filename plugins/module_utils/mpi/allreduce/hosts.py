@@ -256,14 +256,15 @@ def preflight(
             )
             continue
         here = answer(result.stdout)
-        problem = keeps_back(here, node, program, sha256, transport, launcher)
+        carries = node.of_devices(here.devices) if transport == "rc" else node
+        problem = keeps_back(here, carries, program, sha256, transport, launcher)
         if problem:
             problems[node.host] = problem
         else:
             heard[node.host] = here
         versions["mpirun"][node.host], versions["UCX"][node.host] = here.version, here.ucx
         same = ("devices", "software", "gpus", "cuda", "nccl_tests")
-        found.append(replace(node, **{name: getattr(here, name) for name in same}))
+        found.append(replace(carries, **{name: getattr(here, name) for name in same}))
     for what, by_host in versions.items():
         (usual, _count), *others = Counter(by_host.values()).most_common() or [("", 0)]
         for host, version in by_host.items() if others else ():

@@ -31,6 +31,8 @@ class Node:
     """The name mpirun and ssh call it by."""
     networks: tuple[str, ...] = ()
     """The network of each rail, as the model has it."""
+    numbers: tuple[Optional[int], ...] = ()
+    """The number of each rail in the model, which its planes share."""
     by_rank: tuple[tuple[str, ...], ...] = ()
     """The rails that each of its ranks is given."""
     numa: tuple[Optional[int], ...] = ()
@@ -55,6 +57,32 @@ class Node:
     def given(self) -> tuple[str, ...]:
         """The rails that any rank is given; all of them where that is not known."""
         return tuple(dict.fromkeys(rail for own in self.by_rank for rail in own)) or self.rails
+
+    def of_devices(self, devices: Sequence[tuple[str, str]]) -> Node:
+        """The same with what it reported. Planes that a NIC balances by hardware are one rail: no
+        plane but the first has an RDMA device (nic-configuration-operator 632f1295)."""
+        node = replace(self, devices=tuple(devices))
+        behind = {interface for _device, interface in devices}
+        planes: dict[int, list[str]] = {}
+        for rail, number in zip(self.rails, self.numbers):
+            if number is not None:
+                planes.setdefault(number, []).append(rail)
+        first = {rail: own[0] for own in planes.values() for rail in own}
+        further = [rail for own in planes.values() for rail in own[1:]]
+        if not further or behind & {*further} or not {first[rail] for rail in further} <= behind:
+            return node
+        speeds = dict.fromkeys((rail for rail in self.rails if rail not in further), 0.0)
+        for rail, speed in zip(self.rails, self.speeds):
+            speeds[first.get(rail, rail)] += speed
+        kept = [place for place, rail in enumerate(self.rails) if rail in speeds]
+        return replace(
+            node,
+            rails=tuple(speeds),
+            speeds=tuple(speeds.values()) if self.speeds else (),
+            networks=tuple(self.networks[place] for place in kept) if self.networks else (),
+            numbers=tuple(self.numbers[place] for place in kept),
+            by_rank=tuple(tuple(r for r in own if r in speeds) for own in self.by_rank),
+        )
 
     @property
     def host(self) -> str:
@@ -167,6 +195,7 @@ def nodes_of(entries: Sequence[Mapping[str, Any]]) -> tuple[Node, ...]:
             tuple(rail["interface"] for rail in rails),
             tuple(float(rail["speed_gbps"] or 0) for rail in rails),
             networks=tuple(rail["network"] or "" for rail in rails),
+            numbers=tuple(rail.get("rail") for rail in rails),
             by_rank=tuple(tuple(rail.interface for rail in own) for own in given),
             numa=by_gpu or tuple(of_rails[own[0].interface] for own in given),
         )

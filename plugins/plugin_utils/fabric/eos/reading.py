@@ -100,6 +100,8 @@ def abandoned_sessions(detail: Mapping[str, Any]) -> list[str]:
 _CLASS = re.compile(r"to traffic-class (\d)")
 _NO_DROP = re.compile(r"priority-flow-control priority (\d) no-drop$")
 _HEADROOM = re.compile(r"ingress headroom(?: bytes)? (\d+)$")
+_VLAN = re.compile(r"switchport (?:access|trunk native) vlan (\d{1,4})$")
+_GATEWAY = ("ip address ", "ip virtual-router address ")
 _PFC_ON = ("priority-flow-control on", "priority-flow-control mode on")
 _ACTION_WORDS = {**{eos: word for word, eos in ACTIONS.items()}, "errdisable": "errdisable"}
 
@@ -141,13 +143,17 @@ class _Switch:
             found = map(_NO_DROP.match, lines.values())
             paused = tuple(sorted(int(match[1]) for match in found if match))
         bandwidth = amount(status.get("bandwidth"), MOST_BITS)
+        mtu, vlan = self._mtu_of(lines), self._vlan(lines)
+        routed = self._mtu_of(self._interface(vlan)) if vlan else None
+        if mtu is None or routed is None or routed >= mtu:
+            vlan = ""
         return PortReport(
             name=name,
             present=True,
             up=status.get("linkStatus") == "connected",
             speed_gbps=int(bandwidth) // 10**9 if bandwidth else None,
-            # None where the line has no number: then it is not what was wanted either.
-            mtu_ip=_last_number(lines[MTU]) if MTU in lines else DEFAULT_MTU,
+            mtu_ip=routed if vlan else mtu,
+            mtu_of=vlan,
             trust=_trust(lines),
             dscp_to_traffic_class=self._dscps,
             pfc_priorities=paused,
@@ -185,6 +191,29 @@ class _Switch:
             elif path and QUEUE.match(path[0]) and not path[0].startswith("mc-"):
                 queues.setdefault(queue_number(path[0]), {})[path[1]] = line
         return lines, queues
+
+    def _interface(self, name: str) -> dict[str, str]:
+        own = self._blocks.get(f"{INTERFACE}{name}", {})
+        return {path[0]: line for path, line in own.items() if len(path) == 1}
+
+    def _mtu_of(self, lines: Mapping[str, str]) -> Optional[int]:
+        """None where the line has no number: then it is not what was wanted either."""
+        default = self._interface("defaults").get(MTU, f"{MTU} {DEFAULT_MTU}")
+        return _last_number(lines.get(MTU, default))
+
+    def _vlan(self, lines: Mapping[str, str]) -> str:
+        """The routed interface that packets of a switched port leave by, if it has an address.
+
+        EOS compares the MTU where a packet leaves it, routed packets alone, and drops those that
+        may not be fragmented (aristaeos.blogspot.com, "Arista EOS MTU Behavior", 1 and 3, 2020).
+        """
+        if lines.get("switchport") == "no switchport":
+            return ""
+        trunk = "switchport mode trunk" in lines
+        words = "trunk native" if trunk else "access"
+        matches = (_VLAN.match(line) for line in lines.values() if f" {words} " in line)
+        name = f"Vlan{next((match[1] for match in matches if match), '1')}"
+        return name if any(line.startswith(_GATEWAY) for line in self._interface(name)) else ""
 
     def _headroom(self) -> Optional[int]:
         """What is set under our name; EOS does not show what it computes by itself."""

@@ -1,0 +1,142 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""One full packet to each rail's gateway, and its answer in one piece.
+
+The packet may not be fragmented; it proves cable, address, route and what the leaf takes from the
+rail. What the leaf sends into the rail is another matter: the routed interface behind the port (a
+VLAN's, on EOS with 1500 bytes unless set) has an MTU of its own. An answer may be fragmented there,
+and arrives whole after that; a RoCE packet is dropped. So the largest fragment of the answer is
+asked of the kernel (Linux 70ecc2484132, IP_RECVFRAGSIZE, since 4.10).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Optional
+
+from ..core.checks import FAILED, OK, PENDING, Check
+from ..core.checks import not_applicable as inapplicable
+from ..core.commands import CommandError
+from ..core.part import Node
+from .plan import RailPlan
+
+PATH = "rail_path"
+_PAUSE_S = 0.3
+"""Between two packets: a refusal by this host itself comes at once."""
+_HEADERS = 28
+"""Bytes of IPv4 and ICMP headers in a packet."""
+_ANSWER_S = 1.0
+"""As long as ping waits."""
+# Of linux/in.h; Python has no names for them.
+_MTU_DISCOVER, _DO, _RECVFRAGSIZE = 10, 2, 25
+_ECHO = struct.Struct("!BBHHH")
+_ASKED, _ANSWERED = 8, 0
+"""Types of ICMP."""
+
+Probe = Callable[[RailPlan], Optional[int]]
+"""Sends a full packet to a rail's gateway: the largest fragment of the answer in bytes, None of one
+in one piece. Raises OSError, also where none comes."""
+
+
+def path_checks(
+    rails: Sequence[RailPlan],
+    sound: Sequence[RailPlan],
+    node: Node,
+    wait_s: float,
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+    probe: Optional[Probe] = None,
+) -> dict[str, Check]:
+    """By rail whether its gateway answers within `wait_s`; those not `sound` are not tried."""
+    deadline = clock() + wait_s
+
+    def check(rail: RailPlan) -> Optional[Check]:
+        name = rail.interface
+        if rail.gateway is None:
+            wanted = "a full packet returns"
+            return inapplicable(PATH, wanted, "no gateway in the model", subject=name)
+        wanted = f"a packet of {rail.mtu} bytes returns whole from {rail.gateway}"
+        if rail not in sound:
+            why = "not tried: the rail is not as planned yet"
+            return Check(PATH, wanted, None, PENDING, name, why) if node.check_mode else None
+        argv = (
+            *("ping", "-n", "-q", "-M", "do", "-s", str(rail.mtu - _HEADERS)),
+            *("-c", "1", "-W", "1", "-I", rail.address, rail.gateway),
+        )
+        while True:
+            try:
+                result = node.run(argv, check=False)
+            except CommandError as error:
+                return Check(PATH, wanted, "no answer", FAILED, name, str(error))
+            output = (result.stderr or result.stdout).strip().splitlines()[-1:]
+            why = (output or ["no answer"])[0]
+            if result.rc == 0:
+                try:
+                    largest = (probe or largest_fragment)(rail)
+                except OSError as error:
+                    why = f"it answers this, and not a second packet: {error}"
+                else:
+                    return _answered(rail, wanted, largest)
+            sleep(_PAUSE_S)
+            if clock() >= deadline:
+                why = f"{' '.join(argv)}: {why}"
+                return Check(PATH, wanted, "no answer", FAILED, name, why)
+
+    with ThreadPoolExecutor(max_workers=max(1, len(rails))) as pool:
+        found = dict(zip(rails, pool.map(check, rails)))
+    return {rail.interface: each for rail, each in found.items() if each}
+
+
+def _answered(rail: RailPlan, wanted: str, largest: Optional[int]) -> Check:
+    if largest is None:
+        return Check(PATH, wanted, wanted, OK, rail.interface)
+    found = f"in fragments of {largest} bytes at most"
+    why = (
+        f"the interface of the leaf that has {rail.gateway} (VLAN or routed port) has an MTU of "
+        f"about {largest}: RoCE packets from other networks to this rail are dropped there. Set it "
+        f"to {rail.mtu} or more on the leaf, by hand: the layer fabric sets ports"
+    )
+    return Check(PATH, wanted, found, FAILED, rail.interface, why)
+
+
+def largest_fragment(rail: RailPlan) -> Optional[int]:
+    """A Probe. Needs CAP_NET_RAW, as ping does."""
+    gateway = rail.gateway or ""
+    mark = os.urandom(8)
+    (number,) = struct.unpack_from("!H", mark)
+    data = mark.ljust(rail.mtu - _HEADERS, b"\0")
+    head = _ECHO.pack(_ASKED, 0, 0, number, 1)
+    packet = _ECHO.pack(_ASKED, 0, _checksum(head + data), number, 1) + data
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as echo:
+        echo.setsockopt(socket.IPPROTO_IP, _RECVFRAGSIZE, 1)
+        echo.setsockopt(socket.IPPROTO_IP, _MTU_DISCOVER, _DO)
+        echo.bind((rail.address, 0))
+        echo.settimeout(_ANSWER_S)
+        deadline = time.monotonic() + _ANSWER_S
+        echo.sendto(packet, (gateway, 0))
+        while time.monotonic() < deadline:
+            # Whatever else answers this host comes here too.
+            answer, more, _flags, _sender = echo.recvmsg(len(packet) + 60, 64)
+            start = (answer[0] & 15) * 4 if answer else 0
+            kind, *_rest = _ECHO.unpack_from(answer.ljust(start + _ECHO.size, b"\0"), start)
+            if kind == _ANSWERED and answer[start + _ECHO.size :].startswith(mark):
+                sizes = (
+                    int.from_bytes(value[:4], sys.byteorder)
+                    for level, what, value in more
+                    if (level, what) == (socket.IPPROTO_IP, _RECVFRAGSIZE)
+                )
+                return next(sizes, None)
+    raise TimeoutError(f"no answer from {gateway} within {_ANSWER_S:g} s")
+
+
+def _checksum(data: bytes) -> int:
+    """Of the Internet (RFC 1071)."""
+    total: int = sum(struct.unpack(f"!{(len(data) + 1) // 2}H", data + b"\0" * (len(data) % 2)))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
