@@ -107,8 +107,8 @@ Ports have the names of the switch's system: with `system: [sonic, nvue, eos]` t
 
 SONiC counts lanes: with eight, ports are `Ethernet0`, `Ethernet8`, ... A port of a known chip has
 as many lanes as fit (`spectrum4` with 64 ports: 8, with 65 to 128: 4; `spectrum6` with 128 ports of
-800G: 4). Without a known `asic`, `port_step` is required. The layer `fabric` refuses a switch with
-ports between those that the model computed.
+800G: 4), of another one eight at 800G; otherwise `port_step` is required. The layer `fabric`
+refuses a switch with ports between those that the model computed.
 
 [Headroom](qos-contract.md#headroom) is computed for `spectrum` to `spectrum6`. A SONiC switch of
 another chip may have it in its own table. Otherwise the vendor's rows are needed:

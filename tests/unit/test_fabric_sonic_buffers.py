@@ -12,6 +12,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics im
     Headroom,
     WantedError,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
     lookup_of,
 )
@@ -20,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.headroom_rows import Row, rows
-from tests.unit.sonic_switch import broadcom, new_switch, small
+from tests.unit.sonic_switch import broadcom, new_switch, present, small
 from tests.unit.test_fabric_sonic import NAME, PROFILE, changed, converged, plan
 
 ROOM = Headroom(480000, 38912, 400000)
@@ -83,6 +84,17 @@ class TestRows:
         config["BUFFER_POOL"]["ingress_lossless_pool"]["xoff"] = "4194304"
         profile = converged(config, lookup={(800, 50): lean})["BUFFER_PROFILE"][PROFILE]
         assert (profile["size"], profile["xoff"]) == ("38912", "132096")
+
+    def test_the_platforms_row_is_reported_for_the_cable_that_is_set(self) -> None:
+        lookup = {(800, 50): Headroom(0, 0, 132096), (800, 5): Headroom(0, 0, 95232)}
+        config = new_switch(2, model="traditional")
+        config["BUFFER_POOL"]["ingress_lossless_pool"]["xoff"] = "4194304"
+        before, after = (
+            SYSTEM.report(small(), present(state, lookup=lookup)).ports[0]
+            for state in (config, converged(config, lookup=lookup))
+        )
+        assert before.platform_headroom_bytes == 95232
+        assert after.platform_headroom_bytes == after.headroom_bytes == 132096
 
     def test_a_row_with_less_than_the_cable_holds_is_refused(self) -> None:
         for room in (50504, 50505):

@@ -12,6 +12,10 @@ from ...module_utils.qos import SPECTRUM_X
 from ..fabric.asics import ASICS, Asic, asic_named, check_asics
 from ..schema.findings import Findings, Path
 
+_USUAL_LANES = {800: 8}
+"""By speed, of a chip that is not known: lanes of 100G. Where they are of 200G, the layer fabric
+refuses the names, which pass over ports of the switch."""
+
 
 class Naming(NamedTuple):
     """How a system names the ports of a switch."""
@@ -157,7 +161,7 @@ def _kind(
             (count, speed),
         )
         return None
-    step = switch["port_step"] or naming.step or lanes
+    step = switch["port_step"] or naming.step or lanes or _USUAL_LANES.get(speed)
     if step is None:
         findings.add(
             "model.port_step",

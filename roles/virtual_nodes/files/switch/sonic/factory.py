@@ -61,11 +61,12 @@ def _ports(hardware: Hardware) -> dict[str, Row]:
     speeds = {port.name: port.speed_gbps * 1000 for port in hardware.ports}
     speed = next(iter(speeds.values()), 800000)
     names += _free(names)
+    width = _lanes(names)
     return {
         name: {
             "alias": alias(name),
             "index": str(place),
-            "lanes": ",".join(str(place * 8 + lane) for lane in range(8)),
+            "lanes": ",".join(str(place * width + lane) for lane in range(width)),
             "speed": str(speeds.get(name, speed)),
             "mtu": MTU,
             "fec": "rs",
@@ -84,10 +85,19 @@ def alias(name: str) -> str:
     return f"etp{place + 1}{'abcdefgh'[lane] if lane else ''}"
 
 
+def _numbers(names: list[str]) -> list[int]:
+    found = (re.fullmatch(r"Ethernet(\d+)", name) for name in names)
+    return sorted(int(each[1]) for each in found if each)
+
+
+def _lanes(names: list[str]) -> int:
+    """Of a port: names count them. At most eight."""
+    numbers = _numbers(names)
+    return min([8, *(after - before for before, after in zip(numbers, numbers[1:]))])
+
+
 def _free(names: list[str]) -> Iterable[str]:
-    numbers = [
-        int(found[1]) for found in (re.fullmatch(r"Ethernet(\d+)", name) for name in names) if found
-    ]
+    numbers = _numbers(names)
     last = max(numbers, default=-8)
     return [f"Ethernet{last + 8 * place}" for place in range(1, FREE_PORTS + 1)]
 
