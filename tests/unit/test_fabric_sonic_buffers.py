@@ -25,6 +25,7 @@ from tests.unit.sonic_switch import broadcom, new_switch, present, small
 from tests.unit.test_fabric_sonic import NAME, PROFILE, changed, converged, plan
 
 ROOM = Headroom(480000, 38912, 400000)
+LOSSY = "egress_lossy_profile"
 
 
 class TestRows:
@@ -191,6 +192,28 @@ class TestChips:
             with pytest.raises(SwitchError) as caught:
                 plan(config)
             assert f"/usr/share/sonic/device/{shown}/*/buffers_defaults" in str(caught.value)
+
+
+class TestWayOut:
+    def test_the_queue_of_roce_data_may_not_be_served_from_a_lossy_pool(self) -> None:
+        drifted = changed(new_switch(2), "BUFFER_QUEUE|Ethernet8|3", {"profile": LOSSY})
+        for port in ("Ethernet0", "Ethernet8"):
+            drifted["BUFFER_QUEUE"][f"{port}|4"] = drifted["BUFFER_QUEUE"].pop(f"{port}|3-4")
+        with pytest.raises(SwitchError) as caught:
+            plan(drifted)
+        assert "BUFFER_QUEUE|Ethernet8|3 serves queue 3" in str(caught.value)
+        assert "profile (egress_lossless_profile)" in str(caught.value)
+        assert "roce_qos.roce.priority: 4" in str(caught.value)
+        assert plan(drifted, small({"roce": {"priority": 4}}))
+
+    def test_a_switch_without_any_lossless_queue_is_told_where_to_find_some(self) -> None:
+        drifted = new_switch(2)
+        for row in drifted["BUFFER_QUEUE"].values():
+            row["profile"] = LOSSY
+        with pytest.raises(SwitchError) as caught:
+            plan(drifted)
+        folder = "/usr/share/sonic/device/x86_64-nvidia_sn5600-r0"
+        assert f"`grep -l egress_lossless_profile {folder}/*/buffers" in str(caught.value)
 
 
 class TestNames:

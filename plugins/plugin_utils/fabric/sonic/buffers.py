@@ -1,5 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The buffers of lossless traffic: their pool, and a profile for each kind of port.
+"""The buffers of lossless traffic: their pool, a profile for each kind of port, and the chip and
+release that both are right for.
 
 The headroom of a port is what the model says (`asics`), otherwise the row of the switch's own
 pg_profile_lookup.ini, otherwise NVIDIA's formula. In the dynamic buffer model (DEVICE_METADATA) a
@@ -17,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Optional
 
+from ...qos.contract import PRIORITIES
 from ...schema.findings import Finding
 from ..asics import ASICS, MOST_LANES, Asic, Headroom, WantedError, headroom, in_flight
 from ..system import OWNED, PortIntent, SwitchError, SwitchIntent
@@ -25,6 +27,7 @@ from .reading import DYNAMIC, Present
 from .tables import Row
 
 POOL = "ingress_lossless_pool"
+EGRESS = "egress_lossless_profile"
 GENERATED = "pg_lossless_"
 """Profiles that the switch makes by itself begin with this. They are never touched."""
 STATIC = "static"
@@ -237,17 +240,59 @@ def _mode(present: Present) -> str:
 
 
 def _without_pool(present: Present) -> str:
-    """Many hardware SKUs have no lossless buffers in any file: which have shows the switch."""
+    """Which hardware SKUs have lossless buffers, the switch shows: of 54 without a pool in
+    sonic-buildimage 086b03bd 38 are on platforms where no other has one either."""
+    return (
+        f"BUFFER_POOL has no {POOL}: the switch has no buffer for lossless traffic, and its size "
+        f"depends on the platform. {_of_another_sku(POOL, present)}"
+    )
+
+
+def _of_another_sku(what: str, present: Present) -> str:
     platform, sku = (present.metadata.get(key, "") for key in ("platform", "hwsku"))
     folder = "/usr/share/sonic/device/"
     folder += platform if re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", platform) else "PLATFORM"
     return (
-        f"BUFFER_POOL has no {POOL}: the switch has no buffer for lossless traffic, and its size "
-        f"depends on the platform. `grep -l {POOL} {folder}/*/buffers_defaults_*.j2` on the switch "
-        f"lists the hardware SKUs that have one. If {sku or 'its own'} is in the list, load the "
-        "buffers (`config qos reload`), save, and run again. If not, the switch needs another SKU "
-        "of the list (DEVICE_METADATA|localhost hwsku, which lays out its ports anew), or a "
-        "buffers_defaults file with that pool from the vendor"
+        f"`grep -l {what} {folder}/*/buffers_defaults_*.j2` on the switch lists the hardware SKUs "
+        f"that have one. If {sku or 'its own'} is in the list, load the buffers (`config qos "
+        "reload`; the file is chosen by DEVICE_METADATA|localhost type), save, and run again. If "
+        "not, the switch needs another SKU of the list (DEVICE_METADATA|localhost hwsku, which "
+        "lays out its ports anew). If the list is empty, take a buffers_defaults file with it from "
+        "the vendor"
+    )
+
+
+def check_way_out(intent: SwitchIntent, present: Present) -> None:
+    """SwitchError where a queue of lossless traffic is served from a lossy pool."""
+    profiles = present.config.get("BUFFER_PROFILE", {})
+    names = {port.name for port in intent.ports}
+    lossless = {queue.traffic_class for queue in intent.fabric.queues if queue.lossless}
+    fit: dict[int, str] = {}
+    wrong = []
+    for key, row in present.config.get("BUFFER_QUEUE", {}).items():
+        profile = row.get("profile", "")
+        pool = profiles.get(profile, {}).get("pool", "")
+        if tables.port_of(key) not in names:
+            continue
+        numbers = set(tables.numbers_of(key))
+        if "lossy" in pool and lossless & numbers:
+            wrong.append((key, min(lossless & numbers), pool, profile))
+        elif pool and "lossy" not in pool:
+            fit.update(dict.fromkeys(numbers & set(range(PRIORITIES)), profile))
+    if not wrong:
+        return
+    key, queue, pool, profile = wrong[0]
+    if fit:
+        number = min(fit)
+        remedy = (
+            f"Bind that queue to the platform's lossless egress profile ({fit[number]}), or give "
+            f"RoCE data the priority of a queue that has it (roce_qos.roce.priority: {number})"
+        )
+    else:
+        remedy = "None of its queues is lossless. " + _of_another_sku(EGRESS, present)
+    raise SwitchError(
+        f"BUFFER_QUEUE|{key} serves queue {queue}, that of RoCE data, from {pool} ({profile}): "
+        f"full, it drops what was never paused. {remedy}"
     )
 
 

@@ -89,21 +89,7 @@ def _check(intent: SwitchIntent, present: Present) -> None:
     if ports:
         buffers.check_release(present)
         buffers.check_chip(intent, present)
-    # What is lossless on the way in has to be lossless on the way out.
-    rows, profiles = config.get("BUFFER_QUEUE", {}), config.get("BUFFER_PROFILE", {})
-    names = {port.name for port in ports}
-    lossless = {queue.traffic_class for queue in intent.fabric.queues if queue.lossless}
-    for key, row in rows.items():
-        profile = row.get("profile", "")
-        pool = profiles.get(profile, {}).get("pool", "")
-        served = lossless & set(tables.numbers_of(key))
-        if port_of(key) in names and served and "lossy" in pool:
-            raise SwitchError(
-                f"BUFFER_QUEUE|{key} serves queue {min(served)}, that of RoCE data, from {pool} "
-                f"({profile}): full, it drops what was never paused. Bind that queue to "
-                "the platform's lossless egress profile, or give RoCE data the traffic "
-                "class of a queue that has it (roce_qos.roce.traffic_class)"
-            )
+        buffers.check_way_out(intent, present)
 
 
 # Objects
