@@ -105,17 +105,20 @@ Ports have the names of the switch's system: with `system: [sonic, nvue, eos]` t
 `Ethernet0`, `swp1` and `Ethernet1/1`, in `cluster_ports`, `leaf_port` and `peer_interface`.
 `port`, `port_start` and `port_step` override them.
 
-SONiC counts lanes: with eight, ports are `Ethernet0`, `Ethernet8`, ... The number follows from
-`asic` and `ports` (`spectrum4` with 64 ports: 8, with 128: 4), or from 800G (8); otherwise
-`port_step` is required.
+SONiC counts lanes: with eight, ports are `Ethernet0`, `Ethernet8`, ... A port of a known chip has
+as many lanes as fit (`spectrum4` with 64 ports: 8, with 65 to 128: 4; `spectrum6` with 128 ports of
+800G: 4), of another one eight at 800G; otherwise `port_step` is required. The layer `fabric`
+refuses a switch with ports between those that the model computed.
 
-[Headroom](qos-contract.md#headroom) is computed for `spectrum4`. Other chips need `asics`:
+[Headroom](qos-contract.md#headroom) is computed for `spectrum` to `spectrum6`. A SONiC switch of
+another chip may have it in its own table. Otherwise the vendor's rows are needed:
 
 ```yaml
 asics:
   tomahawk5:
     headroom:
-      - {speed_gbps: 800, cable_metres: 50, size_bytes: ..., xon_bytes: ..., xoff_bytes: ...}
+      - {speed_gbps: 800, cable_metres: 50, size_bytes: ..., xon_bytes: ..., xoff_bytes: ...,
+         threshold: ..., xon_offset_bytes: ...}
 ```
 
 A storage host's cable may use any free leaf port (nodes have the first, spines the last):

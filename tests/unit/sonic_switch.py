@@ -158,6 +158,20 @@ def new_switch(ports: int = 64, model: str = "dynamic") -> Config:
     return config
 
 
+def broadcom(ports: int = 64) -> Config:
+    """A Tomahawk 5, whose pool has the room after XOFF: sonic-net/sonic-buildimage 086b03bd,
+    device/dell/x86_64-dell_z9864f-r0/Dell-Z9864f-O64/buffers_defaults_t1.j2."""
+    config = new_switch(ports, model="traditional")
+    config["DEVICE_METADATA"]["localhost"] |= {
+        "hwsku": "Dell-Z9864f-O64",
+        "platform": "x86_64-dell_z9864f-r0",
+    }
+    config["BUFFER_POOL"]["ingress_lossless_pool"] |= {"size": "162539680", "xoff": "33374584"}
+    for name in [key for key in config["BUFFER_PG"] if key.endswith("|3-4")]:
+        del config["BUFFER_PG"][name]
+    return config
+
+
 def present(config: Config, **further: Any) -> Present:
     return Present(**{"config": config, "version": "1", "asic_type": "mellanox", **further})
 

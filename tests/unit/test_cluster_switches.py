@@ -22,6 +22,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.headroom_rows import Row, rows
 from tests.unit.small_model import refused
 
 BASE = """\
@@ -139,6 +140,8 @@ def test_hosts_have_system_and_chip_and_the_group_what_is_said_of_chips() -> Non
                     "size_bytes": 9,
                     "xon_bytes": 2,
                     "xoff_bytes": 7,
+                    "threshold": None,
+                    "xon_offset_bytes": None,
                 }
             ],
             "eos_queue": "uc-tx-queue",
@@ -160,7 +163,7 @@ def test_headroom_alone_is_enough_of_a_chip_also_where_ports_share_it(size: int)
     ("keys", "names"),
     [
         ("system: sonic, asic: spectrum4", ["Ethernet0", "Ethernet8"]),
-        ("system: sonic, asic: spectrum3", ["Ethernet0", "Ethernet4"]),
+        ("system: sonic, asic: spectrum6", ["Ethernet0", "Ethernet8"]),
         ("system: sonic, asic: spectrum4, port_step: 4", ["Ethernet0", "Ethernet4"]),
         ("system: sonic, asic: spectrum4, port_start: 8", ["Ethernet8", "Ethernet16"]),
         ("system: sonic, asic: spectrum4, port: 'Eth{}'", ["Eth0", "Eth8"]),
@@ -180,10 +183,47 @@ def test_what_is_written_comes_before_what_the_system_would_say(
     assert list(small(leaves=keys).leaves[0].ports[0].peers)[:2] == names
 
 
-def test_a_port_of_800g_has_eight_lanes_whatever_the_chip() -> None:
-    text = model(leaves="system: sonic").replace("speed_gbps: 400", "speed_gbps: 800")
-    cluster = compile_model(read("cluster.yml", text))
-    assert cluster.nodes[1].rails[0].leaf_port == "Ethernet8"
+@pytest.mark.parametrize(
+    ("chip", "ports", "speed", "step"),
+    [
+        # sonic-net/sonic-buildimage 086b03bd, device/*/*/*/port_config.ini
+        ("spectrum4", 64, 800, 8),  # ACS-SN5600
+        ("spectrum4", 128, 400, 4),  # Mellanox-SN5600-O128
+        ("spectrum5", 128, 400, 4),  # Mellanox-SN5640-O128X2
+        ("spectrum6", 128, 800, 4),  # Mellanox-SN6600_LD-P128C2
+        ("spectrum4", 96, 400, 4),  # of 128
+        ("spectrum4", 126, 400, 4),  # of 128
+        ("tomahawk5", 128, 400, 4),  # Arista-7060X6-64PE-O128S2
+        ("mine", 64, 800, 8),  # a guess, which the switch is asked about
+    ],
+)
+def test_names_count_the_lanes_of_the_chip(chip: str, ports: int, speed: int, step: int) -> None:
+    more = "asics: {mine: {}}\n"
+    text = model(f"system: sonic, asic: {chip}", more=more)
+    text = text.replace("ports: 64", f"ports: {ports}", 1)
+    text = text.replace("speed_gbps: 400", f"speed_gbps: {speed}")
+    inventory = inventory_of(compile_model(read("cluster.yml", text)))
+    leaf = next(host for host in inventory.hosts if host.name == "leaf01").variables
+    assert list(leaf["cluster_ports"][0]["peers"])[:2] == ["Ethernet0", f"Ethernet{step}"]
+    assert leaf["cluster_port_step"] == step
+
+
+def test_only_computed_names_are_compared_with_the_switch() -> None:
+    for keys in ("system: sonic, asic: spectrum4, port_step: 4", "system: nvue", "port_step: 8"):
+        inventory = inventory_of(small(keys))
+        assert all("cluster_port_step" not in host.variables for host in inventory.hosts)
+
+
+@settings(max_examples=60)
+@given(rows(), st.sampled_from(["tomahawk5", "mine"]))
+def test_every_shape_of_published_headroom_is_taken(row: Row, chip: str) -> None:
+    more = f"asics: {{{chip}: {{headroom: [{row.keys}]}}}}\n"
+    asics = inventory_of(small("system: sonic, port_step: 8", more=more)).group_variables["all"]
+    known = asic_named(chip, asics["cluster_asics"])
+    assert known is not None
+    assert headroom_of(known, row.speed_gbps, row.metres, 9216) == Headroom(
+        row.size, row.xon, row.xoff, row.threshold, row.offset
+    )
 
 
 def test_a_storage_host_is_plugged_into_the_ports_that_it_says() -> None:
@@ -268,8 +308,8 @@ CASES: tuple[tuple[str, ...], ...] = (
         "9 model.words_for_switches spines.asic 3",
     ),
     (
-        model("asic: [spectrum4, spectrum5, spectrum4]"),
-        "8 model.unknown_chip leaves.asic[1] 'spectrum5'",
+        model("asic: [spectrum4, spectrum7, spectrum4]"),
+        "8 model.unknown_chip leaves.asic[1] 'spectrum7'",
     ),
     (model("asic: Spectrum-4"), "8 model.wrong_form leaves.asic 'Spectrum-4'"),
     (
@@ -280,8 +320,21 @@ CASES: tuple[tuple[str, ...], ...] = (
         model(spines="asic: [spectrum4, spectrum3], speed_gbps: 800"),
         "9 model.chip_speed spines.asic[1] ('spectrum3', 800)",
     ),
+    (
+        model("asic: spectrum4").replace("ports: 64", "ports: 129", 1),
+        "8 model.chip_lanes leaves.ports (129, 400)",
+    ),
+    (
+        model("system: sonic, asic: tomahawk5")
+        .replace("speed_gbps: 400", "speed_gbps: 800")
+        .replace("ports: 64", "ports: 72", 1),
+        "8 model.chip_lanes leaves.ports (72, 800)",
+    ),
     (model("system: sonic"), "8 model.port_step leaves.port_step"),
-    (headroom(8), "12 fabric.headroom_sum asics.mine.headroom[0].size_bytes (8, 9)"),
+    (
+        headroom(8).replace("mine", "spectrum4"),
+        "12 fabric.headroom_sum asics.spectrum4.headroom[0].size_bytes (8, 9)",
+    ),
     (headroom(9, 9), "12 fabric.headroom_twice asics.mine.headroom[1] (400, 5)"),
     (
         model(more="asics: {mine: {eos_queue: queue}}\n"),

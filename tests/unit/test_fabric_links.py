@@ -139,6 +139,14 @@ def test_shares_of_queues_are_compared_by_class() -> None:
     assert fabric.one().name == "link_queues"
 
 
+def test_headroom_of_the_platforms_own_table_is_enough() -> None:
+    fabric = Fabric()
+    fabric.port("leaf01", "Ethernet8").update(headroom_bytes=104448, platform_headroom_bytes=104448)
+    assert "link_headroom" not in [check.name for check in fabric.failed()]
+    fabric.port("leaf01", "Ethernet8").update(headroom_bytes=104447)
+    assert "link_headroom" in [check.name for check in fabric.failed()]
+
+
 def test_more_headroom_is_no_mistake() -> None:
     fabric = Fabric()
     fabric.port("leaf01", "Ethernet8")["headroom_bytes"] = 299008

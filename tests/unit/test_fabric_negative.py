@@ -15,7 +15,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import WantedError
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import (
+    Headroom,
+    WantedError,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.cabling import Finding
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM as EOS
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import SYSTEM as NVUE
@@ -73,8 +76,6 @@ GROUPS = WHOLE.variables["leaf01"]["cluster_ports"]
 
 def wanted(system: Any, qos: dict[str, Any] | None = None, **changes: Any) -> Messages:
     fabric = {"qos": qos, "system": system.name, "asic": changes.pop("asic", "spectrum4")}
-    if "asic_of_leaf" in changes:
-        changes["asic"] = changes.pop("asic_of_leaf")
     return refused(lambda: system.wanted(intent_of(Fabric(**fabric), **changes)))
 
 
@@ -222,12 +223,12 @@ ROWS: tuple[tuple[str, Messages, str], ...] = (
     ),
     (
         "no headroom known for a chip",
-        wanted(SONIC, asic="tomahawk5"),
+        refused(lambda: planned("sonic", broadcom, asic="tomahawk5")),
         "fabric.headroom_unknown leaf01 (400, 50)",
     ),
     (
         "nobody says which chip it is",
-        wanted(SONIC, asic_of_leaf=""),
+        refused(lambda: planned("sonic", lambda present: None, asic="")),
         "fabric.headroom_of_no_chip leaf01 (400, 50)",
     ),
     (
@@ -248,7 +249,17 @@ ROWS: tuple[tuple[str, Messages, str], ...] = (
     (
         "less headroom in the platform's own table",
         refused(lambda: planned("sonic", small_lookup)),
-        "the switch itself gives 1024 bytes after XOFF to 50m of cable",
+        "pg_profile_lookup.ini of the platform has 1024 bytes after XOFF for 50 m of cable",
+    ),
+    (
+        "another chip than the model's",
+        refused(lambda: planned("sonic", lambda present: None, asic="spectrum5")),
+        "platform x86_64-nvidia_sn5600-r0 has the chip spectrum4, and the model says spectrum5",
+    ),
+    (
+        "a release whose patches take no new profiles",
+        refused(lambda: planned("sonic", lambda p: replace(p, version="SONiC-OS-202505.3"))),
+        "SONiC SONiC-OS-202505.3 is release 202505",
     ),
     (
         "no SONiC at the other end of the login",
@@ -409,7 +420,12 @@ ROWS: tuple[tuple[str, Messages, str], ...] = (
 
 def small_lookup(present: Any) -> Any:
     present.config["DEVICE_METADATA"]["localhost"]["buffer_model"] = "traditional"
-    return replace(present, lookup={("400000", "50m"): 1024})
+    return replace(present, lookup={(400, 50): Headroom(1024, 0, 1024)})
+
+
+def broadcom(present: Any) -> Any:
+    present.config["DEVICE_METADATA"]["localhost"]["platform"] = "x86_64-dell_z9864f-r0"
+    return replace(present, asic_type="broadcom")
 
 
 @pytest.mark.parametrize(("_what", "messages", "wanted_text"), ROWS, ids=[row[0] for row in ROWS])

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Optional
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import Asic, Headroom
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.difference import (
     PollInterval,
@@ -40,9 +41,14 @@ __all__ = ["leaf"]
 Said = pytest.CaptureFixture[str]
 
 
-def intent(qos: Optional[dict[str, Any]] = None) -> SwitchIntent:
+TOMAHAWK5 = Asic("tomahawk5", values={(400, 50): Headroom(1248, 2288, 337000, 0, 2288)})
+"""Between the 40 and the 300 m that the platform has rows for."""
+
+
+def intent(qos: Optional[dict[str, Any]] = None, broadcom: bool = False) -> SwitchIntent:
     found = small(qos)
-    return replace(found, ports=tuple(replace(port, speed_gbps=400) for port in found.ports))
+    ports = tuple(replace(port, speed_gbps=400) for port in found.ports)
+    return replace(found, ports=ports, asic=TOMAHAWK5 if broadcom else found.asic)
 
 
 def read(leaf: Switch, output: Said) -> Present:
@@ -68,8 +74,9 @@ def read(leaf: Switch, output: Said) -> Present:
 
 
 def plan(leaf: Switch, output: Said, qos: Optional[dict[str, Any]] = None) -> Difference:
-    wanted = intent(qos)
-    return SYSTEM.difference(wanted, SYSTEM.wanted(wanted), read(leaf, output))
+    present = read(leaf, output)
+    wanted = intent(qos, present.asic_type == "broadcom")
+    return SYSTEM.difference(wanted, SYSTEM.wanted(wanted), present)
 
 
 def apply(leaf: Switch, difference: Difference, output: Said) -> None:

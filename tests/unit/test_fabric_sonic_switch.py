@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import Headroom
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import (
     SYSTEM,
     reading,
@@ -94,7 +95,7 @@ class TestRead:
             "/usr/share/sonic/device/x86_64-nvidia_sn5600-r0/ACS-SN5600/pg_profile_lookup.ini"
         )
         rows = "# speed cable size xon xoff threshold\n 800000 40m 410624 38912 362496 0\n"
-        assert lookup_of(rows) == {("800000", "40m"): 362496}
+        assert lookup_of(rows) == {(800, 40): Headroom(410624, 38912, 362496, 0)}
 
     def test_neighbours_are_not_needed(self, switch: SonicSwitch, shell: FakeShell) -> None:
         (shell.root / "lldp.json").unlink()

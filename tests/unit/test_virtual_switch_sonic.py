@@ -274,7 +274,16 @@ GENERATED = "pg_lossless_400000_5m_profile"
 def test_buffermgrd_binds_profiles_of_its_own(traditional: Switch) -> None:
     config = traditional.config
     assert config["BUFFER_PG"]["Ethernet0|3-4"] == {"profile": GENERATED}
-    assert config["BUFFER_PROFILE"][GENERATED]["xoff"] == "231424"
+    # sonic-net/sonic-buildimage 086b03bd, Nokia-IXR7220-H5-64D/pg_profile_lookup.ini
+    assert config["BUFFER_PROFILE"][GENERATED] == {
+        "pool": "ingress_lossless_pool",
+        "size": "1248",
+        "xon": "2288",
+        "xoff": "307848",
+        "dynamic_th": "0",
+        "xon_offset": "2288",
+    }
+    assert config["BUFFER_POOL"]["ingress_lossless_pool"]["xoff"] == "29520896"
     assert "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP" not in config
 
 
@@ -291,6 +300,21 @@ def test_a_cable_that_the_platform_does_not_know_binds_nothing(traditional: Swit
     assert traditional.patch(replace("/CABLE_LENGTH/AZURE/Ethernet0", "37m")) == 0
     assert traditional.config["BUFFER_PG"]["Ethernet0|3-4"] == {"profile": GENERATED}
     assert traditional.events("buffermgrd")[-1].endswith("no_profile_for=400000,37m")
+
+
+def test_a_mellanox_takes_its_own_profile_from_a_port_that_is_down(leaf: Switch) -> None:
+    """sonic-swss e6b0c5b5, cfgmgr/buffermgr.cpp; sonic-buildimage issue 23403."""
+    config = leaf.config
+    config["DEVICE_METADATA"]["localhost"]["buffer_model"] = "traditional"
+    leaf.sonic.saved.write_text(json.dumps(config))
+    leaf.reboot()
+    row = {"profile": GENERATED}
+    assert leaf.config["BUFFER_PG"]["Ethernet0|3-4"] == row
+    assert leaf.patch(replace("/PORT/Ethernet0/admin_status", "down")) == 0
+    assert "Ethernet0|3-4" not in leaf.config["BUFFER_PG"]
+    assert leaf.config["BUFFER_PG"]["Ethernet8|3-4"] == row
+    assert leaf.patch(replace("/PORT/Ethernet0/admin_status", "up")) == 0
+    assert leaf.config["BUFFER_PG"]["Ethernet0|3-4"] == row
 
 
 # Faults.

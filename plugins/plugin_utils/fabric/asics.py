@@ -4,15 +4,17 @@
 Only what can be checked against something published stands here. The rest a site takes from its
 vendor and writes into its inventory (`cluster_asics`): it is never derived from another chip.
 
-Headroom is the buffer of a lossless priority group, for what arrives after a pause was sent.
+Headroom is the buffer of a lossless priority group, for what arrives after a pause was sent. For
+Spectrum it is NVIDIA's own formula, which SONiC runs on the switch (sonic-swss e6b0c5b5,
+cfgmgr/buffer_headroom_mellanox.lua), with the constants of each chip (sonic-buildimage 086b03bd,
+platform/mellanox/asic_table.j2):
 
-    xoff = fixed + occupancy * (frame + MAC and PHY + 64 * pause quanta + 2 * cable)
-    cable = (metres + further metres) * bytes per second / speed of light in it
+    xoff = lossless MTU + occupancy * (frame + MAC and PHY + 64 * pause quanta + tile + 2 * cable)
 
 rounded up to KiB. A pause waits for the frame that is just being sent, takes its time on the cable,
 and the peer its own until it stops: so much is still on its way, and then the cable's content. All
-of it may come as the smallest packets, each of which takes a whole cell of the buffer. Whole
-numbers and fractions alone: the figures are right to the byte.
+of it may come as the smallest packets, each of which takes whole cells of the buffer. Whole numbers
+and fractions alone: the figures are right to the byte.
 """
 
 from __future__ import annotations
@@ -37,36 +39,82 @@ MOST_LANES = 8
 
 
 @dataclass(frozen=True)
-class Formula:
-    """Constants of the headroom formula, for one chip.
+class Traffic:
+    """What comes after a pause (LOSSLESS_TRAFFIC_PATTERN of CONFIG_DB)."""
 
-    For Spectrum-4 they give the room after XOFF that SONiC's tables have for SN5600 (frames of
-    9216 bytes) at 800G over 5, 40 and 300 m and at 400G over 5 m, to the byte; of all 24 rows that
-    are published they miss one, 40G over 5 m, so that 40G is not computed. `fixed_bytes` and
-    `further_metres` are no figures of the vendor's: they are fitted to these rows.
-    """
+    lossless_mtu: int
+    """Bytes of a packet that is no small one."""
+    small_percent: int
+    """Of the packets: how many have 64 bytes."""
+
+
+WORST = Traffic(1024, 100)
+"""Nothing but small packets. A switch that computes for itself has 50 per cent by default, so that
+it asks for less; of a contract that holds for any mix of traffic none can be lost."""
+
+
+@dataclass(frozen=True)
+class Formula:
+    """Constants of NVIDIA's formula, for one chip."""
 
     cell_bytes: int
     """A buffer cell: the smallest packet takes a whole one."""
-    mac_phy_bytes: int
-    """On the way through MAC and PHY."""
-    fixed_bytes: int
-    further_metres: int
-    xon_bytes: Mapping[int, int] = field(hash=False)
-    """By speed. An 800G port of Spectrum-4 has two buffers, and so twice that of the others."""
-    further_size_bytes: Mapping[int, int] = field(default_factory=dict, hash=False)
-    """By speed: what a buffer has beyond XON and room after XOFF. For 800G on Spectrum-4 it is
-    fitted to the published rows, which leave 8281 to 8868; without it their sizes are missed by 8
-    or 9 KiB."""
+    pipeline_kib: int = 19
+    """XON. A port of eight lanes has two buffers, and so twice that."""
+    tile_ns: int = 0
+    """On the way from the die with the lanes."""
+    further_bytes: int = 0
+    """Of the room after XOFF, rounded already."""
+    traffic: Traffic = WORST
+
+    @property
+    def occupancy(self) -> Fraction:
+        """Bytes of buffer for each byte that comes."""
+        cell, traffic = self.cell_bytes, self.traffic
+        small = (
+            Fraction(cell, SMALLEST_PACKET_BYTES)
+            if cell > 2 * SMALLEST_PACKET_BYTES
+            else Fraction(2 * cell, 1 + cell)
+        )
+        others = 100 - traffic.small_percent
+        all_bytes = traffic.small_percent * SMALLEST_PACKET_BYTES + others * traffic.lossless_mtu
+        share = Fraction(100 * SMALLEST_PACKET_BYTES, all_bytes)
+        return 1 - share + share * ceil(small)
+
+    def xoff(self, speed_gbps: int, cable_metres: int, mtu_frame: int) -> int:
+        bytes_per_second = Fraction(speed_gbps * 10**9, 8)
+        peer = QUANTUM_BYTES * PAUSE_QUANTA[speed_gbps]
+        tile = self.tile_ns * bytes_per_second / 10**9
+        cable = 2 * cable_metres * bytes_per_second / METRES_PER_SECOND
+        waiting = mtu_frame + MAC_PHY_BYTES + peer + tile + cable
+        room = self.traffic.lossless_mtu + self.occupancy * waiting
+        return _whole_units(room) + self.further_bytes
+
+    def headroom(
+        self, speed_gbps: int, cable_metres: int, mtu_frame: int, eight_lanes: bool
+    ) -> Headroom:
+        xon = self.pipeline_kib * UNIT_BYTES * (2 if eight_lanes else 1)
+        xoff = self.xoff(speed_gbps, cable_metres, mtu_frame)
+        size = xon + xoff + (mtu_frame if eight_lanes else 0)
+        return Headroom(_whole_units(Fraction(size)), xon, xoff)
 
 
 @dataclass(frozen=True)
 class Headroom:
+    """As a row of pg_profile_lookup.ini has it. What its figures are to each other differs from
+    vendor to vendor: the room after XOFF may lie in the size, or in the pool; XON may be 0, and so
+    may the size."""
+
     size_bytes: int
-    """Of the whole buffer: XON, room after XOFF, and what the chip needs besides."""
+    """Reserved for the group. NVIDIA: XON and room after XOFF; XON where ports share headroom."""
     xon_bytes: int
     xoff_bytes: int
     """Room after XOFF, which is what a pause that comes late fills."""
+    threshold: Optional[int] = None
+    """Of the shared buffer: a power of two in a pool of mode dynamic, bytes in one of mode static.
+    None: not given."""
+    xon_offset_bytes: Optional[int] = None
+    """The pause ends as well so far below XOFF. None: the chip has none."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +124,7 @@ class Asic:
     lanes: Optional[int] = None
     """Of the whole chip; None where it is not known here."""
     lane_gbps: Optional[int] = None
+    """The most of one."""
     formula: Optional[Formula] = None
     values: Mapping[tuple[int, int], Headroom] = field(default_factory=dict, hash=False)
     """By speed and cable length, from the inventory. They come before the formula."""
@@ -87,47 +136,43 @@ class Asic:
         fastest = self.lane_gbps * MOST_LANES if self.lane_gbps else ETHERNET_GBPS[-1]
         return speed_gbps in ETHERNET_GBPS and speed_gbps <= fastest
 
-    def lanes_of_port(self, ports: int) -> Optional[int]:
-        """Lanes of each of `ports` like ports that share the chip."""
-        if self.lanes is None:
-            return None
+    def fewest_lanes(self, speed_gbps: int) -> int:
+        """Of a port of this speed. SONiC's names count one, two, four or eight."""
         lanes = 1
-        while lanes < MOST_LANES and lanes * ports < self.lanes:
+        while self.lane_gbps and lanes < MOST_LANES and lanes * self.lane_gbps < speed_gbps:
             lanes *= 2
         return lanes
 
+    def lanes_of_port(self, ports: int, speed_gbps: int) -> Optional[int]:
+        """Lanes of each of `ports` like ports that share the chip: as many as fit, since cages are
+        wired to all lanes of the chip. None where that is not known, or where they do not fit."""
+        if self.lanes is None:
+            return None
+        fits = [lanes for lanes in (1, 2, 4, MOST_LANES) if lanes * ports <= self.lanes]
+        return fits[-1] if fits and fits[-1] >= self.fewest_lanes(speed_gbps) else None
 
-_XON_BYTES = 19456
-
-SPECTRUM4 = Asic(
-    "spectrum4",
-    lanes=512,
-    lane_gbps=100,
-    formula=Formula(
-        cell_bytes=192,
-        mac_phy_bytes=800,
-        fixed_bytes=1024,
-        further_metres=12,
-        xon_bytes={
-            **dict.fromkeys((10, 25, 50, 100, 200, 400), _XON_BYTES),
-            800: 2 * _XON_BYTES,
-        },
-        further_size_bytes={800: 8704},
-    ),
-)
 
 ASICS = {
     asic.name: asic
     for asic in (
-        SPECTRUM4,
-        Asic("spectrum2", lanes=128, lane_gbps=50),
-        Asic("spectrum3", lanes=256, lane_gbps=50),
+        Asic("spectrum", lanes=128, lane_gbps=25, formula=Formula(96)),
+        Asic("spectrum2", lanes=128, lane_gbps=50, formula=Formula(144)),
+        Asic("spectrum3", lanes=256, lane_gbps=50, formula=Formula(144)),
+        Asic("spectrum4", lanes=512, lane_gbps=100, formula=Formula(192, tile_ns=120)),
+        Asic("spectrum5", lanes=512, lane_gbps=100, formula=Formula(192, tile_ns=120)),
+        Asic(
+            "spectrum6",
+            lanes=512,
+            lane_gbps=200,
+            formula=Formula(256, pipeline_kib=42, further_bytes=18 * 1024),
+        ),
         Asic("tomahawk3", lanes=256, lane_gbps=50),
         Asic("tomahawk4", lanes=512, lane_gbps=50),
         Asic("tomahawk5", lanes=512, lane_gbps=100),
     )
 }
 """Chips by name. Those without a formula are known by their ports alone."""
+SPECTRUM4 = ASICS["spectrum4"]
 
 
 def asic_named(name: str, asics: Mapping[str, Mapping[str, Any]]) -> Optional[Asic]:
@@ -139,7 +184,11 @@ def asic_named(name: str, asics: Mapping[str, Mapping[str, Any]]) -> Optional[As
         chip,
         values={
             (row["speed_gbps"], row["cable_metres"]): Headroom(
-                row["size_bytes"], row["xon_bytes"], row["xoff_bytes"]
+                row["size_bytes"],
+                row["xon_bytes"],
+                row["xoff_bytes"],
+                row.get("threshold"),
+                row.get("xon_offset_bytes"),
             )
             for row in entry.get("headroom", ())
         },
@@ -159,6 +208,7 @@ PAUSE_QUANTA = {10: 67, 25: 80, 40: 118, 50: 147, 100: 394, 200: 453, 400: 905, 
 """By speed: how long a peer may take to stop, of 512 bits each (IEEE 802.3, 31B.3.7)."""
 QUANTUM_BYTES = 64
 SMALLEST_PACKET_BYTES = 64
+MAC_PHY_BYTES = Fraction(8 * 1024, 10)
 METRES_PER_SECOND = 198_000_000
 """Of light in a fibre."""
 MOST_METRES = 300
@@ -166,25 +216,31 @@ MOST_METRES = 300
 UNIT_BYTES = 1024
 
 
-def headroom(asic: Asic, speed_gbps: int, cable_metres: int, mtu_frame: int) -> Headroom:
+def headroom(
+    asic: Asic,
+    speed_gbps: int,
+    cable_metres: int,
+    mtu_frame: int,
+    lanes: Optional[int] = None,
+) -> Headroom:
     """What a port needs to lose nothing. WantedError where it is not known.
 
-    `mtu_frame`: the largest Ethernet frame.
+    `mtu_frame`: the largest Ethernet frame. `lanes`: of the port; None: the fewest for its speed.
     """
     given = asic.values.get((speed_gbps, cable_metres))
     if given is not None:
         return given
-    formula = asic.formula
-    if formula is None or speed_gbps not in formula.xon_bytes or cable_metres > MOST_METRES:
+    known = asic.has_port(speed_gbps) and speed_gbps in PAUSE_QUANTA
+    if asic.formula is None or not known or cable_metres > MOST_METRES:
         raise WantedError([_missing(asic, speed_gbps, cable_metres)])
-    occupancy = Fraction(formula.cell_bytes, SMALLEST_PACKET_BYTES)
-    bytes_per_second = Fraction(speed_gbps * 10**9, 8)
-    cable = 2 * (cable_metres + formula.further_metres) * bytes_per_second / METRES_PER_SECOND
-    peer = QUANTUM_BYTES * PAUSE_QUANTA[speed_gbps]
-    room = formula.fixed_bytes + occupancy * (mtu_frame + formula.mac_phy_bytes + peer + cable)
-    xon = formula.xon_bytes[speed_gbps]
-    further = formula.further_size_bytes.get(speed_gbps, 0)
-    return Headroom(xon + _whole_units(room + further), xon, _whole_units(room))
+    eight = (asic.fewest_lanes(speed_gbps) if lanes is None else lanes) == MOST_LANES
+    return asic.formula.headroom(speed_gbps, cable_metres, mtu_frame, eight)
+
+
+def in_flight(speed_gbps: int, cable_metres: int) -> int:
+    """Bytes that a cable holds in both directions. Less room than that after XOFF loses packets,
+    whatever the chip."""
+    return 2 * cable_metres * speed_gbps * 10**9 // (8 * METRES_PER_SECOND)
 
 
 def _whole_units(size: Fraction) -> int:
@@ -218,17 +274,12 @@ def _missing(asic: Asic, speed_gbps: int, cable_metres: int) -> Finding:
 # of 64 cells of 144 bytes), as NVIDIA documents for both. Only the next step is tolerated.
 
 STEP_CELLS = 64
-_CELL_BYTES = {"spectrum": 96, "spectrum2": 144, "spectrum3": 144}
-"""Of chips without a headroom formula."""
 
 
 def _cells(asic: Asic) -> tuple[int, ...]:
     if asic.formula is not None:
         return (asic.formula.cell_bytes,)
-    if asic.name in _CELL_BYTES:
-        return (_CELL_BYTES[asic.name],)
-    known = {chip.formula.cell_bytes for chip in ASICS.values() if chip.formula is not None}
-    return tuple(sorted({*known, *_CELL_BYTES.values()}))
+    return tuple(sorted({chip.formula.cell_bytes for chip in ASICS.values() if chip.formula}))
 
 
 def rounded(asic: Asic, asked: int, found: int) -> bool:
@@ -242,12 +293,13 @@ def rounded(asic: Asic, asked: int, found: int) -> bool:
 CHIP_NAME = Text(
     r"[a-z][a-z0-9_-]*", "a chip's name (a to z, 0 to 9, - and _)", "spectrum4", most=40
 )
-_BUFFER = Integer(1, 1_000_000_000, "bytes")
+_BUFFER = Integer(0, 1_000_000_000, "bytes")
 
 HEADROOM = Section(
     "asics.headroom",
     "What a port needs to lose nothing after a pause, as the vendor of the switch has it, for one "
-    "speed and cable length. It comes before what would be computed.",
+    "speed and cable length: a row of SONiC's pg_profile_lookup.ini. It comes before the switch's "
+    "own row and before the formula.",
     (
         Key("speed_gbps", Integer(1, 3200, "Gb/s"), "Line rate of the port.", required=True),
         Key(
@@ -256,14 +308,27 @@ HEADROOM = Section(
             "The length in `roce_qos.cable_metres`.",
             required=True,
         ),
+        Key("size_bytes", _BUFFER, "Reserved for the priority group.", required=True),
+        Key("xon_bytes", _BUFFER, "Where the pause ends.", required=True),
         Key(
-            "size_bytes",
-            _BUFFER,
-            "Of the whole buffer; the same as `xon_bytes` where ports share headroom.",
+            "xoff_bytes",
+            Integer(1, 1_000_000_000, "bytes"),
+            "Room for what comes after the pause.",
             required=True,
         ),
-        Key("xon_bytes", _BUFFER, "Where the pause ends.", required=True),
-        Key("xoff_bytes", _BUFFER, "Room for what comes after the pause.", required=True),
+        Key(
+            "threshold",
+            Integer(-8, 1_000_000_000),
+            "Share of the free buffer that the group may take: a power of two, or bytes in a pool "
+            "of mode static.",
+            default_text="what the switch has, or 0",
+        ),
+        Key(
+            "xon_offset_bytes",
+            _BUFFER,
+            "So far below XOFF the pause ends as well.",
+            default_text="what the switch has, or none",
+        ),
     ),
 )
 
@@ -301,14 +366,20 @@ def check_asics(value: dict[str, Any], findings: Findings, path: Path) -> None:
                     "Keep one of them",
                     value=key,
                 )
+            # Of NVIDIA's tables. Others reserve less, and have the room in the pool.
             together = row["xon_bytes"] + row["xoff_bytes"]
-            # Of switches whose ports share headroom the vendors' tables have size = XON.
-            if row["size_bytes"] < together and row["size_bytes"] != row["xon_bytes"]:
+            known = ASICS.get(name)
+            if (
+                known is not None
+                and known.formula is not None
+                and row["size_bytes"] < together
+                and row["size_bytes"] != row["xon_bytes"]
+            ):
                 findings.add(
                     "fabric.headroom_sum",
                     (*place, "size_bytes"),
-                    f"{row['size_bytes']} is less than xon_bytes and xoff_bytes together "
-                    f"({together})",
+                    f"{row['size_bytes']} is neither xon_bytes, as where ports share headroom, nor "
+                    f"xon_bytes and xoff_bytes together ({together})",
                     "Compare with the vendor's table",
                     value=(row["size_bytes"], together),
                 )

@@ -265,7 +265,11 @@ class SwitchEnds:
         if aspect == CABLE and self._system in ONE_CABLE_LENGTH:
             return min(value, wanted)
         if aspect == HEADROOM:
-            return wanted if isinstance(wanted, Unread) else min(value, wanted)
+            if isinstance(wanted, Unread):
+                return wanted
+            # The platform's vendor may need less than is computed here for any traffic.
+            enough = min(port.get("platform_headroom_bytes") or wanted, wanted)
+            return wanted if value >= enough else value
         if aspect == WATCHDOG:
             return self._watchdog(value)
         return value

@@ -55,6 +55,9 @@ class SwitchIntent:
     fabric: FabricIntent
     ports: tuple[PortIntent, ...]
     """In the order of the switch's ports. Ports outside the model are not in it."""
+    port_step: int = 0
+    """From one port's number to the next as the model computed it from the lanes of the chip; 0:
+    names were not computed so."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,8 @@ class PortReport:
     cable_metres: Optional[int] = None
     headroom_bytes: Optional[int] = None
     """Room after XOFF (xoff) of the lossless priority group."""
+    platform_headroom_bytes: Optional[int] = None
+    """What the switch's own table has for this speed and cable."""
     watchdog: Optional[PfcWatchdog] = None
     neighbour: Optional[Neighbour] = None
     alias: str = ""
@@ -192,6 +197,29 @@ def check_ports(intent: SwitchIntent, there: Collection[str], bundles: Mapping[s
                 "link, and the contract counts on its headroom and its cable. Take it out, or "
                 "correct the model"
             )
+
+
+def check_names(intent: SwitchIntent, there: Collection[str]) -> None:
+    """SwitchError where computed names pass over ports of the switch: each of them is there, and
+    leads to another cable."""
+    for port in intent.ports if intent.port_step else ():
+        stem, number = _stem(port.name)
+        between = range(number + 1, number + intent.port_step)
+        skipped = next((place for place in between if f"{stem}{place}" in there), None)
+        if skipped is not None:
+            raise SwitchError(
+                f"{intent.name}: after {port.name} the switch has {stem}{skipped}, and the model, "
+                f"which takes a port for {intent.port_step} lanes, {stem}{between.stop}: the names "
+                f"after it are those of other cables. Write port_step: {skipped - number} "
+                "(leaves.port_step, spines.port_step)"
+            )
+
+
+def _stem(name: str) -> tuple[str, int]:
+    """`Ethernet` and 8."""
+    digits = re.search(r"[0-9]{0,9}$", name)
+    number = digits[0] if digits else ""
+    return name.removesuffix(number), int(number or 0)
 
 
 LARGEST_MTU = {
@@ -364,8 +392,9 @@ def compile_switch(
     asics: Mapping[str, Mapping[str, Any]],
     ports: Iterable[Mapping[str, Any]],
     contract: Contract,
+    port_step: int = 0,
 ) -> SwitchIntent:
-    """`asic`, `asics` and `ports` are the variables `cluster_asic`, `_asics` and `_ports`."""
+    """`asic`, `asics`, `ports`, `port_step`: the variables `cluster_asic`, `cluster_asics`, ..."""
     fabric = fabric_intent(contract)
     cables = fabric.cable_metres
     found = [
@@ -386,6 +415,7 @@ def compile_switch(
         asic=asic_named(asic, asics) or Asic(asic),
         fabric=fabric,
         ports=tuple(sorted(found, key=lambda port: _natural(port.name))),
+        port_step=port_step,
     )
 
 

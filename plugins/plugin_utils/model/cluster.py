@@ -99,6 +99,9 @@ class Switch(Host):
     system: str = ""
     """`sonic`, `nvue` or `eos`; empty where the model has none."""
     asic: str = ""
+    port_step: int = 0
+    """From one of its ports to the next, where names were computed from the lanes of the chip; 0:
+    they were not."""
     ports: list[PortGroup] = field(default_factory=list)
 
 
@@ -141,7 +144,7 @@ NAMES = (
     *("cluster_addressing", "cluster_rail_networks", "cluster_asics", "roce_qos", "cluster_qos"),
     *("cluster_software", "cluster_filesystems", "cluster_role", "cluster_management"),
     *("cluster_index", "cluster_rack", "cluster_slots", "cluster_drained", "cluster_gpus"),
-    *("cluster_rails", "cluster_system", "cluster_asic", "cluster_ports"),
+    *("cluster_rails", "cluster_system", "cluster_asic", "cluster_ports", "cluster_port_step"),
 )
 """The variables of the model that no inventory may set beside it. `ansible_host` is not one."""
 
@@ -230,12 +233,15 @@ def _of_node(node: Node, cluster: Cluster) -> dict[str, Any]:
 
 
 def _of_switch(switch: Switch) -> dict[str, Any]:
-    return {
+    variables = {
         **_of_host(switch),
         "cluster_system": switch.system,
         "cluster_asic": switch.asic,
         "cluster_ports": _plain(switch.ports),
     }
+    if switch.port_step:
+        variables["cluster_port_step"] = switch.port_step
+    return variables
 
 
 def _plain(records: Iterable[Any]) -> list[dict[str, Any]]:

@@ -74,7 +74,14 @@ def compile_model(source: Source) -> Cluster:
     def switches(section: str, role: str) -> list[Switch]:
         first = model[section]["management_first"] if model[section] else 0
         return [
-            Switch(name, role, management(first + index), system=kind.system, asic=kind.asic)
+            Switch(
+                name,
+                role,
+                management(first + index),
+                system=kind.system,
+                asic=kind.asic,
+                port_step=kind.ports.step if kind.ports.computed else 0,
+            )
             for index, (name, kind) in enumerate(zip(names[section], kinds[section]))
         ]
 

@@ -12,8 +12,9 @@ from ...module_utils.qos import SPECTRUM_X
 from ..fabric.asics import ASICS, Asic, asic_named, check_asics
 from ..schema.findings import Findings, Path
 
-_EIGHT_LANES_GBPS = 800
-"""Every port of this speed has eight lanes."""
+_USUAL_LANES = {800: 8}
+"""By speed, of a chip that is not known: lanes of 100G. Where they are of 200G, the layer fabric
+refuses the names, which pass over ports of the switch."""
 
 
 class Naming(NamedTuple):
@@ -43,6 +44,8 @@ class Ports:
     pattern: str
     start: int
     step: int
+    computed: bool = False
+    """`step` is neither written nor the system's: it is how many lanes a port of the chip has."""
 
     def names(self) -> list[str]:
         return [self.pattern.format(self.start + at * self.step) for at in range(self.count)]
@@ -145,18 +148,31 @@ def _each(section: str, key: str, switch: dict[str, Any], findings: Findings) ->
 def _kind(
     switch: dict[str, Any], section: str, system: str, chip: Asic, speed: int, findings: Findings
 ) -> Optional[SwitchKind]:
-    naming = NAMINGS[system]
-    step = switch["port_step"] or naming.step or chip.lanes_of_port(switch["ports"])
-    if step is None and speed == _EIGHT_LANES_GBPS:
-        step = 8
+    naming, count = NAMINGS[system], switch["ports"]
+    lanes = chip.lanes_of_port(count, speed)
+    if chip.lanes is not None and lanes is None and chip.has_port(speed):
+        fewest = chip.fewest_lanes(speed)
+        findings.add(
+            "model.chip_lanes",
+            (section, "ports"),
+            f"{count} ports of {speed}G need {count * fewest} lanes ({fewest} each), and "
+            f"{chip.name} has {chip.lanes}",
+            f"Write {chip.lanes // fewest} or fewer, or correct the name of the chip",
+            (count, speed),
+        )
+        return None
+    step = switch["port_step"] or naming.step or lanes or _USUAL_LANES.get(speed)
     if step is None:
         findings.add(
             "model.port_step",
             (section, "port_step"),
-            "is missing: SONiC counts lanes in the names of its ports, and their number is unknown",
-            f"Write it (8 where a port has eight lanes), or name the chip in {section}.asic",
+            "is missing: SONiC counts lanes in the names of its ports, and how many a port has is "
+            "not known",
+            f"Write it (from Ethernet0 to the next port: `show interfaces status`), or name the "
+            f"chip in {section}.asic",
         )
         return None
     start = naming.start if switch["port_start"] is None else switch["port_start"]
-    ports = Ports(switch["ports"], switch["port"] or naming.pattern, start, step)
+    computed = not (switch["port_step"] or naming.step)
+    ports = Ports(count, switch["port"] or naming.pattern, start, step, computed)
     return SwitchKind(system, chip.name, ports)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Optional, TypeVar, Union
 
 from ....module_utils.core.text import counted
+from ..asics import WantedError
 from ..system import Change, Difference, Impact, SwitchError, SwitchIntent
 from . import tables
 from .reading import SAVED_FILE, Present
@@ -190,7 +191,7 @@ def _lost_by_a_restart(
     saved = {table: present.saved.get(table, {}) for table in tables.CHANGED}
     try:
         _bound, final = target(intent, wanted, replace(present, config=present.saved))
-    except SwitchError as error:
+    except (SwitchError, WantedError) as error:
         return (Change(SAVED_FILE, str(error), None),)
     return tuple(_changes(saved, final))
 

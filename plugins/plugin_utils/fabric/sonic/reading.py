@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from shlex import quote
 from typing import Any, Optional, Protocol
@@ -16,6 +17,7 @@ from typing import Any, Optional, Protocol
 from ....module_utils.core.text import one_line, printable
 from ...qos.compiled import PfcWatchdog
 from ...qos.contract import DSCPS, PRIORITIES
+from ..asics import Headroom
 from ..system import (
     EcnReport,
     Neighbour,
@@ -136,9 +138,9 @@ class Present:
     """The same tables as the switch would come up with; None: not read."""
     unconfirmed: bool = False
     """A change of this run is in force: it is saved when it has been proved."""
-    lookup: dict[tuple[str, str], int] = field(default_factory=dict)
-    """Bytes after XOFF by speed and cable length (`800000`, `40m`), for which the switch makes
-    buffer profiles itself; of the traditional buffer model alone."""
+    lookup: Mapping[tuple[int, int], Headroom] = field(default_factory=dict)
+    """By speed (Gb/s) and cable length (m), what the switch makes buffer profiles of by itself; of
+    the traditional buffer model alone."""
 
     @property
     def metadata(self) -> Row:
@@ -236,13 +238,21 @@ def lookup_file(present: Present) -> str:
     return f"/usr/share/sonic/device/{platform}/{sku}/pg_profile_lookup.ini"
 
 
-def lookup_of(text: str) -> dict[tuple[str, str], int]:
-    """Rows of `speed cable size xon xoff threshold ...`, as buffermgrd reads them."""
+_LOOKUP_ROW = re.compile(
+    r"\s*([0-9]{1,9})\s+([0-9]{1,6})m\s+([0-9]{1,12})\s+([0-9]{1,12})\s+([0-9]{1,12})"
+    r"\s+(-?[0-9]{1,12})(?:\s+([0-9]{1,12}))?(?:\s.*)?"
+)
+
+
+def lookup_of(text: str) -> dict[tuple[int, int], Headroom]:
+    """Rows of `speed cable size xon xoff threshold [xon_offset]`, as buffermgrd reads them
+    (sonic-swss e6b0c5b5, cfgmgr/buffermgr.cpp): the last one of a kind holds."""
     found = {}
-    for line in text.splitlines():
-        words = line.split()
-        if len(words) >= 6 and not line.startswith("#") and tables.is_number(words[4]):
-            found[words[0], words[1]] = tables.number(words[4])
+    for row in filter(None, map(_LOOKUP_ROW.fullmatch, text.splitlines())):
+        speed, metres, size, xon, xoff, threshold = map(int, row.groups()[:6])
+        offset = None if row[7] is None else int(row[7])
+        if speed % 1000 == 0:
+            found[speed // 1000, metres] = Headroom(size, xon, xoff, threshold, offset)
     return found
 
 
@@ -281,6 +291,8 @@ class _Switch:
         megabits = _number(state.get("speed") or row.get("speed"))
         dscps = self._object("DSCP_TO_TC_MAP", qos, "dscp_to_tc_map")
         lengths = {each[name] for each in self.table("CABLE_LENGTH").values() if name in each}
+        cable = _number(lengths.pop().rstrip("m")) if len(lengths) == 1 else None
+        own = self.present.lookup.get(((megabits or 0) // 1000, cable or 0))
         return PortReport(
             name=name,
             present=True,
@@ -303,8 +315,9 @@ class _Switch:
                 if s and s.get("type") != "STRICT"
             },
             ecn=self._ecn(queues),
-            cable_metres=_number(lengths.pop().rstrip("m")) if len(lengths) == 1 else None,
+            cable_metres=cable,
             headroom_bytes=self._headroom([groups[p] for p in paused if p in groups]),
+            platform_headroom_bytes=own.xoff_bytes if own else None,
             watchdog=self._watchdog(name, qos),
             neighbour=self._neighbour(name),
         )

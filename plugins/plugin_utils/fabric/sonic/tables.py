@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Optional
 
 from ...qos.compiled import LOSSY_PRIORITY_GROUP, FabricIntent
 from ...qos.contract import PRIORITIES
 from ...schema.findings import Findings
-from ..asics import WantedError, headroom
-from ..system import OWNED, PortIntent, SwitchIntent, check_lossless_class, check_mtu
+from ..asics import WantedError
+from ..system import OWNED, SwitchIntent, check_lossless_class, check_mtu
 
 Row = dict[str, str]
 Fields = dict[str, Optional[str]]
@@ -142,10 +142,6 @@ def references(config: Mapping[str, Mapping[str, Row]]) -> Iterator[tuple[str, s
 
 
 COLOURS = ("green", "yellow", "red")
-DYNAMIC_TH = "0"
-"""Share of the free buffer that a lossless priority group may take: 2^0 = 1, as much as is free.
-From the column `threshold` of pg_profile_lookup.ini of SN5600 and IXR7220-H5 (Tomahawk 5); where a
-switch has a default of its own (DEFAULT_LOSSLESS_BUFFER_PARAMETER) that one is taken."""
 
 MOST_POLL_MS = 1000
 """Limit of PFC_WD|GLOBAL."""
@@ -154,18 +150,13 @@ MOST_POLL_MS = 1000
 @dataclass(frozen=True)
 class Wanted:
     objects: Config
-    """Ours, without the pool of the buffer profiles, which differs between switches."""
-    profiles: dict[tuple[int, int], str]
-    """Buffer profile by speed and cable length."""
+    """Ours, but for buffer profiles, which differ between switches."""
     qos: Fields
     """Of each port in PORT_QOS_MAP, without `pfc_to_pg_map`: not every chip has that."""
     queues: dict[int, Fields]
     watchdog: Optional[Fields]
     """Of each port in PFC_WD; None: none."""
     poll_ms: int
-
-    def profile(self, port: PortIntent) -> str:
-        return self.profiles[port.speed_gbps, port.cable_metres]
 
 
 def wanted(intent: SwitchIntent) -> Wanted:
@@ -175,28 +166,11 @@ def wanted(intent: SwitchIntent) -> Wanted:
     if watchdog.enabled:
         why = "SONiC's PFC watchdog takes the number of a priority for that of its queue"
         check_lossless_class(intent, why, found)
-    findings = found.found
-    profiles: dict[tuple[int, int], str] = {}
-    rows: Table = {}
-    for link in dict.fromkeys((port.speed_gbps, port.cable_metres) for port in intent.ports):
-        try:
-            room = headroom(intent.asic, *link, fabric.mtu_frame)
-        except WantedError as error:
-            findings.extend(error.findings)
-            continue
-        name = profiles[link] = f"{OWNED}_{link[0]}G_{link[1]}M"
-        rows[name] = {
-            "size": str(room.size_bytes),
-            "xon": str(room.xon_bytes),
-            "xoff": str(room.xoff_bytes),
-            "dynamic_th": DYNAMIC_TH,
-        }
-    if findings:
-        raise WantedError([replace(each, path=(intent.name,)) for each in dict.fromkeys(findings)])
+    if found:
+        raise WantedError(found.found)
     paused = ",".join(str(priority) for priority in fabric.pfc_priorities)
     return Wanted(
-        objects={**_objects(fabric), "BUFFER_PROFILE": dict(sorted(rows.items()))},
-        profiles=profiles,
+        objects=_objects(fabric),
         qos={
             "dscp_to_tc_map": OWNED,
             "tc_to_queue_map": OWNED,

@@ -1,26 +1,14 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The tables of one switch as they are wanted, made of those that it has.
-
-Headroom: in the dynamic buffer model (DEVICE_METADATA) a profile with sizes of its own overrides
-what the switch computes. In the traditional one buffermgrd binds profiles that it makes itself
-(`pg_lossless_800000_40m_profile`) to every port with PFC whose speed and cable length stand in
-pg_profile_lookup.ini of the platform, and does so again after each change of the port. Where these
-have the room that the contract wants they are left alone; a row with less is refused, since it
-would come back.
-"""
+"""The tables of one switch as they are wanted, made of those that it has."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..system import OWNED, PortIntent, SwitchError, SwitchIntent, check_ports
-from . import tables
-from .reading import DYNAMIC, Present
+from ..system import OWNED, PortIntent, SwitchError, SwitchIntent, check_names, check_ports
+from . import buffers, tables
+from .reading import Present
 from .tables import Config, Fields, Row, Table, Wanted, owned, port_of
-
-POOL = "ingress_lossless_pool"
-GENERATED = "pg_lossless_"
-"""Profiles that the switch makes by itself begin with this. They are never touched."""
 
 IN_PLACE = {"BUFFER_PROFILE": {"dynamic_th"}, "SCHEDULER": {"weight"}}
 """Fields that a switch lets be replaced, where it does not let all. (It would let `xoff`, but not
@@ -48,7 +36,8 @@ def target(intent: SwitchIntent, wanted: Wanted, present: Present) -> tuple[Conf
         table: {key: dict(row) for key, row in present.config.get(table, {}).items()}
         for table in tables.CHANGED
     }
-    names = _placed(wanted, present, has_pfc_to_pg, config) if ports else {}
+    profiles = buffers.profiles(intent, present) if ports else {}
+    names = _placed(wanted, dict(profiles.values()), has_pfc_to_pg, config) if ports else {}
     queues = tables.by_port(config["QUEUE"])
     groups = tables.by_port(config["BUFFER_PG"])
     for port in ports:
@@ -62,7 +51,7 @@ def target(intent: SwitchIntent, wanted: Wanted, present: Present) -> tuple[Conf
         _split(config["QUEUE"], queues.get(port.name, []), wanted.queues)
         for number, fields in wanted.queues.items():
             _set(config["QUEUE"].setdefault(f"{port.name}|{number}", {}), fields, names)
-        profile = names["BUFFER_PROFILE"][wanted.profile(port)]
+        profile = names["BUFFER_PROFILE"][profiles[port.name][0]]
         _bind(intent, port, profile, groups.get(port.name, []), config, present)
         # In the list that has the port already, since a switch reads them all; usually AZURE.
         lists = config["CABLE_LENGTH"]
@@ -96,83 +85,25 @@ def _check(intent: SwitchIntent, present: Present) -> None:
     check_ports(
         intent, config.get("PORT", {}), {member: bundle for bundle, _bar, member in members}
     )
-    # What is lossless on the way in has to be lossless on the way out.
-    rows, profiles = config.get("BUFFER_QUEUE", {}), config.get("BUFFER_PROFILE", {})
-    names = {port.name for port in ports}
-    lossless = {queue.traffic_class for queue in intent.fabric.queues if queue.lossless}
-    for key, row in rows.items():
-        profile = row.get("profile", "")
-        pool = profiles.get(profile, {}).get("pool", "")
-        served = lossless & set(tables.numbers_of(key))
-        if port_of(key) in names and served and "lossy" in pool:
-            raise SwitchError(
-                f"BUFFER_QUEUE|{key} serves queue {min(served)}, that of RoCE data, from {pool} "
-                f"({profile}): full, it drops what was never paused. Bind that queue to "
-                "the platform's lossless egress profile, or give RoCE data the traffic "
-                "class of a queue that has it (roce_qos.roce.traffic_class)"
-            )
-
-
-def _lossless_pool(config: Config) -> str:
-    """The pool of lossless traffic on the way in. It is the platform's, and never changed."""
-    pools = config.get("BUFFER_POOL", {})
-    if POOL not in pools:
-        raise SwitchError(
-            f"BUFFER_POOL has no {POOL}: the switch has no buffer for lossless traffic, and its "
-            "size depends on the platform. Load the buffers of the platform (its "
-            "buffers.json.j2, as its vendor describes), save, then run again"
-        )
-    mode = pools[POOL].get("mode", DYNAMIC)
-    if mode != DYNAMIC:
-        raise SwitchError(
-            f"BUFFER_POOL|{POOL} has mode {mode}: profiles in it have a fixed limit, which is not "
-            "published for this platform. Only pools of mode dynamic are supported"
-        )
-    return POOL
+    check_names(intent, config.get("PORT", {}))
+    if ports:
+        buffers.check_release(present)
+        buffers.check_chip(intent, present)
+        buffers.check_way_out(intent, present)
 
 
 # Objects
 
 
 def _placed(
-    wanted: Wanted, present: Present, has_pfc_to_pg: bool, config: Config
+    wanted: Wanted, profiles: Table, has_pfc_to_pg: bool, config: Config
 ) -> dict[str, dict[str, str]]:
     """Put our objects in. Returns under which name each is there."""
-    own = {"pool": _lossless_pool(present.config)}
-    for row in present.config.get("DEFAULT_LOSSLESS_BUFFER_PARAMETER", {}).values():
-        if row.get("default_dynamic_th"):
-            own["dynamic_th"] = row["default_dynamic_th"]
-    names: dict[str, dict[str, str]] = {}
-    for table, rows in wanted.objects.items():
-        if table == "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP" and not has_pfc_to_pg:
-            continue
-        if table == "BUFFER_PROFILE":
-            rows = {
-                name: {**row, **own, "size": _size(name, row, present.config)}
-                for name, row in rows.items()
-            }
-        names[table] = {
-            base: _place(table, base, content, config[table]) for base, content in rows.items()
-        }
-    return names
-
-
-def _size(name: str, row: Row, config: Config) -> str:
-    """Of a profile. Where ports share headroom, it lies in the pool, and a profile is as large as
-    XON alone (sonic-swss, buffer_headroom_mellanox.lua; pg_profile_lookup.ini of such SKUs)."""
-    pool = config.get("BUFFER_POOL", {}).get(POOL, {})
-    defaults = config.get("DEFAULT_LOSSLESS_BUFFER_PARAMETER", {}).values()
-    shares = [pool.get("xoff"), *(each.get("over_subscribe_ratio") for each in defaults)]
-    if any(share not in (None, "", "0") for share in shares):
-        return row["xon"]
-    if int(row["size"]) < int(row["xon"]) + int(row["xoff"]):
-        raise SwitchError(
-            f"{name}: a size of {row['size']} bytes has no room for its {row['xoff']} after XOFF, "
-            f"and BUFFER_POOL|{POOL} has no xoff: ports of this switch do not share headroom. In "
-            "the model write size_bytes of a switch that does not (asics), or load the buffers of "
-            "the platform with shared headroom"
-        )
-    return row["size"]
+    return {
+        table: {base: _place(table, base, content, config[table]) for base, content in rows.items()}
+        for table, rows in {**wanted.objects, "BUFFER_PROFILE": profiles}.items()
+        if table != "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP" or has_pfc_to_pg
+    }
 
 
 def _place(table: str, base: str, content: Row, rows: Table) -> str:
@@ -261,7 +192,7 @@ def _bind(
     rows, profiles = config["BUFFER_PG"], config["BUFFER_PROFILE"]
     for group in (queue.priority_group for queue in intent.fabric.queues if queue.lossless):
         covering = [key for key in keys if group in tables.numbers_of(key)]
-        if _left_to_the_switch(port, covering, int(profiles[profile]["xoff"]), present):
+        if buffers.left_to_the_switch(covering, profiles[profile], present):
             continue
         for key in covering:
             # Of a range the others keep a lossy profile, and lose a lossless one: PFC is on for no
@@ -271,28 +202,6 @@ def _bind(
                 for left in tables.keys_of(port.name, set(tables.numbers_of(key)) - {group}):
                     rows[left] = dict(row)
         rows[f"{port.name}|{group}"] = {"profile": profile}
-
-
-def _left_to_the_switch(
-    port: PortIntent, covering: list[str], wanted: int, present: Present
-) -> bool:
-    if present.buffer_model == DYNAMIC:
-        return False
-    speed, cable = str(port.speed_gbps * 1000), f"{port.cable_metres}m"
-    made = present.lookup.get((speed, cable))
-    if made is not None and made < wanted:
-        raise SwitchError(
-            f"{port.name}: in the traditional buffer model the switch itself gives {made} bytes "
-            f"after XOFF to {cable} of cable at {speed} Mb/s, and {wanted} are needed. "
-            "Correct this row of pg_profile_lookup.ini of the platform, or change to the dynamic "
-            "model (DEVICE_METADATA|localhost buffer_model)"
-        )
-    bound = [present.config["BUFFER_PG"][key].get("profile", "") for key in covering]
-    profiles = present.config.get("BUFFER_PROFILE", {})
-    return bool(bound) and all(
-        name.startswith(GENERATED) and tables.number(profiles.get(name, {}).get("xoff")) >= wanted
-        for name in bound
-    )
 
 
 def _watchdog(intent: SwitchIntent, wanted: Wanted, rows: Table) -> None:

@@ -12,34 +12,11 @@ from common.switch import Hardware, Heard
 
 from . import database
 from .database import APPL, OWN, STATE, Config, Row, Store
+from .platforms import platform_of
 
 LINK_S = 1.0
 """From admin up until the link is there."""
 SINCE = "LINK_DOWN_UNTIL"
-POOL = "ingress_lossless_pool"
-_ROWS = """
-10000   5m    49152 19456  36864
-10000   40m   52224 19456  38912
-10000   300m  77824 19456  58368
-400000  5m   250880 19456 231424
-400000  40m  303104 19456 283648
-400000  300m 697344 19456 677888
-800000  5m   304128 38912 257024
-800000  40m  410624 38912 362496
-800000  300m 1198080 38912 1150976
-"""
-
-INI = "# speed cable size xon xoff threshold\n" + "".join(
-    f"{line}   0\n" for line in _ROWS.strip().split("\n")
-)
-SIZES = {
-    (speed, cable): {"xon": xon, "xoff": xoff, "size": size, "dynamic_th": "0"}
-    for speed, cable, size, xon, xoff in (line.split() for line in _ROWS.split("\n") if line)
-}
-"""The platform's pg_profile_lookup.ini: speed (Mb/s), cable, and the profile that buffermgrd makes.
-
-800G and the 5 m of 400G are those published for SN5600; the others are the simulation's.
-"""
 
 
 class Daemons:
@@ -109,11 +86,13 @@ class Daemons:
         self._store.write(APPL, rows)
 
     def _buffers(self, old: Config, new: Config) -> None:
-        """buffermgrd of the traditional model: it binds a profile of its own to each lossless
-        priority group of a port that changed, whatever was bound, and takes none away."""
+        """buffermgrd of the traditional model (sonic-swss e6b0c5b5, cfgmgr/buffermgr.cpp): it binds
+        a profile of its own to each lossless priority group of a port that changed, whatever was
+        bound. On a Mellanox it takes its own away from a port that goes down."""
         if new.get("DEVICE_METADATA", {}).get("localhost", {}).get("buffer_model") == "dynamic":
             return
         after = {table: dict(rows) for table, rows in new.items()}
+        platform = platform_of(self._hardware.asic)
         for port in _touched(old, new):
             row = new["PORT"][port]
             cable = _cable(new, port)
@@ -121,13 +100,18 @@ class Daemons:
             if not cable or cable == "0m" or enabled is None:
                 continue
             speed = str(row.get("speed", ""))
-            sizes = SIZES.get((speed, cable))
-            if sizes is None:
+            name = f"pg_lossless_{speed}_{cable}_profile"
+            if platform.asic_type == "mellanox" and row.get("admin_status", "down") == "down":
+                for key in [f"{port}|{group}" for group in groups(enabled)]:
+                    if after.get("BUFFER_PG", {}).get(key) == {"profile": name}:
+                        del after["BUFFER_PG"][key]
+                        self._log("buffermgrd", taken_from=key)
+                continue
+            profile = platform.profile(speed, cable)
+            if not profile:
                 self._log("buffermgrd", port=port, no_profile_for=f"{speed},{cable}")
                 continue
-            name = f"pg_lossless_{speed}_{cable}_profile"
-            profiles = after.setdefault("BUFFER_PROFILE", {})
-            profiles.setdefault(name, {"pool": POOL, **sizes})
+            after.setdefault("BUFFER_PROFILE", {}).setdefault(name, profile)
             for group in groups(enabled):
                 key = f"{port}|{group}"
                 if after.setdefault("BUFFER_PG", {}).get(key) != {"profile": name}:

@@ -13,56 +13,39 @@ from common.switch import Hardware
 
 from .daemons import chassis
 from .database import Config, Row
+from .platforms import Platform, platform_of
 
-MELLANOX = {"spectrum": "ACS-MSN2700", "spectrum2": "ACS-MSN3700", "spectrum3": "ACS-MSN4700",
-            "spectrum4": "ACS-SN5600"}  # fmt: skip
-BROADCOM_HWSKU = "Arista-7060X6-64PE"
-PLATFORM = "x86_64-simulation-r0"
 FREE_PORTS = 2
 """Ports that the model does not have, which belong to the operator."""
 MTU = "9100"
 
 
-def asic_type(hardware: Hardware) -> str:
-    return "broadcom" if hardware.asic and hardware.asic not in MELLANOX else "mellanox"
-
-
-def hwsku(hardware: Hardware) -> str:
-    if asic_type(hardware) == "broadcom":
-        return BROADCOM_HWSKU
-    return MELLANOX.get(hardware.asic, "ACS-SN5600")
-
-
-def lookup_path(hardware: Hardware) -> str:
-    return f"usr/share/sonic/device/{PLATFORM}/{hwsku(hardware)}/pg_profile_lookup.ini"
-
-
 def version(hardware: Hardware) -> dict[str, str]:
     return {
-        "build_version": "simulation.20250510.1",
-        "asic_type": asic_type(hardware),
+        "build_version": "simulation.20260510.1",
+        "asic_type": platform_of(hardware.asic).asic_type,
         "release": "simulation",
     }
 
 
 def config(hardware: Hardware) -> Config:
     ports = _ports(hardware)
-    mellanox = asic_type(hardware) == "mellanox"
+    platform = platform_of(hardware.asic)
     return {
         "DEVICE_METADATA": {
             "localhost": {
                 "hostname": hardware.name,
-                "hwsku": hwsku(hardware),
-                "platform": PLATFORM,
+                "hwsku": platform.hwsku,
+                "platform": platform.name,
                 "mac": chassis(hardware.name),
                 "type": "LeafRouter",
-                "buffer_model": "dynamic" if mellanox else "traditional",
+                "buffer_model": platform.buffer_model,
             }
         },
         "FEATURE": {"lldp": {"state": "enabled"}, "swss": {"state": "enabled"}},
         "LOOPBACK_INTERFACE": {"Loopback0": {}},
         "PORT": ports,
-        **qos(list(ports), mellanox=mellanox),
+        **qos(list(ports), platform),
         "PFC_WD": {
             "GLOBAL": {"POLL_INTERVAL": "200"},
             **{
@@ -78,11 +61,12 @@ def _ports(hardware: Hardware) -> dict[str, Row]:
     speeds = {port.name: port.speed_gbps * 1000 for port in hardware.ports}
     speed = next(iter(speeds.values()), 800000)
     names += _free(names)
+    width = _lanes(names)
     return {
         name: {
             "alias": alias(name),
             "index": str(place),
-            "lanes": ",".join(str(place * 8 + lane) for lane in range(8)),
+            "lanes": ",".join(str(place * width + lane) for lane in range(width)),
             "speed": str(speeds.get(name, speed)),
             "mtu": MTU,
             "fec": "rs",
@@ -101,16 +85,27 @@ def alias(name: str) -> str:
     return f"etp{place + 1}{'abcdefgh'[lane] if lane else ''}"
 
 
+def _numbers(names: list[str]) -> list[int]:
+    found = (re.fullmatch(r"Ethernet(\d+)", name) for name in names)
+    return sorted(int(each[1]) for each in found if each)
+
+
+def _lanes(names: list[str]) -> int:
+    """Of a port: names count them. At most eight."""
+    numbers = _numbers(names)
+    return min([8, *(after - before for before, after in zip(numbers, numbers[1:]))])
+
+
 def _free(names: list[str]) -> Iterable[str]:
-    numbers = [
-        int(found[1]) for found in (re.fullmatch(r"Ethernet(\d+)", name) for name in names) if found
-    ]
+    numbers = _numbers(names)
     last = max(numbers, default=-8)
     return [f"Ethernet{last + 8 * place}" for place in range(1, FREE_PORTS + 1)]
 
 
-def qos(ports: list[str], *, mellanox: bool) -> Config:
+def qos(ports: list[str], platform: Platform) -> Config:
     """The vendor's default for these ports."""
+    mellanox = platform.asic_type == "mellanox"
+    lossy = "q_lossy_profile" if mellanox else "egress_lossy_profile"
     same = {str(number): str(number) for number in range(8)}
     classes = dict.fromkeys(map(str, range(64)), "1")
     classes |= {"3": "3", "4": "4", "5": "2", "8": "0", "46": "5", "48": "6"}
@@ -158,26 +153,18 @@ def qos(ports: list[str], *, mellanox: bool) -> Config:
             for queue in range(7)
         },
         "CABLE_LENGTH": {"AZURE": dict.fromkeys(ports, "5m")},
-        "BUFFER_POOL": {
-            "ingress_lossless_pool": {"type": "ingress", "mode": "dynamic", "size": "136200192"},
-            "egress_lossless_pool": {"type": "egress", "mode": "dynamic", "size": "136200192"},
-            "egress_lossy_pool": {"type": "egress", "mode": "dynamic", "size": "136200192"},
-        },
-        "BUFFER_PROFILE": {
-            "ingress_lossless_profile": _profile("ingress_lossless_pool", "7"),
-            "ingress_lossy_profile": _profile("ingress_lossless_pool", "3"),
-            "egress_lossless_profile": _profile("egress_lossless_pool", "7"),
-            "egress_lossy_profile": _profile("egress_lossy_pool", "7"),
-            "q_lossy_profile": _profile("egress_lossy_pool", "3"),
+        **{
+            table: {key: dict(row) for key, row in rows.items()}
+            for table, rows in platform.pools.items()
         },
         "BUFFER_PG": {f"{port}|0": {"profile": "ingress_lossy_profile"} for port in ports},
         "BUFFER_QUEUE": {
             f"{port}|{queues}": {"profile": profile}
             for port in ports
             for queues, profile in (
-                ("0-2", "q_lossy_profile"),
+                ("0-2", lossy),
                 ("3-4", "egress_lossless_profile"),
-                ("5-6", "q_lossy_profile"),
+                ("5-6", lossy),
             )
         },
     }
@@ -187,7 +174,3 @@ def qos(ports: list[str], *, mellanox: bool) -> Config:
         tables["BUFFER_PG"] |= {f"{port}|3-4": {"profile": "NULL"} for port in ports}
         tables["DEFAULT_LOSSLESS_BUFFER_PARAMETER"] = {"AZURE": {"default_dynamic_th": "0"}}
     return tables
-
-
-def _profile(pool: str, threshold: str) -> Row:
-    return {"pool": pool, "size": "0", "dynamic_th": threshold}

@@ -17,8 +17,9 @@ from common import switch as hardware
 from common.state import Faults, Log
 
 from . import database, factory
-from .daemons import INI, Daemons
+from .daemons import Daemons
 from .database import OWN, Config, Store
+from .platforms import platform_of
 
 PENDING = "CHANGE"
 """Row of the simulation's own database: a patch was applied, and neither saved nor undone."""
@@ -107,7 +108,9 @@ class Sonic:
         version = factory.version(self.hardware)
         lines = "".join(f"{name}: '{value}'\n" for name, value in version.items())
         files.write(self.root / "etc/sonic/sonic_version.yml", f"---\n{lines}")
-        files.write(self.root / factory.lookup_path(self.hardware), INI)
+        platform = platform_of(self.hardware.asic)
+        folder = self.root / "usr/share/sonic/device" / platform.folder
+        files.write(folder / "pg_profile_lookup.ini", platform.ini)
         try:
             saved: Config = json.loads(self.saved.read_text(encoding="utf-8"))
         except ValueError:

@@ -1,0 +1,330 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The buffers of lossless traffic: their pool, a profile for each kind of port, and the chip and
+release that both are right for.
+
+The headroom of a port is what the model says (`asics`), otherwise the row of the switch's own
+pg_profile_lookup.ini, otherwise NVIDIA's formula. In the dynamic buffer model (DEVICE_METADATA) a
+profile with sizes of its own overrides what the switch computes. In the traditional one buffermgrd
+binds profiles that it makes itself (`pg_lossless_800000_40m_profile`) to every port with PFC whose
+speed and cable length stand in that file, and does so again after each change of the port. Where
+these have the room that is wanted they are left alone; a row with less is refused, since it would
+come back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Optional
+
+from ...qos.contract import PRIORITIES
+from ...schema.findings import Finding
+from ..asics import ASICS, MOST_LANES, Asic, Headroom, WantedError, headroom, in_flight
+from ..system import OWNED, PortIntent, SwitchError, SwitchIntent
+from . import tables
+from .reading import DYNAMIC, Present
+from .tables import Row
+
+POOL = "ingress_lossless_pool"
+EGRESS = "egress_lossless_profile"
+GENERATED = "pg_lossless_"
+"""Profiles that the switch makes by itself begin with this. They are never touched."""
+STATIC = "static"
+THRESHOLD = "0"
+"""2^0 = 1, as much of the shared buffer as is free: from the column `threshold` of
+pg_profile_lookup.ini of SN5600, IXR7220-H5 and Z9864F (Tomahawk 5). Where rows or
+DEFAULT_LOSSLESS_BUFFER_PARAMETER have another one that one is taken."""
+THRESHOLDS = range(-8, 9)
+"""Of dynamic_th (sonic-buildimage, sonic-buffer-profile.yang)."""
+MELLANOX = "mellanox"
+
+GENERATIONS = {"2": "", "3": "2", "4": "3", "5": "4", "5640": "5", "6": "6"}
+"""Spectrum's by the begin of the number of a switch, the longest first: sonic-buildimage 086b03bd,
+platform/mellanox/asic_table.j2. Others are not known."""
+_NVIDIA = re.compile(r"[a-z0-9_]+-(?:mlnx|nvidia)_[a-z]*sn([0-9]{4})")
+GEARBOX = "x86_64-mlnx_msn3800-"
+"""It delays by what the formula does not count (peripheral_table.j2)."""
+FAMILIES = {"spectrum": MELLANOX, "tomahawk": "broadcom", "trident": "broadcom"}
+"""`asic_type` by the begin of a chip's name."""
+
+
+def check_chip(intent: SwitchIntent, present: Present) -> None:
+    """SwitchError where the switch has another chip than the model says."""
+    name, platform = intent.asic.name, present.metadata.get("platform", "")
+    family = next((v for k, v in FAMILIES.items() if name.startswith(k)), "")
+    there = chip_of(platform)
+    if there and name in ASICS and name != there:
+        wrong = f"platform {platform} has the chip {there}"
+    elif family and present.asic_type in FAMILIES.values() and present.asic_type != family:
+        wrong = f"its chip is of the family {present.asic_type}"
+    else:
+        return
+    remedy = there or "the name of its chip"
+    raise SwitchError(
+        f"{wrong}, and the model says {name}: headroom would be that of another chip. Write "
+        f"{remedy} into leaves.asic or spines.asic, which may be a list with one for each switch"
+    )
+
+
+def chip_of(platform: str) -> str:
+    number = _NVIDIA.match(platform)
+    if number is None:
+        return ""
+    for begin in sorted(GENERATIONS, key=len, reverse=True):
+        if number[1].startswith(begin):
+            return f"spectrum{GENERATIONS[begin]}"
+    return ""
+
+
+def profiles(intent: SwitchIntent, present: Present) -> dict[str, tuple[str, Row]]:
+    """Name and fields of the profile that each port of the model needs.
+
+    WantedError with every kind of port whose headroom nobody knows.
+    """
+    mode = _mode(present)
+    made: dict[tuple[int, int, bool], tuple[str, Row]] = {}
+    found: dict[str, tuple[str, Row]] = {}
+    missing: list[Finding] = []
+    for port in intent.ports:
+        lanes = len(present.config["PORT"][port.name].get("lanes", "").split(","))
+        # The formula doubles XON for eight lanes, whatever the speed; a row holds for any port.
+        link = (port.speed_gbps, port.cable_metres)
+        computed = link not in intent.asic.values and link not in present.lookup
+        wide = computed and lanes == MOST_LANES > intent.asic.fewest_lanes(port.speed_gbps)
+        kind = (*link, wide)
+        if kind not in made:
+            try:
+                room = _room(intent, port, lanes, present)
+            except WantedError as error:
+                missing.extend(_with_lengths(each, port, present) for each in error.findings)
+                continue
+            name = f"{OWNED}_{port.speed_gbps}G_{port.cable_metres}M{'_8L' if wide else ''}"
+            made[kind] = name, _row(name, room, port, mode, present)
+        found[port.name] = made[kind]
+    if missing:
+        raise WantedError([replace(each, path=(intent.name,)) for each in dict.fromkeys(missing)])
+    return found
+
+
+def _room(intent: SwitchIntent, port: PortIntent, lanes: int, present: Present) -> Headroom:
+    speed, metres = port.speed_gbps, port.cable_metres
+    own, given = present.lookup.get((speed, metres)), intent.asic.values.get((speed, metres))
+    room = own if given is None else given
+    if room is None:
+        room = headroom(
+            _computable(intent.asic, present), speed, metres, intent.fabric.mtu_frame, lanes
+        )
+    if own is not None and own.xoff_bytes < room.xoff_bytes:
+        raise SwitchError(
+            f"{port.name}: in the traditional buffer model the switch itself gives "
+            f"{own.xoff_bytes} bytes after XOFF to {metres} m of cable at {speed}G, and "
+            f"{room.xoff_bytes} are needed. Correct this row of pg_profile_lookup.ini of the "
+            "platform or that of the model (asics), or change to the dynamic model "
+            "(DEVICE_METADATA|localhost buffer_model)"
+        )
+    least = in_flight(speed, metres)
+    if room.xoff_bytes < least:
+        whose = "pg_profile_lookup.ini of the platform" if given is None else "the model (asics)"
+        raise SwitchError(
+            f"{port.name}: {whose} has {room.xoff_bytes} bytes after XOFF for {metres} m of cable "
+            f"at {speed}G, which hold {least} bytes: packets are lost at every pause. Correct that "
+            "row, or the length in roce_qos.cable_metres"
+        )
+    return room
+
+
+def _computable(asic: Asic, present: Present) -> Asic:
+    if present.metadata.get("platform", "").startswith(GEARBOX):
+        return replace(asic, formula=None)
+    return asic
+
+
+def _with_lengths(finding: Finding, port: PortIntent, present: Present) -> Finding:
+    """The switch may know other lengths."""
+    lengths = sorted(metres for speed, metres in present.lookup if speed == port.speed_gbps)
+    if not lengths:
+        return finding
+    shown = ", ".join(f"{metres} m" for metres in lengths)
+    remedy = (
+        f"pg_profile_lookup.ini of the switch has {port.speed_gbps}G over {shown}: write one of "
+        "these lengths, no shorter than the longest cable, into roce_qos.cable_metres"
+    )
+    return replace(finding, remedy=f"{remedy}. Otherwise: {finding.remedy}")
+
+
+def _row(name: str, room: Headroom, port: PortIntent, mode: str, present: Present) -> Row:
+    """As buffermgrd writes its own (sonic-swss e6b0c5b5, cfgmgr/buffermgr.cpp)."""
+    alike = [each for (speed, _m), each in present.lookup.items() if speed == port.speed_gbps]
+    threshold = _first(room.threshold, _common(each.threshold for each in alike))
+    offset = _first(room.xon_offset_bytes, _common(each.xon_offset_bytes for each in alike))
+    row = {
+        "pool": POOL,
+        "size": str(_size(name, room, present)),
+        "xon": str(room.xon_bytes),
+        "xoff": str(room.xoff_bytes),
+        f"{mode}_th": _threshold(name, room.threshold, threshold, mode, present),
+    }
+    return row if offset is None else {**row, "xon_offset": str(offset)}
+
+
+def _first(*values: Optional[int]) -> Optional[int]:
+    return next((value for value in values if value is not None), None)
+
+
+def _common(values: Iterable[Optional[int]]) -> Optional[int]:
+    """What the platform's rows of a speed agree on."""
+    different = set(values)
+    return different.pop() if len(different) == 1 else None
+
+
+def _threshold(
+    name: str, given: Optional[int], likely: Optional[int], mode: str, present: Present
+) -> str:
+    defaults = present.config.get("DEFAULT_LOSSLESS_BUFFER_PARAMETER", {}).values()
+    own = [each["default_dynamic_th"] for each in defaults if each.get("default_dynamic_th")]
+    if mode == STATIC:
+        if likely is None:
+            raise SwitchError(
+                f"{name}: BUFFER_POOL|{POOL} has mode static, in which a profile has a fixed limit "
+                "in bytes, and neither pg_profile_lookup.ini of the platform nor the model has it. "
+                "Take it from the switch vendor and write it into the model: asics, headroom, "
+                "threshold"
+            )
+        return str(likely)
+    if given is None and own:
+        return own[-1]
+    if likely is None:
+        return THRESHOLD
+    if likely not in THRESHOLDS:
+        raise SwitchError(
+            f"{name}: a threshold of {likely} is none of {THRESHOLDS[0]} to {THRESHOLDS[-1]}, as "
+            f"BUFFER_POOL|{POOL} of mode dynamic needs it. Correct threshold of this row in the "
+            "model (asics)"
+        )
+    return str(likely)
+
+
+def _size(name: str, room: Headroom, present: Present) -> int:
+    """Of a profile. Where ports of a Spectrum share headroom, it lies in the pool, and a profile is
+    as large as XON (buffer_headroom_mellanox.lua). Rows of others are taken as they are."""
+    if present.asic_type != MELLANOX:
+        return room.size_bytes
+    pool = present.config["BUFFER_POOL"][POOL]
+    defaults = present.config.get("DEFAULT_LOSSLESS_BUFFER_PARAMETER", {}).values()
+    shares = [pool.get("xoff"), *(each.get("over_subscribe_ratio") for each in defaults)]
+    if any(share not in (None, "", "0") for share in shares):
+        return room.xon_bytes
+    if room.size_bytes < room.xon_bytes + room.xoff_bytes:
+        raise SwitchError(
+            f"{name}: a size of {room.size_bytes} bytes has no room for its {room.xoff_bytes} "
+            f"after XOFF, and BUFFER_POOL|{POOL} has no xoff: ports of this switch do not share "
+            "headroom. In the model write size_bytes of a switch that does not (asics), or load "
+            "the buffers of the platform with shared headroom"
+        )
+    return room.size_bytes
+
+
+def _mode(present: Present) -> str:
+    """Of the pool of lossless traffic on the way in. It is the platform's, and never changed."""
+    pools = present.config.get("BUFFER_POOL", {})
+    if POOL not in pools:
+        raise SwitchError(_without_pool(present))
+    mode = pools[POOL].get("mode", DYNAMIC)
+    if mode not in (DYNAMIC, STATIC):
+        raise SwitchError(
+            f"BUFFER_POOL|{POOL} has mode {mode}, which is neither {DYNAMIC} nor {STATIC}. Correct "
+            "it as the platform's vendor describes"
+        )
+    return mode
+
+
+def _without_pool(present: Present) -> str:
+    """Which hardware SKUs have lossless buffers, the switch shows: of 54 without a pool in
+    sonic-buildimage 086b03bd 38 are on platforms where no other has one either."""
+    return (
+        f"BUFFER_POOL has no {POOL}: the switch has no buffer for lossless traffic, and its size "
+        f"depends on the platform. {_of_another_sku(POOL, present)}"
+    )
+
+
+def _of_another_sku(what: str, present: Present) -> str:
+    platform, sku = (present.metadata.get(key, "") for key in ("platform", "hwsku"))
+    folder = "/usr/share/sonic/device/"
+    folder += platform if re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", platform) else "PLATFORM"
+    return (
+        f"`grep -l {what} {folder}/*/buffers_defaults_*.j2` on the switch lists the hardware SKUs "
+        f"that have one. If {sku or 'its own'} is in the list, load the buffers (`config qos "
+        "reload`; the file is chosen by DEVICE_METADATA|localhost type), save, and run again. If "
+        "not, the switch needs another SKU of the list (DEVICE_METADATA|localhost hwsku, which "
+        "lays out its ports anew). If the list is empty, take a buffers_defaults file with it from "
+        "the vendor"
+    )
+
+
+def check_way_out(intent: SwitchIntent, present: Present) -> None:
+    """SwitchError where a queue of lossless traffic is served from a lossy pool."""
+    profiles = present.config.get("BUFFER_PROFILE", {})
+    names = {port.name for port in intent.ports}
+    lossless = {queue.traffic_class for queue in intent.fabric.queues if queue.lossless}
+    fit: dict[int, str] = {}
+    wrong = []
+    for key, row in present.config.get("BUFFER_QUEUE", {}).items():
+        profile = row.get("profile", "")
+        pool = profiles.get(profile, {}).get("pool", "")
+        if tables.port_of(key) not in names:
+            continue
+        numbers = set(tables.numbers_of(key))
+        if "lossy" in pool and lossless & numbers:
+            wrong.append((key, min(lossless & numbers), pool, profile))
+        elif pool and "lossy" not in pool:
+            fit.update(dict.fromkeys(numbers & set(range(PRIORITIES)), profile))
+    if not wrong:
+        return
+    key, queue, pool, profile = wrong[0]
+    if fit:
+        number = min(fit)
+        remedy = (
+            f"Bind that queue to the platform's lossless egress profile ({fit[number]}), or give "
+            f"RoCE data the priority of a queue that has it (roce_qos.roce.priority: {number})"
+        )
+    else:
+        remedy = "None of its queues is lossless. " + _of_another_sku(EGRESS, present)
+    raise SwitchError(
+        f"BUFFER_QUEUE|{key} serves queue {queue}, that of RoCE data, from {pool} ({profile}): "
+        f"full, it drops what was never paused. {remedy}"
+    )
+
+
+def left_to_the_switch(keys: list[str], profile: Row, present: Present) -> bool:
+    """Whether the switch's own profiles in these rows of BUFFER_PG have the room."""
+    if present.buffer_model == DYNAMIC:
+        return False
+    bound = [present.config["BUFFER_PG"][key].get("profile", "") for key in keys]
+    there = present.config.get("BUFFER_PROFILE", {})
+    wanted = int(profile["xoff"])
+    return bool(bound) and all(
+        name.startswith(GENERATED) and tables.number(there.get(name, {}).get("xoff")) >= wanted
+        for name in bound
+    )
+
+
+OLDEST = 202511
+_RELEASE = re.compile(r"(?<![0-9])(20[0-9]{2}(?:0[1-9]|1[0-2]))(?:[0-9]{2})?(?![0-9])")
+
+
+def check_release(present: Present) -> None:
+    """SwitchError where `config apply-patch` of the release refuses what is needed.
+
+    Its GCU takes new objects of WRED_PROFILE and BUFFER_PROFILE from sonic-utilities' pull requests
+    4219 and 4128 on, which 202511 has (of January 2026) and 202505 never got. Of a version without
+    a release nothing is known: the dry run of the first patch tells.
+    """
+    found = _RELEASE.search(present.version)
+    if found and int(found[1]) < OLDEST:
+        raise SwitchError(
+            f"SONiC {present.version} is release {found[1]}, and its `config apply-patch` refuses "
+            "new objects of WRED_PROFILE and BUFFER_PROFILE. Install 202511 (of January 2026) or "
+            "later, or set the switch by hand and take its system out of the model (leaves.system, "
+            "spines.system)"
+        )

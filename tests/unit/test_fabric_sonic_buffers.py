@@ -1,0 +1,227 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Lossless buffers of SONiC switches: of any vendor's figures, of the right chip and release."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import (
+    ASICS,
+    Asic,
+    Headroom,
+    WantedError,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
+    lookup_of,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import SwitchError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.headroom_rows import Row, rows
+from tests.unit.sonic_switch import broadcom, new_switch, present, small
+from tests.unit.test_fabric_sonic import NAME, PROFILE, changed, converged, plan
+
+ROOM = Headroom(480000, 38912, 400000)
+LOSSY = "egress_lossy_profile"
+
+
+class TestRows:
+    """Headroom as other vendors publish it."""
+
+    @settings(max_examples=150, deadline=None)
+    @given(rows(), st.booleans())
+    def test_every_published_shape_becomes_the_profile_that_buffermgrd_would_make(
+        self, row: Row, of_model: bool
+    ) -> None:
+        config = broadcom(2)
+        config["BUFFER_POOL"]["ingress_lossless_pool"]["mode"] = row.mode
+        room = Headroom(row.size, row.xon, row.xoff, row.threshold, row.offset)
+        chip = Asic("tomahawk5", values={(800, 50): room} if of_model else {})
+        lookup = {} if of_model else lookup_of(f"# speed cable\n{row.line}\n")
+        final = converged(config, replace(small(), asic=chip), asic_type="broadcom", lookup=lookup)
+        assert final["BUFFER_PROFILE"][PROFILE] == row.profile
+        assert final["BUFFER_PG"]["Ethernet0|3"] == {"profile": PROFILE}
+
+    def plan(self, room: Headroom, *others: Headroom, mode: str = "dynamic") -> dict[str, str]:
+        """The profile of a row of the model, where the platform has others at that speed."""
+        config = broadcom(2)
+        config["BUFFER_POOL"]["ingress_lossless_pool"]["mode"] = mode
+        intent = replace(small(), asic=Asic("tomahawk5", values={(800, 50): room}))
+        lookup = {(800, 100 + place): other for place, other in enumerate(others)}
+        final = converged(config, intent, asic_type="broadcom", lookup=lookup)
+        return final["BUFFER_PROFILE"][PROFILE]
+
+    def test_what_a_row_leaves_out_is_what_all_rows_of_the_platform_have(self) -> None:
+        room, other = Headroom(18796, 0, 835406), Headroom(18796, 0, 700000, -2, 3556)
+        assert self.plan(room).items() >= {"dynamic_th": "0"}.items()
+        assert "xon_offset" not in self.plan(room)
+        found = self.plan(room, other, other)
+        assert (found["dynamic_th"], found["xon_offset"]) == ("-2", "3556")
+        found = self.plan(room, other, Headroom(18796, 0, 700000, -3, 9))
+        assert found["dynamic_th"] == "0" and "xon_offset" not in found
+
+    def test_a_threshold_in_the_wrong_unit_is_refused(self) -> None:
+        with pytest.raises(SwitchError, match="has mode static"):
+            self.plan(Headroom(18796, 0, 835406), mode="static")
+        assert self.plan(Headroom(0, 0, 835406, 82880), mode="static")["static_th"] == "82880"
+        with pytest.raises(SwitchError, match="a threshold of 82880 is none of -8 to 8"):
+            self.plan(Headroom(0, 0, 835406, 82880))
+
+    def test_a_missing_length_names_those_that_the_platform_has(self) -> None:
+        lookup = lookup_of("800000 40m 18796 0 835406 0 3556\n800000 300m 18796 0 1621536 0 3556")
+        intent = replace(small(), asic=Asic("tomahawk5"))
+        with pytest.raises(WantedError) as caught:
+            plan(broadcom(2), intent, asic_type="broadcom", lookup=lookup)
+        (finding,) = caught.value.findings
+        assert (finding.code, finding.value) == ("fabric.headroom_unknown", (800, 50))
+        assert "has 800G over 40 m, 300 m: write one of these" in finding.remedy
+
+    def test_the_platforms_row_comes_before_the_formula(self) -> None:
+        lean = Headroom(38912, 38912, 132096, 0)
+        config = new_switch(2, model="traditional")
+        config["BUFFER_POOL"]["ingress_lossless_pool"]["xoff"] = "4194304"
+        profile = converged(config, lookup={(800, 50): lean})["BUFFER_PROFILE"][PROFILE]
+        assert (profile["size"], profile["xoff"]) == ("38912", "132096")
+
+    def test_the_platforms_row_is_reported_for_the_cable_that_is_set(self) -> None:
+        lookup = {(800, 50): Headroom(0, 0, 132096), (800, 5): Headroom(0, 0, 95232)}
+        config = new_switch(2, model="traditional")
+        config["BUFFER_POOL"]["ingress_lossless_pool"]["xoff"] = "4194304"
+        before, after = (
+            SYSTEM.report(small(), present(state, lookup=lookup)).ports[0]
+            for state in (config, converged(config, lookup=lookup))
+        )
+        assert before.platform_headroom_bytes == 95232
+        assert after.platform_headroom_bytes == after.headroom_bytes == 132096
+
+    def test_a_row_with_less_than_the_cable_holds_is_refused(self) -> None:
+        for room in (50504, 50505):
+            chip = Asic("tomahawk5", values={(800, 50): Headroom(18796, 0, room)})
+            intent = replace(small(), asic=chip)
+            if room < 50505:
+                with pytest.raises(SwitchError, match="which hold 50505 bytes"):
+                    plan(broadcom(2), intent, asic_type="broadcom")
+            else:
+                assert plan(broadcom(2), intent, asic_type="broadcom")
+
+    def test_a_port_of_eight_lanes_has_a_profile_of_its_own(self) -> None:
+        config, here = new_switch(2), small()
+        ports = tuple(replace(port, speed_gbps=400) for port in here.ports)
+        config["PORT"]["Ethernet8"]["lanes"] = "8,9,10,11"
+        profiles = converged(config, replace(here, ports=ports))
+        assert profiles["BUFFER_PG"]["Ethernet0|3"]["profile"] == f"{NAME}_400G_50M_8L"
+        assert profiles["BUFFER_PG"]["Ethernet8|3"]["profile"] == f"{NAME}_400G_50M"
+        found = profiles["BUFFER_PROFILE"]
+        assert (found[f"{NAME}_400G_50M_8L"]["xon"], found[f"{NAME}_400G_50M"]["xon"]) == (
+            *("38912", "19456"),
+        )
+
+
+class TestChips:
+    @pytest.mark.parametrize(
+        ("platform", "chip"),
+        [
+            # sonic-net/sonic-buildimage 086b03bd, platform/mellanox/asic_table.j2
+            ("x86_64-mlnx_lssn2700-r0", "spectrum"),
+            ("x86_64-mlnx_msn2700a1-r0", "spectrum"),
+            ("x86_64-nvidia_sn2201-r0", "spectrum"),
+            ("x86_64-mlnx_msn3700c-r0", "spectrum2"),
+            ("x86_64-mlnx_msn4410-r0", "spectrum3"),
+            ("x86_64-nvidia_sn4280_simx-r0", "spectrum3"),
+            ("x86_64-nvidia_sn5400-r0", "spectrum4"),
+            ("x86_64-nvidia_sn5610n-r0", "spectrum4"),
+            ("x86_64-nvidia_sn5640-r0", "spectrum5"),
+            ("x86_64-nvidia_sn6600_ld-r0", "spectrum6"),
+            ("x86_64-nvidia_sn6810_ld_simx-r0", "spectrum6"),
+        ],
+    )
+    def test_a_platform_tells_its_chip(self, platform: str, chip: str) -> None:
+        config = changed(new_switch(2), "DEVICE_METADATA|localhost platform", platform)
+        for name in ("spectrum", *(f"spectrum{number}" for number in range(2, 7))):
+            intent = replace(small(), asic=Asic(name, values={(800, 50): ROOM}))
+            if name == chip:
+                assert plan(config, intent)
+            else:
+                with pytest.raises(SwitchError, match=f"has the chip {chip}, and the model says"):
+                    plan(config, intent)
+
+    def test_chips_of_unknown_platforms_are_told_apart_by_family(self) -> None:
+        config = changed(new_switch(2), "DEVICE_METADATA|localhost platform", "x86_64-new_sn7-r0")
+        assert plan(config)
+        intent = replace(small(), asic=Asic("tomahawk5", values={(800, 50): ROOM}))
+        with pytest.raises(SwitchError, match="of the family mellanox, and the model says toma"):
+            plan(config, intent)
+        assert plan(config, replace(intent, asic=Asic("mine", values={(800, 50): ROOM})))
+
+    def test_what_a_gearbox_delays_is_not_computed(self) -> None:
+        platform = "x86_64-mlnx_msn3800-r0"
+        config = changed(new_switch(2), "DEVICE_METADATA|localhost platform", platform)
+        here = small()
+        ports = tuple(replace(port, speed_gbps=100) for port in here.ports)
+        with pytest.raises(WantedError):
+            plan(config, replace(here, asic=ASICS["spectrum2"], ports=ports))
+
+    @pytest.mark.parametrize(
+        ("version", "taken"),
+        [
+            ("SONiC-OS-202505.0-1a2b3c4d", False),
+            ("20241110.12", False),
+            ("202411.877-aa11", False),
+            ("SONiC-OS-202511.3", True),
+            ("20260510.1", True),
+            ("master.1024-5b3e87fb9", True),
+            ("internal.137461-2025052", True),
+            ("1", True),
+        ],
+    )
+    def test_a_release_is_refused_by_its_name(self, version: str, taken: bool) -> None:
+        if taken:
+            assert plan(new_switch(2), version=version)
+        else:
+            with pytest.raises(SwitchError, match="Install 202511"):
+                plan(new_switch(2), version=version)
+
+    def test_a_switch_without_lossless_buffers_is_told_where_to_find_some(self) -> None:
+        config = new_switch(2)
+        del config["BUFFER_POOL"]["ingress_lossless_pool"]
+        for platform, shown in (("x86_64-nokia-r0", "x86_64-nokia-r0"), ("a;reboot", "PLATFORM")):
+            config["DEVICE_METADATA"]["localhost"]["platform"] = platform
+            with pytest.raises(SwitchError) as caught:
+                plan(config)
+            assert f"/usr/share/sonic/device/{shown}/*/buffers_defaults" in str(caught.value)
+
+
+class TestWayOut:
+    def test_the_queue_of_roce_data_may_not_be_served_from_a_lossy_pool(self) -> None:
+        drifted = changed(new_switch(2), "BUFFER_QUEUE|Ethernet8|3", {"profile": LOSSY})
+        for port in ("Ethernet0", "Ethernet8"):
+            drifted["BUFFER_QUEUE"][f"{port}|4"] = drifted["BUFFER_QUEUE"].pop(f"{port}|3-4")
+        with pytest.raises(SwitchError) as caught:
+            plan(drifted)
+        assert "BUFFER_QUEUE|Ethernet8|3 serves queue 3" in str(caught.value)
+        assert "profile (egress_lossless_profile)" in str(caught.value)
+        assert "roce_qos.roce.priority: 4" in str(caught.value)
+        assert plan(drifted, small({"roce": {"priority": 4}}))
+
+    def test_a_switch_without_any_lossless_queue_is_told_where_to_find_some(self) -> None:
+        drifted = new_switch(2)
+        for row in drifted["BUFFER_QUEUE"].values():
+            row["profile"] = LOSSY
+        with pytest.raises(SwitchError) as caught:
+            plan(drifted)
+        folder = "/usr/share/sonic/device/x86_64-nvidia_sn5600-r0"
+        assert f"`grep -l egress_lossless_profile {folder}/*/buffers" in str(caught.value)
+
+
+class TestNames:
+    def test_computed_names_may_not_pass_over_ports(self) -> None:
+        config, intent = new_switch(4), replace(small(), port_step=8)
+        assert plan(config, intent)
+        skipped = changed(config, "PORT|Ethernet4", config["PORT"]["Ethernet0"])
+        with pytest.raises(SwitchError, match=r"after Ethernet0 the switch has Ethernet4.*step: 4"):
+            plan(skipped, intent)
+        assert plan(skipped, replace(intent, port_step=0))
+        assert plan(skipped, replace(intent, port_step=4))
