@@ -199,7 +199,7 @@ def test_a_controller_lost_when_it_had_saved_leaves_nothing_for_long(shell: Fake
     with pytest.raises(session.Interrupted):
         applied.confirm()
     assert shell.saved == done()
-    assert shell.units == [] and len(shell.checkpoints) == 4
+    assert shell.units == [] and len(shell.checkpoints) == 10
     assert len(list((shell.root / "etc/sonic").iterdir())) == 2
     shell.state = new_switch(2)
     assert not run(shell, allowed="bounce").error
@@ -259,7 +259,7 @@ class TestInterrupted:
         with pytest.raises(session.Interrupted):
             run(shell, allowed="bounce")
         (unit,) = shell.units
-        assert unit.endswith("-applying")
+        assert unit.endswith("-applying-next")
         shell.fire(unit)
         assert shell.state == new_switch(2)
 

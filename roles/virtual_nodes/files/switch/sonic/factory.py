@@ -37,9 +37,14 @@ def lookup_path(hardware: Hardware) -> str:
     return f"usr/share/sonic/device/{PLATFORM}/{hwsku(hardware)}/pg_profile_lookup.ini"
 
 
+def release(hardware: Hardware) -> str:
+    """`202511`: its month."""
+    return hardware.release or "202605"
+
+
 def version(hardware: Hardware) -> dict[str, str]:
     return {
-        "build_version": "simulation.20250510.1",
+        "build_version": f"simulation.{release(hardware)}10.1",
         "asic_type": asic_type(hardware),
         "release": "simulation",
     }
