@@ -259,7 +259,7 @@ _PROGRAMS = {
             for f in *.json; do
                 [ ! -e "$f" ] || printf '%s\n    "%s"' "$comma" "${f%.json}"; comma=,
             done; printf '\n]\n' ;;
-        apply-patch) [ "$2" = -d ] || cp "$ROOT/next.json" "$ROOT/state.json" ;;
+        apply-patch) [ "$2" = -d ] || cp "$ROOT/next.${2##*.}.json" "$ROOT/state.json" ;;
         save) cp "$ROOT/state.json" "$ROOT/etc/sonic/config_db.json" ;;
         esac""",
     "pfcwd": 'cp "$ROOT/interval.json" "$ROOT/state.json"',
@@ -385,8 +385,10 @@ class FakeShell:
         self.log.append(command)
         self.stdin.append(stdin)
         if "config apply-patch" in command and stdin:
-            state = patched(self.state, json.loads(stdin))
-            (self.root / "next.json").write_text(json.dumps(state))
+            state = self.state
+            for number, line in enumerate(stdin.splitlines(), 1):
+                state = patched(state, json.loads(line))
+                (self.root / f"next.{number}.json").write_text(json.dumps(state))
         interval = re.search("pfcwd interval ([0-9]+)", command)
         if interval:
             state = self.state

@@ -140,6 +140,17 @@ def batches_of(steps: list[Step]) -> list[list[Step]]:
     return found
 
 
+def calls_of(batch: list[Step]) -> list[list[Step]]:
+    """Steps of the same ports are one command line: a controller that is lost leaves none down."""
+    found: list[list[Step]] = []
+    for step in batch:
+        if found and step.ports and step.ports == found[-1][-1].ports:
+            found[-1].append(step)
+        else:
+            found.append([step])
+    return found
+
+
 def announced(number: int, batches: list[list[Step]], pace: Pace) -> str:
     batch = batches[number]
     ports = sorted({port for step in batch for port in step.ports}, key=tables.natural)

@@ -48,6 +48,7 @@ from .steps import (
     Step,
     announced,
     batches_of,
+    calls_of,
     limit_of,
     most_of,
     options_of,
@@ -83,9 +84,10 @@ UNDO_INTERVAL = "sonic-db-cli CONFIG_DB DEL 'PFC_WD|GLOBAL'"
 
 _TO_FILE = (
     "umask 077; f=$(mktemp /tmp/baremetal-mpi-roce.XXXXXX) || exit; "
-    "trap 'rm -f \"$f\"' EXIT; trap 'exit 129' HUP INT TERM; cat > \"$f\" || exit; "
+    'trap \'rm -f "$f" "$f".*\' EXIT; trap \'exit 129\' HUP INT TERM; cat > "$f" || exit; '
 )
-"""The patch comes on standard input and is on the switch's disk only while it is applied."""
+"""Patches come on standard input, one a line, and are on the switch's disk only while they are
+applied."""
 _QUIET = "exec > /dev/null; "
 """`config` fails where it cannot print what it has done, as when the line is cut."""
 
@@ -165,17 +167,20 @@ class SonicSwitch:
                     former = applied.disarm(GUARDS[number % 2 - 1])
                     self.done(f"{guarding(number)} && {former}", PART, "systemd-run")
                 self._shell.say(announced(number, batches, pace))
-                for step in batch:
-                    before = f"{_QUIET}{applied.is_active(guard)} || exit {TOO_LATE}; "
-                    if place:
-                        before += applied.take(place)
-                    place += 1
-                    last = place == len(steps)
-                    keep = f"{applied.arm('confirm', confirm_s)} && {applied.disarm(guard)}"
-                    self._step(step, pace, before, f" && {keep}" if last else "")
-                    if step.look and not last:  # after the last one all is looked at
-                        links += step.look.links
-                        self._look(step.look, links)
+                for call in calls_of(batch):
+                    around = []
+                    for _step in call:
+                        before = f"{applied.is_active(guard)} || exit {TOO_LATE}; "
+                        before += applied.take(place) if place else ""
+                        place += 1
+                        last = place == len(steps)
+                        keep = f"{applied.arm('confirm', confirm_s)} && {applied.disarm(guard)}"
+                        around.append((before, f" && {keep}" if last else ""))
+                    self._call(call, pace, around)
+                look = batch[-1].look
+                if look and not last:  # after the last one all is looked at
+                    links += look.links
+                    self._look(look, links)
         except SwitchError as error:
             raise SwitchError(f"{error}. {applied.undone()}") from None
         except BaseException:
@@ -257,21 +262,23 @@ class SonicSwitch:
                 f"links that it took down stay down: {some(dark)}; no further port was touched"
             )
 
-    def _step(self, step: Step, pace: Pace, before: str, then: str) -> None:
-        """`then` runs on the switch right after, even if the connection is lost meanwhile."""
-        limit_s = limit_of(step, pace)
-        if isinstance(step, PollInterval):
-            command = f"pfcwd interval {quote(step.milliseconds)}"
-            whole = f"{before}timeout {limit_s} {command}{then}"
-            self.done(whole, "the watchdog cannot be set", command, "", limit_s + CALL_S)
-            return
-        self.done(
-            f'{_TO_FILE}{before}timeout {limit_s} config apply-patch "$f"{options_of(step)}{then}',
-            PART,
-            "config apply-patch",
-            json.dumps(step.operations),
-            limit_s + CALL_S,
-        )
+    def _call(self, call: list[Step], pace: Pace, around: list[tuple[str, str]]) -> None:
+        """All of it runs on the switch, even if the connection is lost meanwhile.
+
+        `around`: what comes before and after each step.
+        """
+        split, whole, lines, shown = "", "", "", ""
+        for number, (step, (before, then)) in enumerate(zip(call, around), 1):
+            if isinstance(step, PollInterval):
+                shown = command = f"pfcwd interval {quote(step.milliseconds)}"
+            else:
+                shown = "config apply-patch"
+                command = f'{shown} "$f.{number}"{options_of(step)}'
+                split += f'sed -n {number}p "$f" > "$f.{number}" || exit; '
+                lines += f"{json.dumps(step.operations)}\n"
+            whole += f"{before}timeout {limit_of(step, pace)} {command}{then} || exit; "
+        whole = f"{_TO_FILE if lines else ''}{split}{_QUIET}{whole}"
+        self.done(whole, PART, shown, lines, most_of(call, pace))
 
     def wait_for_answer(self) -> None:
         """A change can cut its network for a while; its own timer is much slower."""
@@ -330,6 +337,7 @@ class SonicApplied:
         self.begun = len(steps)
         """So many steps can be in force."""
         self._limit_s = max(limit_of(step, pace) for step in steps)
+        self._call_s = max(most_of(call, pace) for call in calls_of(steps))
         # From checkpoint to checkpoint, the last one first: to go back to the first at once would
         # be one sort of everything. What is undone has no checkpoint any more, so that this can be
         # interrupted and begun anew. What `config rollback` prints is the patch, with what others
@@ -349,7 +357,7 @@ class SonicApplied:
         )
         self._patch_ended = (
             "n=0; while pgrep -f '[c]onfig apply-patch' > /dev/null && "
-            f"[ $n -lt {self._limit_s} ]; do sleep 1; n=$((n + 1)); done; "
+            f"[ $n -lt {self._call_s} ]; do sleep 1; n=$((n + 1)); done; "
         )
         self._saved = False
         """It may be saved, or is."""
@@ -425,13 +433,13 @@ class SonicApplied:
         """False where there was nothing to go back to, or no more."""
         expected_s = self.undoing_s // SLOWER
         self._switch.say(f"undoing it patch by patch: about {-(-expected_s // 60)} min at most")
-        limit_s = self._limit_s + self.undoing_s + COMMAND_S
+        limit_s = self._call_s + self.undoing_s + COMMAND_S
         answer = self._switch.run(self.going_back(), timeout_s=limit_s)
         if answer.rc not in (0, GONE):
             state = (
-                "run `config rollback` on the switch for each of its checkpoints (`config "
-                "list-checkpoints`), the highest number first; what is saved is as it was, so a "
-                "reboot undoes it as well"
+                f"run `config rollback NAME{IGNORED}` on the switch for each of its checkpoints "
+                "(`config list-checkpoints`), the highest number first; what is saved is as it "
+                "was, so a reboot undoes it as well"
             )
             raise failed(f"config rollback {self._name}-...", answer, state)
         return answer.rc == 0
