@@ -557,6 +557,18 @@ def test_ports_with_a_link_go_first_and_half_of_the_uplinks_stay_up() -> None:
     assert [len(step.look.links) for step in steps if step.look] == [1, 4, 5, 2]
 
 
+def test_ports_that_leave_and_ports_that_come_are_in_different_groups() -> None:
+    """A row of PFC_WD that goes and one that comes are a move to jsonpatch, which is refused."""
+    whole = intents(nodes=48)["leaf01"]
+    early, late = (replace(whole, ports=whole.ports[part]) for part in (slice(8), slice(4, 12)))
+    start = converged(new_switch(12), early)
+    steps = plan(start, late).steps
+    watched = [
+        {op["op"] for op in step.operations if op["path"].startswith("/PFC_WD/")} for step in steps
+    ]
+    assert {"remove"} in watched and {"add"} in watched and {"add", "remove"} not in watched
+
+
 @pytest.mark.parametrize("qos", [{"roce": {"priority": 4}}, {"roce": {"priority": 5, "dscp": 40}}])
 def test_another_priority_reaches_each_port_whole(done: Config, qos: dict[str, Any]) -> None:
     """At no moment is a port up with the maps of one priority and the buffer of the other."""

@@ -615,6 +615,10 @@ class TestManyPorts:
         assert len(lowered) <= 2 and not any("Ethernet8/" in line for line in shell.stdin)
         undone = [line for line in shell.programs() if line.startswith("config rollback")]
         assert len(undone) == 6, "no more than was done"
+        first, pace = steps.batches_of(difference.steps)[0], steps.Pace(driver.LOAD_S, 1)
+        armed_s = steps.most_of(first, steps.IN_BULK) + driver.SLACK_S
+        whole_s = steps.SLOWER * sum(step.takes_s(pace) for step in difference.steps)
+        assert armed_s < switch.undone_within_s < armed_s + whole_s / 2
 
     def test_a_tenth_of_the_links_so_far_may_stay_down(
         self,
