@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import reading
 
 from tests.unit.virtual_switch import PROGRAMS
-from tests.unit.virtual_switch_memory import UNUSED, Switch, daemons, leaf, show
+from tests.unit.virtual_switch_memory import UNUSED, Switch, daemons, database, leaf, show
 from tests.unit.virtual_switch_parts import sonic_updater as updater
 
 __all__ = ["leaf"]
@@ -322,6 +323,21 @@ def test_what_takes_longer_to_apply_than_it_may_is_left_in_part(leaf: Switch) ->
         leaf.patch(replace(PFC, "3"))
     assert ended.value.code == 124
     assert leaf.config["PORT"]["Ethernet0"]["admin_status"] == "down"
+
+
+def test_who_asks_upstream_s_own_question_gets_its_answer(
+    leaf: Switch, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver's, which imports the module by the name that it has on a switch."""
+    packages = PROGRAMS / "root/usr/lib/python3/dist-packages"
+    monkeypatch.syspath_prepend(packages)
+    monkeypatch.setattr(database, "Store", lambda: leaf.sonic.store)
+    words = ["CONFIG_DB", "HSET", "DEVICE_METADATA|localhost", "hwsku", "NH-4010"]
+    for listed in (True, False):
+        capsys.readouterr()
+        exec(reading._MAY_CHANGE, {})
+        assert capsys.readouterr().out == f"{listed}\n"
+        assert show.db_cli(words, leaf.sonic) == 0
 
 
 # The traditional buffer model, of chips that are not Spectrum.

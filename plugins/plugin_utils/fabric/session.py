@@ -32,15 +32,13 @@ LINKS_S = 60
 DARK_SHARE = 0.1
 """A guess: a change is undone when more than this share of the links that it took down stay down.
 Fewer are a node that reboots meanwhile: no reason to take all of them down again."""
+CONFIRM_S = (10, 86400)
+"""Limits of the timer. Without one a switch would keep an unproved change at once."""
+VALUES_SHOWN = 3
 
 
 def too_dark(dark: Collection[str], bounced: Collection[str]) -> bool:
     return len(dark) > DARK_SHARE * len(bounced)
-
-
-CONFIRM_S = (10, 86400)
-"""Limits of the timer. Without one a switch would keep an unproved change at once."""
-VALUES_SHOWN = 3
 
 
 class Interrupted(BaseException):
