@@ -159,7 +159,8 @@ def new_switch(ports: int = 64, model: str = "dynamic") -> Config:
 
 
 def present(config: Config, **further: Any) -> Present:
-    return Present(**{"config": config, "version": "1", "asic_type": "mellanox", **further})
+    fixed = {"version": "1", "asic_type": "mellanox", "listed": True}
+    return Present(**{"config": config, **fixed, **further})
 
 
 def patch(config: Config, operation: dict[str, Any]) -> None:

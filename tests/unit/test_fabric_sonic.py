@@ -622,7 +622,8 @@ class TestUnlisted:
         with pytest.raises(SwitchError, match="ACS-SN5600"):
             plan(changed(done, "PFC_WD|Ethernet0", None), listed=False)
         for listed in (True, None):
-            assert plan(new_switch(2), listed=listed)
+            said = plan(new_switch(2), listed=listed).impact.losses
+            assert any("did not say" in line and "ACS-SN5600" in line for line in said) != listed
 
     def test_either_way_works(self, done: Config) -> None:
         by_hand = {**new_switch(2), "PFC_WD": done["PFC_WD"]}

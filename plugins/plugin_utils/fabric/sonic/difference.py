@@ -118,6 +118,12 @@ def _down(touched: dict[str, dict[str, None]], before: Config) -> dict[str, None
     }
 
 
+_UNSAID = (
+    "the switch did not say whether patches may change the PFC watchdog of hardware SKU {}: where "
+    "its gcu_field_operation_validators.conf.json does not have it, all is undone"
+)
+
+
 def difference(intent: SwitchIntent, wanted: Wanted, present: Present) -> Difference:
     try:
         bound, final = target(intent, wanted, present)
@@ -137,9 +143,12 @@ def difference(intent: SwitchIntent, wanted: Wanted, present: Present) -> Differ
     uplinks = {port.name for port in intent.ports if port.kind == UPLINK}
     steps = _steps(before, bound, final, linked, uplinks)
     pace = pace_of(present.version)
+    cost = impact(changes, before)
+    if present.listed is None and any(change.path.startswith("PFC_WD|") for change in changes):
+        cost = replace(cost, losses=(*cost.losses, _UNSAID.format(present.metadata.get("hwsku"))))
     return Difference(
         changes=changes,
-        impact=impact(changes, before),
+        impact=cost,
         before=_text(changes, "found"),
         after=_text(changes, "wanted"),
         steps=steps,

@@ -60,7 +60,8 @@ def target(intent: SwitchIntent, wanted: Wanted, present: Present) -> tuple[Conf
         table: {key: dict(row) for key, row in present.config.get(table, {}).items()}
         for table in tables.CHANGED
     }
-    names = _placed(wanted, present, has_pfc_to_pg, config) if ports else {}
+    moving = any(_moves(wanted, present.config, port.name) for port in ports)
+    names = _placed(wanted, present, has_pfc_to_pg, moving, config) if ports else {}
     queues = tables.by_port(config["QUEUE"])
     groups = tables.by_port(config["BUFFER_PG"])
     for port in ports:
@@ -150,14 +151,14 @@ def _lossless_pool(config: Config) -> str:
 
 
 def _placed(
-    wanted: Wanted, present: Present, has_pfc_to_pg: bool, config: Config
+    wanted: Wanted, present: Present, has_pfc_to_pg: bool, moving: bool, config: Config
 ) -> dict[str, dict[str, str]]:
     """Put our objects in. Returns under which name each is there."""
     own = {"pool": _lossless_pool(present.config)}
     for row in present.config.get("DEFAULT_LOSSLESS_BUFFER_PARAMETER", {}).values():
         if row.get("default_dynamic_th"):
             own["dynamic_th"] = row["default_dynamic_th"]
-    fixed = list(MAPS.values()) if _moves(wanted, present) else []
+    fixed = list(MAPS.values()) if moving else []
     fixed += ["BUFFER_PROFILE"] if present.listed is False else []
     in_place = {**IN_PLACE, **dict.fromkeys(fixed, ())}
     names: dict[str, dict[str, str]] = {}
@@ -194,21 +195,14 @@ def _size(name: str, row: Row, config: Config) -> str:
     return row["size"]
 
 
-def _moves(wanted: Wanted, present: Present) -> bool:
+def _moves(wanted: Wanted, config: Config, port: str) -> bool:
     """Whether a port with our maps gets other lossless priorities, or their class another queue."""
-    queues = present.config.get("QUEUE", {})
-    marked = [number for number, fields in wanted.queues.items() if fields["wred_profile"]]
-    for port, row in present.config.get("PORT_QOS_MAP", {}).items():
-        if any(owned(row.get(field, "")) for field in MAPS) and (
-            row.get("pfc_enable") != wanted.qos["pfc_enable"]
-            or any(not owned(_of(queues, port, number, "scheduler")) for number in marked)
-        ):
-            return True
-    return False
-
-
-def _of(rows: Table, port: str, number: int, field: str) -> str:
-    return rows.get(f"{port}|{number}", {}).get(field, "")
+    row, queues = config.get("PORT_QOS_MAP", {}).get(port, {}), config.get("QUEUE", {})
+    marking = (number for number, fields in wanted.queues.items() if fields["wred_profile"])
+    served = (queues.get(f"{port}|{number}", {}).get("scheduler", "") for number in marking)
+    return any(owned(row.get(field, "")) for field in MAPS) and (
+        row.get("pfc_enable") != wanted.qos["pfc_enable"] or not all(map(owned, served))
+    )
 
 
 def _place(
