@@ -633,6 +633,13 @@ class TestUnlisted:
         with pytest.raises(SwitchError, match="`pfcwd stop Ethernet0`, `pfcwd stop Ethernet8`"):
             plan(done, off, listed=False)
 
+    def test_what_a_switch_calls_its_ports_is_no_command_to_paste(self, done: Config) -> None:
+        hostile = "Ethernet0;reboot"
+        maps = {"dscp_to_tc_map": NAME}
+        strange = changed(changed(done, f"PORT_QOS_MAP|{hostile}", maps), f"PFC_WD|{hostile}", {})
+        with pytest.raises(SwitchError, match="`pfcwd stop 'Ethernet0;reboot'`"):
+            plan(strange, listed=False)
+
     def test_a_field_of_a_profile_gets_a_second_profile(self, done: Config) -> None:
         drifted = changed(done, f"BUFFER_PROFILE|{PROFILE} dynamic_th", "3")
         assert plan(drifted, listed=True).impact.level == "loss"

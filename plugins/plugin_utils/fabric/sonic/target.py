@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
+from shlex import quote
 from typing import Optional
 
 from ..system import OWNED, PortIntent, SwitchError, SwitchIntent, check_ports
@@ -130,7 +131,7 @@ def _check(intent: SwitchIntent, present: Present) -> None:
 def _lossless_pool(config: Config) -> str:
     """The pool of lossless traffic on the way in. It is the platform's, and never changed."""
     pools = config.get("BUFFER_POOL", {})
-    platform = config.get("DEVICE_METADATA", {}).get("localhost", {}).get("platform", "*")
+    platform = quote(config.get("DEVICE_METADATA", {}).get("localhost", {}).get("platform", "..."))
     if POOL not in pools:
         raise SwitchError(
             f"BUFFER_POOL has no {POOL}: the switch has no buffer for lossless traffic, and its "
@@ -373,12 +374,12 @@ def _check_watchdog(rows: Table, present: Present) -> None:
     for key in changed:
         row = rows.get(key)
         if row is None:
-            by_hand.append(f"`pfcwd stop {key}`")
+            by_hand.append(f"`pfcwd stop {quote(key)}`")
         elif key == tables.GLOBAL:
             by_hand.append(f"`pfcwd interval {row['POLL_INTERVAL']}`")
         else:
             times = (row["action"], row["restoration_time"], row["detection_time"])
-            starts.setdefault(times, []).append(key)
+            starts.setdefault(times, []).append(quote(key))
     for (action, restored, detected), ports in starts.items():
         options = f"--action {action} --restoration-time {restored}"
         by_hand.append(f"`pfcwd start {options} {' '.join(ports)} {detected}`")
