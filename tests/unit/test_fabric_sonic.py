@@ -647,13 +647,6 @@ class TestUnlisted:
         assert final["BUFFER_PG"]["Ethernet0|3"] == {"profile": f"{PROFILE}.2"}
 
 
-def test_a_platform_without_lossless_buffers_is_told_where_to_look() -> None:
-    """40 of 254 published SKUs have none in any template of theirs, as Arista-7060X6-64PE."""
-    config = changed(new_switch(2), "BUFFER_POOL|ingress_lossless_pool", None)
-    with pytest.raises(SwitchError, match=r"grep -l .*/device/x86_64-nvidia_sn5600-r0/\*/buffers"):
-        plan(config)
-
-
 GOLDEN = Path(__file__).parent / "golden" / "fabric" / "sonic"
 
 

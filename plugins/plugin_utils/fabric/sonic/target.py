@@ -131,13 +131,11 @@ def _check(intent: SwitchIntent, present: Present) -> None:
 def _lossless_pool(config: Config) -> str:
     """The pool of lossless traffic on the way in. It is the platform's, and never changed."""
     pools = config.get("BUFFER_POOL", {})
-    platform = quote(config.get("DEVICE_METADATA", {}).get("localhost", {}).get("platform", "..."))
     if POOL not in pools:
         raise SwitchError(
             f"BUFFER_POOL has no {POOL}: the switch has no buffer for lossless traffic, and its "
-            "size depends on the platform. Many hardware SKUs come without one: look on the switch "
-            f"which have it (`grep -l {POOL} /usr/share/sonic/device/{platform}/*/buffers*`), "
-            "change to such an SKU and load its buffers, or ask the vendor for them"
+            "size depends on the platform. Load the buffers of the platform (its "
+            "buffers.json.j2, as its vendor describes), save, then run again"
         )
     mode = pools[POOL].get("mode", DYNAMIC)
     if mode != DYNAMIC:

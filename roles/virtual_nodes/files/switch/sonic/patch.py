@@ -137,7 +137,10 @@ def permitted(old: Config, new: Config) -> list[Operation]:
     return operations
 
 
-LISTED = ("acs-msn2700", "acs-msn3700", "acs-msn4700", "acs-sn5600", "arista-7060x6-64pe")
+LISTED = (
+    *("acs-msn2700", "acs-msn3700", "acs-msn4700", "acs-sn5600", "acs-sn5640"),
+    *("arista-7060x6-64pe", "nokia-ixr7220-h5-64d"),
+)
 """Hardware SKUs of gcu_field_operation_validators.conf.json that this simulation can be. On others
 fields of PFC_WD and BUFFER_PROFILE cannot be changed."""
 
