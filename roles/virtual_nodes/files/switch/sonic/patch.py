@@ -138,7 +138,7 @@ def permitted(old: Config, new: Config) -> list[Operation]:
 
 
 LISTED = (
-    *("acs-msn2700", "acs-msn3700", "acs-msn4700", "acs-sn5600", "acs-sn5640"),
+    *("acs-msn2700", "acs-msn3700", "acs-msn4700", "acs-sn5600", "acs-sn5640", "acs-sn6600_ld"),
     *("arista-7060x6-64pe", "nokia-ixr7220-h5-64d"),
 )
 """Hardware SKUs of gcu_field_operation_validators.conf.json that this simulation can be. On others
