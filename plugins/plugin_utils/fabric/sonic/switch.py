@@ -61,9 +61,8 @@ LOAD_S = 3
 APPLY_S = 1
 """For each change that the sorter makes of a patch, all releases: see `difference.BULK_FROM`."""
 SLACK_S = 300
-"""A batch may take longer by so much before its timer strikes, whatever `confirm_s` is. Each batch
-has a timer of its own: a switch that loses its controller waits for one group of ports, not for
-all, before it undoes them."""
+"""A batch may take longer by so much before its timer strikes, whatever `confirm_s` is. Each has a
+timer: a switch that loses its controller waits for one group of ports before it undoes all."""
 GUARDS = ("applying", "applying-next")
 """Timers of batches, in turn: the next is armed before the former is stopped."""
 LOST_S, RETRY_S = 120, 3
@@ -86,8 +85,7 @@ _TO_FILE = (
     "umask 077; f=$(mktemp /tmp/baremetal-mpi-roce.XXXXXX) || exit; "
     'trap \'rm -f "$f" "$f".*\' EXIT; trap \'exit 129\' HUP INT TERM; cat > "$f" || exit; '
 )
-"""Patches come on standard input, one a line, and are on the switch's disk only while they are
-applied."""
+"""Patches come on standard input, one a line, and are on the disk only while they are applied."""
 _QUIET = "exec > /dev/null; "
 """`config` fails where it cannot print what it has done, as when the line is cut."""
 
