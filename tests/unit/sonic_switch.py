@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import tables
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.difference import (
-    Patch,
-    PollInterval,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
     Completed,
     Present,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.steps import (
+    Patch,
+    PollInterval,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     SwitchError,
@@ -173,7 +173,8 @@ def broadcom(ports: int = 64) -> Config:
 
 
 def present(config: Config, **further: Any) -> Present:
-    return Present(**{"config": config, "version": "1", "asic_type": "mellanox", **further})
+    fixed = {"version": "1", "asic_type": "mellanox", "listed": True}
+    return Present(**{"config": config, **fixed, **further})
 
 
 def patch(config: Config, operation: dict[str, Any]) -> None:
@@ -273,13 +274,14 @@ _PROGRAMS = {
             for f in *.json; do
                 [ ! -e "$f" ] || printf '%s\n    "%s"' "$comma" "${f%.json}"; comma=,
             done; printf '\n]\n' ;;
-        apply-patch) [ "$2" = -d ] || cp "$ROOT/next.json" "$ROOT/state.json" ;;
+        apply-patch) [ "$2" = -d ] || cp "$ROOT/next.${2##*.}.json" "$ROOT/state.json" ;;
         save) cp "$ROOT/state.json" "$ROOT/etc/sonic/config_db.json" ;;
         esac""",
     "pfcwd": 'cp "$ROOT/interval.json" "$ROOT/state.json"',
     "sonic-db-cli": ":",
     "pgrep": 'rm "$ROOT/patching" 2> /dev/null',
     "python3": f"""
+        case $3 in *generic_config_updater*) cat "$ROOT/listed"; exit ;; esac
         [ "$1" != -I ] || exec {sys.executable} "$@"
         [ ! -e "$ROOT/fail/json" ]""",
     "sonic-cfggen": """
@@ -318,6 +320,7 @@ class FakeShell:
     def __init__(self, root: Path, config: Config) -> None:
         self.root = root
         self.log: list[str] = []
+        self.stdin: list[str] = []
         self.said: list[str] = []
         self.reconnects = 0
         self.cut_at = ""
@@ -333,6 +336,7 @@ class FakeShell:
         self.state = config
         (root / "ports.json").write_text("{}")
         (root / "lldp.json").write_text("{}")
+        (root / "listed").write_text("True\n")
         (root / "etc/sonic/sonic_version.yml").write_text(
             "build_version: 'simulation.1'\nasic_type: mellanox\n"
         )
@@ -351,6 +355,14 @@ class FakeShell:
     def saved(self) -> Config:
         found: Config = json.loads((self.root / "etc/sonic/config_db.json").read_text())
         return found
+
+    def links(self, ports: Iterable[str], status: str = "up") -> None:
+        path = self.root / "ports.json"
+        found = json.loads(path.read_text())
+        for port in ports:
+            value = {"oper_status": status}
+            found[f"PORT_TABLE:{port}"] = {"type": "hash", "value": value}
+        path.write_text(json.dumps(found))
 
     def fail(self, program: str, message: str = "no") -> None:
         (self.root / "fail" / program).write_text(message + "\n")
@@ -386,9 +398,12 @@ class FakeShell:
 
     def run(self, command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
         self.log.append(command)
+        self.stdin.append(stdin)
         if "config apply-patch" in command and stdin:
-            state = patched(self.state, json.loads(stdin))
-            (self.root / "next.json").write_text(json.dumps(state))
+            state = self.state
+            for number, line in enumerate(stdin.splitlines(), 1):
+                state = patched(state, json.loads(line))
+                (self.root / f"next.{number}.json").write_text(json.dumps(state))
         interval = re.search("pfcwd interval ([0-9]+)", command)
         if interval:
             state = self.state

@@ -232,15 +232,15 @@ def test_an_error_of_ours_is_told_and_not_raised(step: str, monkeypatch: Any) ->
 
 
 @pytest.mark.parametrize("fault", [cut_for_good, partly_for_good])
-def test_a_switch_that_may_take_hours_is_not_waited_for_that_long(fault: Fault) -> None:
+def test_a_switch_is_waited_for_as_long_as_it_may_take_to_undo_a_change(fault: Fault) -> None:
+    """An hour was less than a rollback could take, and its end was never seen."""
     switch = fake(apply=[fault])
     switch.undone_within_s = 20000
     began = switch.time.now_s
     outcome = run(switch)
     waited = switch.time.now_s - began
-    assert session.PATIENCE_S <= waited < session.PATIENCE_S + 10
-    left = 20000 + session.MARGIN_S - waited
-    assert f"undoes the change by itself within {left:.0f} s" in outcome.error
+    assert 20000 <= waited <= 20000 + session.MARGIN_S + 10
+    assert "By now it should have undone the change by itself" in outcome.error
 
 
 def test_a_switch_that_undoes_port_by_port_is_waited_for_until_it_has() -> None:

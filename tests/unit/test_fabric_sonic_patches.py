@@ -144,5 +144,5 @@ def _impact_is_exact(before: Config, reached: Config, difference: Any) -> None:
         for key in {**before.get(table, {}), **reached.get(table, {})}
         if before.get(table, {}).get(key) != reached.get(table, {}).get(key)
     }
-    up = [port for port, row in before["PORT"].items() if row.get("admin_status") != "down"]
+    up = [port for port, row in before["PORT"].items() if row.get("admin_status") == "up"]
     assert difference.impact.ports_down == tuple(port for port in up if port in bounced)

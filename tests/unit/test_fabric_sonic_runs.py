@@ -142,7 +142,7 @@ def at(shell: FakeShell, words: str, act: Callable[[], None], *, before: bool = 
 class TestTwoControllers:
     @pytest.mark.parametrize(
         "words",
-        ["list-units --all", 'apply-patch "$f" &&'],
+        ["list-units --all", 'apply-patch "$f.4" &&'],
     )
     def test_the_second_is_refused_wherever_the_first_is(
         self, shell: FakeShell, words: str
@@ -180,7 +180,7 @@ class TestTwoControllers:
                 path.unlink()
             shell.fail("apply-patch", "Failed to apply patch: error")
 
-        at(shell, 'apply-patch "$f" &&', lose)
+        at(shell, 'apply-patch "$f.4" &&', lose)
         with pytest.raises(SwitchError) as caught:
             switch.apply(difference, CONFIRM_S)
         assert "not found; it cannot be restored" in str(caught.value)
@@ -199,7 +199,7 @@ def test_a_controller_lost_when_it_had_saved_leaves_nothing_for_long(shell: Fake
     with pytest.raises(session.Interrupted):
         applied.confirm()
     assert shell.saved == done()
-    assert shell.units == [] and len(shell.checkpoints) == 4
+    assert shell.units == [] and len(shell.checkpoints) == 10
     assert len(list((shell.root / "etc/sonic").iterdir())) == 2
     shell.state = new_switch(2)
     assert not run(shell, allowed="bounce").error
@@ -215,7 +215,7 @@ class TestInterrupted:
         def interrupt() -> None:
             raise session.Interrupted
 
-        at(shell, 'apply-patch "$f" &&', interrupt, before=False)
+        at(shell, 'apply-patch "$f.4" &&', interrupt, before=False)
         with pytest.raises(session.Interrupted):
             run(shell, allowed="bounce")
         assert shell.state == shell.saved == before
@@ -237,7 +237,7 @@ class TestInterrupted:
     def test_a_patch_that_is_still_applied_ends_before_it_is_undone(self, shell: FakeShell) -> None:
         switch, before = SYSTEM.connect(shell), shell.state
         applied = switch.apply(plan(switch), CONFIRM_S)
-        changed = shell.root / "next.json"
+        changed = shell.root / "next.4.json"
         (shell.root / "bin/pgrep").write_text(
             f'#!/bin/sh\n[ ! -e "$ROOT/ended" ] || {{ cp {changed} "$ROOT/state.json"; exit 1; }}\n'
             'echo "$*" > "$ROOT/ended"\n'
@@ -255,11 +255,11 @@ class TestInterrupted:
             shell.run = lost  # type: ignore[method-assign]
             raise session.Interrupted
 
-        at(shell, 'apply-patch "$f" &&', interrupt)
+        at(shell, 'apply-patch "$f.4" &&', interrupt)
         with pytest.raises(session.Interrupted):
             run(shell, allowed="bounce")
         (unit,) = shell.units
-        assert unit.endswith("-applying")
+        assert unit.endswith("-applying-next")
         shell.fire(unit)
         assert shell.state == new_switch(2)
 

@@ -10,9 +10,6 @@ from typing import Any, Optional
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import Asic, Headroom
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.difference import (
-    PollInterval,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
     CONFIG,
     MARK,
@@ -25,6 +22,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.re
     lookup_file,
     lookup_of,
     parsed,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.steps import (
+    IGNORED,
+    PollInterval,
+    options_of,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Difference,
@@ -84,7 +86,8 @@ def apply(leaf: Switch, difference: Difference, output: Said) -> None:
         if isinstance(step, PollInterval):
             assert show.pfcwd(["interval", step.milliseconds], leaf.sonic) == 0
             continue
-        for options in (("-d",), ()):
+        ignoring = options_of(step).split()
+        for options in (("-d", *ignoring), ignoring):
             assert leaf.patch(*step.operations, options=options) == 0, output.readouterr().err
 
 
@@ -134,8 +137,39 @@ def test_a_link_is_moved_to_another_port_in_one_run_and_back(leaf: Switch, capsy
     assert "Ethernet8" not in leaf.config["PFC_WD"] and UNUSED in leaf.config["PFC_WD"]
     assert leaf.run("rollback", "0") == 2, "all at once it is refused"
     for number in reversed(range(len(difference.steps))):
-        assert leaf.run("rollback", str(number)) == 0, capsys.readouterr().err
+        assert leaf.run("rollback", str(number), *IGNORED.split()) == 0, capsys.readouterr().err
     assert leaf.config == before
+
+
+def test_no_patch_and_no_way_back_changes_a_port_that_is_up(switch: Switch, capsys: Said) -> None:
+    """`-i` leaves it to us that ports are down, and each goes down once."""
+    rows = ("PORT_QOS_MAP", "QUEUE", "BUFFER_PG")
+
+    def up(one: Any, other: Any) -> list[str]:
+        return [
+            f"{table}|{key}"
+            for table in rows
+            for key in {*one[table], *other[table]}
+            if one[table].get(key) != other[table].get(key)
+            for each in (one, other)
+            if each["PORT"][key.split("|")[0]].get("admin_status") == "up"
+        ]
+
+    before = switch.config
+    states = [before]
+    for contract in (QOS["another priority"], QOS["default"]):
+        difference = plan(switch, capsys, contract)
+        for step in difference.steps:
+            assert switch.run("checkpoint", f"{len(states):03}") == 0
+            apply(switch, replace(difference, steps=[step]), capsys)
+            states.append(switch.config)
+    own = [state for state in states if "pg_lossless" not in str(state["BUFFER_PG"])]
+    assert [up(*pair) for pair in zip(own, own[1:])] == [[]] * (len(own) - 1)
+    assert sorted(bounced(switch)) == ["Ethernet0"] * 2 + ["Ethernet8"] * 2
+    for number in range(len(states) - 1, 0, -1):
+        assert switch.run("rollback", f"{number:03}", *IGNORED.split()) == 0
+    if before["DEVICE_METADATA"]["localhost"]["buffer_model"] == "dynamic":
+        assert switch.config == before
 
 
 def test_the_ports_that_bounce_are_those_of_the_plan(leaf: Switch, capsys: Said) -> None:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import reading
 
 from tests.unit.virtual_switch import PROGRAMS
-from tests.unit.virtual_switch_memory import UNUSED, Switch, daemons, leaf, show
+from tests.unit.virtual_switch_memory import UNUSED, Switch, daemons, database, leaf, show
 from tests.unit.virtual_switch_parts import sonic_updater as updater
 
 __all__ = ["leaf"]
@@ -216,22 +217,77 @@ def test_wrong_words_are_refused(leaf: Switch, words: str) -> None:
     assert ended.value.code == 2
 
 
-def test_sorting_takes_as_long_as_upstream_s_sorter_was_seen_to_take(leaf: Switch) -> None:
-    """1, 2, 3 and 6 ports with their objects, 64 ports' objects alone, one of 64 ports alone."""
+def state(ports: int, changed: int, objects: str = "", lowered: int = 0) -> dict[str, Any]:
+    names = [f"Ethernet{place}" for place in range(ports)]
+    down, new = names[:lowered], names[:changed]
+    return {
+        "PORT": {name: {"admin_status": "down" if name in down else "up"} for name in names},
+        "PORT_QOS_MAP": {name: {"pfc_enable": "3" if name in new else ""} for name in names},
+        "SCHEDULER": {"mine": {"type": objects}},
+    }
 
-    def state(ports: int, changed: int, objects: str) -> dict[str, Any]:
-        names = [f"Ethernet{place}" for place in range(ports)]
-        rows = {name: {"pfc_enable": "3" if place < changed else ""} for place, name in
-                enumerate(names)}  # fmt: skip
-        table = {"PORT": {name: {} for name in names}, "PORT_QOS_MAP": rows}
-        return {**table, "SCHEDULER": {"mine": {"type": objects}}}
 
-    for ports, changed, objects, seen in (
-        *((1, 1, "new", 20), (2, 2, "new", 48), (3, 3, "new", 126), (6, 6, "new", 737)),
-        *((64, 0, "new", 35), (64, 1, "", 10.5)),
-    ):
-        took = updater.sorting_s(state(ports, 0, ""), state(ports, changed, objects))
-        assert 0.75 * seen < took < 1.25 * seen, (ports, took)
+QOS = ("PORT_QOS_MAP", "QUEUE", "BUFFER_PG")
+UPSTREAM = {
+    # sonic-utilities 691b1bbc and 92c565b3, 64 ports, libyang 3: CPU of the sorter on one core.
+    "one port": ("202605", (64, 1), (), 13.0, 9),
+    "two ports": ("202605", (64, 2), (), 32, 18),
+    "three ports": ("202605", (64, 3), (), 74, 27),
+    "objects": ("202605", (64, 0, "new"), (), 1.3, 1),
+    "all, ignored": ("202605", (64, 64), QOS, 0, 1),
+    "all go down": ("202605", (64, 0, "", 64), QOS, 6.4, 1),
+    # a092c970, libyang 1: 64 x 5 changes in 161 s without the objects.
+    "one port of 202511": ("202511", (64, 1), (), 40, 18),
+    "objects of 202511": ("202511", (64, 0, "new"), (), 5.9, 1),
+    "all of 202511, ignored": ("202511", (64, 64), QOS, 0, 1),
+    "all of 202511 go down": ("202511", (64, 0, "", 64), QOS, 32, 64),
+}
+
+
+@pytest.mark.parametrize("name", UPSTREAM)
+def test_a_patch_costs_what_upstream_s_was_seen_to_cost(name: str) -> None:
+    release, after, ignored, sorting_s, changes = UPSTREAM[name]
+    found = updater.cost(state(64, 0), state(*after), ignored, release)
+    assert found.sorting_s == pytest.approx(sorting_s, rel=0.25, abs=0.7)
+    assert found.changes == changes
+    # change_applier.py: a sleep of 1 s; before, two runs of sonic-cfggen (buildimage#22370).
+    assert found.change_s == (1.0 if release == "202605" else 0.8)
+
+
+def test_ignored_tables_are_one_change_that_nobody_checks_until_ports_go_up(leaf: Switch) -> None:
+    """As NonStrictPatchSorter has it: no bounce, and no look at references."""
+    nothing = replace("/PORT_QOS_MAP/Ethernet0/dscp_to_tc_map", "NOBODYS")
+    ignoring = ("-i", "/PORT_QOS_MAP", "--ignore-path", "/QUEUE")
+    down, up = (replace("/PORT/Ethernet0/admin_status", status) for status in ("down", "up"))
+    before = leaf.config
+    leaf.run("checkpoint", "before")
+    assert leaf.patch(nothing) == 2
+    assert leaf.patch(down) == 0
+    assert leaf.patch(nothing, options=ignoring) == 0
+    assert leaf.events("bounce") == []
+    assert leaf.patch(up) == 2
+    assert leaf.patch(add("/PFC_WD/Ethernet0/action", "no"), options=ignoring) == 2
+    assert leaf.run("rollback", "before", "-i", "/PORT_QOS_MAP") == 0
+    assert leaf.config == before
+
+
+def test_a_dry_run_says_how_many_changes_there_are(
+    leaf: Switch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mtus = [replace(f"/PORT/Ethernet{port}/mtu", "1500") for port in (0, 8)]
+    assert leaf.patch(*mtus, options=("-d",)) == 0
+    assert "was converted into 1 changes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("hwsku", ["DellEMC-Z9664f-O64", "M2-W6940-64OC", "ACS-SN5600-MINE"])
+def test_a_sku_that_upstream_does_not_list_keeps_its_watchdog(leaf: Switch, hwsku: str) -> None:
+    """sonic-utilities 691b1bbc, field_operation_validators.py; so in sonic-utilities#3883."""
+    profile = {"pool": "ingress_lossless_pool", "size": "9", "xoff": "1", "dynamic_th": "1"}
+    words = ["CONFIG_DB", "HSET", "DEVICE_METADATA|localhost", "hwsku", hwsku]
+    assert show.db_cli(words, leaf.sonic) == 0
+    assert leaf.patch(remove("/PFC_WD/Ethernet0")) == 2
+    assert leaf.patch(add("/BUFFER_PROFILE/mine", profile)) == 0
+    assert leaf.patch(replace("/BUFFER_PROFILE/mine/dynamic_th", "2")) == 2
 
 
 @pytest.mark.parametrize(("words", "limit"), [(["timeout", "7"], "7.0"), ([], "inf")])
@@ -246,8 +302,9 @@ def test_the_limit_is_that_of_the_timeout_it_runs_under(words: list[str], limit:
 def test_what_takes_longer_to_sort_than_it_may_is_ended_with_nothing_changed(
     leaf: Switch, options: tuple[str, ...]
 ) -> None:
-    before, both = leaf.config, [replace(f"/PORT/Ethernet{port}/mtu", "1500") for port in (0, 8)]
-    leaf.sonic.limit_s = 40
+    before = leaf.config
+    both = [replace(f"/PORT_QOS_MAP/Ethernet{port}/pfc_enable", "3") for port in (0, 8)]
+    leaf.sonic.limit_s = 30
     with pytest.raises(SystemExit) as ended:
         leaf.patch(*both, options=options)
     assert ended.value.code == 124 and leaf.config == before
@@ -256,7 +313,31 @@ def test_what_takes_longer_to_sort_than_it_may_is_ended_with_nothing_changed(
         assert leaf.patch(one) == 0
     with pytest.raises(SystemExit):
         leaf.run("rollback", "before")
-    assert [event.rpartition("=")[2] for event in leaf.events("patch")] == ["10", "10"]
+    assert [event.rpartition("=")[2] for event in leaf.events("patch")] == ["22", "22"]
+
+
+def test_what_takes_longer_to_apply_than_it_may_is_left_in_part(leaf: Switch) -> None:
+    """With the port down: a limit has to count the changes as well."""
+    leaf.sonic.limit_s = 15
+    with pytest.raises(SystemExit) as ended:
+        leaf.patch(replace(PFC, "3"))
+    assert ended.value.code == 124
+    assert leaf.config["PORT"]["Ethernet0"]["admin_status"] == "down"
+
+
+def test_who_asks_upstream_s_own_question_gets_its_answer(
+    leaf: Switch, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver's, which imports the module by the name that it has on a switch."""
+    packages = PROGRAMS / "root/usr/lib/python3/dist-packages"
+    monkeypatch.syspath_prepend(packages)
+    monkeypatch.setattr(database, "Store", lambda: leaf.sonic.store)
+    words = ["CONFIG_DB", "HSET", "DEVICE_METADATA|localhost", "hwsku", "NH-4010"]
+    for listed in (True, False):
+        capsys.readouterr()
+        exec(reading._MAY_CHANGE, {})
+        assert capsys.readouterr().out == f"{listed}\n"
+        assert show.db_cli(words, leaf.sonic) == 0
 
 
 # The traditional buffer model, of chips that are not Spectrum.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any, Optional
 
@@ -32,11 +32,13 @@ LINKS_S = 60
 DARK_SHARE = 0.1
 """A guess: a change is undone when more than this share of the links that it took down stay down.
 Fewer are a node that reboots meanwhile: no reason to take all of them down again."""
-PATIENCE_S = 3600
-"""Longest wait for a switch that may take longer to undo a change by itself."""
 CONFIRM_S = (10, 86400)
 """Limits of the timer. Without one a switch would keep an unproved change at once."""
 VALUES_SHOWN = 3
+
+
+def too_dark(dark: Collection[str], bounced: Collection[str]) -> bool:
+    return len(dark) > DARK_SHARE * len(bounced)
 
 
 class Interrupted(BaseException):
@@ -203,7 +205,7 @@ class _Session:
             if dark and now < links_until:
                 self.clock.sleep(min(PAUSE_S, links_until - now))
                 continue
-            if len(dark) > DARK_SHARE * len(bounced):
+            if too_dark(dark, bounced):
                 raise SwitchError(f"links that it took down stay down: {', '.join(dark)}")
             if dark:
                 self._print(
@@ -271,8 +273,6 @@ class _Session:
     ) -> tuple[Optional[Seen], str]:
         """The switch as read last, or why it could not be read."""
         printed = False
-        patience = self.clock.now() + max(PATIENCE_S, self.confirm_s + MARGIN_S)
-        until = min(until, patience)
         while True:
             seen, unread = None, ""
             try:
@@ -280,7 +280,7 @@ class _Session:
             except Exception as error:
                 unread = _reason(error)
                 # Undoing the change may have cut its network.
-                until = min(self.deadline, patience)
+                until = self.deadline
             now = self.clock.now()
             if (seen is not None and _same(seen.difference, former)) or now >= until:
                 return seen, unread

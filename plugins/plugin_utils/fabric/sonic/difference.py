@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any, Optional, TypeVar, Union
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Optional, TypeVar
 
 from ....module_utils.core.text import counted
 from ..asics import WantedError
-from ..system import Change, Difference, Impact, SwitchError, SwitchIntent
+from ..system import UPLINK, Change, Difference, Impact, SwitchError, SwitchIntent
 from . import tables
 from .reading import SAVED_FILE, Present
+from .steps import LOOK_S, UNORDERED, Look, Operation, Patch, PollInterval, Save, Step, pace_of
 from .tables import Config, Row, Wanted, natural, port_of
 from .target import target
 
@@ -20,7 +21,6 @@ from .target import target
 # A table that is not there is added whole, since no path leads into it; a table that loses its
 # last row is removed whole, since an empty one is refused.
 
-Operation = dict[str, Any]
 Value = TypeVar("Value")
 
 
@@ -53,8 +53,8 @@ def _escaped(part: str) -> str:
 
 # What a change of CONFIG_DB costs the traffic on a switch.
 #
-# `config apply-patch` takes a port down and up again for any change of its rows in the tables
-# below (see its patch sorter; it may do so for nothing else).
+# A port goes down and up again for any change of its rows in the tables below, as it does where
+# `config apply-patch` orders a patch by itself (see its patch sorter), and for nothing else.
 
 BOUNCING = ("PORT_QOS_MAP", "QUEUE", "BUFFER_PG", "BUFFER_QUEUE")
 
@@ -108,51 +108,21 @@ def impact(changes: tuple[Change, ...], before: Config) -> Impact:
 
 
 def _down(touched: dict[str, dict[str, None]], before: Config) -> dict[str, None]:
-    """In the order of the switch's ports. One that is down by configuration cannot go down."""
+    """In the order of the switch's ports. One that is down by configuration cannot go down, and so
+    is one without `admin_status` (patch_sorter.py, buffermgr.cpp)."""
     bounced = {key for table in BOUNCING for key in touched.get(table, {})}
     ports = before.get("PORT", {})
     return {
         name: None
         for name, row in ports.items()
-        if name in bounced and row.get("admin_status") != "down"
+        if name in bounced and row.get("admin_status") == "up"
     }
 
 
-SHARED_S, PORT_S = 35, 12
-"""What upstream's sorter took, run with 64 ports (sonic-utilities 691b1bbc): 35 s for objects, 9 to
-12 s for one port. For several ports in one patch, or in one rollback, it takes more than the square
-of their number: 126 s for 3, 737 s for 6, hours for 64. So there is one patch for each port."""
-
-
-@dataclass(frozen=True)
-class Patch:
-    """One call of `config apply-patch`."""
-
-    operations: list[Operation]
-    port: str = ""
-    """All that it changes; empty: objects that ports share."""
-
-    @property
-    def expected_s(self) -> int:
-        return PORT_S if self.port else SHARED_S
-
-
-@dataclass(frozen=True)
-class PollInterval:
-    """PFC_WD|GLOBAL where there is none: a patch may change that row, but neither add nor remove it
-    (generic_config_updater), so it comes from `pfcwd interval`."""
-
-    milliseconds: str
-    port = ""
-    expected_s = 1
-
-
-@dataclass(frozen=True)
-class Save:
-    """All is in force, and config_db.json has it not: a restart of the switch would lose it."""
-
-
-Step = Union[Patch, PollInterval]
+_UNSAID = (
+    "the switch did not say whether patches may change the PFC watchdog of hardware SKU {}: where "
+    "its gcu_field_operation_validators.conf.json does not have it, all is undone"
+)
 
 
 def difference(intent: SwitchIntent, wanted: Wanted, present: Present) -> Difference:
@@ -170,15 +140,22 @@ def difference(intent: SwitchIntent, wanted: Wanted, present: Present) -> Differ
             return Difference(
                 (unsaved,), Impact(), _text(lost, "found"), _text(lost, "wanted"), Save()
             )
-    steps = _steps(before, bound, final)
+    linked = {name for name, row in present.ports.items() if row.get("oper_status") == "up"}
+    uplinks = {port.name for port in intent.ports if port.kind == UPLINK}
+    steps = _steps(before, bound, final, linked, uplinks)
+    pace = pace_of(present.version)
+    cost = impact(changes, before)
+    if present.listed is None and any(change.path.startswith("PFC_WD|") for change in changes):
+        cost = replace(cost, losses=(*cost.losses, _UNSAID.format(present.metadata.get("hwsku"))))
     return Difference(
         changes=changes,
-        impact=impact(changes, before),
+        impact=cost,
         before=_text(changes, "found"),
         after=_text(changes, "wanted"),
         steps=steps,
         # The first patch is tried before it is applied.
-        expected_s=sum(step.expected_s for step in (*steps[:1], *steps)),
+        expected_s=sum(step.takes_s(pace) for step in (*steps[:1], *steps))
+        + LOOK_S * sum(step.look is not None for step in steps),
     )
 
 
@@ -196,8 +173,10 @@ def _lost_by_a_restart(
     return tuple(_changes(saved, final))
 
 
-def _steps(before: Config, bound: Config, final: Config) -> list[Step]:
-    """Objects, then port after port, then what nothing refers to any more."""
+def _steps(
+    before: Config, bound: Config, final: Config, linked: set[str], uplinks: set[str]
+) -> list[Step]:
+    """Objects, then group after group of ports, then what nothing refers to any more."""
     state = {**before, **{table: bound.get(table, {}) for table in tables.OBJECTS}}
     steps: list[Step] = [Patch(patch(before, state))]
     wanted, there = (each.get("PFC_WD", {}).get(tables.GLOBAL) for each in (bound, before))
@@ -208,12 +187,124 @@ def _steps(before: Config, bound: Config, final: Config) -> list[Step]:
             Patch(patch(state, polled)) if there else PollInterval(wanted["POLL_INTERVAL"])
         )
         state = polled
-    for port in _ports_of_changes(before, bound):
-        after = _with_port(state, bound, port)
-        steps.append(Patch(patch(state, after), port))
-        state = after
+    touched = _ports_of_changes(state, bound)
+    bounced = _bounced(state, bound)
+    # jsonpatch makes a move of a row that goes from one port and comes to another, and a move of
+    # a row of PFC_WD is refused: those ports are in different groups.
+    watched = bound.get("PFC_WD", {})
+    leaving = [port for port in touched if port in state["PFC_WD"] and port not in watched]
+    for part in (leaving, [port for port in touched if port not in leaving]):
+        # Ports that do not bounce come first, together: no link depends on them.
+        still = [port for port in part if port not in bounced]
+        groups = _groups([port for port in part if port in bounced], linked, uplinks)
+        for group in ([still] if still else []) + groups:
+            after = _with_ports(state, bound, group)
+            steps += _of_group(state, after, tuple(group), linked & bounced)
+            state = after
     steps.append(Patch(patch(state, final)))
     return [step for step in steps if isinstance(step, PollInterval) or step.operations]
+
+
+FIRST, GROWTH, MOST = 1, 4, 16
+"""Ports that go down together: one alone shows what is wrong with the contract on this switch, and
+a few what is wrong with kinds of cables and peers. Then a group costs about the same for any number
+of ports; what no group before has shown costs at most so many links."""
+
+
+def _groups(ports: list[str], linked: set[str], uplinks: set[str]) -> list[list[str]]:
+    """Ports with a link first: no other can show a fault. Never more than half of the uplinks."""
+    waiting = sorted(ports, key=lambda port: (port not in linked, natural(port)))
+    spared = max(1, len(uplinks) // 2)
+    size, groups = FIRST, []
+    while waiting:
+        group: list[str] = []
+        for port in waiting:
+            crowded = port in uplinks and len(uplinks & {*group}) == spared
+            if len(group) < size and not crowded:
+                group.append(port)
+        groups.append(group)
+        waiting = [port for port in waiting if port not in group]
+        size = min(size * GROWTH, MOST)
+    return groups
+
+
+def _bounced(before: Config, after: Config) -> set[str]:
+    touched: dict[str, dict[str, None]] = {}
+    for change in _changes(before, after):
+        table, _bar, rest = change.path.partition("|")
+        touched.setdefault(table, {})[port_of(rest.partition(" ")[0])] = None
+    return {*_down(touched, before)}
+
+
+def _of_group(
+    before: Config, after: Config, ports: tuple[str, ...], linked: set[str]
+) -> Iterator[Patch]:
+    """Down, ranges removed, everything set, up: nothing in between reaches a port that is up.
+
+    What is sorted comes with the first: buffermgrd of the traditional model binds by the cable
+    length that it has when PFC changes. Of what `-i` takes in no order, a range must be gone before
+    one number of it is added: else the buffer of that number could go with the range.
+    """
+    down = [port for port in ports if port in _bounced(before, after)]
+    sorted_first = {**after, **{table: before.get(table, {}) for table in UNORDERED}}
+    bare = _without_removed(sorted_first, after)
+    removing, setting = patch(sorted_first, bare), patch(bare, after)
+    lowering = patch(before, sorted_first) + _admin(down, "down")
+    if lowering:
+        yield Patch(lowering, ports)
+    if removing:
+        yield Patch(_whatever_daemons_did(removing, sorted_first, bare), ports)
+    if setting:
+        yield Patch(_whatever_daemons_did(setting, bare, after), ports)
+    if down:
+        links = tuple(port for port in down if port in linked)
+        rows = {
+            table: {key: row for key, row in after.get(table, {}).items() if port_of(key) in ports}
+            for table in UNORDERED
+        }
+        yield Patch(_admin(down, "up"), ports, Look(rows, links))
+
+
+def _admin(ports: list[str], status: str) -> list[Operation]:
+    path = "/PORT/{}/admin_status"
+    return [
+        {"op": "replace", "path": path.format(_escaped(port)), "value": status} for port in ports
+    ]
+
+
+def _without_removed(before: Config, after: Config) -> Config:
+    """Without the queues and priority groups that are no rows of their own any more."""
+    left = {}
+    for table in ("QUEUE", "BUFFER_PG"):
+        new = after.get(table, {})
+        left[table] = {key: row for key, row in before.get(table, {}).items() if key in new}
+    return {**before, **left}
+
+
+def _whatever_daemons_did(
+    operations: list[Operation], before: Config, after: Config
+) -> list[Operation]:
+    """The same, whether or not its rows of BUFFER_PG are there.
+
+    buffermgrd of the traditional model removes those it made while a port is down, and adds them
+    when it comes up (sonic-swss, buffermgr.cpp): in a patch `add` replaces what is there.
+    """
+    found: list[Operation] = []
+    for operation in operations:
+        table, *rest = operation["path"].split("/")[1:]
+        if table == "BUFFER_PG" and operation["op"] == "remove" and len(rest) < 2:
+            value = before[table][_plain(rest[0])] if rest else before[table]
+            found.append({"op": "add", "path": operation["path"], "value": value})
+        if table == "BUFFER_PG" and len(rest) == 2:
+            path = f"/{table}/{rest[0]}"
+            operation = {"op": "add", "path": path, "value": after[table][_plain(rest[0])]}
+        if operation not in found:
+            found.append(operation)
+    return found
+
+
+def _plain(part: str) -> str:
+    return part.replace("~1", "/").replace("~0", "~")
 
 
 def _poll(row: Row) -> int:
@@ -233,24 +324,24 @@ def _ports_of_changes(before: Config, after: Config) -> list[str]:
     return sorted(found, key=natural)
 
 
-def _with_port(config: Config, final: Config, port: str) -> Config:
-    """One port as it is at the end."""
-    result = dict(config)
+def _with_ports(config: Config, final: Config, ports: Iterable[str]) -> Config:
+    """These ports as they are at the end."""
+    result, own = dict(config), {*ports}
     for table in tables.ROWS:
         old, new = config.get(table, {}), final.get(table, {})
         if table == LENGTHS:  # its rows are lists of ports
             lists = {
-                name: _mixed(old.get(name, {}), new.get(name, {}), port) for name in {**old, **new}
+                name: _mixed(old.get(name, {}), new.get(name, {}), own) for name in {**old, **new}
             }
             result[table] = {name: row for name, row in lists.items() if row}
         else:
-            result[table] = _mixed(old, new, port)
+            result[table] = _mixed(old, new, own)
     return result
 
 
-def _mixed(others: dict[str, Value], own: dict[str, Value], port: str) -> dict[str, Value]:
-    found = {key: value for key, value in others.items() if port_of(key) != port}
-    return {**found, **{key: value for key, value in own.items() if port_of(key) == port}}
+def _mixed(others: dict[str, Value], own: dict[str, Value], ports: set[str]) -> dict[str, Value]:
+    found = {key: value for key, value in others.items() if port_of(key) not in ports}
+    return {**found, **{key: value for key, value in own.items() if port_of(key) in ports}}
 
 
 def _changes(before: Config, after: Config) -> Iterator[Change]:

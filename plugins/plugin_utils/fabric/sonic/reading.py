@@ -70,6 +70,7 @@ def last_lines(answer: Completed) -> str:
 
 CONFIG, SAVED, VERSION = "config", "saved", "version"
 PORTS, NEIGHBOURS, UNITS = "ports", "neighbours", "units"
+LISTED = "listed"
 
 _ONLY_TABLES = """\
 import json, subprocess, sys
@@ -98,6 +99,14 @@ def _only_tables(saved: str) -> str:
     return " ".join(("python3 -I -c", quote(_ONLY_TABLES), quote(saved), *tables.READ))
 
 
+_MAY_CHANGE = """\
+from generic_config_updater.field_operation_validators import rdma_config_update_validator as may
+times = {"action": "drop", "detection_time": "200", "restoration_time": "400"}
+print(may("", {"op": "add", "path": "/PFC_WD/Ethernet0", "value": times}))
+"""
+"""The question that `config apply-patch` asks itself, by its list of hardware SKUs and releases
+(sonic-utilities 691b1bbc, gcu_field_operation_validators.conf.json): 69 of 158 SKUs of 400G and
+more are on it."""
 LIST_UNITS = f"systemctl list-units --all --plain --no-legend '{OURS}*'"
 PARTS = {
     CONFIG: _only_tables(""),
@@ -106,6 +115,7 @@ PARTS = {
     PORTS: "sonic-db-dump -n APPL_DB -k 'PORT_TABLE:*' -y",
     NEIGHBOURS: "sonic-db-dump -n APPL_DB -k 'LLDP_ENTRY_TABLE:*' -y",
     UNITS: LIST_UNITS,
+    LISTED: f"python3 -I -c {quote(_MAY_CHANGE)}",
 }
 SHOWN = {
     **PARTS,
@@ -138,6 +148,8 @@ class Present:
     """The same tables as the switch would come up with; None: not read."""
     unconfirmed: bool = False
     """A change of this run is in force: it is saved when it has been proved."""
+    listed: Optional[bool] = None
+    """Whether patches may change PFC_WD and fields of BUFFER_PROFILE; None: it did not say."""
     lookup: Mapping[tuple[int, int], Headroom] = field(default_factory=dict)
     """By speed (Gb/s) and cable length (m), what the switch makes buffer profiles of by itself; of
     the traditional buffer model alone."""
@@ -170,8 +182,13 @@ def parsed(answer: Completed) -> Present:
         asic_type=_word(parts[VERSION][1], "asic_type"),
         ports=_hashes(PORTS, parts[PORTS][1]),
         neighbours=_hashes(NEIGHBOURS, neighbours) if rc == 0 else None,
+        listed=_said(*parts.get(LISTED, (1, ""))),
         units=tuple(filter(None, map(one_line, parts.get(UNITS, (1, ""))[1].splitlines()))),
     )
+
+
+def _said(rc: int, text: str) -> Optional[bool]:
+    return {"True": True, "False": False}.get(text.strip()) if rc == 0 else None
 
 
 def _parts(answer: Completed) -> dict[str, tuple[int, str]]:

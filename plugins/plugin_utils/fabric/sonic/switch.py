@@ -19,9 +19,9 @@ import time
 from dataclasses import replace
 from shlex import quote
 
-from ....module_utils.core.text import counted
+from ....module_utils.core.text import some
+from ..session import LINKS_S, too_dark
 from ..system import Applied, Difference, Saved, SwitchError
-from .difference import Patch, PollInterval, Save, Step
 from .reading import (
     LIST_UNITS,
     OURS,
@@ -35,22 +35,40 @@ from .reading import (
     lookup_of,
     parsed,
 )
+from .steps import (
+    CALL_S,
+    IGNORED,
+    ONE_BY_ONE,
+    READ_S,
+    SLOWER,
+    Look,
+    Pace,
+    PollInterval,
+    Save,
+    Step,
+    announced,
+    batches_of,
+    calls_of,
+    limit_of,
+    most_of,
+    options_of,
+    trial_of,
+)
 
-READ_S = 120
 COMMAND_S = 180
-LEAST_PATCH_S, SLOWER = 120, 5
-"""A guess: a switch may take so many times what is expected for a patch, or for undoing it."""
-CALL_S = 30
-"""What a command may take besides."""
-BATCH_S = 120
-"""Expected for the patches of a batch. Each batch has a timer of its own: a switch that loses its
-controller waits for one batch, not for all, before it undoes them."""
+LOAD_S = 3
+"""A guess: to read the configuration and its models, in a checkpoint and a patch."""
+APPLY_S = 1
+"""For each change that the sorter makes of a patch, all releases: see `difference.BULK_FROM`."""
 SLACK_S = 300
-"""A batch may take longer by so much before its timer strikes, whatever `confirm_s` is."""
+"""A batch may take longer by so much before its timer strikes, whatever `confirm_s` is. Each has a
+timer: a switch that loses its controller waits for one group of ports before it undoes all."""
 GUARDS = ("applying", "applying-next")
 """Timers of batches, in turn: the next is armed before the former is stopped."""
 LOST_S, RETRY_S = 120, 3
 """So long a switch that was lost while it was changed is asked again, to undo it."""
+AGAIN_S = 1
+"""Between two looks at a group of ports."""
 UNSAVED_S = 30
 """Until a change that could not be saved, or not be undone, is rolled back."""
 
@@ -65,9 +83,9 @@ UNDO_INTERVAL = "sonic-db-cli CONFIG_DB DEL 'PFC_WD|GLOBAL'"
 
 _TO_FILE = (
     "umask 077; f=$(mktemp /tmp/baremetal-mpi-roce.XXXXXX) || exit; "
-    "trap 'rm -f \"$f\"' EXIT; trap 'exit 129' HUP INT TERM; cat > \"$f\" || exit; "
+    'trap \'rm -f "$f" "$f".*\' EXIT; trap \'exit 129\' HUP INT TERM; cat > "$f" || exit; '
 )
-"""The patch comes on standard input and is on the switch's disk only while it is applied."""
+"""Patches come on standard input, one a line, and are on the disk only while they are applied."""
 _QUIET = "exec > /dev/null; "
 """`config` fails where it cannot print what it has done, as when the line is cut."""
 
@@ -126,34 +144,41 @@ class SonicSwitch:
             return Saved()
         steps: list[Step] = difference.steps
         began = time.monotonic()
-        if isinstance(steps[0], Patch):
-            self._try(steps[0])
+        pace = self._measured(steps)
         self._name = f"{OURS}{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(3)}"
-        applied = SonicApplied(self, self._name, steps)
-        batches = _batches(steps)
+        applied = SonicApplied(self, self._name, steps, pace)
+        batches = batches_of(steps)
 
         def guarding(number: int) -> str:
-            armed_s = _most_s(batches[number]) + SLACK_S
+            armed_s = most_of(batches[number], pace) + SLACK_S
+            applied.begun = sum(map(len, batches[: number + 1]))
             self.undone_within_s = int(time.monotonic() - began) + armed_s + applied.undoing_s
             return applied.arm(GUARDS[number % 2], armed_s)
 
         self._arm_guard(applied, guarding(0))
         place = 0
+        links: list[str] = []
         try:
             for number, batch in enumerate(batches):
                 guard = GUARDS[number % 2]
                 if number:
                     former = applied.disarm(GUARDS[number % 2 - 1])
                     self.done(f"{guarding(number)} && {former}", PART, "systemd-run")
-                self._shell.say(_shown(number, batches))
-                for step in batch:
-                    before = f"{_QUIET}{applied.is_active(guard)} || exit {TOO_LATE}; "
-                    if place:
-                        before += applied.take(place)
-                    place += 1
-                    last = place == len(steps)
-                    keep = f"{applied.arm('confirm', confirm_s)} && {applied.disarm(guard)}"
-                    self._step(step, before, f" && {keep}" if last else "")
+                self._shell.say(announced(number, batches, pace))
+                for call in calls_of(batch):
+                    around = []
+                    for _step in call:
+                        before = f"{applied.is_active(guard)} || exit {TOO_LATE}; "
+                        before += applied.take(place) if place else ""
+                        place += 1
+                        last = place == len(steps)
+                        keep = f"{applied.arm('confirm', confirm_s)} && {applied.disarm(guard)}"
+                        around.append((before, f" && {keep}" if last else ""))
+                    self._call(call, pace, around)
+                look = batch[-1].look
+                if look and not last:  # after the last one all is looked at
+                    links += look.links
+                    self._look(look, links)
         except SwitchError as error:
             raise SwitchError(f"{error}. {applied.undone()}") from None
         except BaseException:
@@ -163,6 +188,29 @@ class SonicSwitch:
             raise
         self.undone_within_s = int(time.monotonic() - began) + confirm_s + applied.undoing_s
         return applied
+
+    def _measured(self, steps: list[Step]) -> Pace:
+        """By a dry run of the first patch, and of the largest group going down with it."""
+        trial = trial_of(steps)
+        if not trial.operations:
+            return ONE_BY_ONE
+        began = time.monotonic()
+        self.done(LIST_CHECKPOINTS, "nothing was changed")
+        starting_s = time.monotonic() - began
+        limit_s = limit_of(trial, ONE_BY_ONE)
+        answer = self.done(
+            f'{_TO_FILE}timeout {limit_s} config apply-patch -d "$f"{options_of(trial)}',
+            "nothing was changed",
+            "config apply-patch -d",
+            json.dumps(trial.operations),
+            limit_s + CALL_S,
+        )
+        took_s = time.monotonic() - began - starting_s
+        operations = len(trial.operations)
+        made = re.search(r"converted into ([0-9]{1,6}) change", answer.stdout)
+        changes = min(int(made[1]), operations) if made else operations
+        sorting_s = max(took_s - starting_s, 0)
+        return Pace(2 * starting_s + LOAD_S, (sorting_s + APPLY_S * changes) / operations)
 
     def _arm_guard(self, applied: SonicApplied, armed: str) -> None:
         """A checkpoint, and the timer that goes back to it. No other run is at work then."""
@@ -189,31 +237,46 @@ class SonicSwitch:
     def _units(self) -> tuple[str, ...]:
         return tuple(self.done(LIST_UNITS, "nothing was changed").stdout.splitlines())
 
-    def _step(self, step: Step, before: str, then: str) -> None:
-        """`then` runs on the switch right after, even if the connection is lost meanwhile."""
-        limit_s = _limit_s(step)
-        if isinstance(step, PollInterval):
-            command = f"pfcwd interval {quote(step.milliseconds)}"
-            whole = f"{before}timeout {limit_s} {command}{then}"
-            self.done(whole, "the watchdog cannot be set", command, "", limit_s + CALL_S)
-            return
-        self.done(
-            f'{_TO_FILE}{before}timeout {limit_s} config apply-patch "$f"{then}',
-            PART,
-            "config apply-patch",
-            json.dumps(step.operations),
-            limit_s + CALL_S,
-        )
+    def _look(self, look: Look, links: list[str]) -> None:
+        """The group has what it was given, and enough of the links of all groups are up again."""
+        until = time.monotonic() + LINKS_S
+        while True:
+            present = self.read()
+            differing = [
+                f"{table}|{key}"
+                for table, rows in look.rows.items()
+                for key, row in rows.items()
+                if present.config.get(table, {}).get(key) != row
+            ]
+            up = {name for name, row in present.ports.items() if row.get("oper_status") == "up"}
+            if (not differing and up.issuperset(look.links)) or time.monotonic() >= until:
+                break
+            time.sleep(AGAIN_S)
+        if differing:
+            raise SwitchError(f"it does not have what it accepted: {some(differing, 4)}")
+        dark = [name for name in links if name not in up]
+        if too_dark(dark, links):
+            raise SwitchError(
+                f"links that it took down stay down: {some(dark)}; no further port was touched"
+            )
 
-    def _try(self, step: Patch) -> None:
-        limit_s = _limit_s(step)
-        self.done(
-            f'{_TO_FILE}timeout {limit_s} config apply-patch -d "$f"',
-            "nothing was changed",
-            "config apply-patch -d",
-            json.dumps(step.operations),
-            limit_s + CALL_S,
-        )
+    def _call(self, call: list[Step], pace: Pace, around: list[tuple[str, str]]) -> None:
+        """All of it runs on the switch, even if the connection is lost meanwhile.
+
+        `around`: what comes before and after each step.
+        """
+        split, whole, lines, shown = "", "", "", ""
+        for number, (step, (before, then)) in enumerate(zip(call, around), 1):
+            if isinstance(step, PollInterval):
+                shown = command = f"pfcwd interval {quote(step.milliseconds)}"
+            else:
+                shown = "config apply-patch"
+                command = f'{shown} "$f.{number}"{options_of(step)}'
+                split += f'sed -n {number}p "$f" > "$f.{number}" || exit; '
+                lines += f"{json.dumps(step.operations)}\n"
+            whole += f"{before}timeout {limit_of(step, pace)} {command}{then} || exit; "
+        whole = f"{_TO_FILE if lines else ''}{split}{_QUIET}{whole}"
+        self.done(whole, PART, shown, lines, most_of(call, pace))
 
     def wait_for_answer(self) -> None:
         """A change can cut its network for a while; its own timer is much slower."""
@@ -261,41 +324,18 @@ def failed(command: str, answer: Completed, state: str) -> SwitchError:
     )
 
 
-def _limit_s(step: Step) -> int:
-    return max(LEAST_PATCH_S, SLOWER * step.expected_s)
-
-
-def _most_s(batch: list[Step]) -> int:
-    return sum(_limit_s(step) + CALL_S for step in batch)
-
-
-def _batches(steps: list[Step]) -> list[list[Step]]:
-    found: list[list[Step]] = [[]]
-    for step in steps:
-        if found[-1] and sum(each.expected_s for each in [*found[-1], step]) > BATCH_S:
-            found.append([])
-        found[-1].append(step)
-    return found
-
-
-def _shown(number: int, batches: list[list[Step]]) -> str:
-    batch = batches[number]
-    ports = [step.port for step in batch if step.port]
-    what = ["objects"] if len(ports) < len(batch) else []
-    what += [f"{counted(len(ports), 'port')} ({ports[0]} to {ports[-1]})"] if ports else []
-    return (
-        f"batch {number + 1} of {len(batches)}: {' and '.join(what)}, about "
-        f"{sum(step.expected_s for step in batch)} s, {_most_s(batch)} s at most"
-    )
-
-
 class SonicApplied:
     """In force, not saved, and undone by the switch unless confirmed."""
 
-    def __init__(self, switch: SonicSwitch, name: str, steps: list[Step]) -> None:
+    def __init__(
+        self, switch: SonicSwitch, name: str, steps: list[Step], pace: Pace = ONE_BY_ONE
+    ) -> None:
         self._switch, self._name = switch, name
-        self.undoing_s = SLOWER * sum(step.expected_s for step in steps)
-        self._limit_s = max(map(_limit_s, steps))
+        self._steps_s = [step.takes_s(pace) for step in steps]
+        self.begun = len(steps)
+        """So many steps can be in force."""
+        self._limit_s = max(limit_of(step, pace) for step in steps)
+        self._call_s = max(most_of(call, pace) for call in calls_of(steps))
         # From checkpoint to checkpoint, the last one first: to go back to the first at once would
         # be one sort of everything. What is undone has no checkpoint any more, so that this can be
         # interrupted and begun anew. What `config rollback` prints is the patch, with what others
@@ -310,15 +350,19 @@ class SonicApplied:
             f"names=$({LIST_CHECKPOINTS}) || exit; "
             f'case "$names" in *\'"{first}"\'*) ;; *) exit {GONE} ;; esac; '
             f'for c in $(echo "$names" | grep -o "{name}-[0-9]*" | sort -r); do {interval}'
-            f"timeout {self._limit_s} config rollback $c > /dev/null || exit; "
+            f"timeout {self._limit_s} config rollback $c{IGNORED} > /dev/null || exit; "
             f"[ $c = {first} ] || config delete-checkpoint $c || exit; done"
         )
         self._patch_ended = (
             "n=0; while pgrep -f '[c]onfig apply-patch' > /dev/null && "
-            f"[ $n -lt {self._limit_s} ]; do sleep 1; n=$((n + 1)); done; "
+            f"[ $n -lt {self._call_s} ]; do sleep 1; n=$((n + 1)); done; "
         )
         self._saved = False
         """It may be saved, or is."""
+
+    @property
+    def undoing_s(self) -> int:
+        return SLOWER * sum(self._steps_s[: self.begun])
 
     def checkpoint(self, place: int) -> str:
         """Taken before the step of that place."""
@@ -387,13 +431,13 @@ class SonicApplied:
         """False where there was nothing to go back to, or no more."""
         expected_s = self.undoing_s // SLOWER
         self._switch.say(f"undoing it patch by patch: about {-(-expected_s // 60)} min at most")
-        limit_s = self._limit_s + self.undoing_s + COMMAND_S
+        limit_s = self._call_s + self.undoing_s + COMMAND_S
         answer = self._switch.run(self.going_back(), timeout_s=limit_s)
         if answer.rc not in (0, GONE):
             state = (
-                "run `config rollback` on the switch for each of its checkpoints (`config "
-                "list-checkpoints`), the highest number first; what is saved is as it was, so a "
-                "reboot undoes it as well"
+                f"run `config rollback NAME{IGNORED}` on the switch for each of its checkpoints "
+                "(`config list-checkpoints`), the highest number first; what is saved is as it "
+                "was, so a reboot undoes it as well"
             )
             raise failed(f"config rollback {self._name}-...", answer, state)
         return answer.rc == 0

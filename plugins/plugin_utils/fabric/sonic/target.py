@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable, Mapping
+from shlex import quote
+from typing import Optional
 
 from ..system import OWNED, PortIntent, SwitchError, SwitchIntent, check_names, check_ports
 from . import buffers, tables
@@ -13,6 +16,16 @@ from .tables import Config, Fields, Row, Table, Wanted, owned, port_of
 IN_PLACE = {"BUFFER_PROFILE": {"dynamic_th"}, "SCHEDULER": {"weight"}}
 """Fields that a switch lets be replaced, where it does not let all. (It would let `xoff`, but not
 `size`, which goes with it.)"""
+
+MAPS = {
+    "dscp_to_tc_map": "DSCP_TO_TC_MAP",
+    "tc_to_queue_map": "TC_TO_QUEUE_MAP",
+    "tc_to_pg_map": "TC_TO_PRIORITY_GROUP_MAP",
+    "pfc_to_queue_map": "MAP_PFC_PRIORITY_TO_QUEUE",
+    "pfc_to_pg_map": "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP",
+}
+"""That are changed in place as long as ports keep their lossless priorities. Where those change
+too, a port has the old maps with its old rows, or the new ones with its new rows."""
 
 HAS_PFC_TO_PG = ("mellanox", "barefoot")
 """Chip families with a map from PFC priority to priority group: the others refuse it."""
@@ -37,7 +50,9 @@ def target(intent: SwitchIntent, wanted: Wanted, present: Present) -> tuple[Conf
         for table in tables.CHANGED
     }
     profiles = buffers.profiles(intent, present) if ports else {}
-    names = _placed(wanted, dict(profiles.values()), has_pfc_to_pg, config) if ports else {}
+    in_place = _in_place(intent, wanted, present)
+    objects = {**wanted.objects, "BUFFER_PROFILE": dict(profiles.values())}
+    names = _placed(objects, has_pfc_to_pg, in_place, config) if ports else {}
     queues = tables.by_port(config["QUEUE"])
     groups = tables.by_port(config["BUFFER_PG"])
     for port in ports:
@@ -60,6 +75,7 @@ def target(intent: SwitchIntent, wanted: Wanted, present: Present) -> tuple[Conf
     _without_unbound(names, config, present.config)
     _watchdog(intent, wanted, config["PFC_WD"])
     _leave_ports(intent, wanted, config)
+    _check_watchdog(config["PFC_WD"], present)
     bound = {table: rows for table, rows in config.items() if rows}
     return bound, _without_stale(names, bound, present.config)
 
@@ -96,31 +112,66 @@ def _check(intent: SwitchIntent, present: Present) -> None:
 
 
 def _placed(
-    wanted: Wanted, profiles: Table, has_pfc_to_pg: bool, config: Config
+    objects: Config,
+    has_pfc_to_pg: bool,
+    in_place: Mapping[str, Collection[str]],
+    config: Config,
 ) -> dict[str, dict[str, str]]:
     """Put our objects in. Returns under which name each is there."""
     return {
-        table: {base: _place(table, base, content, config[table]) for base, content in rows.items()}
-        for table, rows in {**wanted.objects, "BUFFER_PROFILE": profiles}.items()
+        table: {
+            base: _place(table, base, content, config[table], in_place.get(table))
+            for base, content in rows.items()
+        }
+        for table, rows in objects.items()
         if table != "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP" or has_pfc_to_pg
     }
 
 
-def _place(table: str, base: str, content: Row, rows: Table) -> str:
-    """Put an object in, under its name, or a further one if that cannot be changed in place."""
-    candidates = [name for name in rows if name == base or name.startswith(f"{base}.")]
-    for name in sorted(candidates, key=lambda name: (len(name), name)):
+def _in_place(
+    intent: SwitchIntent, wanted: Wanted, present: Present
+) -> Mapping[str, Collection[str]]:
+    moving = any(_moves(wanted, present.config, port.name) for port in intent.ports)
+    fixed = list(MAPS.values()) if moving else []
+    fixed += ["BUFFER_PROFILE"] if present.listed is False else []
+    return {**IN_PLACE, **dict.fromkeys(fixed, ())}
+
+
+def _moves(wanted: Wanted, config: Config, port: str) -> bool:
+    """Whether a port with our maps gets other lossless priorities, or their class another queue."""
+    row, queues = config.get("PORT_QOS_MAP", {}).get(port, {}), config.get("QUEUE", {})
+    marking = (number for number, fields in wanted.queues.items() if fields["wred_profile"])
+    served = (queues.get(f"{port}|{number}", {}).get("scheduler", "") for number in marking)
+    return any(owned(row.get(field, "")) for field in MAPS) and (
+        row.get("pfc_enable") != wanted.qos["pfc_enable"] or not all(map(owned, served))
+    )
+
+
+def _place(
+    table: str, base: str, content: Row, rows: Table, in_place: Optional[Collection[str]]
+) -> str:
+    """Put an object in, under its name, or a further one if that cannot be changed in place.
+
+    `in_place`: fields that can be replaced; None: everything can be changed.
+    """
+    # Names of maps have no dot (sonic-buildimage 086b03bd, sonic-dscp-tc-map.yang).
+    bar = "_" if table in MAPS.values() else "."
+    further = re.compile(rf"{re.escape(base + bar)}[0-9]{{1,9}}")
+    candidates = [name for name in rows if name == base or further.fullmatch(name)]
+    candidates.sort(key=lambda name: (len(name), name))
+    for name in candidates:
         if rows[name] == content:
             return name
-    in_place = IN_PLACE.get(table)
-    if base in rows and in_place is not None:
+    if in_place is None:
+        base = candidates[-1] if candidates else base
+    elif base in rows:
         differs = {f for f in {*rows[base], *content} if rows[base].get(f) != content.get(f)}
         # Replacing is what is allowed, neither adding nor removing.
-        if not (differs <= in_place and differs <= rows[base].keys() & content.keys()):
+        if not (differs <= {*in_place} and differs <= rows[base].keys() & content.keys()):
             number = 2
-            while f"{base}.{number}" in rows:
+            while f"{base}{bar}{number}" in rows:
                 number += 1
-            base = f"{base}.{number}"
+            base = f"{base}{bar}{number}"
     rows[base] = dict(content)
     return base
 
@@ -188,20 +239,27 @@ def _bind(
     config: Config,
     present: Present,
 ) -> None:
-    """The profile to the port's lossless priority groups."""
+    """The profile to the port's lossless priority groups.
+
+    PFC is on for no other priority, so other lossless groups would only hold back buffer: they
+    lose theirs. Those of a range that are lossy keep their profile.
+    """
     rows, profiles = config["BUFFER_PG"], config["BUFFER_PROFILE"]
-    for group in (queue.priority_group for queue in intent.fabric.queues if queue.lossless):
-        covering = [key for key in keys if group in tables.numbers_of(key)]
-        if buffers.left_to_the_switch(covering, profiles[profile], present):
-            continue
-        for key in covering:
-            # Of a range the others keep a lossy profile, and lose a lossless one: PFC is on for no
-            # other priority, so lossless groups beside ours would only hold back buffer.
+    wanted = {queue.priority_group for queue in intent.fabric.queues if queue.lossless}
+    numbers = {key: set(tables.numbers_of(key)) for key in keys}
+    bound = {}
+    for group in wanted:
+        covering = [key for key in keys if group in numbers[key]]
+        made = buffers.left_to_the_switch(covering, profiles[profile], present)
+        bound[f"{port.name}|{group}"] = dict(rows[covering[0]]) if made else {"profile": profile}
+    for key in keys:
+        lossless = tables.is_lossless(rows[key].get("profile", ""), profiles)
+        if numbers[key] & wanted or (lossless and numbers[key]):
             row = rows.pop(key)
-            if not tables.is_lossless(row.get("profile", ""), profiles):
-                for left in tables.keys_of(port.name, set(tables.numbers_of(key)) - {group}):
+            if not lossless:
+                for left in tables.keys_of(port.name, numbers[key] - wanted):
                     rows[left] = dict(row)
-        rows[f"{port.name}|{group}"] = {"profile": profile}
+    rows.update(bound)
 
 
 def _watchdog(intent: SwitchIntent, wanted: Wanted, rows: Table) -> None:
@@ -220,6 +278,35 @@ def _watchdog(intent: SwitchIntent, wanted: Wanted, rows: Table) -> None:
             if name not in ours and tables.is_number(row.get(field))
         ]
         rows.setdefault(tables.GLOBAL, {})["POLL_INTERVAL"] = str(min([wanted.poll_ms, *times]))
+
+
+def _check_watchdog(rows: Table, present: Present) -> None:
+    """SwitchError where it would have to change, and `config apply-patch` may not change it."""
+    before = present.config.get("PFC_WD", {})
+    changed = sorted({*rows, *before}, key=tables.natural)
+    changed = [key for key in changed if rows.get(key) != before.get(key)]
+    if not changed or present.listed is not False:
+        return
+    by_hand = []
+    starts: dict[tuple[str, str, str], list[str]] = {}
+    for key in changed:
+        row = rows.get(key)
+        if row is None:
+            by_hand.append(f"`pfcwd stop {quote(key)}`")
+        elif key == tables.GLOBAL:
+            by_hand.append(f"`pfcwd interval {row['POLL_INTERVAL']}`")
+        else:
+            times = (row["action"], row["restoration_time"], row["detection_time"])
+            starts.setdefault(times, []).append(quote(key))
+    for (action, restored, detected), ports in starts.items():
+        options = f"--action {action} --restoration-time {restored}"
+        by_hand.append(f"`pfcwd start {options} {' '.join(ports)} {detected}`")
+    raise SwitchError(
+        f"hardware SKU {present.metadata.get('hwsku', 'unknown')}: `config apply-patch` of this "
+        "SONiC refuses every change of PFC_WD, as its gcu_field_operation_validators.conf.json "
+        f"does not have the SKU. Either run {', '.join(by_hand)} on the switch and then this "
+        "again, or write roce_qos.pfc.watchdog.enabled: false, and stop what runs by `pfcwd stop`"
+    )
 
 
 def _leave_ports(intent: SwitchIntent, wanted: Wanted, config: Config) -> None:

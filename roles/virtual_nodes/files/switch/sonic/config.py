@@ -31,6 +31,8 @@ def main(words: Sequence[str], switch: Optional[Sonic] = None) -> int:
         command = commands.add_parser(name)
         if name == "apply-patch":
             command.add_argument("-d", "--dry-run", action="store_true")
+        if name in ("apply-patch", "rollback"):
+            command.add_argument("-i", "--ignore-path", action="append", default=[])
         if name == "save":
             command.add_argument("-y", "--yes", action="store_true", required=True)
         elif name != "list-checkpoints":
@@ -54,18 +56,26 @@ def _say(line: str) -> int:
 def apply_patch(switch: Sonic, wanted: argparse.Namespace) -> int:
     try:
         patch = json.loads(Path(wanted.name).read_text(encoding="utf-8"))
-        updater.apply_patch(switch, patch, dry_run=wanted.dry_run)
+        changes = updater.apply_patch(
+            switch, patch, dry_run=wanted.dry_run, ignored=_tables(wanted)
+        )
     except Exception as error:
         if not wanted.dry_run:
             switch.log("refused", command="apply-patch", why=_word(error))
         raise Failed(f"Failed to apply patch due to: {error}") from error
+    _say(f"Patch Applier: The localhost patch was converted into {changes} changes:")
     return _say("Patch applied successfully.")
+
+
+def _tables(wanted: argparse.Namespace) -> list[str]:
+    """This simulation ignores whole tables."""
+    return [path.removeprefix("/") for path in wanted.ignore_path]
 
 
 def rollback(switch: Sonic, wanted: argparse.Namespace) -> int:
     try:
         target = json.loads(_existing(switch, wanted.name).read_text(encoding="utf-8"))
-        updater.replace(switch, target)
+        updater.replace(switch, target, _tables(wanted))
     except Exception as error:
         switch.log("refused", command="rollback", why=_word(error))
         raise Failed("Failed to rollback config") from error

@@ -20,9 +20,14 @@ FREE_PORTS = 2
 MTU = "9100"
 
 
+def release(hardware: Hardware) -> str:
+    """`202511`: its month."""
+    return hardware.release or "202605"
+
+
 def version(hardware: Hardware) -> dict[str, str]:
     return {
-        "build_version": "simulation.20260510.1",
+        "build_version": f"simulation.{release(hardware)}10.1",
         "asic_type": platform_of(hardware.asic).asic_type,
         "release": "simulation",
     }

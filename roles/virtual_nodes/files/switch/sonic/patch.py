@@ -133,20 +133,30 @@ def permitted(old: Config, new: Config) -> list[Operation]:
                 + str(operation["path"])
             )
     for operation in operations:
-        _permit(operation)
+        permit(operation, old)
     return operations
 
 
-def _permit(operation: Operation) -> None:
+LISTED = (
+    *("acs-msn2700", "acs-msn3700", "acs-msn4700", "acs-sn5600", "acs-sn5640", "acs-sn6600_ld"),
+    *("arista-7060x6-64pe", "nokia-ixr7220-h5-64d"),
+)
+"""Hardware SKUs of gcu_field_operation_validators.conf.json that this simulation can be. On others
+fields of PFC_WD and BUFFER_PROFILE cannot be changed."""
+
+
+def permit(operation: Operation, config: Config) -> None:
+    hwsku = config.get("DEVICE_METADATA", {}).get("localhost", {}).get("hwsku", "")
+    listed = hwsku.lower() in LISTED
     parts = tokens(operation["path"])
     table, validator, allowed = parts[0], "rdma_config_update_validator", True
     if table == "BUFFER_POOL":
         allowed = False
     elif table == "BUFFER_PROFILE":
         validator = "buffer_profile_config_update_validator"
-        allowed = _profile(operation, parts)
+        allowed = _profile(operation, parts, listed)
     elif table == "PFC_WD":
-        allowed = _watchdog(operation, parts)
+        allowed = listed and _watchdog(operation, parts)
     elif table == "PORT":
         validator, allowed = "port_config_update_validator", _port(operation, parts)
     if not allowed:
@@ -164,10 +174,10 @@ def _fields(operation: Operation, parts: Sequence[str]) -> list[str]:
     return [cleaned]
 
 
-def _profile(operation: Operation, parts: Sequence[str]) -> bool:
+def _profile(operation: Operation, parts: Sequence[str], listed: bool) -> bool:
     if len(parts) == 2:
         return operation["op"] in ("add", "remove", "replace")
-    return all(
+    return listed and all(
         operation["op"] in PROFILE_FIELDS.get(field.rsplit("/", maxsplit=1)[-1], ())
         for field in _fields(operation, parts[1:])
     )

@@ -57,6 +57,10 @@ class Sonic:
     """Of `timeout`, for which no time passes here."""
 
     @property
+    def release(self) -> str:
+        return factory.release(self.hardware)
+
+    @property
     def daemons(self) -> Daemons:
         return Daemons(self.store, self.hardware, self.log)
 

@@ -7,7 +7,8 @@ Nothing is undone when it fails half-way.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from . import yang
@@ -28,10 +29,6 @@ BOUNCING = {
 """A change of a port's row in these is made while the port is down."""
 BACKEND = ("BUFFER_PG", "BUFFER_PROFILE", "FLEX_COUNTER_TABLE")
 """Not compared after a patch: daemons write them as well."""
-OF_PORTS = (
-    "PORT", "PORT_QOS_MAP", "QUEUE", "BUFFER_PG", "BUFFER_QUEUE", "PFC_WD", "CABLE_LENGTH",
-    "BUFFER_PORT_INGRESS_PROFILE_LIST", "BUFFER_PORT_EGRESS_PROFILE_LIST",
-)  # fmt: skip
 REFERENCE = {"WRED_PROFILE": ("QUEUE", "wred_profile")}
 """Objects whose fields may all go: the sorter takes them one by one, bound or not."""
 
@@ -44,32 +41,71 @@ TIME_UP = 124
 """As `timeout` ends."""
 
 
-def sorting_s(old: Config, new: Config) -> float:
-    """How long upstream's sorter would take, which passes on no clock of this simulation.
+@dataclass(frozen=True)
+class Cost:
+    """Of a patch on a real switch; no clock of this simulation counts it."""
 
-    Fitted within a quarter to runs of it (sonic-utilities 691b1bbc, one core): 1, 2, 3 and 6 ports
-    with their objects in one patch took 20, 48, 126 and 737 s, the objects of a switch of 64 ports
-    35 s, and one port of it 9 to 12 s.
+    sorting_s: float
+    changes: int
+    change_s: float
+
+    @property
+    def seconds(self) -> float:
+        return self.sorting_s + self.changes * self.change_s
+
+
+BULK_FROM = "202605"
+
+
+def cost(old: Config, new: Config, ignored: Sequence[str], release: str) -> Cost:
+    """What sorting takes, and each change after it.
+
+    Sorters were run on one core (sonic-utilities 691b1bbc, and a092c970 of 202511): a port with
+    its rows in BOUNCING took 13 s and 9 changes (202511: 40 s and 18), 2 and 3 of them in one patch
+    32 and 74 s, objects 1.3 s (5.9 s), and 64 ports in patches that ignore those tables 25 s in all
+    (161 s for 320 changes). From 202605 on like changes are one, with a sleep of 1 s after each
+    (change_applier.py); before, `sonic-cfggen` runs twice, 0.8 s (sonic-buildimage issue 22370).
     """
-    ports: set[str] = set()
-    for table in OF_PORTS:
-        for key in {**old.get(table, {}), **new.get(table, {})}:
-            before, after = (each.get(table, {}).get(key, {}) for each in (old, new))
-            if table == "CABLE_LENGTH":
-                ports |= {port for port, _length in before.items() ^ after.items()}
-            elif before != after:
-                ports.add(key.split("|")[0])
-    objects = any(old.get(table, {}) != new.get(table, {}) for table in OBJECTS)
-    shared = 10 + 0.4 * len(new.get("PORT", {})) if objects else 0
-    return shared + 10 * len(ports & new.get("PORT", {}).keys()) ** 2.25
+    bulk = release >= BULK_FROM
+    critical = set(_touched(old, new, BOUNCING - set(ignored)))
+    rest = [
+        tokens(operation["path"])
+        for operation in difference(old, new)
+        if tokens(operation["path"])[0] not in ignored
+    ]
+    rest = [parts for parts in rest if _port(parts) not in critical]
+    shared = [parts for parts in rest if parts[0] in OBJECTS]
+    changes = len({(parts[0], parts[-1]) for parts in rest}) if bulk else len(rest)
+    changes += (9 if bulk else 18) * len(critical)
+    changes += any(old.get(table) != new.get(table) for table in ignored)
+    sorting_s = (13 if bulk else 40) * len(critical) ** 1.5 + (0.1 if bulk else 0.5) * len(rest)
+    sorting_s += bool(shared) * (1.3 if bulk else 5.9)
+    return Cost(sorting_s, changes, 1.0 if bulk else 0.8)
+
+
+def _port(parts: Sequence[str]) -> str:
+    return parts[-1 if parts[0] == "CABLE_LENGTH" else 1].split("|")[0] if parts[1:] else ""
+
+
+def _touched(old: Config, new: Config, tables: Iterable[str]) -> Iterator[str]:
+    for table in tables:
+        before, after = old.get(table, {}), new.get(table, {})
+        for key in {**before, **after}:
+            if before.get(key) != after.get(key):
+                yield key.split("|")[0]
 
 
 def apply_patch(
-    switch: Sonic, patch: Sequence[Operation], *, dry_run: bool = False, fails: bool = True
-) -> None:
-    """UpdateError or another exception as the real one lets them through.
+    switch: Sonic,
+    patch: Sequence[Operation],
+    *,
+    dry_run: bool = False,
+    fails: bool = True,
+    ignored: Sequence[str] = (),
+) -> int:
+    """Number of changes. UpdateError or another exception as the real one lets them through.
 
-    `fails`: with the faults that are set for the switch.
+    `fails`: with the faults that are set for the switch. `ignored`: tables of `-i`.
     """
     old = switch.config()
     new = applied(patch, old)
@@ -86,21 +122,29 @@ def apply_patch(
             "Given patch is not valid because it has changes to tables without YANG models"
         )
     try:
-        yang.validate(new)
+        yang.validate(_without(new, ignored))
     except yang.YangError as error:
         raise UpdateError(f"Given patch will produce invalid config. Error: {error}") from error
-    if sorting_s(old, new) > switch.limit_s:
+    price = cost(old, new, ignored, switch.release)
+    if price.sorting_s > switch.limit_s:
         raise SystemExit(TIME_UP)  # while it sorts: nothing was changed
     if not dry_run:
-        steps = list(_steps(old, new))
-        _apply(switch, old, new, steps, switch.faults.take("apply") if fails else None)
+        steps = list(_steps(old, new, ignored))
+        _apply(switch, old, new, steps, price, switch.faults.take("apply") if fails else None)
+    return price.changes
 
 
-def replace(switch: Sonic, target: Config) -> None:
-    apply_patch(switch, difference(switch.config(), target), fails=False)
+def replace(switch: Sonic, target: Config, ignored: Sequence[str] = ()) -> None:
+    apply_patch(switch, difference(switch.config(), target), fails=False, ignored=ignored)
 
 
-def _apply(switch: Sonic, old: Config, new: Config, steps: Sequence[Config], fault: Any) -> None:
+def _without(config: Config, ignored: Sequence[str]) -> Config:
+    return {table: rows for table, rows in config.items() if table not in ignored}
+
+
+def _apply(
+    switch: Sonic, old: Config, new: Config, steps: Sequence[Config], price: Cost, fault: Any
+) -> None:
     if fault in ("partial", "rejected"):
         switch.log("fault", apply=fault)
     if fault == "rejected":
@@ -108,8 +152,13 @@ def _apply(switch: Sonic, old: Config, new: Config, steps: Sequence[Config], fau
             "Given patch will produce invalid config. Error: Data Loading Failed:rejected by "
             "a fault of this simulation"
         )
-    seconds = round(sorting_s(old, new))
-    switch.log("patch", operations=len(difference(old, new)), changes=len(steps), seconds=seconds)
+    switch.log(
+        "patch",
+        operations=len(difference(old, new)),
+        changes=price.changes,
+        seconds=round(price.seconds),
+    )
+    applied_s = (price.seconds - price.sorting_s) / max(len(steps), 1)
     switch.pending = True
     before = old
     for number, step in enumerate(steps):
@@ -117,6 +166,8 @@ def _apply(switch: Sonic, old: Config, new: Config, steps: Sequence[Config], fau
             raise UpdateError(
                 f"change {number + 1} of {len(steps)} failed by a fault of this simulation"
             )
+        if price.sorting_s + number * applied_s > switch.limit_s:
+            raise SystemExit(TIME_UP)  # what was changed stays
         _log_stripped(switch, before, step)
         switch.write(before, step)
         before = step
@@ -140,10 +191,15 @@ def _log_stripped(switch: Sonic, before: Config, step: Config) -> None:
                 switch.log("stripped", object=f"{table}|{name}", bound="yes")
 
 
-def _steps(old: Config, new: Config) -> Iterator[Config]:
-    """The changes in an order that keeps references whole; ports are down for some of them."""
-    state = old
-    for target in _states(old, new):
+def _steps(old: Config, new: Config, ignored: Sequence[str]) -> Iterator[Config]:
+    """The changes in an order that keeps references whole; ports are down for some of them.
+
+    Ignored tables come first, as one change that takes no port down.
+    """
+    state = {**_without(old, ignored), **{table: new.get(table, {}) for table in ignored}}
+    if state != old:
+        yield {table: rows for table, rows in state.items() if rows}
+    for target in _states(state, new):
         pruned = {table: rows for table, rows in target.items() if rows}
         if pruned != state:
             yield pruned
@@ -178,12 +234,7 @@ def _states(old: Config, new: Config) -> Iterator[Config]:
 
 def bounced(old: Config, new: Config) -> list[str]:
     """Ports that are up, stay, and have a row that is only changed while they are down."""
-    touched = set()
-    for table in BOUNCING:
-        before, after = old.get(table, {}), new.get(table, {})
-        for key in {**before, **after}:
-            if before.get(key) != after.get(key):
-                touched.add(key.split("|")[0])
+    touched = set(_touched(old, new, BOUNCING))
     return [
         port
         for port, row in old.get("PORT", {}).items()
