@@ -32,6 +32,7 @@ from hypothesis import strategies as st
 
 from tests.unit.nvue_switch import Tree, intent, merged, present
 from tests.unit.qos_contracts import contracts
+from tests.unit.virtual_switch_parts import nvue_tree
 
 
 def plan(config: Tree, one: SwitchIntent | None = None, **read: Any) -> Difference:
@@ -226,9 +227,9 @@ def test_a_cable_length_that_a_switch_does_not_show_beside_roce_is_not_sent() ->
 
 
 def test_a_port_of_a_bond_is_refused() -> None:
-    for member in ("swp2", "swp1-2"):
+    for member in ("swp2", "swp1-2", "swp9,2"):
         bonded = listed(converged(), "interface", "bond7", "bond", "member", member, {})
-        with pytest.raises(SwitchError, match=r"leaf01: swp\d is a member of bond7"):
+        with pytest.raises(SwitchError, match=r"leaf01: swp\d .*is a member of bond7"):
             plan(bonded)
     assert not plan(listed(converged(), "interface", "bond7", "bond", "member", "swp9", {}))
 
@@ -274,10 +275,36 @@ def test_each_chip_has_its_own_step(asic: str, low: int, high: int) -> None:
         ("bond-a", ["bond-a"]),
         ("peerlink.4094", ["peerlink.4094"]),
         ("swp9-2", ["swp9-2"]),
+        # CumulusNetworks, demos of Cumulus Linux 5.1: `nv config show`
+        ("lo,swp3-4,vlan10,20,30", ["lo", "swp3", "swp4", "vlan10", "vlan20", "vlan30"]),
+        # Cumulus Linux 5.x, NVUE CLI: swp2-16,18-32,34-48
+        ("swp2-3,18-19,34", ["swp2", "swp3", "swp18", "swp19", "swp34"]),
+        # a NetBox plugin that read the JSON of a switch
+        ("bond3,5-6", ["bond3", "bond5", "bond6"]),
+        # operators' ZTP: nv set interface swp1-64s0-1 link state up
+        ("swp1-2s0-1", ["swp1s0", "swp1s1", "swp2s0", "swp2s1"]),
+        ("swp1s0-1,3s0,swp9", ["swp1s0", "swp1s1", "swp3s0", "swp9"]),
+        ("vx-10-4000010", ["vx-10-4000010"]),
+        ("lo,5", ["lo", "5"]),
+        (f"{'x' * 65}1-2", [f"{'x' * 65}1-2"]),
+        ("swp1-4000s0-7", ["swp1-4000s0-7"]),
     ],
 )
 def test_ranges_stand_for_their_names(key: str, expected: list[str]) -> None:
     assert names(key) == expected
+
+
+PORTS = st.builds(
+    "{}{}{}".format,
+    st.sampled_from(("swp", "bond", "vlan")),
+    st.integers(0, 300),
+    st.sampled_from(("", "s0", "s1", "s3")),
+)
+
+
+@given(st.one_of(st.sets(each, min_size=1) for each in (PORTS, st.integers(0, 63).map(str))))
+def test_what_is_printed_together_is_taken_apart_again(several: set[str]) -> None:
+    assert sorted(names(nvue_tree.together(sorted(several)))) == sorted(several)
 
 
 def test_ranges_of_ports_are_read_as_their_ports() -> None:

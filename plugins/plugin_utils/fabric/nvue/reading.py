@@ -260,8 +260,9 @@ def _in_force(present: Present) -> Tree:
 def _in_hardware(ecn: Mapping[int, EcnReport], now: Tree) -> dict[int, EcnReport]:
     """With the thresholds that the chip has made of those that are set, where it reports them."""
     result = dict(ecn)
+    marked = expanded(at(now, "qos", "congestion-control", "traffic-class"))
     for tc, wanted in ecn.items():
-        real = objects_at(now, "qos", "congestion-control", "traffic-class", str(tc))
+        real = objects_at(marked, str(tc))
         result[tc] = EcnReport(
             number(real.get("min-threshold")) or wanted.minimum_bytes,
             number(real.get("max-threshold")) or wanted.maximum_bytes,
