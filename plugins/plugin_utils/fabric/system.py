@@ -186,10 +186,26 @@ def check_ports(intent: SwitchIntent, there: Collection[str], bundles: Mapping[s
     for port in intent.ports:
         if port.name in bundles:
             raise SwitchError(
-                f"{intent.name}: {port.name} is a member of {bundles[port.name]}: a rail is one "
-                "link, and the contract counts on its headroom and its cable. Take it out, or "
-                "correct the model"
+                f"{intent.name}: {port.name} ({port.kind} link, {port.peer} {port.peer_interface}) "
+                f"is a member of {bundles[port.name]}. {_IN_A_BUNDLE[port.kind]}"
             )
+
+
+_TO_SWITCH = (
+    "The model has each link between switches by itself, and MTU and QoS of a member are those of "
+    "its bundle. Take it out, and route over each link (ECMP); or leave the spines out of the "
+    "model, and set the bundle by hand as the contract says"
+)
+_IN_A_BUNDLE = {
+    HOST: "A rail is one link, and the contract counts on its headroom and its cable. Take it out, "
+    "or correct the model",
+    STORAGE: "MTU and QoS of a member are those of its bundle, and the contract is set port by "
+    "port. Take it out, or leave the link out of the model (storage, links), and set the bundle by "
+    "hand as the contract says",
+    UPLINK: _TO_SWITCH,
+    DOWNLINK: _TO_SWITCH,
+}
+"""Why a port in a bundle is refused, and what to do, by kind of link."""
 
 
 LARGEST_MTU = {
