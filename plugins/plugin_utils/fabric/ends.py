@@ -98,9 +98,11 @@ def _queues_text(value: tuple[int, bool, tuple[tuple[int, str], ...]]) -> str:
     return text + (f", {also} strict as well" if also else "")
 
 
-def _ecn_text(value: tuple[int, ...]) -> str:
+def _ecn_text(value: tuple[Optional[int], ...]) -> str:
     if len(value) == 1:
         return f"TC {value[0]} does not mark"
+    if None in value:
+        return f"TC {value[0]} marks, at thresholds that are not in bytes"
     return "TC {} marks from {} to {} bytes, {} %".format(*value)
 
 

@@ -83,8 +83,9 @@ def port_id(text: str) -> str:
 
 @dataclass(frozen=True)
 class EcnReport:
-    minimum_bytes: int
-    maximum_bytes: int
+    minimum_bytes: Optional[int]
+    """None, and of the maximum: a threshold that is no number of bytes, as EOS's `segments`."""
+    maximum_bytes: Optional[int]
     probability_percent: int
 
 

@@ -9,7 +9,7 @@ whole switch that would undo it. Everything else is the operator's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Optional
 
 from ....module_utils.core.text import some
@@ -28,8 +28,10 @@ from .reading import Present
 from .render import Wanted, with_queue
 from .settings import (
     CHANNEL_GROUP,
+    DEFAULTS_MTU,
     DSCP,
     FLOWCONTROL,
+    HEADROOM,
     INTERFACE,
     MMU_APPLIED,
     MMU_PROFILE,
@@ -44,7 +46,9 @@ from .settings import (
     WATCHDOG_POLLING,
     Path,
     Settings,
+    default_mtu,
     default_of,
+    headroom_of,
     meaning,
     read_settings,
 )
@@ -113,7 +117,9 @@ def _is_ours(path: Path, line: str, wanted: Wanted) -> bool:
         return line[len(MMU_PROFILE) :].startswith(OWNED)
     for kind in (PROFILE, MMU_PROFILE):
         if block.startswith(kind):
-            return block[len(kind) :].startswith(OWNED)
+            # What else divides the buffers was the operator's before, or is now.
+            set_here = len(path) == 1 or kind == PROFILE or path[1] == HEADROOM
+            return set_here and block[len(kind) :].startswith(OWNED)
     if not block.startswith(INTERFACE):
         return False
     if block[len(INTERFACE) :] in wanted.ports:
@@ -256,16 +262,46 @@ def difference(intent: SwitchIntent, wanted: Wanted, present: Present) -> Differ
             f"switch calls its queues. Write asics: {{{chip}: {{eos_queue: "
             f"{' or '.join(EOS_QUEUES)}}}}}, as `qos map traffic-class 0 to ?` has it on the switch"
         )
-    wanted = with_queue(intent, word)
-    items = shown = compare(wanted, found)
+    wanted = _beside_buffers(with_queue(intent, word), found)
+    items = shown = compare(wanted, _with_mtu(wanted, found))
     changes = tuple(_changes(items))
     if not items and not present.unconfirmed:
-        shown = compare(wanted, read_settings(present.startup))
+        shown = compare(wanted, _with_mtu(wanted, read_settings(present.startup)))
         if shown:
             changes = (Change("startup-config", "not saved", "as running-config"),)
     before, after = as_text(shown, "found"), as_text(shown, "wanted")
     # Lines to be typed in a session. None: all is in force, and only not saved.
     return Difference(changes, _impact(items, wanted), before, after, tuple(commands(items)))
+
+
+def _with_mtu(wanted: Wanted, found: Settings) -> Settings:
+    """With the MTU of ports that have it from `interface defaults`."""
+    if DEFAULTS_MTU not in found:
+        return found
+    line = f"{MTU} {default_mtu(found)}"
+    return {**{(f"{INTERFACE}{port}", MTU): line for port in wanted.ports}, **found}
+
+
+def _beside_buffers(wanted: Wanted, found: Settings) -> Wanted:
+    """One profile divides the buffers of the switch: what the operator has applied stays.
+
+    A profile with at least the contract's headroom stays itself. Of another one ours takes over
+    the other lines, such as `ingress threshold`: the share of the free buffer that a lossless
+    queue may take.
+    """
+    ours = f"{MMU_PROFILE}{OWNED}"
+    needed = headroom_of(wanted.settings.get((ours, HEADROOM), ""))
+    applied = found.get(MMU_APPLIED, "").rpartition(" apply")[0]
+    if needed is None or not applied or applied.startswith(ours):
+        return wanted
+    settings = dict(wanted.settings)
+    if (headroom_of(found.get((applied, HEADROOM), "")) or 0) >= needed:
+        for path in ((ours,), (ours, HEADROOM), MMU_APPLIED):
+            del settings[path]
+    else:
+        kept = [path for path in found if path[0] == applied and path[1:] not in ((), (HEADROOM,))]
+        settings.update({(ours, *path[1:]): found[path] for path in kept})
+    return replace(wanted, settings=settings)
 
 
 def _is_link_pause(line: str) -> bool:

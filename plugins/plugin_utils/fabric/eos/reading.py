@@ -13,7 +13,6 @@ from ...answers import amount, mapping
 from ...qos.compiled import PfcWatchdog
 from ...qos.contract import DSCPS
 from ..system import (
-    OWNED,
     EcnReport,
     Neighbour,
     PortReport,
@@ -24,11 +23,10 @@ from ..system import (
 )
 from .render import ACTIONS
 from .settings import (
-    DEFAULT_MTU,
     DSCP,
+    HEADROOM,
     INTERFACE,
     MMU_APPLIED,
-    MMU_PROFILE,
     MTU,
     PFC_ALL_OFF,
     PROFILE,
@@ -40,8 +38,10 @@ from .settings import (
     WATCHDOG_RECOVERY,
     WATCHDOG_TIMEOUT,
     Settings,
+    default_mtu,
     default_of,
     ecn_of,
+    headroom_of,
     queue_number,
     read_settings,
 )
@@ -99,7 +99,6 @@ def abandoned_sessions(detail: Mapping[str, Any]) -> list[str]:
 
 _CLASS = re.compile(r"to traffic-class (\d)")
 _NO_DROP = re.compile(r"priority-flow-control priority (\d) no-drop$")
-_HEADROOM = re.compile(r"ingress headroom(?: bytes)? (\d+)$")
 _PFC_ON = ("priority-flow-control on", "priority-flow-control mode on")
 _ACTION_WORDS = {**{eos: word for word, eos in ACTIONS.items()}, "errdisable": "errdisable"}
 
@@ -147,7 +146,7 @@ class _Switch:
             up=status.get("linkStatus") == "connected",
             speed_gbps=int(bandwidth) // 10**9 if bandwidth else None,
             # None where the line has no number: then it is not what was wanted either.
-            mtu_ip=_last_number(lines[MTU]) if MTU in lines else DEFAULT_MTU,
+            mtu_ip=_last_number(lines[MTU]) if MTU in lines else default_mtu(self._settings),
             trust=_trust(lines),
             dscp_to_traffic_class=self._dscps,
             pfc_priorities=paused,
@@ -187,12 +186,9 @@ class _Switch:
         return lines, queues
 
     def _headroom(self) -> Optional[int]:
-        """What is set under our name; EOS does not show what it computes by itself."""
-        profile = f"{MMU_PROFILE}{OWNED}"
-        if not self._settings.get(MMU_APPLIED, "").startswith(profile):
-            return None
-        matches = map(_HEADROOM.match, self._blocks.get(profile, {}).values())
-        return next((int(match[1]) for match in matches if match), None)
+        """What the applied profile sets; EOS does not show what it computes by itself."""
+        profile = self._settings.get(MMU_APPLIED, "").rpartition(" apply")[0]
+        return headroom_of(self._blocks.get(profile, {}).get((HEADROOM,), ""))
 
     def _watchdog(self, lines: Mapping[str, str]) -> PfcWatchdog:
         timeout, recovery, polling = (

@@ -13,7 +13,7 @@ from typing import Any, Optional
 
 from ...qos.compiled import FabricIntent, Queue
 from ...schema.findings import Finding, Findings, Path
-from ..asics import EOS_QUEUES, WantedError, headroom
+from ..asics import EOS_QUEUES, WantedError
 from ..system import OWNED, SwitchIntent, check_lossless_class, check_mtu
 from .settings import INTERFACE, Settings, read_settings
 
@@ -125,14 +125,14 @@ def _check_watchdog(fabric: FabricIntent, place: Path, found: Findings) -> None:
 def _headroom_bytes(intent: SwitchIntent) -> Optional[int]:
     """The most that any port needs: EOS has one figure for the switch. None: EOS's own.
 
-    Set only where the inventory gives values for this chip; EOS computes headroom by itself.
+    Set only where the inventory gives values for this chip; EOS computes headroom by itself. Rows
+    for other speeds and lengths, such as SONiC's of 5, 40 and 300 m, are for other switches.
     """
-    if not intent.asic.values or not intent.asic.name.startswith(_MMU_CHIPS):
+    if not intent.asic.name.startswith(_MMU_CHIPS):
         return None
-    frame = intent.fabric.mtu_frame
-    kinds = {(port.speed_gbps, port.cable_metres) for port in intent.ports}
-    needed = [headroom(intent.asic, speed, metres, frame).xoff_bytes for speed, metres in kinds]
-    return max(needed, default=None)
+    rows = [intent.asic.values.get((p.speed_gbps, p.cable_metres)) for p in intent.ports]
+    given = [row.xoff_bytes for row in rows if row is not None]
+    return max(given) if given and len(given) == len(rows) else None
 
 
 @lru_cache(maxsize=64)
