@@ -13,6 +13,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics im
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.reading import Present
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
+    DSCP_MAP,
+    UNDER_TRAFFIC,
     Difference,
     SwitchError,
     SwitchIntent,
@@ -347,7 +349,7 @@ def test_the_cost_names_ports_and_what_is_not_known() -> None:
     assert "PFC and queues are set anew on 2 ports (Ethernet1/1, Ethernet2/1)" in losses
     assert "the MTU of 2 ports" in losses
     assert "EOS does not document" in losses
-    assert "the whole switch" in losses
+    assert f"{UNDER_TRAFFIC[DSCP_MAP]}, for ports outside the model too" in losses
 
 
 def test_a_port_of_a_port_channel_is_refused() -> None:

@@ -175,6 +175,18 @@ class Impact:
         return "bounce" if self.ports_down else "loss" if self.losses else "none"
 
 
+DSCP_MAP, QUEUE_MAP, SHARES, MARKING, WATCHING = "dscp", "queue", "shares", "ecn", "watchdog"
+UNDER_TRAFFIC = {
+    DSCP_MAP: "the map from DSCP changes under traffic: packets can be missorted",
+    QUEUE_MAP: "the map to queues changes under traffic: packets can be reordered",
+    SHARES: "shares of the queues change under traffic",
+    MARKING: "ECN thresholds change under traffic",
+    WATCHING: "the PFC watchdog of {} starts anew: a stuck queue is noticed later",
+}
+"""What a change of the contract's parts costs on every system. What else it costs on one of them,
+such as buffers that are laid out anew, comes on top."""
+
+
 def check_ports(intent: SwitchIntent, there: Collection[str], bundles: Mapping[str, str]) -> None:
     """SwitchError where a port is missing, or in a bundle. `bundles`: by member."""
     missing = [port.name for port in intent.ports if port.name not in there]

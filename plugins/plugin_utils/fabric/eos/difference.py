@@ -15,7 +15,13 @@ from typing import Optional
 from ....module_utils.core.text import some
 from ..asics import EOS_QUEUES
 from ..system import (
+    DSCP_MAP,
+    MARKING,
     OWNED,
+    QUEUE_MAP,
+    SHARES,
+    UNDER_TRAFFIC,
+    WATCHING,
     Change,
     Difference,
     Impact,
@@ -36,6 +42,7 @@ from .settings import (
     MMU_APPLIED,
     MMU_PROFILE,
     MTU,
+    PFC_ALL_OFF,
     PROFILE,
     QUEUE,
     REWRITE_DSCP,
@@ -316,17 +323,38 @@ def _changes(items: Sequence[Item]) -> Iterator[Change]:
             yield Change(" ".join(item.path), found, item.wanted)
 
 
+_PARTS = {
+    DSCP: DSCP_MAP,
+    REWRITE_DSCP: DSCP_MAP,
+    TRAFFIC_CLASS: QUEUE_MAP,
+    WATCHDOG: WATCHING,
+    "priority": SHARES,
+    "bandwidth": SHARES,
+    "random-detect": MARKING,
+}
+"""Of the contract, by how a line of the switch or of a queue begins."""
+
+
+def _part_of(path: Path) -> str:
+    line = path[-1] if len(path) == 1 or QUEUE.match(path[1]) else ""
+    return next((part for start, part in _PARTS.items() if line.startswith(start)), "")
+
+
 def _impact(items: Sequence[Item], wanted: Wanted) -> Impact:
     """By rule: Arista documents for none of these changes how long it is felt."""
     losses = []
     blocks = {item.path[0] for item in items}
-    if any(block.startswith((DSCP, TRAFFIC_CLASS, REWRITE_DSCP)) for block in blocks):
-        losses.append(
-            "the maps of the whole switch change, for ports outside the model too: packets can be "
-            "sorted into the wrong queue for a moment"
-        )
-    if any(block.startswith("priority-flow-control") for block in blocks):
-        losses.append(f"`{WATCHDOG}` and PFC change for every port of the switch")
+    changing = {_part_of(item.path) for item in items}
+    losses += [
+        f"{UNDER_TRAFFIC[part]}, for ports outside the model too"
+        for part in (DSCP_MAP, QUEUE_MAP)
+        if part in changing
+    ]
+    losses += [UNDER_TRAFFIC[part] for part in (SHARES, MARKING) if part in changing]
+    if WATCHING in changing:
+        losses.append(UNDER_TRAFFIC[WATCHING].format("every port"))
+    if any(block == PFC_ALL_OFF for block in blocks):
+        losses.append("PFC changes for every port of the switch")
     if any(block.startswith(MMU_PROFILE) for block in blocks):
         losses.append(
             "the buffers of the whole switch are divided anew: every port can lose packets, for "

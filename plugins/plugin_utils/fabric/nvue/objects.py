@@ -15,11 +15,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ....module_utils.core.text import counted
 from ...qos.compiled import FabricIntent
 from ...qos.contract import DSCPS, PRIORITIES
 from ...schema.findings import Findings
 from ..asics import WantedError, rounded
 from ..system import (
+    DSCP_MAP,
+    MARKING,
+    SHARES,
+    UNDER_TRAFFIC,
+    WATCHING,
     Change,
     Difference,
     Impact,
@@ -210,6 +216,13 @@ _BUFFERS = {
     "link-pause": "link pause",
 }
 """Branches of qos that lay out the buffers anew."""
+_CHANGING = {
+    "mapping": DSCP_MAP,
+    "remark": DSCP_MAP,
+    "egress-scheduler": SHARES,
+    "congestion-control": MARKING,
+}
+"""Branches of qos that do not, and change what becomes of packets all the same."""
 
 
 def impact(paths: Iterable[Path]) -> Impact:
@@ -223,11 +236,18 @@ def impact(paths: Iterable[Path]) -> Impact:
             f"buffers of the whole switch are laid out anew ({', '.join(buffers)}): packets can be "
             "lost for a moment on all of its ports"
         )
+    parts = [path[1] if path[0] == "qos" else path[3] for path in paths if "qos" in path[::2]]
+    losses += dict.fromkeys(UNDER_TRAFFIC[_CHANGING[part]] for part in parts if part in _CHANGING)
     bound = _ports(path for path in paths if path[2:4] in (("qos", "pfc"), ("qos", "link-pause")))
     if bound:
         losses.append(
             f"PFC changes on {named_ports(bound)}: packets can be lost there for a moment"
         )
+    watched = _ports(path for path in paths if path[2:4] == ("qos", "pfc-watchdog"))
+    if watched:
+        losses.append(UNDER_TRAFFIC[WATCHING].format(counted(len(watched), "port")))
+    elif "pfc-watchdog" in parts:
+        losses.append(UNDER_TRAFFIC[WATCHING].format("every port"))
     sized = _ports(path for path in paths if path[2:4] == ("link", "mtu"))
     if sized:
         losses.append(
