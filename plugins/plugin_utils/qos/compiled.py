@@ -98,10 +98,10 @@ def _queues(contract: Contract) -> tuple[Queue, ...]:
     """Every class, in the order of traffic classes, as NICs and switches sort packets."""
     roce, cnp, further = contract.roce, contract.cnp, contract.classes
     ecn = contract.ecn if contract.dcqcn else None
-    marked = {roce.dscp, cnp.dscp, *(dscp for entry in further for dscp in entry.dscps)}
+    marked = {*contract.roce_dscps, cnp.dscp, *(dscp for entry in further for dscp in entry.dscps)}
     unmarked = tuple(dscp for dscp in range(DSCPS) if dscp not in marked)
     found = [
-        _queue("roce", roce, (roce.dscp,), roce.bandwidth_percent, lossless=True, ecn=ecn),
+        _queue("roce", roce, contract.roce_dscps, roce.bandwidth_percent, lossless=True, ecn=ecn),
         _queue("cnp", cnp, (cnp.dscp,), 0),
         _queue(
             "best_effort", contract.best_effort, unmarked, contract.best_effort.bandwidth_percent

@@ -64,6 +64,12 @@ class RoceClass:
         "Its DSCP.",
         default_text=f"`{ROCE_DSCP[ROCE]}`, Spectrum-X `{ROCE_DSCP[SPECTRUM_X]}`",
     )
+    also_dscps: tuple[int, ...] = key(
+        ListOf(_DSCP, "DSCPs"),
+        "DSCPs that switches and NICs put into the same class, and that nothing is sent with: the "
+        "former or the next one while it [changes](qos-contract.md#another-dscp).",
+        [],
+    )
     priority: int = key(_PRIORITY, "Its priority; PFC is on here.", 3)
     traffic_class: int = _traffic_class()
     bandwidth_percent: int = key(_SHARE, "Its share of a full port.", 50)
@@ -226,8 +232,15 @@ class Contract:
     def as_variable(self) -> dict[str, Any]:
         """The value of `roce_qos` with nothing left out; reading it gives this contract again."""
         value = asdict(self)
+        value["roce"]["also_dscps"] = list(self.roce.also_dscps)
         value["classes"] = [{**entry, "dscps": list(entry["dscps"])} for entry in value["classes"]]
         return value
+
+    @property
+    def roce_dscps(self) -> tuple[int, ...]:
+        """All that lead to the class of RoCE data. The same however it is written: while its DSCP
+        changes, nothing changes on switches."""
+        return tuple(sorted({self.roce.dscp, *self.roce.also_dscps}))
 
     @property
     def dcqcn(self) -> bool:

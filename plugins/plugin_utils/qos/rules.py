@@ -40,7 +40,9 @@ class _Class(NamedTuple):
 def _classes(contract: Contract) -> Iterator[_Class]:
     for name in ("roce", "cnp"):
         entry, place = getattr(contract, name), (*_PATH, name)
-        yield _Class(place, entry, (((*place, "dscp"), entry.dscp),))
+        also = enumerate(getattr(entry, "also_dscps", ()))
+        more = [((*place, "also_dscps", number), dscp) for number, dscp in also]
+        yield _Class(place, entry, (((*place, "dscp"), entry.dscp), *more))
     yield _Class((*_PATH, "best_effort"), contract.best_effort, ())
     for index, further in enumerate(contract.classes):
         place = (*_PATH, "classes", index)
