@@ -33,6 +33,7 @@ STORAGE: dict[str, Any] = {
     "ecn": {"minimum_bytes": 166912, "maximum_bytes": 239616, "probability_percent": 5},
     "pfc": {
         "xoff_bytes": 300000,
+        "pool_percent": 80,
         "watchdog": {
             "enabled": False,
             "detection_ms": 400,

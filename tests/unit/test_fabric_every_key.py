@@ -85,6 +85,7 @@ VALUES: dict[str, Any] = {
     "roce_qos.ecn.maximum_bytes": 2_000_000,
     "roce_qos.ecn.probability_percent": 5,
     "roce_qos.pfc.xoff_bytes": 3_000_000,
+    "roce_qos.pfc.pool_percent": 80,
     "roce_qos.pfc.watchdog.enabled": False,
     "roce_qos.pfc.watchdog.detection_ms": 400,
     "roce_qos.pfc.watchdog.restoration_ms": 800,

@@ -91,6 +91,18 @@ def test_another_contract_is_rendered_in_full() -> None:
     assert qos["roce"]["cable-length"] == qos["pfc"]["cable-length"] == 300
 
 
+def pools(contract: dict[str, Any]) -> dict[str, Any]:
+    pools = SYSTEM.wanted(intent(contract))["qos"]["traffic-pool"]
+    return {name: pool.get("memory-percent") for name, pool in pools.items()}
+
+
+def test_buffers_are_divided_as_the_contract_says_and_else_as_the_switch_has_it() -> None:
+    """Spectrum-X: 90 and 10, NVIDIA/nv-config-manager 50d4d776, template of a SuperPOD, qos.j2."""
+    assert pools({}) == {"roce-lossless": None, "default-lossy": None}
+    assert pools({"fabric_mode": "spectrum_x"}) == {"roce-lossless": 90, "default-lossy": 10}
+    assert pools({"pfc": {"pool_percent": 70}}) == {"roce-lossless": 70, "default-lossy": 30}
+
+
 @given(contracts())
 def test_every_contract_is_whole(contract: dict[str, Any]) -> None:
     contract.setdefault("pfc", {}).setdefault("watchdog", {})["action"] = "drop"

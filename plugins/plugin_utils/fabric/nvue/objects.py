@@ -13,7 +13,7 @@ leads to, another profile on a port of the model.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Optional
 
 from ....module_utils.core.text import counted
 from ...qos.compiled import FabricIntent
@@ -117,21 +117,24 @@ def _qos(intent: SwitchIntent) -> Tree:
                 "tx": None,
             }
         },
-        "traffic-pool": {
-            LOSSLESS_POOL: {"switch-priority": {priority: {} for priority in sorted(lossless)}},
-            LOSSY_POOL: {
-                "switch-priority": {
-                    str(priority): {}
-                    for priority in range(PRIORITIES)
-                    if str(priority) not in lossless
-                }
-            },
-        },
+        "traffic-pool": _pools(fabric.pool_percent, lossless),
         "pfc-watchdog": {
             "polling-interval": watchdog.poll_ms,
             "robustness": -(-watchdog.detection_ms // watchdog.poll_ms),
         },
     }
+
+
+def _pools(percent: Optional[int], lossless: set[str]) -> Tree:
+    lossy = {str(priority) for priority in range(PRIORITIES)} - lossless
+    pools: Tree = {
+        name: {"switch-priority": {priority: {} for priority in sorted(held)}}
+        for name, held in ((LOSSLESS_POOL, lossless), (LOSSY_POOL, lossy))
+    }
+    if percent is not None:
+        pools[LOSSLESS_POOL]["memory-percent"] = percent
+        pools[LOSSY_POOL]["memory-percent"] = 100 - percent
+    return pools
 
 
 def _shares(fabric: FabricIntent) -> Tree:
