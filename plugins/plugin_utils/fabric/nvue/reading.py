@@ -160,7 +160,7 @@ class _Switch:
         )
 
     def _classes(self, mapping: str, scheduler: str, marking: str, pfc: str) -> dict[str, Any]:
-        paused = self._paused(pfc)
+        paused, fixed = self._paused(pfc), self._fixed_headroom(pfc)
         shares = self._in_use("egress-scheduler", scheduler)
         strict = {tc for tc, share in shares.items() if str(at(share, "mode")) == "strict"}
         trust = str(at(self._qos, "mapping", mapping, "trust") or "")
@@ -178,8 +178,18 @@ class _Switch:
             "ecn": self._ecn(marking),
             "cable_metres": number(
                 at(self._qos, "pfc", pfc, "cable-length") or at(self._qos, "roce", "cable-length")
-            ),
+            )
+            if fixed is None
+            else None,
+            "headroom_bytes": fixed,
         }
+
+    def _fixed_headroom(self, profile: str) -> Optional[int]:
+        """Where a buffer is set in bytes, cable lengths have no effect; NVIDIA's template for a
+        SuperPOD has one (NVIDIA/nv-config-manager 50d4d776, qos.j2: 363000, and XOFF at 75000)."""
+        written = objects_at(self._present.explicit, "qos", "pfc", profile)
+        size, xoff = (number(written.get(key)) for key in ("port-buffer", "xoff-threshold"))
+        return None if size is None else max(0, size - (xoff or 0))
 
     def _by_dscp(self, profile: str, trust: str) -> tuple[int, ...]:
         mapping = objects_at(self._qos, "mapping", profile)
