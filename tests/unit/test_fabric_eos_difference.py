@@ -311,6 +311,14 @@ def test_the_word_that_the_switch_shows_for_a_queue_comes_before_the_model_s() -
     assert "uc-tx-queue 3" in lines and "tx-queue 3" not in lines
 
 
+def test_a_port_that_left_the_model_gives_back_its_profile_and_the_contract_s_mtu() -> None:
+    port = ["interface Ethernet3/1", "service-profile BAREMETAL_MPI_ROCE"]
+    left = drifted(*port, "mtu 9198")
+    assert list(left.steps) == [port[0], f"no {port[1]}", "no mtu 9198", "exit"]
+    assert list(drifted(*port, "mtu 4000").steps) == [port[0], f"no {port[1]}", "exit"]
+    assert not drifted(port[0], "mtu 9198")
+
+
 def test_a_banner_is_no_configuration() -> None:
     tree = converged({}, empty())
     text = show(tree).replace(

@@ -234,6 +234,27 @@ def test_a_port_of_a_bond_is_refused() -> None:
     assert not plan(listed(converged(), "interface", "bond7", "bond", "member", "swp9", {}))
 
 
+def test_a_port_that_left_the_model_gives_back_mtu_and_watchdog_once_its_link_is_down() -> None:
+    done = converged()
+    left = merged(done, {"interface": {"swp5": done["interface"]["swp4"]}})
+    read = present(left, ports=5)
+
+    def plan_of(config: Tree, status: str | None = "down") -> Difference:
+        ports = listed(read.ports, "swp5", "link", "oper-status", status)
+        now = dataclasses.replace(read, explicit=config, ports=ports)
+        return SYSTEM.difference(intent(), SYSTEM.wanted(intent()), now)
+
+    gone = plan_of(left)
+    assert gone.steps == {
+        "interface": {"swp5": {"link": {"mtu": None}, "qos": {"pfc-watchdog": {"state": None}}}}
+    }
+    assert not plan_of(merged(left, gone.steps))
+    for status in ("up", None):
+        assert not plan_of(left, status), "somebody may have set it so by hand, and uses it"
+    assert not plan_of(listed(left, "interface", "swp5", "link", "mtu", 9000))
+    assert not plan_of(listed(left, "interface", "bond7", "bond", "member", "swp5,9", {}))
+
+
 def ecn(config: Tree, low: int) -> Tree:
     path = ("qos", "congestion-control", "default-global", "traffic-class", "3", "min-threshold")
     return listed(config, *path, low)

@@ -96,14 +96,27 @@ def compare(wanted: Wanted, found: Settings) -> list[Item]:
         # EOS leaves its default out. The times themselves are right, and EOS never polls less
         # often than twice within the shorter of them.
         items = []
+    left = _left(wanted, found)
     items += [
         Item(path, line, None)
         for path, line in found.items()
         if path not in wanted.settings
         and meaning(path, line) is not None
-        and _is_ours(path, line, wanted)
+        and (path in left or _is_ours(path, line, wanted))
     ]
     return items
+
+
+def _left(wanted: Wanted, found: Settings) -> set[Path]:
+    """The MTU of ports that left the model: where it is still the contract's beside our profile."""
+    set_here = {line for path, line in wanted.settings.items() if is_mtu(path)}
+    bound = {
+        path[0]
+        for path, line in found.items()
+        if path[1:] == (SERVICE_PROFILE,) and line.split()[-1].startswith(OWNED)
+    }
+    places = ((block, MTU) for block in bound if port_of((block,)) not in wanted.ports)
+    return {place for place in places if found.get(place) in set_here}
 
 
 def _is_written_out(path: Path, new: set[str]) -> bool:
@@ -153,7 +166,7 @@ def port_of(path: Path) -> str:
 
 
 def is_mtu(path: Path) -> bool:
-    return bool(port_of(path)) and path[1] == MTU
+    return bool(port_of(path)) and path[1:] == (MTU,)
 
 
 # What has to be typed in a configuration session so that what differs no longer does.

@@ -12,7 +12,7 @@ leads to, another profile on a port of the model.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Optional
 
 from ....module_utils.core.text import counted
@@ -273,6 +273,7 @@ _WHOLE = (
 )
 """Collections in qos that hold what is wanted and nothing else."""
 
+_WATCHED: Path = ("qos", "pfc-watchdog", "state")
 _PAUSED: Path = ("qos", "pfc", PROFILE, "switch-priority")
 """What else is paused by the chip is a difference too, whatever is written."""
 
@@ -294,12 +295,7 @@ _WORDS = {
 
 
 def difference(intent: SwitchIntent, wanted: Tree, present: Present) -> Difference:
-    bonds = {
-        member: bond
-        for bond, settings in present.explicit.get("interface", {}).items()
-        for member in expanded(objects_at(settings, "bond", "member"))
-    }
-    check_ports(intent, present.ports, bonds)
+    check_ports(intent, present.ports, bonds_of(present.explicit))
     running: Tree = {"qos": present.running_qos, "interface": present.ports}
     roce = objects_at(uniform(present.filled_qos), "roce")
     if is_on(roce.get("enable")) and "cable-length" not in roce:
@@ -337,6 +333,8 @@ def _differing(
             values[path], found[path] = value, written
         elif _contradicts(intent, path, value, running):
             values[path], found[path] = value, at(running, *path)
+    for path in _left(wanted, explicit, running):
+        values[path], found[path] = None, at(explicit, *path)
     for collection in _WHOLE:
         place: Path = ("qos", *collection)
         needed = objects_at(wanted, *place)
@@ -347,6 +345,32 @@ def _differing(
                 path = (*place, key)
                 values[path], found[path] = None, held
     return values, found
+
+
+def _left(wanted: Tree, explicit: Tree, running: Tree) -> Iterator[Path]:
+    """MTU and watchdog of ports that left the model.
+
+    NVUE has no name of ours on a port. It is taken for one where both have the contract's values,
+    its link is down, and it is in no bond: what others set up by hand alike stays while it is used.
+    """
+    ours, bonds = wanted["interface"], bonds_of(explicit)
+    kept: Tree = next(iter(ours.values()), {})
+    for name in objects_at(explicit, "interface"):
+        status = at(running, "interface", name, "link", "oper-status")
+        if not kept or name in ours or name in bonds or str(status).lower() != "down":
+            continue
+        places = [("interface", name, *rest) for rest in (("link", "mtu"), _WATCHED)]
+        if all(same(path[-1], at(explicit, *path), at(kept, *path[2:])) for path in places):
+            yield from places
+
+
+def bonds_of(explicit: Tree) -> dict[str, str]:
+    """By member."""
+    return {
+        member: bond
+        for bond, settings in explicit.get("interface", {}).items()
+        for member in expanded(objects_at(settings, "bond", "member"))
+    }
 
 
 def _compared(
