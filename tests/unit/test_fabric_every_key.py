@@ -100,7 +100,7 @@ VALUES: dict[str, Any] = {
     "roce_qos.fabric_mode": "spectrum_x",
     "asics.headroom": [{"speed_gbps": 800, "cable_metres": 50, **ROW}],
     "asics.eos_queue": "uc-tx-queue",
-    "leaves.port": "{}",
+    "leaves.port": [],
     "leaves.port_start": 9,
     "leaves.port_step": 4,
     "leaves.asic": "tomahawk5",
@@ -129,8 +129,12 @@ REFUSED = {
     ("eos", "roce_qos.mtu.fabric_layer"): "eos.mtu",
 }
 """As documented in docs/fabric.md."""
-PATTERNS = {"sonic": "Ethernet{}", "nvue": "swp{}", "eos": "Ethernet{}/2"}
-"""For a port's name, which depends on the system."""
+PORTS = {
+    "sonic": ["Ethernet{0..252..4}"],
+    "nvue": ["swp{1..32}s{0..1}"],
+    "eos": ["Ethernet{1..32}/{1,5}"],
+}
+"""Names, which depend on the system: two ports to a cage."""
 
 
 def keys(section: Section, place: str) -> Iterator[str]:
@@ -174,7 +178,7 @@ def model(system: str, key: str = "", value: Any = None) -> str:
     if key.startswith("asics."):
         data["asics"] = {chip: {key.partition(".")[2]: value}}
     elif key == "leaves.port":
-        data["leaves"]["port"] = PATTERNS[system]
+        data["leaves"]["port"] = PORTS[system]
     elif key:
         *path, last = key.split(".")
         there = data

@@ -193,8 +193,8 @@ def check_ports(intent: SwitchIntent, there: Collection[str], bundles: Mapping[s
     if missing:
         raise SwitchError(
             f"{intent.name}: the switch has no port {some(missing, 8)}; it has "
-            f"{some(list(there), 4)}. Correct the ports of the model (leaves, spines), or break "
-            "the ports out on the switch"
+            f"{some(list(there), 4)}. Correct the names of the model (leaves.port, spines.port), "
+            "or break the ports out on the switch"
         )
     for port in intent.ports:
         if port.name in bundles:

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain, product
+from math import prod
 from typing import Any, NamedTuple, Optional
 
 from ...module_utils.core.text import counted, nearest
@@ -43,9 +46,13 @@ class Ports:
     pattern: str
     start: int
     step: int
+    listed: tuple[str, ...] = ()
+    """Instead of a pattern: those of a model that names them, broken out or of several speeds."""
 
     def names(self) -> list[str]:
-        return [self.pattern.format(self.start + at * self.step) for at in range(self.count)]
+        places = range(self.count)
+        by_number = (self.pattern.format(self.start + at * self.step) for at in places)
+        return [*self.listed] or [*by_number]
 
 
 @dataclass(frozen=True)
@@ -146,6 +153,9 @@ def _kind(
     switch: dict[str, Any], section: str, system: str, chip: Asic, speed: int, findings: Findings
 ) -> Optional[SwitchKind]:
     naming = NAMINGS[system]
+    if isinstance(switch["port"], list):
+        listed = _listed(switch, section, findings)
+        return SwitchKind(system, chip.name, Ports(len(listed), "", 0, 0, listed))
     step = switch["port_step"] or naming.step or chip.lanes_of_port(switch["ports"])
     if step is None and speed == _EIGHT_LANES_GBPS:
         step = 8
@@ -160,3 +170,61 @@ def _kind(
     start = naming.start if switch["port_start"] is None else switch["port_start"]
     ports = Ports(switch["ports"], switch["port"] or naming.pattern, start, step)
     return SwitchKind(system, chip.name, ports)
+
+
+_MOST_NAMES = 4096
+"""Of one switch."""
+_BRACES = re.compile(r"\{([0-9]{1,5})\.\.([0-9]{1,5})(?:\.\.([1-9][0-9]?))?\}|\{(\w+(?:,\w+)+)\}")
+
+
+def expanded(text: str) -> list[str]:
+    """Names as a shell makes them of braces: `swp{1..64}s{0..1}`, `Ethernet{0..504..8}`,
+    `Ethernet{1..64}/{1,5}`. Empty where there is a brace of another kind, or no end of names."""
+    choices: list[list[str]] = []
+    end = 0
+    for match in _BRACES.finditer(text):
+        first, last, step, words = match.groups()
+        if words:
+            each = words.split(",")
+        else:
+            each = [*map(str, range(int(first), int(last) + 1, int(step or 1)))]
+        choices += [[text[end : match.start()]], each]
+        end = match.end()
+    choices.append([text[end:]])
+    literal = "".join(chain.from_iterable(choices[::2]))
+    if re.search(r"[{},]", literal) or prod(map(len, choices)) > _MOST_NAMES:
+        return []
+    return ["".join(one) for one in product(*choices)]
+
+
+def _listed(switch: dict[str, Any], section: str, findings: Findings) -> tuple[str, ...]:
+    found: dict[str, None] = {}
+    for index, text in enumerate(switch["port"]):
+        names = expanded(text)
+        if not names or any(name in found for name in names):
+            findings.add(
+                "model.port_names",
+                (section, "port", index),
+                f"{text!r} names no ports, or some that are named already",
+                "Write names, or ranges such as swp{1..64}s{0..1}, Ethernet{1..64}/{1,5} and "
+                "Ethernet{0..504..8}",
+                text,
+            )
+        found.update(dict.fromkeys(names))
+    if not findings and len(found) != switch["ports"]:
+        findings.add(
+            "model.port_names",
+            (section, "port"),
+            f"names {counted(len(found), 'port')}, and {section}.ports is {switch['ports']}",
+            "Write as many",
+            (len(found), switch["ports"]),
+        )
+    for key in ("port_start", "port_step"):
+        if switch[key] is not None:
+            findings.add(
+                "model.port_names",
+                (section, key),
+                f"has no effect where {section}.port is a list of names",
+                "Leave it out",
+            )
+    return tuple(found)
