@@ -143,6 +143,7 @@ def test_hosts_have_system_and_chip_and_the_group_what_is_said_of_chips() -> Non
                 }
             ],
             "eos_queue": "uc-tx-queue",
+            "eos_ecn_count": False,
         }
     }
 

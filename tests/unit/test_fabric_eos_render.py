@@ -50,6 +50,14 @@ def test_headroom_is_set_only_where_the_inventory_says_it() -> None:
     assert "mmu" not in SYSTEM.wanted(leaf()).text
 
 
+def test_marked_packets_are_counted_where_the_model_says_so() -> None:
+    line = "      random-detect ecn count\n"
+    text = SYSTEM.wanted(leaf(asic=replace(TOMAHAWK5, eos_ecn_count=True))).text
+    assert text.count(line) == 1
+    assert text.index("tx-queue 3\n") < text.index(line) < text.index("tx-queue 6\n")
+    assert line not in SYSTEM.wanted(leaf()).text
+
+
 @pytest.mark.parametrize("metres", [(5, 40, 300), (50,)], ids=["none fits", "one is missing"])
 def test_rows_for_switches_of_another_system_leave_the_headroom_to_eos(
     metres: tuple[int, ...],

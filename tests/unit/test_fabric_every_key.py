@@ -100,6 +100,7 @@ VALUES: dict[str, Any] = {
     "roce_qos.fabric_mode": "spectrum_x",
     "asics.headroom": [{"speed_gbps": 800, "cable_metres": 50, **ROW}],
     "asics.eos_queue": "uc-tx-queue",
+    "asics.eos_ecn_count": True,
     "leaves.port": [],
     "leaves.port_start": 9,
     "leaves.port_step": 4,

@@ -56,7 +56,8 @@ def wanted(intent: SwitchIntent) -> Wanted:
 
 def with_queue(intent: SwitchIntent, word: str) -> Wanted:
     """`word`: how the switch calls its queues."""
-    top, interface = _rendered(intent.fabric, word, _headroom_bytes(intent))
+    counts = intent.asic.eos_ecn_count
+    top, interface = _rendered(intent.fabric, word, _headroom_bytes(intent), counts)
     blocks = [interface.replace(_ANY_PORT, port.name) for port in intent.ports]
     text = top.replace(interface, "!\n".join(blocks))
     return Wanted(text, read_settings(text), tuple(port.name for port in intent.ports))
@@ -136,12 +137,14 @@ def _headroom_bytes(intent: SwitchIntent) -> Optional[int]:
 
 
 @lru_cache(maxsize=64)
-def _rendered(fabric: FabricIntent, word: str, headroom_bytes: Optional[int]) -> tuple[str, str]:
+def _rendered(
+    fabric: FabricIntent, word: str, headroom_bytes: Optional[int], counts: bool
+) -> tuple[str, str]:
     """Everything with one interface, and the block of this interface: all ports have the same.
 
     A fabric has few sorts of switches: pyavd writes each once.
     """
-    text = render(structured(fabric, word, headroom_bytes))
+    text = render(structured(fabric, word, headroom_bytes, counts))
     start = text.index(f"{INTERFACE}{_ANY_PORT}\n")
     return text, text[start : text.index("!\n", start)]
 
@@ -156,7 +159,7 @@ def render(data: dict[str, Any]) -> str:
 
 
 def structured(
-    fabric: FabricIntent, word: str, headroom_bytes: Optional[int] = None
+    fabric: FabricIntent, word: str, headroom_bytes: Optional[int] = None, counts: bool = False
 ) -> dict[str, Any]:
     """The contract as pyavd's structured configuration, with one interface for all."""
     data: dict[str, Any] = {
@@ -184,7 +187,7 @@ def structured(
                         for priority in fabric.pfc_priorities
                     ],
                 },
-                word.replace("-", "_") + "s": [_queue(queue) for queue in fabric.queues],
+                word.replace("-", "_") + "s": [_queue(queue, counts) for queue in fabric.queues],
             }
         ],
         "ethernet_interfaces": [
@@ -204,7 +207,7 @@ def structured(
     return data
 
 
-def _queue(queue: Queue) -> dict[str, Any]:
+def _queue(queue: Queue, counts: bool) -> dict[str, Any]:
     data: dict[str, Any] = {"id": queue.traffic_class}
     if queue.strict:
         data["priority"] = "priority strict"
@@ -217,7 +220,7 @@ def _queue(queue: Queue) -> dict[str, Any]:
             "max": queue.ecn.maximum_bytes,
             "max_probability": queue.ecn.probability_percent,
         }
-        data["random_detect"] = {"ecn": {"threshold": threshold}}
+        data["random_detect"] = {"ecn": {"threshold": threshold, "count": counts}}
     return data
 
 
