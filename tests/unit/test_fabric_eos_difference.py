@@ -22,7 +22,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system i
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.eos_intents import CONTRACTS, TOMAHAWK5, leaf
+from tests.unit.eos_intents import CONTRACTS, OTHER, TOMAHAWK5, leaf
 from tests.unit.eos_switch import CLASSES, DSCPS, Tree, empty, show, typed
 from tests.unit.virtual_switch_parts import eos_config, eos_grammar, hardware
 
@@ -495,6 +495,16 @@ def test_a_published_configuration_is_brought_to_the_contract_on_the_simulated_s
     for gone in ("qos rewrite dscp", "priority-flow-control all off"):
         assert gone not in lines
     assert "segments" not in switch.text
+
+
+def test_a_port_with_the_contract_s_mtu_from_the_defaults_of_interfaces_is_no_difference() -> None:
+    switch = Simulated("interface defaults\n   mtu 9214\n")
+    switch.converge(leaf(OTHER))
+    assert leaf(OTHER).fabric.mtu_ip == 9214 and "   mtu 9214\n" in switch.text
+    assert switch.text.count("mtu 9214") == 1
+    switch.converge(leaf())
+    assert switch.text.count("   mtu 9198\n") == 2
+    switch.converge(leaf(OTHER))
 
 
 @pytest.mark.parametrize("word", ["tx-queue", "uc-tx-queue"])

@@ -62,9 +62,9 @@ KINDS: dict[str, Callable[[str], bool]] = {
     "action": lambda word: word in ("drop", "notify-only"),
     "trust": lambda word: word in ("cos", "dscp"),
     "queue": lambda word: word in QUEUES,
-    "unit": lambda word: word in ("bytes", "kbytes", "mbytes", "segments"),
+    "unit": lambda word: word in ("bytes", "kbytes", "mbytes", "segments", "milliseconds"),
     "weight": _number(0, 15),
-    "speed": lambda word: re.fullmatch(r"auto|\d{1,4}[gG]?(-[1248])?(full)?", word) is not None,
+    "speed": lambda word: re.fullmatch(r"auto|\d{1,6}[gG]?(-[1248])?(full)?", word) is not None,
     "share": lambda word: re.fullmatch(r"\d{1,3}(/\d{1,3})?", word) is not None,
 }
 """Words and units as pyavd 6 writes them (aristanetworks/avd, eos_cli_config_gen) and as published
@@ -108,15 +108,21 @@ TIMES = f"{PAUSE} default"
 BUFFERS, APPLY = "platform trident mmu queue profile", "apply"
 FLOW = [
     Command("qos trust <trust>", 10),
+    Command("no qos trust", 10, place="qos trust"),
     Command("qos cos <eight>", 11),
+    Command("qos dscp <dscp>", 12),
     Command("priority-flow-control on", 14),
     Command("priority-flow-control priority <eight!> no-drop", 15),
+    Command("priority-flow-control priority <eight!> drop", 15),
     Command(PAUSE, 16),
     Command(f"no {PAUSE}", 16, place=PAUSE),
+    Command(f"{PAUSE} port timer <rest>", 17),
     Command(f"{PAUSE} port action <action>", 18),
     Command("shape rate <rest>", 19),
     Command("service-policy type qos input <name>", 19),
+    Command("service-policy type pbr input <name>", 19),
     Command("<queue!> <eight!>", 30, enters="queue"),
+    Command("mc-tx-queue <eight!>", 31, enters="queue"),
 ]
 MARKING = "random-detect ecn minimum-threshold <bytes> <unit> maximum-threshold <bytes> <unit>"
 MARKING_ENDS = ("", " max-mark-probability <percent>", " weight <weight>",
@@ -129,6 +135,7 @@ QUEUE = [
     Command("shape rate <rest>", 32),
     *(Command(f"{MARKING}{end}", 40) for end in MARKING_ENDS),
     Command("random-detect ecn count", 41),
+    Command("random-detect drop <rest>", 42),
 ]
 MMU = [
     Command("ingress threshold <share>", 10),
@@ -137,6 +144,11 @@ MMU = [
     Command("ingress headroom cells <bytes>", 20, place="ingress headroom"),
     Command("ingress reserved <rest>", 30),
     Command("ingress resume <rest>", 40),
+    *(
+        Command(f"{queue} <eight!> {what} <rest>", 50)
+        for queue in ("ingress priority-group", "egress unicast queue", "egress multicast queue")
+        for what in ("reserved", "threshold", "drop-precedence")
+    ),
 ]
 DEFAULTS = [Command("mtu <mtu>", 10), Command("ethernet", 20, enters="free")]
 INTERFACE = [
@@ -148,6 +160,8 @@ INTERFACE = [
     Command("error-correction encoding reed-solomon", 4, place="error-correction"),
     Command("error-correction encoding fire-code", 4, place="error-correction"),
     Command("channel-group <rest>", 5),
+    Command("mlag <bytes>", 6),
+    Command("vrf <name>", 6),
     Command("no switchport", 7, place="switchport"),
     Command("ip address <rest>", 8),
     Command("flowcontrol receive <rest>", 9),
@@ -164,6 +178,7 @@ GLOBAL = [
     Command("qos map dscp <dscp>+ to traffic-class <eight>", 50),
     Command("qos map cos <eight>+ to traffic-class <eight>", 50),
     Command("qos map traffic-class <eight>+ to <queue> <eight>", 50),
+    Command("qos map traffic-class <eight!> to dscp <dscp>", 51),
     Command("qos rewrite dscp", 52),
     Command(NON_ECT, 53),
     Command(f"{NON_ECT} chip-based", 53, place=NON_ECT),
@@ -183,6 +198,8 @@ COMMANDS = {
     "defaults": DEFAULTS,
 }
 
+OTHERS = 9
+"""Where an operator's lines stand in an interface."""
 FREE_LINES = (
     "aaa", "agent", "alias", "arp", "boot", "clock", "dns", "errdisable", "hardware", "ip", "ipv6",
     "lldp", "load-interval", "logging", "mac", "monitor", "ntp", "platform", "queue-monitor",
@@ -193,11 +210,15 @@ FREE_BLOCKS = (
     "class-map", "daemon", "event-handler", "management", "mlag", "policy-map", "route-map",
     "router", "vlan", "vrf",
 )  # fmt: skip
-FREE_INTERFACES = re.compile(r"(Loopback|Management|Port-Channel|Vlan|Vxlan)\d+(\.\d+)?")
+FREE_INTERFACES = re.compile(
+    r"(Dps|Loopback|Management|Port-Channel|Tunnel|Vlan|Vxlan)[\d/]+(\.\d+)?|Ethernet[\d/]+\.\d+"
+)
 OF_INTERFACES = (
-    "arp", "bfd", "dcbx", "encapsulation", "hardware", "ip", "ipv6", "isis", "l2", "lacp", "link",
-    "lldp", "load-interval", "logging", "mac", "mpls", "ntp", "phy", "pim", "ptp", "sflow", "snmp",
-    "spanning-tree", "storm-control", "switchport", "traffic-policy", "transceiver", "vrf",
+    "address", "arp", "bfd", "bgp", "comment", "dcbx", "dhcp", "dot1x", "encapsulation", "evpn",
+    "flow", "hardware", "ip", "ipv6", "isis", "l2", "l2-protocol", "lacp", "link", "link-debounce",
+    "lldp", "load-interval", "logging", "mac", "mac-address-table", "mpls", "multicast",
+    "node", "ntp", "phy", "pim", "poe", "port-channel", "ptp", "sflow", "snmp", "spanning-tree",
+    "storm-control", "switchport", "sync-e", "tcp", "traffic-policy", "transceiver", "vrrp",
 )  # fmt: skip
 """First words of an operator's lines in an interface (aristanetworks/avd, eos_cli_config_gen)."""
 LEAVES_BLOCK = ("interface", "hostname", "qos", "priority-flow-control", *FREE_BLOCKS)
@@ -257,7 +278,7 @@ def _in_mode(config: Config, mode: Mode, words: Words, hardware: Hardware) -> Op
         line = mode.lines.setdefault(text, Line(text, ORDERS.get(words[0], 40), block))
         return Mode("free", line.below) if block else None
     if mode.name == "interface" and words[0] in OF_INTERFACES:
-        return _free_line(mode, words, False)
+        return _free_line(mode, words, False, OTHERS)
     raise Refused(complaint(COMMANDS[mode.name], words))
 
 
@@ -265,7 +286,7 @@ def _command(
     config: Config, mode: Mode, command: Command, words: Words, key: str
 ) -> Optional[Mode]:
     kind = " ".join(words[:3])
-    if kind in MAPS:
+    if kind in MAPS and words[-2:-1] != ["dscp"]:
         end = words.index("to")
         for value in words[3:end]:
             config.map(kind, int(value), int(words[-1]))
@@ -332,7 +353,7 @@ def _negate(config: Config, mode: Mode, words: Words, hardware: Hardware) -> Non
         del mode.lines[max(named, key=len)]
         return
     if mode.name == "interface" and rest[0] in OF_INTERFACES:
-        _free_line(mode, words, True)
+        _free_line(mode, words, True, OTHERS)
         return
     known = any(command.fits(rest)[1] == len(rest) for command in COMMANDS[mode.name])
     if not known and text != "switchport":
@@ -354,19 +375,23 @@ def _interface(mode: Mode, words: Words, hardware: Hardware) -> Mode:
         return Mode("interface", mode.lines.setdefault(key, Line(key, 30, True)).below)
     if name == "defaults":
         return Mode(name, mode.lines.setdefault(key, Line(key, 15, True)).below)
+    if re.fullmatch(r"Port-Channel\d+", name):
+        return Mode("interface", mode.lines.setdefault(key, Line(key, 31, True)).below)
     if FREE_INTERFACES.fullmatch(name):
         return Mode("free", mode.lines.setdefault(key, Line(key, 31, True)).below)
     raise Refused(f"Invalid input (at token 1: {name!r})")
 
 
-def _free_line(mode: Mode, words: Words, negative: bool) -> Optional[Mode]:
+def _free_line(
+    mode: Mode, words: Words, negative: bool, order: Optional[int] = None
+) -> Optional[Mode]:
     """Lines below what is not known: kept as they are, unless they begin something that is."""
     if words[1 if negative else 0] in LEAVES_BLOCK:
         raise Refused(f"Invalid input (at token 0: {words[0]!r})")
     text = " ".join(words)
     if negative and (_take_out(mode, " ".join(words[1:])) or words[0] == "default"):
         return None
-    mode.lines.setdefault(text, Line(text, len(mode.lines)))
+    mode.lines.setdefault(text, Line(text, len(mode.lines) if order is None else order))
     return None
 
 
