@@ -177,6 +177,36 @@ def test_the_operator_s_own_configuration_is_left_alone() -> None:
     assert "storage-ports" not in str(plan(OPERATORS).steps)
 
 
+SUPERPOD: Tree = {
+    "qos": {
+        "pfc": {
+            "default-global": {
+                "port-buffer": 363000,
+                "switch-priority": {"3": {}},
+                "xoff-threshold": 75000,
+                "xon-threshold": 75000,
+            }
+        },
+        "roce": {"state": "enabled", "mode": "lossless"},
+        "traffic-pool": {
+            "default-lossy": {"memory-percent": 10},
+            "roce-lossless": {"memory-percent": 90},
+        },
+    }
+}
+"""NVIDIA's template for Spectrum-X and Cumulus Linux 5.16.1 (NVIDIA/nv-config-manager 50d4d776,
+superpod-demo-common, qos.j2)."""
+
+
+def test_buffers_of_nvidia_s_template_stay() -> None:
+    one, read = intent({"fabric_mode": "spectrum_x"}), {"release": "5.16.1", "new": True}
+    difference = plan(SUPERPOD, one, **read)
+    done = merged(SUPERPOD, difference.steps)
+    assert not plan(done, one, **read)
+    assert merged(done, SUPERPOD) == done
+    assert not any("memory-percent" in change.path for change in difference.changes)
+
+
 def test_defaults_that_somebody_wrote_down_may_stay() -> None:
     written = {
         "qos": {
