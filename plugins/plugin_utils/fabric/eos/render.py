@@ -126,7 +126,7 @@ def _check_watchdog(fabric: FabricIntent, place: Path, found: Findings) -> None:
 def _headroom_bytes(intent: SwitchIntent) -> Optional[int]:
     """The most that any port needs: EOS has one figure for the switch. None: EOS's own.
 
-    Set only where the inventory gives values for this chip; EOS computes headroom by itself. Rows
+    Set only where the inventory gives values for this chip; else it is left to EOS. Rows
     for other speeds and lengths, such as SONiC's of 5, 40 and 300 m, are for other switches.
     """
     if not intent.asic.name.startswith(_MMU_CHIPS):

@@ -102,16 +102,17 @@ def _each(part: str) -> list[str]:
     choices = [_choices(text) for text in _NUMBERS.split(part)]
     if prod(map(len, choices)) > _MOST:
         return [part]
-    return ["".join(one) for one in product(*choices)]
+    return ["".join(map(str, one)) for one in product(*choices)]
 
 
-def _choices(text: str) -> Sequence[str]:
+def _choices(text: str) -> Sequence[object]:
+    """Numbers of a range, not made before it is known how many they are; else the text itself."""
     first, dash, last = text.partition("-")
     if not dash or not first.isdecimal() or not last.isdecimal() or str(int(first)) != first:
         return (text,)
     if not int(first) <= int(last) < int(first) + _MOST:
         return (text,)
-    return tuple(map(str, range(int(first), int(last) + 1)))
+    return range(int(first), int(last) + 1)
 
 
 def expanded(tree: Any) -> Tree:
