@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, product
 from math import prod
@@ -180,21 +180,18 @@ _BRACES = re.compile(r"\{([0-9]{1,5})\.\.([0-9]{1,5})(?:\.\.([1-9][0-9]?))?\}|\{
 def expanded(text: str) -> list[str]:
     """Names as a shell makes them of braces: `swp{1..64}s{0..1}`, `Ethernet{0..504..8}`,
     `Ethernet{1..64}/{1,5}`. Empty where there is a brace of another kind, or no end of names."""
-    choices: list[list[str]] = []
+    choices: list[Sequence[object]] = []
     end = 0
     for match in _BRACES.finditer(text):
         first, last, step, words = match.groups()
-        if words:
-            each = words.split(",")
-        else:
-            each = [*map(str, range(int(first), int(last) + 1, int(step or 1)))]
-        choices += [[text[end : match.start()]], each]
+        several = words.split(",") if words else range(int(first), int(last) + 1, int(step or 1))
+        choices += [(text[end : match.start()],), several]
         end = match.end()
-    choices.append([text[end:]])
-    literal = "".join(chain.from_iterable(choices[::2]))
+    choices.append((text[end:],))
+    literal = "".join(map(str, chain.from_iterable(choices[::2])))
     if re.search(r"[{},]", literal) or prod(map(len, choices)) > _MOST_NAMES:
         return []
-    return ["".join(one) for one in product(*choices)]
+    return ["".join(map(str, one)) for one in product(*choices)]
 
 
 def _listed(switch: dict[str, Any], section: str, findings: Findings) -> tuple[str, ...]:
