@@ -19,6 +19,7 @@ MODES = (
     r"qos profile \S+",
     r"(uc-)?tx-queue \d",
     r"platform trident mmu queue profile \S+",
+    r"interface defaults",
     r"vlan \d+",
     r"router bgp \d+",
 )
@@ -49,6 +50,7 @@ WITH_VALUE = (
     "priority",
     "ip address",
     "ingress headroom",
+    "ingress threshold",
 )
 
 Tree = dict[str, Any]

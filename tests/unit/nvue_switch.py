@@ -177,6 +177,8 @@ class FakeNvue:
         self.lies: dict[str, tuple[tuple[str, ...], Any]] = {}
         """By `METHOD path [revision]` a place in the answer and what it says there."""
         self.shows_startup = True
+        self.waits = "confirm"
+        """State in which a change that is in force waits to be kept."""
         self.slow = 2
         """Looks at a revision until it has got on."""
         self.now = 0.0
@@ -206,7 +208,7 @@ class FakeNvue:
     def time_out(self) -> None:
         """The timer of whatever waits to be confirmed is over."""
         for name, state in self.states.items():
-            if state == "confirm":
+            if state == self.waits:
                 self._undo(name)
 
     def _handle(self, request: httpx.Request) -> httpx.Response:
@@ -300,6 +302,11 @@ class FakeNvue:
         answer = body.get("auto-prompt", {}).get("confirm")
         if answer and state == "confirm":
             self._tell(name, {"state": answer})
+        elif state == "ays" == self.waits and self.applied == name:
+            if body.get("auto-prompt", {}).get("ays", wanted) == "ays_yes":
+                self._settle(name)
+            else:
+                self._undo(name)
         elif wanted == "apply":
             self.states[name] = "apply"
             self._left[name] = self.slow
@@ -330,7 +337,7 @@ class FakeNvue:
             return
         self.before, self.applied = self.applied, name
         if self._confirm[name]:
-            self.states[name] = "confirm"
+            self.states[name] = self.waits
         else:
             self._settle(name)
 

@@ -18,7 +18,13 @@ def compiled(value: Optional[dict[str, Any]] = None) -> dict[str, Any]:
 
 
 STORAGE: dict[str, Any] = {
-    "roce": {"dscp": 24, "priority": 4, "traffic_class": 5, "bandwidth_percent": 60},
+    "roce": {
+        "dscp": 24,
+        "also_dscps": [27],
+        "priority": 4,
+        "traffic_class": 5,
+        "bandwidth_percent": 60,
+    },
     "cnp": {"dscp": 46, "priority": 7},
     "classes": [
         {"name": "storage", "dscps": [10, 12], "priority": 2, "bandwidth_percent": 15},
@@ -27,6 +33,7 @@ STORAGE: dict[str, Any] = {
     "ecn": {"minimum_bytes": 166912, "maximum_bytes": 239616, "probability_percent": 5},
     "pfc": {
         "xoff_bytes": 300000,
+        "pool_percent": 80,
         "watchdog": {
             "enabled": False,
             "detection_ms": 400,

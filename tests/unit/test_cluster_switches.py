@@ -19,6 +19,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     inventory_of,
     read,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.switches import expanded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -145,6 +146,7 @@ def test_hosts_have_system_and_chip_and_the_group_what_is_said_of_chips() -> Non
                 }
             ],
             "eos_queue": "uc-tx-queue",
+            "eos_ecn_count": False,
         }
     }
 
@@ -173,6 +175,16 @@ def test_headroom_alone_is_enough_of_a_chip_also_where_ports_share_it(size: int)
         ("system: nvue, port: 'swp{}s0'", ["swp1s0", "swp2s0"]),
         ("system: eos", ["Ethernet1/1", "Ethernet2/1"]),
         ("system: eos, port: 'Ethernet{}', port_start: 5", ["Ethernet5", "Ethernet6"]),
+        # Cages of 800G broken out to two ports of 400G, as operators type it for Cumulus Linux
+        # (nv set interface swp1-64 link breakout 2x) and as EOS counts lanes.
+        ("system: nvue, port: ['swp{1..32}s{0..1}']", ["swp1s0", "swp1s1", "swp2s0"]),
+        ("system: eos, port: ['Ethernet{1..32}/{1,5}']", ["Ethernet1/1", "Ethernet1/5"]),
+        # As sonic-buildimage has it for 32 x 800G and 64 x 400G, of which 32 are named here
+        # (device/arista/x86_64-arista_7060x6_64pe/Arista-7060X6-64PE-P32O64/port_config.ini).
+        (
+            "system: sonic, port: ['Ethernet{0..248..8}', 'Ethernet{256..380..4}']",
+            ["Ethernet0", "Ethernet8", "Ethernet16"],
+        ),
         ("asic: spectrum4", ["Ethernet0", "Ethernet1"]),
         ("port_step: 8", ["Ethernet0", "Ethernet8"]),
     ],
@@ -180,7 +192,34 @@ def test_headroom_alone_is_enough_of_a_chip_also_where_ports_share_it(size: int)
 def test_what_is_written_comes_before_what_the_system_would_say(
     keys: str, names: list[str]
 ) -> None:
-    assert list(small(leaves=keys).leaves[0].ports[0].peers)[:2] == names
+    peers = list(small(leaves=keys).leaves[0].ports[0].peers)
+    assert peers[: len(names)] == names[: len(peers)]
+
+
+def test_uplinks_have_the_last_names_of_a_list() -> None:
+    """Mixed ports: nodes at the first speed, spines at the second."""
+    cluster = small(leaves="system: sonic, port: ['Ethernet{0..248..8}', 'Ethernet{256..380..4}']")
+    uplinks = [port for group in cluster.leaves[0].ports[1:] for port in group.peers]
+    assert sorted(uplinks) == ["Ethernet368", "Ethernet372", "Ethernet376", "Ethernet380"]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("swp7", ["swp7"]),
+        ("swp{1..2}s{0..1}", ["swp1s0", "swp1s1", "swp2s0", "swp2s1"]),
+        ("Ethernet{1..2}/{1,5}", ["Ethernet1/1", "Ethernet1/5", "Ethernet2/1", "Ethernet2/5"]),
+        ("Ethernet{0..16..8}", ["Ethernet0", "Ethernet8", "Ethernet16"]),
+        ("swp{2..1}", []),
+        ("swp{}", []),
+        ("swp{1..4", []),
+        ("swp1,2", []),
+        ("swp{1..5000}", []),
+        ("swp{1..4096}s{0..1}", []),
+    ],
+)
+def test_braces_are_names_as_a_shell_makes_them(text: str, names: list[str]) -> None:
+    assert expanded(text) == names
 
 
 @pytest.mark.parametrize(
@@ -299,7 +338,13 @@ def headroom(*sizes: int) -> str:
     )
 
 
+PORTS = "8 model.port_names leaves.port"
 CASES: tuple[tuple[str, ...], ...] = (
+    (model("port: ['swp{1..64}s{0..1}']"), f"{PORTS} (128, 64)"),
+    (model("port: ['swp{1..64}', 'swp{}']"), f"{PORTS}[1] 'swp{{}}'"),
+    (model("port: ['swp{1..63}', swp5]"), f"{PORTS}[1] 'swp5'"),
+    (model("port: ['swp{1..64}'], port_step: 8"), f"{PORTS}_step"),
+    (model("port: ['swp 1']"), "8 model.wrong_form leaves.port[0] 'swp 1'"),
     (model("system: cumulus"), "8 model.not_a_choice leaves.system 'cumulus'"),
     (model("system: [sonic, nvu, eos]"), "8 model.not_a_choice leaves.system[1] 'nvu'"),
     (model("system: [nvue, eos]"), "8 model.words_for_switches leaves.system 2"),

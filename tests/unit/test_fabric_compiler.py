@@ -10,8 +10,10 @@ import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import headroom
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     PortIntent,
+    SwitchError,
     SwitchIntent,
     batches,
+    check_ports,
     compile_switch,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
@@ -138,6 +140,25 @@ def test_the_virtual_fabric_has_every_system_and_both_ends_of_each_link() -> Non
     between = {here: there for here, there in ends.items() if there[0] in switches}
     assert len(between) == 2 * 8 * 2
     assert all(ends[there] == here for here, there in between.items())
+
+
+@pytest.mark.parametrize(
+    ("port", "kind", "remedy"),
+    [
+        ("Ethernet8", "host", "A rail is one link"),
+        ("Ethernet504", "uplink", "leave the spines out"),
+        ("Ethernet80", "storage", "leave the link out"),
+    ],
+)
+def test_a_port_in_a_bundle_is_refused_by_the_kind_of_its_link(
+    port: str, kind: str, remedy: str
+) -> None:
+    intent = leaf()
+    names = [each.name for each in intent.ports]
+    words = f"{port} .{kind} link, .*member of bond7.*{remedy}"
+    with pytest.raises(SwitchError, match=words) as it:
+        check_ports(intent, names, {port: "bond7"})
+    assert ("a rail" in str(it.value).lower()) == (kind == "host")
 
 
 def ports(kind: str, rail: Any, *peers: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -12,14 +13,18 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics im
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.reading import Present
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
+    DSCP_MAP,
+    UNDER_TRAFFIC,
     Difference,
     SwitchError,
+    SwitchIntent,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.eos_intents import CONTRACTS, TOMAHAWK5, leaf
+from tests.unit.eos_intents import CONTRACTS, OTHER, TOMAHAWK5, leaf
 from tests.unit.eos_switch import CLASSES, DSCPS, Tree, empty, show, typed
+from tests.unit.virtual_switch_parts import eos_config, eos_grammar, hardware
 
 OWNED = "qos profile BAREMETAL_MPI_ROCE"
 
@@ -306,6 +311,14 @@ def test_the_word_that_the_switch_shows_for_a_queue_comes_before_the_model_s() -
     assert "uc-tx-queue 3" in lines and "tx-queue 3" not in lines
 
 
+def test_a_port_that_left_the_model_gives_back_its_profile_and_the_contract_s_mtu() -> None:
+    port = ["interface Ethernet3/1", "service-profile BAREMETAL_MPI_ROCE"]
+    left = drifted(*port, "mtu 9198")
+    assert list(left.steps) == [port[0], f"no {port[1]}", "no mtu 9198", "exit"]
+    assert list(drifted(*port, "mtu 4000").steps) == [port[0], f"no {port[1]}", "exit"]
+    assert not drifted(port[0], "mtu 9198")
+
+
 def test_a_banner_is_no_configuration() -> None:
     tree = converged({}, empty())
     text = show(tree).replace(
@@ -344,12 +357,12 @@ def test_the_cost_names_ports_and_what_is_not_known() -> None:
     assert "PFC and queues are set anew on 2 ports (Ethernet1/1, Ethernet2/1)" in losses
     assert "the MTU of 2 ports" in losses
     assert "EOS does not document" in losses
-    assert "the whole switch" in losses
+    assert f"{UNDER_TRAFFIC[DSCP_MAP]}, for ports outside the model too" in losses
 
 
 def test_a_port_of_a_port_channel_is_refused() -> None:
     tree = typed(empty(), ["interface Ethernet2/1", "channel-group 7 mode active"])
-    with pytest.raises(SwitchError, match="Ethernet2/1 is a member of channel-group 7"):
+    with pytest.raises(SwitchError, match=r"Ethernet2/1 .* is a member of channel-group 7"):
         difference({}, tree)
 
 
@@ -392,3 +405,154 @@ def test_headroom_under_our_name_is_applied_and_goes_with_the_values() -> None:
     assert any("buffers of the whole switch" in loss for loss in first.impact.losses)
     gone = typed(tree, list(difference({}, tree).steps))
     assert "mmu" not in show(gone)
+
+
+# --- what published configurations have -----------------------------------------------------------
+#
+# docs.habana.ai, Arista Switch L2 and L3 Configuration Example (7060DX4-32, 7060PX5-64E), with the
+# placeholders filled in, and `random-detect ecn` in segments as clusters in public have it.
+
+GAUDI = """\
+platform trident mmu queue profile PFC_Profile
+   ingress threshold 1
+   ingress headroom {headroom}
+!
+interface defaults
+   mtu 9214
+!
+interface Ethernet1/1
+   mtu 9198
+   speed 400g-4
+   error-correction encoding reed-solomon
+   no switchport
+   ip address 10.0.0.1/30
+   qos trust dscp
+   priority-flow-control on
+   priority-flow-control priority 0 no-drop
+   priority-flow-control priority 3 no-drop
+   !
+   uc-tx-queue 3
+      no priority
+      random-detect ecn minimum-threshold 2000 segments maximum-threshold 10000 segments \
+max-mark-probability 20 weight 0
+!
+interface Ethernet2/1
+   speed 400g-4
+   no switchport
+!
+qos rewrite dscp
+priority-flow-control all off
+!
+platform trident mmu queue profile PFC_Profile apply
+!
+end
+"""
+BUFFERS = "platform trident mmu queue profile"
+ROOM = replace(TOMAHAWK5, values={(800, 50): Headroom(500000, 20000, 480000)})
+
+
+class Simulated:
+    """The simulated switch of EOS, without its server."""
+
+    def __init__(self, text: str = "", queue: str = "uc-tx-queue") -> None:
+        ports = [
+            {"name": f"Ethernet{one}/1", "speed_gbps": 800, "peer": "", "peer_interface": ""}
+            for one in (1, 2, 3)
+        ]
+        self.queue = queue
+        self.hardware = hardware("eos", ports)
+        self.config = eos_grammar.factory(self.hardware)
+        self.type(text.splitlines())
+
+    def type(self, lines: Iterable[str]) -> None:
+        modes = [eos_grammar.Mode("configure", self.config.top)]
+        for line in lines:
+            eos_grammar.enter(self.config, modes, line, self.hardware)
+
+    @property
+    def text(self) -> str:
+        return "\n".join([*eos_config.written(self.config), "end", ""])
+
+    def present(self) -> Present:
+        interfaces = {port.name: {} for port in self.hardware.ports}
+        return Present("simulation", self.text, self.text, interfaces, (), queue=self.queue)
+
+    def converge(self, intent: SwitchIntent) -> Difference:
+        first = SYSTEM.difference(intent, SYSTEM.wanted(intent), self.present())
+        self.type(first.steps)
+        again = SYSTEM.difference(intent, SYSTEM.wanted(intent), self.present())
+        assert again.changes == ()
+        return first
+
+
+def test_a_published_configuration_is_brought_to_the_contract_on_the_simulated_switch() -> None:
+    switch = Simulated(GAUDI.format(headroom=64000))
+    switch.converge(leaf(asic=ROOM))
+    lines = switch.text.splitlines()
+    assert "   ip address 10.0.0.1/30" in lines and "   speed 400g-4" in lines
+    assert lines.count("   error-correction encoding reed-solomon") == 1
+    assert "   mtu 9198" in lines[lines.index("interface Ethernet2/1") :], "default is 9214"
+    for gone in ("qos rewrite dscp", "priority-flow-control all off"):
+        assert gone not in lines
+    assert "segments" not in switch.text
+
+
+def test_a_port_with_the_contract_s_mtu_from_the_defaults_of_interfaces_is_no_difference() -> None:
+    switch = Simulated("interface defaults\n   mtu 9214\n")
+    switch.converge(leaf(OTHER))
+    assert leaf(OTHER).fabric.mtu_ip == 9214 and "   mtu 9214\n" in switch.text
+    assert switch.text.count("mtu 9214") == 1
+    switch.converge(leaf())
+    assert switch.text.count("   mtu 9198\n") == 2
+    switch.converge(leaf(OTHER))
+
+
+@pytest.mark.parametrize("word", ["tx-queue", "uc-tx-queue"])
+def test_each_word_for_a_queue_is_taken_by_the_simulated_switch(word: str) -> None:
+    switch = Simulated(queue=word)
+    switch.type([f"qos map traffic-class 3 to {word} 1"])
+    assert f"qos map traffic-class 3 to {word} 1" in switch.converge(leaf()).before
+    assert f"   {word} 3" in switch.text.splitlines()
+
+
+def test_the_operator_s_other_lines_of_the_buffers_come_with_the_headroom() -> None:
+    switch = Simulated(GAUDI.format(headroom=64000))
+    first = switch.converge(leaf(asic=ROOM))
+    assert f"{BUFFERS} BAREMETAL_MPI_ROCE ingress threshold" in [one.path for one in first.changes]
+    text = switch.text
+    assert f"{BUFFERS} PFC_Profile\n   ingress threshold 1\n   ingress headroom 64000\n" in text
+    ours = (
+        f"{BUFFERS} BAREMETAL_MPI_ROCE\n   ingress threshold 1\n   ingress headroom bytes 480000\n"
+    )
+    assert ours in text and f"{BUFFERS} BAREMETAL_MPI_ROCE apply\n" in text
+    switch.type([f"{BUFFERS} BAREMETAL_MPI_ROCE", "ingress threshold 1/8"])
+    switch.converge(leaf(asic=ROOM))
+    assert "   ingress threshold 1/8\n" in switch.text
+    gone = switch.converge(leaf())
+    assert f"no {BUFFERS} BAREMETAL_MPI_ROCE" in gone.steps
+    assert f"{BUFFERS} PFC_Profile\n" in switch.text
+
+
+@pytest.mark.parametrize("headroom", ["480000", "bytes 480000", "600000"])
+def test_an_operator_s_profile_with_the_headroom_stays(headroom: str) -> None:
+    switch = Simulated(GAUDI.format(headroom=headroom))
+    first = switch.converge(leaf(asic=ROOM))
+    assert not any("mmu" in line for line in first.steps)
+    report = SYSTEM.report(leaf(asic=ROOM), switch.present())
+    assert report.ports[0].headroom_bytes == int(headroom.split()[-1])
+
+
+def test_an_operator_s_profile_in_cells_is_not_compared_with_bytes() -> None:
+    switch = Simulated(GAUDI.format(headroom="cells 600000"))
+    switch.converge(leaf(asic=ROOM))
+    assert f"{BUFFERS} BAREMETAL_MPI_ROCE apply\n" in switch.text
+
+
+@pytest.mark.parametrize("line", ["ingress headroom 480000", "ingress headroom bytes 480000"])
+def test_headroom_is_the_same_with_and_without_its_unit(line: str) -> None:
+    switch = Simulated()
+    switch.converge(leaf(asic=ROOM))
+    switch.type([f"{BUFFERS} BAREMETAL_MPI_ROCE", line])
+    wanted = SYSTEM.wanted(leaf(asic=ROOM))
+    assert line in switch.text
+    assert not SYSTEM.difference(leaf(asic=ROOM), wanted, switch.present())

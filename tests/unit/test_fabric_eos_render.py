@@ -50,10 +50,25 @@ def test_headroom_is_set_only_where_the_inventory_says_it() -> None:
     assert "mmu" not in SYSTEM.wanted(leaf()).text
 
 
-def test_a_missing_row_of_headroom_is_an_error_and_no_guess() -> None:
-    asic = replace(TOMAHAWK5, values={(400, 50): Headroom(500000, 20000, 480000)})
-    with pytest.raises(WantedError, match="800G"):
-        SYSTEM.wanted(leaf(asic=asic))
+def test_marked_packets_are_counted_where_the_model_says_so() -> None:
+    line = "      random-detect ecn count\n"
+    text = SYSTEM.wanted(leaf(asic=replace(TOMAHAWK5, eos_ecn_count=True))).text
+    assert text.count(line) == 1
+    assert text.index("tx-queue 3\n") < text.index(line) < text.index("tx-queue 6\n")
+    assert line not in SYSTEM.wanted(leaf()).text
+
+
+@pytest.mark.parametrize("metres", [(5, 40, 300), (50,)], ids=["none fits", "one is missing"])
+def test_rows_for_switches_of_another_system_leave_the_headroom_to_eos(
+    metres: tuple[int, ...],
+) -> None:
+    """SONiC's rows are for 5, 40 and 300 m (pg_profile_lookup.ini), EOS needs none."""
+    rows = {(800, length): Headroom(500000, 20000, 480000) for length in metres}
+    one, two = leaf(asic=replace(TOMAHAWK5, values=rows)).ports
+    intent = replace(
+        leaf(asic=replace(TOMAHAWK5, values=rows)), ports=(one, replace(two, cable_metres=100))
+    )
+    assert "mmu" not in SYSTEM.wanted(intent).text
 
 
 def refused(run: Callable[[], Any]) -> list[str]:

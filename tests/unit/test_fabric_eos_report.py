@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.ends import ECN, SwitchEnds
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.ends import (
+    show as show_value,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.reading import (
     Present,
@@ -74,6 +78,25 @@ def test_what_the_port_says_itself_comes_first() -> None:
 
 def test_pfc_off_for_all_is_off() -> None:
     assert reported({}, "priority-flow-control all off").pfc_priorities == ()
+
+
+def test_thresholds_in_segments_mark_at_a_length_that_is_not_known_in_bytes() -> None:
+    port = reported(
+        {}, "interface Ethernet1/1", "tx-queue 3",
+        "random-detect ecn minimum-threshold 2000 segments maximum-threshold 10000 segments "
+        "max-mark-probability 20 weight 0",
+    )  # fmt: skip
+    assert port.ecn == {3: EcnReport(None, None, 20)}
+    switch = SwitchEnds("eos", leaf().asic, {"ports": [asdict(port)]}, leaf().fabric)
+    wanted = switch.wanted("host", 400)
+    found = switch.found("Ethernet1/1", wanted)[ECN]
+    assert found != wanted[ECN]
+    assert "not in bytes" in show_value(ECN, found)
+
+
+def test_the_mtu_of_all_interfaces_is_that_of_a_port_without_one() -> None:
+    lines = ["interface defaults", "mtu 9214", "interface Ethernet1/1", "no mtu"]
+    assert reported({}, *lines).mtu_ip == 9214
 
 
 def test_untrusted_and_routed_ports() -> None:

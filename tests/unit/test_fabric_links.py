@@ -44,6 +44,17 @@ def test_one_end_that_differs_is_the_wrong_one() -> None:
     )
 
 
+def test_a_buffer_that_is_fixed_by_hand_is_mended_by_hand() -> None:
+    """NVUE, with the `port-buffer` of NVIDIA's template for a SuperPOD."""
+    fabric = Fabric(system="nvue")
+    for port in fabric.switches["leaf01"].report["ports"]:
+        port["cable_metres"] = None
+    fabric.port("leaf01", "swp2")["headroom_bytes"] = 288000
+    check = fabric.one()
+    assert (check.name, check.subject) == ("link_headroom", "leaf01 swp2 - node02 rail0")
+    assert "port-buffer" in check.reason and "--tags fabric" not in check.reason
+
+
 def test_two_ends_that_differ_from_the_contract_in_different_ways() -> None:
     fabric = Fabric()
     fabric.port("leaf01", "Ethernet8")["pfc_priorities"] = (4,)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import time
 from typing import Any
 
 import pytest
@@ -32,6 +33,7 @@ from hypothesis import strategies as st
 
 from tests.unit.nvue_switch import Tree, intent, merged, present
 from tests.unit.qos_contracts import contracts
+from tests.unit.virtual_switch_parts import nvue_tree
 
 
 def plan(config: Tree, one: SwitchIntent | None = None, **read: Any) -> Difference:
@@ -176,6 +178,36 @@ def test_the_operator_s_own_configuration_is_left_alone() -> None:
     assert "storage-ports" not in str(plan(OPERATORS).steps)
 
 
+SUPERPOD: Tree = {
+    "qos": {
+        "pfc": {
+            "default-global": {
+                "port-buffer": 363000,
+                "switch-priority": {"3": {}},
+                "xoff-threshold": 75000,
+                "xon-threshold": 75000,
+            }
+        },
+        "roce": {"state": "enabled", "mode": "lossless"},
+        "traffic-pool": {
+            "default-lossy": {"memory-percent": 10},
+            "roce-lossless": {"memory-percent": 90},
+        },
+    }
+}
+"""NVIDIA's template for Spectrum-X and Cumulus Linux 5.16.1 (NVIDIA/nv-config-manager 50d4d776,
+superpod-demo-common, qos.j2)."""
+
+
+def test_buffers_of_nvidia_s_template_stay() -> None:
+    one, read = intent({"fabric_mode": "spectrum_x"}), {"release": "5.16.1", "new": True}
+    difference = plan(SUPERPOD, one, **read)
+    done = merged(SUPERPOD, difference.steps)
+    assert not plan(done, one, **read)
+    assert merged(done, SUPERPOD) == done
+    assert not any("memory-percent" in change.path for change in difference.changes)
+
+
 def test_defaults_that_somebody_wrote_down_may_stay() -> None:
     written = {
         "qos": {
@@ -226,11 +258,32 @@ def test_a_cable_length_that_a_switch_does_not_show_beside_roce_is_not_sent() ->
 
 
 def test_a_port_of_a_bond_is_refused() -> None:
-    for member in ("swp2", "swp1-2"):
+    for member in ("swp2", "swp1-2", "swp9,2"):
         bonded = listed(converged(), "interface", "bond7", "bond", "member", member, {})
-        with pytest.raises(SwitchError, match=r"leaf01: swp\d is a member of bond7"):
+        with pytest.raises(SwitchError, match=r"leaf01: swp\d .*is a member of bond7"):
             plan(bonded)
     assert not plan(listed(converged(), "interface", "bond7", "bond", "member", "swp9", {}))
+
+
+def test_a_port_that_left_the_model_gives_back_mtu_and_watchdog_once_its_link_is_down() -> None:
+    done = converged()
+    left = merged(done, {"interface": {"swp5": done["interface"]["swp4"]}})
+    read = present(left, ports=5)
+
+    def plan_of(config: Tree, status: str | None = "down") -> Difference:
+        ports = listed(read.ports, "swp5", "link", "oper-status", status)
+        now = dataclasses.replace(read, explicit=config, ports=ports)
+        return SYSTEM.difference(intent(), SYSTEM.wanted(intent()), now)
+
+    gone = plan_of(left)
+    assert gone.steps == {
+        "interface": {"swp5": {"link": {"mtu": None}, "qos": {"pfc-watchdog": {"state": None}}}}
+    }
+    assert not plan_of(merged(left, gone.steps))
+    for status in ("up", None):
+        assert not plan_of(left, status), "somebody may have set it so by hand, and uses it"
+    assert not plan_of(listed(left, "interface", "swp5", "link", "mtu", 9000))
+    assert not plan_of(listed(left, "interface", "bond7", "bond", "member", "swp5,9", {}))
 
 
 def ecn(config: Tree, low: int) -> Tree:
@@ -274,10 +327,45 @@ def test_each_chip_has_its_own_step(asic: str, low: int, high: int) -> None:
         ("bond-a", ["bond-a"]),
         ("peerlink.4094", ["peerlink.4094"]),
         ("swp9-2", ["swp9-2"]),
+        # CumulusNetworks, demos of Cumulus Linux 5.1: `nv config show`
+        ("lo,swp3-4,vlan10,20,30", ["lo", "swp3", "swp4", "vlan10", "vlan20", "vlan30"]),
+        # Cumulus Linux 5.x, NVUE CLI: swp2-16,18-32,34-48
+        ("swp2-3,18-19,34", ["swp2", "swp3", "swp18", "swp19", "swp34"]),
+        # a NetBox plugin that read the JSON of a switch
+        ("bond3,5-6", ["bond3", "bond5", "bond6"]),
+        # operators' ZTP: nv set interface swp1-64s0-1 link state up
+        ("swp1-2s0-1", ["swp1s0", "swp1s1", "swp2s0", "swp2s1"]),
+        ("swp1s0-1,3s0,swp9", ["swp1s0", "swp1s1", "swp3s0", "swp9"]),
+        ("vx-10-4000010", ["vx-10-4000010"]),
+        ("lo,5", ["lo", "5"]),
+        (f"{'x' * 65}1-2", [f"{'x' * 65}1-2"]),
+        ("swp1-4000s0-7", ["swp1-4000s0-7"]),
     ],
 )
 def test_ranges_stand_for_their_names(key: str, expected: list[str]) -> None:
     assert names(key) == expected
+
+
+def test_keys_without_end_are_not_taken_apart_for_long() -> None:
+    """A part with more names than a collection may have is made into none of them."""
+    part = "s".join(["x1-4000", *["1-4000"] * 8])
+    assert len(part) <= 64
+    before = time.process_time()
+    assert names(",".join([part] * 10_000))[-1] == part
+    assert time.process_time() - before < 5
+
+
+PORTS = st.builds(
+    "{}{}{}".format,
+    st.sampled_from(("swp", "bond", "vlan")),
+    st.integers(0, 300),
+    st.sampled_from(("", "s0", "s1", "s3")),
+)
+
+
+@given(st.one_of(st.sets(each, min_size=1) for each in (PORTS, st.integers(0, 63).map(str))))
+def test_what_is_printed_together_is_taken_apart_again(several: set[str]) -> None:
+    assert sorted(names(nvue_tree.together(sorted(several)))) == sorted(several)
 
 
 def test_ranges_of_ports_are_read_as_their_ports() -> None:

@@ -14,6 +14,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue imp
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.objects import (
     impact,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
+    DSCP_MAP,
+    UNDER_TRAFFIC,
+    WATCHING,
+)
 from hypothesis import given
 
 from tests.unit.findings import brief
@@ -86,6 +91,18 @@ def test_another_contract_is_rendered_in_full() -> None:
     assert qos["roce"]["cable-length"] == qos["pfc"]["cable-length"] == 300
 
 
+def pools(contract: dict[str, Any]) -> dict[str, Any]:
+    pools = SYSTEM.wanted(intent(contract))["qos"]["traffic-pool"]
+    return {name: pool.get("memory-percent") for name, pool in pools.items()}
+
+
+def test_buffers_are_divided_as_the_contract_says_and_else_as_the_switch_has_it() -> None:
+    """Spectrum-X: 90 and 10, NVIDIA/nv-config-manager 50d4d776, template of a SuperPOD, qos.j2."""
+    assert pools({}) == {"roce-lossless": None, "default-lossy": None}
+    assert pools({"fabric_mode": "spectrum_x"}) == {"roce-lossless": 90, "default-lossy": 10}
+    assert pools({"pfc": {"pool_percent": 70}}) == {"roce-lossless": 70, "default-lossy": 30}
+
+
 @given(contracts())
 def test_every_contract_is_whole(contract: dict[str, Any]) -> None:
     contract.setdefault("pfc", {}).setdefault("watchdog", {})["action"] = "drop"
@@ -121,8 +138,9 @@ def test_the_watchdog_can_only_drop(action: str) -> None:
 
 
 def test_costs_are_said_for_what_costs_only() -> None:
-    assert impact([("qos", "congestion-control", "default-global")]).level == "none"
-    assert impact([("qos", "mapping", "default-global", "dscp", "26")]).level == "none"
+    assert impact([]).level == impact([("qos", "egress-shaper", "mine")]).level == "none"
+    moved = impact([("qos", "mapping", "default-global", "dscp", str(dscp)) for dscp in (24, 26)])
+    assert moved.losses == (UNDER_TRAFFIC[DSCP_MAP],)
     buffers = impact([("qos", "pfc", "default-global"), ("qos", "roce", "mode")])
     assert buffers.level == "loss" and buffers.ports_down == ()
     assert "(PFC, RoCE)" in buffers.losses[0] and "all of its ports" in buffers.losses[0]
@@ -130,4 +148,7 @@ def test_costs_are_said_for_what_costs_only() -> None:
     assert "MTU changes on 8 ports (swp1, swp2" in sizes.losses[0]
     bound = impact([("interface", "swp2", "qos", "pfc", "profile")])
     assert bound.losses == ("PFC changes on 1 port (swp2): packets can be lost there for a moment",)
-    assert impact([("interface", "swp2", "qos", "pfc-watchdog", "state")]).level == "none"
+    watched = impact([("interface", "swp2", "qos", "pfc-watchdog", "state")])
+    assert watched.losses == (UNDER_TRAFFIC[WATCHING].format("1 port"),)
+    own = impact([("interface", "swp2", "qos", "mapping", "profile")])
+    assert own.losses == (UNDER_TRAFFIC[DSCP_MAP],)

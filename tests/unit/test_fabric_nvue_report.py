@@ -87,6 +87,37 @@ def test_in_spectrum_x_it_sorts_dscp_24_marks_nothing_and_adaptive_routing_is_sa
     assert "adaptive_routing" not in {check.name for check in checks}
 
 
+BUFFER: Tree = {"qos": {"pfc": {"default-global": {"xon-threshold": 75000}}}}
+"""NVIDIA/nv-config-manager 50d4d776, template of a SuperPOD, qos.j2."""
+
+
+@pytest.mark.parametrize(
+    ("size", "xoff", "room", "status"),
+    [
+        (363000, 75000, 288000, "failed"),
+        ("600000 B", 75000, 525000, "ok"),
+        (600000, None, 600000, "ok"),
+    ],
+)
+def test_a_buffer_of_a_fixed_size_is_compared_and_cable_lengths_are_not(
+    size: Any, xoff: Any, room: int, status: str
+) -> None:
+    config = listed(
+        merged(converged(), BUFFER), "qos", "pfc", "default-global", "port-buffer", size
+    )
+    if xoff is not None:
+        put(config, ("qos", "pfc", "default-global", "xoff-threshold"), xoff)
+    one = intent({"cable_metres": {"to_nodes": 50, "between_switches": 50}})
+    found = report(config)
+    assert (found.ports[0].headroom_bytes, found.ports[0].cable_metres) == (room, None)
+    for check_mode in (False, True):
+        checks = port_checks(one, found, None, check_mode)
+        (headroom,) = [check for check in checks if check.name == "port_headroom"]
+        assert headroom.status == status
+        assert ("port-buffer" in headroom.reason) == (status == "failed")
+    assert not any(check.name == "port_cable" for check in checks)
+
+
 def test_a_new_switch_keeps_none_of_it() -> None:
     first = port({})
     assert first.trust == "pcp" and set(first.dscp_to_traffic_class or ()) == {0}

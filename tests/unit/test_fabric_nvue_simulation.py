@@ -77,12 +77,17 @@ def overlays() -> bool:
 
 
 @pytest.fixture
+def ranges() -> bool:
+    return False
+
+
+@pytest.fixture
 def virtual(
-    release: str, overlays: bool, tmp_path: Path, authority: Authority
+    release: str, overlays: bool, ranges: bool, tmp_path: Path, authority: Authority
 ) -> Iterator[VirtualSwitch]:
     description: dict[str, Any] = {"name": "leaf01", "system": "nvue", "asic": "spectrum4"}
     description["ports"] = PORTS
-    description.update(release=release, overlays=overlays, step_s=STEP_S)
+    description.update(release=release, overlays=overlays, ranges=ranges, step_s=STEP_S)
     switch = VirtualSwitch(tmp_path / "leaf01", authority, description)
     yield switch
     switch.stop()
@@ -142,12 +147,12 @@ def run(
 
 
 @pytest.mark.parametrize(
-    ("release", "overlays"),
-    [("5.8", False), ("5.13", False), ("5.13", True), ("5.15", True)],
-    ids=["5.8", "5.13", "5.13, lists add up", "5.15, lists add up"],
+    ("release", "overlays", "ranges"),
+    [("5.8", False, False), ("5.13", False, True), ("5.13", True, False), ("5.15", True, True)],
+    ids=["5.8", "5.13, ranges", "5.13, lists add up", "5.15, lists add up, ranges"],
 )
 def test_from_the_factory_to_one_contract_and_to_the_next(
-    virtual: VirtualSwitch, authority: Authority
+    virtual: VirtualSwitch, authority: Authority, ranges: bool
 ) -> None:
     typed(virtual, OPERATORS)
     for contract in ({}, OTHER, QUIET, {}):
@@ -167,6 +172,7 @@ def test_from_the_factory_to_one_contract_and_to_the_next(
         assert port.neighbour is not None
         assert (port.neighbour.system, port.neighbour.port) == ("node01", "rail0")
     config = applied(virtual)
+    assert ("swp2-4" in config["interface"]) == ranges
     assert config["interface"]["swp5"] == OPERATORS["interface"]["swp5"]
     assert config["interface"]["swp1"]["description"] == "node01"
     assert config["qos"]["mapping"]["mine"] == {"trust": "l2"}

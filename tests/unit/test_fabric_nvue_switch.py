@@ -197,6 +197,32 @@ def test_a_question_on_the_way_is_answered(fake: FakeNvue) -> None:
     assert fake.states["2"] == "confirm"
 
 
+@pytest.mark.parametrize("asks_before", [False, True])
+@pytest.mark.parametrize("kept", [True, False])
+def test_the_same_question_after_the_change_is_not_answered_before_it_is_proved(
+    fake: FakeNvue, kept: bool, asks_before: bool
+) -> None:
+    """As NVIDIA's own client expects it: `ays` means that the change waits to be kept."""
+    fake.waits, fake.ends = "ays", "ays" if asks_before else ""
+    switch, change = applied(fake)
+    assert fake.states["2"] == "ays", "the switch still takes it back by itself"
+    assert not planned(switch), "its own question does not keep a run from reading it"
+    if kept:
+        change.confirm()
+        assert fake.states["2"] == "applied_and_saved" and fake.config != OPERATORS
+    else:
+        change.rollback()
+        assert fake.states["2"] == "confirm_fail" and fake.config == OPERATORS
+
+
+def test_a_question_to_somebody_else_is_not_answered(fake: FakeNvue) -> None:
+    fake.waits = "ays"
+    applied(fake)
+    with pytest.raises(SwitchError, match="revision 2 waits to be confirmed"):
+        fake.switch().read()
+    assert fake.states["2"] == "ays"
+
+
 @pytest.mark.parametrize(
     "refused",
     ["POST /nvue_v1/revision", "PATCH /nvue_v1/", "PATCH /nvue_v1/revision/2"],

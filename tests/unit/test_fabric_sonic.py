@@ -239,7 +239,9 @@ class TestDifference:
         assert not plan(changed(done, "PORTCHANNEL_MEMBER|PortChannel7|Ethernet24", {}))
         bundled = copy.deepcopy(done)
         bundled["PORTCHANNEL_MEMBER"] = {"PortChannel7|Ethernet8": {}}
-        with pytest.raises(SwitchError, match=r"Ethernet8 is a member of PortChannel7: .*one link"):
+        with pytest.raises(
+            SwitchError, match=r"Ethernet8 .* is a member of PortChannel7\. .*one link"
+        ):
             plan(bundled)
 
     @pytest.mark.parametrize(
@@ -322,6 +324,9 @@ class TestDifference:
         ]
         assert "Ethernet8|3" not in final["BUFFER_PG"]
         assert "Ethernet8" not in final["PFC_WD"]
+        assert final["PORT"]["Ethernet8"]["mtu"] == "9100", "sonic-swss, cfgmgr/portmgr.cpp"
+        other = converged(changed(mixed, "PORT|Ethernet8 mtu", "4000"), small(ports=1))
+        assert other["PORT"]["Ethernet8"]["mtu"] == "4000", "the operator's"
         assert final["PORT_QOS_MAP"]["Ethernet16"] == done["PORT_QOS_MAP"]["Ethernet16"]
 
     def test_our_object_stays_while_the_operator_refers_to_it(self, done: Config) -> None:

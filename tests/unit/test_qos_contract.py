@@ -217,6 +217,7 @@ def test_what_a_nic_is_set_to() -> None:
         10: 2,
         12: 2,
         24: 4,
+        27: 4,
         46: 7,
     }
     assert host.priority_to_tc == (0, 1, 2, 0, 5, 0, 0, 7)

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise, product
 from typing import Any
 
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
+    Contract,
     fabric_intent,
+    host_settings,
     read_contract,
 )
 from hypothesis import given
@@ -40,7 +43,7 @@ def test_the_intent_of_a_site_of_its_own() -> None:
     assert [(queue.name, queue.traffic_class, queue.dscps) for queue in intent.queues[1:]] == [
         ("backup", 1, (8,)),
         ("storage", 2, (10, 12)),
-        ("roce", 5, (24,)),
+        ("roce", 5, (24, 27)),
         ("cnp", 7, (46,)),
     ]
     assert intent.queue("roce").priority_group == 4
@@ -94,3 +97,37 @@ def test_the_layers_of_the_mtu_count_the_same_packet(value: dict[str, Any]) -> N
     counted = intent.mtu_ip if contract.mtu.fabric_layer == "ip" else intent.mtu_frame
     assert counted == contract.mtu.fabric
     assert contract.mtu.roce_path + 96 <= intent.mtu_ip
+
+
+def dscps(dscp: int, *also: int) -> Contract:
+    return read_contract({"roce": {"dscp": dscp, "also_dscps": list(also)}})
+
+
+ANOTHER_DSCP = [dscps(26), dscps(26, 24), dscps(24, 26), dscps(24)]
+"""The contracts of docs/qos-contract.md, Another DSCP, one after the other."""
+
+
+def lossless(sender: Contract, switch: Contract, receiver: Contract) -> bool:
+    """Whether RoCE data of one host is lossless on a switch, and at the host that receives it."""
+    fabric, roce = fabric_intent(switch), fabric_intent(switch).queue("roce")
+    marked = host_settings(sender).traffic_class >> 2
+    taken = host_settings(receiver)
+    return (
+        fabric.dscp_to_traffic_class[marked] == roce.traffic_class
+        and roce.priority in fabric.pfc_priorities
+        and taken.dscp_to_priority[marked] in taken.pfc_priorities
+    )
+
+
+def test_no_state_of_a_change_of_dscp_lacks_its_lossless_class() -> None:
+    """Whichever hosts and switches have the next contract already, and in whatever order."""
+    for former, following in pairwise(ANOTHER_DSCP):
+        states = list(product((former, following), repeat=3))
+        assert all(lossless(*state) for state in states)
+    at_once = list(product((ANOTHER_DSCP[0], ANOTHER_DSCP[-1]), repeat=3))
+    assert not all(lossless(*state) for state in at_once)
+
+
+def test_switches_do_not_change_while_hosts_go_over_to_another_dscp() -> None:
+    _former, both, moved, _following = map(fabric_intent, ANOTHER_DSCP)
+    assert both == moved

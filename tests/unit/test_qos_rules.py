@@ -51,6 +51,14 @@ CASES: tuple[tuple[Any, ...], ...] = (
     ),
     ({"cnp": {"dscp": 26}}, "qos.dscp_twice cnp.dscp (26, 'roce_qos.roce.dscp')"),
     (
+        {"roce": {"also_dscps": [48]}},
+        "qos.dscp_twice cnp.dscp (48, 'roce_qos.roce.also_dscps[0]')",
+    ),
+    (
+        {"roce": {"also_dscps": [24, 26]}},
+        "qos.dscp_twice roce.also_dscps[1] (26, 'roce_qos.roce.dscp')",
+    ),
+    (
         {"classes": [storage(dscps=[10, 11, 10])]},
         "qos.dscp_twice classes[0].dscps[2] (10, 'roce_qos.classes[0].dscps[0]')",
     ),

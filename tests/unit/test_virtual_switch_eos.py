@@ -270,6 +270,62 @@ def test_what_it_wrote_can_be_given_back_to_it() -> None:
     assert entered(*written) == written
 
 
+PUBLISHED = """\
+platform trident mmu queue profile mc_example_profile
+   ingress threshold 1/16
+   ingress headroom 165100
+   egress unicast queue 1 reserved bytes 0
+   egress unicast queue 2 threshold 1/8
+interface defaults
+   mtu 9214
+   ethernet
+      shutdown
+qos profile test_with_pfc
+   qos dscp 46
+   no qos trust
+   priority-flow-control priority 1 drop
+   priority-flow-control pause watchdog port timer timeout 0.05 polling-interval auto
+   uc-tx-queue 4
+      bandwidth guaranteed percent 10
+      random-detect ecn minimum-threshold 320 segments maximum-threshold 320 segments weight 10
+      random-detect ecn count
+interface Ethernet1/1
+   speed 400g-4
+   error-correction encoding reed-solomon
+   no switchport
+   vrf TENANT
+   ip ospf area 0.0.0.0
+   dot1x pae authenticator
+   service-profile test_with_pfc
+interface Ethernet1/1.100
+   encapsulation dot1q vlan 100
+interface Port-Channel5
+   qos trust cos
+   mlag 5
+qos map traffic-class 1 to dscp 56
+qos map traffic-class 5 to uc-tx-queue 3
+qos rewrite dscp
+qos random-detect ecn allow non-ect chip-based
+priority-flow-control all off
+platform trident mmu queue profile mc_example_profile apply
+"""
+"""aristanetworks/avd 3cac535c, eos_cli_config_gen; docs.habana.ai, Arista switch configuration."""
+
+
+def test_lines_of_published_configurations_are_taken_and_kept() -> None:
+    lines = PUBLISHED.splitlines()
+    written = entered(*lines)
+    assert [line for line in lines if line not in written] == []
+    assert entered(*written) == written
+
+
+def test_one_profile_of_buffers_is_applied_at_a_time() -> None:
+    lines = [f"platform trident mmu queue profile {name}" for name in ("A", "B")]
+    both = entered(*lines, f"{lines[0]} apply", f"{lines[1]} apply")
+    assert f"{lines[1]} apply" in both and f"{lines[0]} apply" not in both
+    assert f"{lines[1]} apply" not in entered(*lines, f"{lines[1]} apply", f"no {lines[1]} apply")
+
+
 def test_no_and_default_take_lines_away() -> None:
     begin = [*PROFILE, "interface Ethernet1/1", "mtu 9000", "service-profile LOSSLESS", "exit"]
     undone = entered(

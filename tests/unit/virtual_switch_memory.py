@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Callable
 
@@ -43,12 +44,17 @@ class Management:
 class Switch:
     """One switch, its files under a folder."""
 
-    def __init__(self, folder: Path, asic: str = "spectrum4") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        asic: str = "spectrum4",
+        ports: Sequence[dict[str, Any]] = PORTS,
+    ) -> None:
         self.folder = folder
         self.management = Management()
         self.sonic = switch.Sonic(
             database.Store(folder / "databases.json"),
-            hardware("sonic", PORTS, asic),
+            hardware("sonic", [*ports], asic),
             faults.Faults(folder / "faults.json", folder),
             faults.Log(folder / "log"),
             self.management,

@@ -26,7 +26,7 @@ from math import ceil
 from typing import Any, Optional
 
 from ..schema.findings import Finding, Findings, Path
-from ..schema.kinds import Integer, Key, ListOf, OneOf, Section, Table, Text
+from ..schema.kinds import Boolean, Integer, Key, ListOf, OneOf, Section, Table, Text
 
 ETHERNET_GBPS = (1, 10, 25, 40, 50, 100, 200, 400, 800, 1600)
 """Rates that Ethernet ports have."""
@@ -130,6 +130,8 @@ class Asic:
     """By speed and cable length, from the inventory. They come before the formula."""
     eos_queue: str = ""
     """One of EOS_QUEUES, from the inventory: for a switch that does not show it itself."""
+    eos_ecn_count: bool = False
+    """From the inventory: whether EOS counts marked packets of a queue only where told to."""
 
     def has_port(self, speed_gbps: int) -> bool:
         """Whether a port can have this speed, as far as that is known."""
@@ -193,6 +195,7 @@ def asic_named(name: str, asics: Mapping[str, Mapping[str, Any]]) -> Optional[As
             for row in entry.get("headroom", ())
         },
         eos_queue=entry.get("eos_queue") or "",
+        eos_ecn_count=bool(entry.get("eos_ecn_count")),
     )
 
 
@@ -343,6 +346,14 @@ CHIP = Section(
             OneOf(EOS_QUEUES),
             "How EOS calls its queues, for a switch that does not show it.",
             default_text="what the switch shows",
+        ),
+        Key(
+            "eos_ecn_count",
+            Boolean(),
+            "Whether EOS is told to count marked packets (`random-detect ecn count`): on some "
+            "platforms `show qos interfaces ecn counters queue` has no figures without it, and "
+            "others do not know it.",
+            default=False,
         ),
     ),
 )

@@ -98,9 +98,11 @@ def _queues_text(value: tuple[int, bool, tuple[tuple[int, str], ...]]) -> str:
     return text + (f", {also} strict as well" if also else "")
 
 
-def _ecn_text(value: tuple[int, ...]) -> str:
+def _ecn_text(value: tuple[Optional[int], ...]) -> str:
     if len(value) == 1:
         return f"TC {value[0]} does not mark"
+    if None in value:
+        return f"TC {value[0]} marks, at thresholds that are not in bytes"
     return "TC {} marks from {} to {} bytes, {} %".format(*value)
 
 
@@ -429,6 +431,13 @@ BY_OTHERS = (
 RUNS_SHOWN = 6
 
 
+FIXED = {
+    ("nvue", HEADROOM): "qos pfc port-buffer and xoff-threshold fix it, whatever the cable length: "
+    "unset them, or write less in roce_qos.cable_metres",
+}
+"""Set by hand, and left: by system and aspect."""
+
+
 def port_checks(
     intent: SwitchIntent, report: SwitchReport, remaining: Optional[Difference], check_mode: bool
 ) -> list[Check]:
@@ -444,6 +453,8 @@ def port_checks(
             status = OK
         elif aspect in VERIFIED:
             reason = "verified, never set: correct the port, or the model"
+        elif (intent.system, aspect) in FIXED:
+            reason = FIXED[intent.system, aspect]
         elif check_mode and differs:
             status = PENDING
         elif not differs:

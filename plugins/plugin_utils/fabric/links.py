@@ -299,12 +299,9 @@ class _Check:
         not_set_up = aspect == ends.UP and all(
             (side.found or {}).get(aspect) == ends.NOT_SET_UP for side in wrong
         )
+        by_hand = "" if not_set_up else self._by_hand(aspect, wrong)
         commands = dict.fromkeys(self._command(side.end.host) for side in wrong)
-        repair = BY_HAND.get(aspect, "")
-        if aspect == ends.MTU:
-            repair = self._routed(wrong)
-        by_hand = bool(repair) and not not_set_up
-        repair = repair if by_hand else "Repair: " + "; ".join(commands)
+        repair = by_hand or "Repair: " + "; ".join(commands)
         return Check(
             f"link_{aspect}",
             wanted[0] if alike else differing,
@@ -313,6 +310,14 @@ class _Check:
             str(link),
             f"{_who(aspect, wrong, sides, alike)}: {WHY[aspect]}. {repair}",
         )
+
+    def _by_hand(self, aspect: str, wrong: list[Side]) -> str:
+        """The remedy of what no layer repairs; empty where one does."""
+        switches = (self.switches.get(side.end.host) for side in wrong)
+        systems = (switch.system for switch in switches if switch is not None)
+        fixed = (ends.FIXED.get((system, aspect), "") for system in systems)
+        routed = self._routed(wrong) if aspect == ends.MTU else ""
+        return routed or BY_HAND.get(aspect) or next(filter(None, fixed), "")
 
     def _routed(self, wrong: list[Side]) -> str:
         """What to do where the MTU is that of a routed interface, which no layer sets."""

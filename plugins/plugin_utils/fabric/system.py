@@ -86,8 +86,9 @@ def port_id(text: str) -> str:
 
 @dataclass(frozen=True)
 class EcnReport:
-    minimum_bytes: int
-    maximum_bytes: int
+    minimum_bytes: Optional[int]
+    """None, and of the maximum: a threshold that is no number of bytes, as EOS's `segments`."""
+    maximum_bytes: Optional[int]
     probability_percent: int
 
 
@@ -181,21 +182,32 @@ class Impact:
         return "bounce" if self.ports_down else "loss" if self.losses else "none"
 
 
+DSCP_MAP, QUEUE_MAP, SHARES, MARKING, WATCHING = "dscp", "queue", "shares", "ecn", "watchdog"
+UNDER_TRAFFIC = {
+    DSCP_MAP: "the map from DSCP changes under traffic: packets can be missorted",
+    QUEUE_MAP: "the map to queues changes under traffic: packets can be reordered",
+    SHARES: "shares of the queues change under traffic",
+    MARKING: "ECN thresholds change under traffic",
+    WATCHING: "the PFC watchdog of {} starts anew: a stuck queue is noticed later",
+}
+"""What a change of the contract's parts costs on every system. What else it costs on one of them,
+such as buffers that are laid out anew, comes on top."""
+
+
 def check_ports(intent: SwitchIntent, there: Collection[str], bundles: Mapping[str, str]) -> None:
     """SwitchError where a port is missing, or in a bundle. `bundles`: by member."""
     missing = [port.name for port in intent.ports if port.name not in there]
     if missing:
         raise SwitchError(
             f"{intent.name}: the switch has no port {some(missing, 8)}; it has "
-            f"{some(list(there), 4)}. Correct the ports of the model (leaves, spines), or break "
-            "the ports out on the switch"
+            f"{some(list(there), 4)}. Correct the names of the model (leaves.port, spines.port), "
+            "or break the ports out on the switch"
         )
     for port in intent.ports:
         if port.name in bundles:
             raise SwitchError(
-                f"{intent.name}: {port.name} is a member of {bundles[port.name]}: a rail is one "
-                "link, and the contract counts on its headroom and its cable. Take it out, or "
-                "correct the model"
+                f"{intent.name}: {port.name} ({port.kind} link, {port.peer} {port.peer_interface}) "
+                f"is a member of {bundles[port.name]}. {_IN_A_BUNDLE[port.kind]}"
             )
 
 
@@ -220,6 +232,23 @@ def _stem(name: str) -> tuple[str, int]:
     digits = re.search(r"[0-9]{0,9}$", name)
     number = digits[0] if digits else ""
     return name.removesuffix(number), int(number or 0)
+
+
+_TO_SWITCH = (
+    "The model has each link between switches by itself, and MTU and QoS of a member are those of "
+    "its bundle. Take it out, and route over each link (ECMP); or leave the spines out of the "
+    "model, and set the bundle by hand as the contract says"
+)
+_IN_A_BUNDLE = {
+    HOST: "A rail is one link, and the contract counts on its headroom and its cable. Take it out, "
+    "or correct the model",
+    STORAGE: "MTU and QoS of a member are those of its bundle, and the contract is set port by "
+    "port. Take it out, or leave the link out of the model (storage, links), and set the bundle by "
+    "hand as the contract says",
+    UPLINK: _TO_SWITCH,
+    DOWNLINK: _TO_SWITCH,
+}
+"""Why a port in a bundle is refused, and what to do, by kind of link."""
 
 
 LARGEST_MTU = {

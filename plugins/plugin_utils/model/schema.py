@@ -361,6 +361,11 @@ ADDRESSES = Section(
 )
 
 
+_PORT_NAMES = Text(
+    r"[A-Za-z0-9_./:{},-]+", "a name of ports, or several in braces", "swp{1..64}s{0..1}", 100
+)
+
+
 def _switch_names(example: str) -> tuple[Key, ...]:
     return (
         Key("count", Integer(1, 10_000), "How many there are.", required=True),
@@ -390,8 +395,10 @@ def _switch_names(example: str) -> tuple[Key, ...]:
         ),
         Key(
             "port",
-            _Pattern("Ethernet{}"),
-            "Names of ports.",
+            OneOrList(_Pattern("Ethernet{}"), _PORT_NAMES),
+            "Names of ports in their order: a pattern, or a list of names and of ranges in braces, "
+            "as a shell expands them: `swp{1..64}s{0..1}`, `Ethernet{1..64}/{1,5}`, "
+            "`Ethernet{0..504..8}`.",
             default_text="as the system has them: `Ethernet{}`, `swp{}` with nvue, `Ethernet{}/1` "
             "with eos",
         ),

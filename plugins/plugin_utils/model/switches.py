@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain, product
+from math import prod
 from typing import Any, NamedTuple, Optional
 
 from ...module_utils.core.text import counted, nearest
@@ -46,9 +49,13 @@ class Ports:
     step: int
     computed: bool = False
     """`step` is neither written nor the system's: it is how many lanes a port of the chip has."""
+    listed: tuple[str, ...] = ()
+    """Instead of a pattern: those of a model that names them, broken out or of several speeds."""
 
     def names(self) -> list[str]:
-        return [self.pattern.format(self.start + at * self.step) for at in range(self.count)]
+        places = range(self.count)
+        by_number = (self.pattern.format(self.start + at * self.step) for at in places)
+        return [*self.listed] or [*by_number]
 
 
 @dataclass(frozen=True)
@@ -149,6 +156,9 @@ def _kind(
     switch: dict[str, Any], section: str, system: str, chip: Asic, speed: int, findings: Findings
 ) -> Optional[SwitchKind]:
     naming, count = NAMINGS[system], switch["ports"]
+    if isinstance(switch["port"], list):
+        listed = _listed(switch, section, findings)
+        return SwitchKind(system, chip.name, Ports(len(listed), "", 0, 0, listed=listed))
     lanes = chip.lanes_of_port(count, speed)
     if chip.lanes is not None and lanes is None and chip.has_port(speed):
         fewest = chip.fewest_lanes(speed)
@@ -176,3 +186,58 @@ def _kind(
     computed = not (switch["port_step"] or naming.step)
     ports = Ports(count, switch["port"] or naming.pattern, start, step, computed)
     return SwitchKind(system, chip.name, ports)
+
+
+_MOST_NAMES = 4096
+"""Of one switch."""
+_BRACES = re.compile(r"\{([0-9]{1,5})\.\.([0-9]{1,5})(?:\.\.([1-9][0-9]?))?\}|\{(\w+(?:,\w+)+)\}")
+
+
+def expanded(text: str) -> list[str]:
+    """Names as a shell makes them of braces: `swp{1..64}s{0..1}`, `Ethernet{0..504..8}`,
+    `Ethernet{1..64}/{1,5}`. Empty where there is a brace of another kind, or no end of names."""
+    choices: list[Sequence[object]] = []
+    end = 0
+    for match in _BRACES.finditer(text):
+        first, last, step, words = match.groups()
+        several = words.split(",") if words else range(int(first), int(last) + 1, int(step or 1))
+        choices += [(text[end : match.start()],), several]
+        end = match.end()
+    choices.append((text[end:],))
+    literal = "".join(map(str, chain.from_iterable(choices[::2])))
+    if re.search(r"[{},]", literal) or prod(map(len, choices)) > _MOST_NAMES:
+        return []
+    return ["".join(map(str, one)) for one in product(*choices)]
+
+
+def _listed(switch: dict[str, Any], section: str, findings: Findings) -> tuple[str, ...]:
+    found: dict[str, None] = {}
+    for index, text in enumerate(switch["port"]):
+        names = expanded(text)
+        if not names or any(name in found for name in names):
+            findings.add(
+                "model.port_names",
+                (section, "port", index),
+                f"{text!r} names no ports, or some that are named already",
+                "Write names, or ranges such as swp{1..64}s{0..1}, Ethernet{1..64}/{1,5} and "
+                "Ethernet{0..504..8}",
+                text,
+            )
+        found.update(dict.fromkeys(names))
+    if not findings and len(found) != switch["ports"]:
+        findings.add(
+            "model.port_names",
+            (section, "port"),
+            f"names {counted(len(found), 'port')}, and {section}.ports is {switch['ports']}",
+            "Write as many",
+            (len(found), switch["ports"]),
+        )
+    for key in ("port_start", "port_step"):
+        if switch[key] is not None:
+            findings.add(
+                "model.port_names",
+                (section, key),
+                f"has no effect where {section}.port is a list of names",
+                "Leave it out",
+            )
+    return tuple(found)

@@ -65,6 +65,8 @@ class FabricIntent:
     pfc_priorities: tuple[int, ...]
     xoff_bytes: Optional[int]
     """None: the switch decides from its free buffer."""
+    pool_percent: Optional[int]
+    """Share of the buffer for lossless traffic. None: the switch's own."""
     watchdog: PfcWatchdog
     mtu_ip: int
     """The largest IP packet."""
@@ -87,6 +89,7 @@ def fabric_intent(contract: Contract) -> FabricIntent:
         dscp_to_traffic_class=tuple(to_class[dscp] for dscp in range(DSCPS)),
         pfc_priorities=(contract.roce.priority,),
         xoff_bytes=contract.pfc.xoff_bytes,
+        pool_percent=contract.pfc.pool_percent,
         watchdog=PfcWatchdog(poll_ms=watchdog.detection_ms // 2, **vars(watchdog)),
         mtu_ip=contract.mtu.fabric_ip,
         mtu_frame=contract.mtu.fabric_frame,
@@ -98,10 +101,10 @@ def _queues(contract: Contract) -> tuple[Queue, ...]:
     """Every class, in the order of traffic classes, as NICs and switches sort packets."""
     roce, cnp, further = contract.roce, contract.cnp, contract.classes
     ecn = contract.ecn if contract.dcqcn else None
-    marked = {roce.dscp, cnp.dscp, *(dscp for entry in further for dscp in entry.dscps)}
+    marked = {*contract.roce_dscps, cnp.dscp, *(dscp for entry in further for dscp in entry.dscps)}
     unmarked = tuple(dscp for dscp in range(DSCPS) if dscp not in marked)
     found = [
-        _queue("roce", roce, (roce.dscp,), roce.bandwidth_percent, lossless=True, ecn=ecn),
+        _queue("roce", roce, contract.roce_dscps, roce.bandwidth_percent, lossless=True, ecn=ecn),
         _queue("cnp", cnp, (cnp.dscp,), 0),
         _queue(
             "best_effort", contract.best_effort, unmarked, contract.best_effort.bandwidth_percent

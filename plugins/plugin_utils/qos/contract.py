@@ -23,6 +23,11 @@ ROCE_DSCP = {ROCE: 26, SPECTRUM_X: 24}
 """By mode. Spectrum-X: TOS 96, DSCP 24 without ECT, as NVIDIA's operator set it for RA2.0
 (Mellanox/nic-configuration-operator 7df40d52, 2025-10-31, bindata/spectrum-x/RA2.0.yaml)."""
 
+LOSSLESS_POOL_PERCENT = {SPECTRUM_X: 90}
+"""By mode, as NVIDIA's template for a SuperPOD with Spectrum-X and Cumulus Linux 5.16.1 has it:
+roce-lossless 90, default-lossy 10 (NVIDIA/nv-config-manager 50d4d776, qos.j2). Without a setting
+`qos roce` divides the buffer by half."""
+
 TRUST = "dscp"
 """What NICs and switches sort packets by: routed links have no VLAN tag that carries a priority."""
 
@@ -63,6 +68,12 @@ class RoceClass:
         _DSCP,
         "Its DSCP.",
         default_text=f"`{ROCE_DSCP[ROCE]}`, Spectrum-X `{ROCE_DSCP[SPECTRUM_X]}`",
+    )
+    also_dscps: tuple[int, ...] = key(
+        ListOf(_DSCP, "DSCPs"),
+        "DSCPs that switches and NICs put into the same class, and that nothing is sent with: the "
+        "former or the next one while it [changes](qos-contract.md#another-dscp).",
+        [],
     )
     priority: int = key(_PRIORITY, "Its priority; PFC is on here.", 3)
     traffic_class: int = _traffic_class()
@@ -141,6 +152,12 @@ class Pfc:
         OrNull(_BYTES),
         "Queue length at which a switch sends a pause; ECN is checked against it. Null where the "
         "switch decides from its free buffer.",
+    )
+    pool_percent: Optional[int] = key(
+        OrNull(Integer(1, 99, "percent")),
+        "NVUE: share of the switch's buffer for the pool of RoCE data; the pool of everything else "
+        "has the rest. Null: what the switch has.",
+        default_text=f"null; Spectrum-X `{LOSSLESS_POOL_PERCENT[SPECTRUM_X]}`",
     )
     watchdog: Watchdog = key(section_of(Watchdog, "roce_qos.pfc.watchdog"), "Stuck queues.")
 
@@ -226,8 +243,15 @@ class Contract:
     def as_variable(self) -> dict[str, Any]:
         """The value of `roce_qos` with nothing left out; reading it gives this contract again."""
         value = asdict(self)
+        value["roce"]["also_dscps"] = list(self.roce.also_dscps)
         value["classes"] = [{**entry, "dscps": list(entry["dscps"])} for entry in value["classes"]]
         return value
+
+    @property
+    def roce_dscps(self) -> tuple[int, ...]:
+        """All that lead to the class of RoCE data. The same however it is written: while its DSCP
+        changes, nothing changes on switches."""
+        return tuple(sorted({self.roce.dscp, *self.roce.also_dscps}))
 
     @property
     def dcqcn(self) -> bool:

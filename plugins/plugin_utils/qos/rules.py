@@ -13,6 +13,7 @@ from .contract import (
     CONTRACT,
     FRAME_OVERHEAD,
     IP,
+    LOSSLESS_POOL_PERCENT,
     ROCE_DSCP,
     VARIABLE,
     BestEffort,
@@ -40,7 +41,9 @@ class _Class(NamedTuple):
 def _classes(contract: Contract) -> Iterator[_Class]:
     for name in ("roce", "cnp"):
         entry, place = getattr(contract, name), (*_PATH, name)
-        yield _Class(place, entry, (((*place, "dscp"), entry.dscp),))
+        also = enumerate(getattr(entry, "also_dscps", ()))
+        more = [((*place, "also_dscps", number), dscp) for number, dscp in also]
+        yield _Class(place, entry, (((*place, "dscp"), entry.dscp), *more))
     yield _Class((*_PATH, "best_effort"), contract.best_effort, ())
     for index, further in enumerate(contract.classes):
         place = (*_PATH, "classes", index)
@@ -284,6 +287,8 @@ def _complete(value: dict[str, Any], rail_mtu: Optional[int]) -> dict[str, Any]:
     """Fill in what depends on other keys."""
     if value["roce"]["dscp"] is None:
         value["roce"]["dscp"] = ROCE_DSCP[value["fabric_mode"]]
+    if value["pfc"]["pool_percent"] is None:
+        value["pfc"]["pool_percent"] = LOSSLESS_POOL_PERCENT.get(value["fabric_mode"])
     classes = [value["roce"], value["cnp"], value["best_effort"], *value["classes"]]
     for entry in classes:
         if entry["traffic_class"] is None:

@@ -9,13 +9,19 @@ whole switch that would undo it. Everything else is the operator's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Optional
 
 from ....module_utils.core.text import some
 from ..asics import EOS_QUEUES
 from ..system import (
+    DSCP_MAP,
+    MARKING,
     OWNED,
+    QUEUE_MAP,
+    SHARES,
+    UNDER_TRAFFIC,
+    WATCHING,
     Change,
     Difference,
     Impact,
@@ -28,12 +34,15 @@ from .reading import Present
 from .render import Wanted, with_queue
 from .settings import (
     CHANNEL_GROUP,
+    DEFAULTS_MTU,
     DSCP,
     FLOWCONTROL,
+    HEADROOM,
     INTERFACE,
     MMU_APPLIED,
     MMU_PROFILE,
     MTU,
+    PFC_ALL_OFF,
     PROFILE,
     QUEUE,
     REWRITE_DSCP,
@@ -44,7 +53,9 @@ from .settings import (
     WATCHDOG_POLLING,
     Path,
     Settings,
+    default_mtu,
     default_of,
+    headroom_of,
     meaning,
     read_settings,
 )
@@ -85,14 +96,27 @@ def compare(wanted: Wanted, found: Settings) -> list[Item]:
         # EOS leaves its default out. The times themselves are right, and EOS never polls less
         # often than twice within the shorter of them.
         items = []
+    left = _left(wanted, found)
     items += [
         Item(path, line, None)
         for path, line in found.items()
         if path not in wanted.settings
         and meaning(path, line) is not None
-        and _is_ours(path, line, wanted)
+        and (path in left or _is_ours(path, line, wanted))
     ]
     return items
+
+
+def _left(wanted: Wanted, found: Settings) -> set[Path]:
+    """The MTU of ports that left the model: where it is still the contract's beside our profile."""
+    set_here = {line for path, line in wanted.settings.items() if is_mtu(path)}
+    bound = {
+        path[0]
+        for path, line in found.items()
+        if path[1:] == (SERVICE_PROFILE,) and line.split()[-1].startswith(OWNED)
+    }
+    places = ((block, MTU) for block in bound if port_of((block,)) not in wanted.ports)
+    return {place for place in places if found.get(place) in set_here}
 
 
 def _is_written_out(path: Path, new: set[str]) -> bool:
@@ -113,7 +137,9 @@ def _is_ours(path: Path, line: str, wanted: Wanted) -> bool:
         return line[len(MMU_PROFILE) :].startswith(OWNED)
     for kind in (PROFILE, MMU_PROFILE):
         if block.startswith(kind):
-            return block[len(kind) :].startswith(OWNED)
+            # What else divides the buffers was the operator's before, or is now.
+            set_here = len(path) == 1 or kind == PROFILE or path[1] == HEADROOM
+            return set_here and block[len(kind) :].startswith(OWNED)
     if not block.startswith(INTERFACE):
         return False
     if block[len(INTERFACE) :] in wanted.ports:
@@ -140,7 +166,7 @@ def port_of(path: Path) -> str:
 
 
 def is_mtu(path: Path) -> bool:
-    return bool(port_of(path)) and path[1] == MTU
+    return bool(port_of(path)) and path[1:] == (MTU,)
 
 
 # What has to be typed in a configuration session so that what differs no longer does.
@@ -256,16 +282,46 @@ def difference(intent: SwitchIntent, wanted: Wanted, present: Present) -> Differ
             f"switch calls its queues. Write asics: {{{chip}: {{eos_queue: "
             f"{' or '.join(EOS_QUEUES)}}}}}, as `qos map traffic-class 0 to ?` has it on the switch"
         )
-    wanted = with_queue(intent, word)
-    items = shown = compare(wanted, found)
+    wanted = _beside_buffers(with_queue(intent, word), found)
+    items = shown = compare(wanted, _with_mtu(wanted, found))
     changes = tuple(_changes(items))
     if not items and not present.unconfirmed:
-        shown = compare(wanted, read_settings(present.startup))
+        shown = compare(wanted, _with_mtu(wanted, read_settings(present.startup)))
         if shown:
             changes = (Change("startup-config", "not saved", "as running-config"),)
     before, after = as_text(shown, "found"), as_text(shown, "wanted")
     # Lines to be typed in a session. None: all is in force, and only not saved.
     return Difference(changes, _impact(items, wanted), before, after, tuple(commands(items)))
+
+
+def _with_mtu(wanted: Wanted, found: Settings) -> Settings:
+    """With the MTU of ports that have it from `interface defaults`."""
+    if DEFAULTS_MTU not in found:
+        return found
+    line = f"{MTU} {default_mtu(found)}"
+    return {**{(f"{INTERFACE}{port}", MTU): line for port in wanted.ports}, **found}
+
+
+def _beside_buffers(wanted: Wanted, found: Settings) -> Wanted:
+    """One profile divides the buffers of the switch: what the operator has applied stays.
+
+    A profile with at least the contract's headroom stays itself. Of another one ours takes over
+    the other lines, such as `ingress threshold`: the share of the free buffer that a lossless
+    queue may take.
+    """
+    ours = f"{MMU_PROFILE}{OWNED}"
+    needed = headroom_of(wanted.settings.get((ours, HEADROOM), ""))
+    applied = found.get(MMU_APPLIED, "").rpartition(" apply")[0]
+    if needed is None or not applied or applied.startswith(ours):
+        return wanted
+    settings = dict(wanted.settings)
+    if (headroom_of(found.get((applied, HEADROOM), "")) or 0) >= needed:
+        for path in ((ours,), (ours, HEADROOM), MMU_APPLIED):
+            del settings[path]
+    else:
+        kept = [path for path in found if path[0] == applied and path[1:] not in ((), (HEADROOM,))]
+        settings.update({(ours, *path[1:]): found[path] for path in kept})
+    return replace(wanted, settings=settings)
 
 
 def _is_link_pause(line: str) -> bool:
@@ -280,17 +336,38 @@ def _changes(items: Sequence[Item]) -> Iterator[Change]:
             yield Change(" ".join(item.path), found, item.wanted)
 
 
+_PARTS = {
+    DSCP: DSCP_MAP,
+    REWRITE_DSCP: DSCP_MAP,
+    TRAFFIC_CLASS: QUEUE_MAP,
+    WATCHDOG: WATCHING,
+    "priority": SHARES,
+    "bandwidth": SHARES,
+    "random-detect": MARKING,
+}
+"""Of the contract, by how a line of the switch or of a queue begins."""
+
+
+def _part_of(path: Path) -> str:
+    line = path[-1] if len(path) == 1 or QUEUE.match(path[1]) else ""
+    return next((part for start, part in _PARTS.items() if line.startswith(start)), "")
+
+
 def _impact(items: Sequence[Item], wanted: Wanted) -> Impact:
     """By rule: Arista documents for none of these changes how long it is felt."""
     losses = []
     blocks = {item.path[0] for item in items}
-    if any(block.startswith((DSCP, TRAFFIC_CLASS, REWRITE_DSCP)) for block in blocks):
-        losses.append(
-            "the maps of the whole switch change, for ports outside the model too: packets can be "
-            "sorted into the wrong queue for a moment"
-        )
-    if any(block.startswith("priority-flow-control") for block in blocks):
-        losses.append(f"`{WATCHDOG}` and PFC change for every port of the switch")
+    changing = {_part_of(item.path) for item in items}
+    losses += [
+        f"{UNDER_TRAFFIC[part]}, for ports outside the model too"
+        for part in (DSCP_MAP, QUEUE_MAP)
+        if part in changing
+    ]
+    losses += [UNDER_TRAFFIC[part] for part in (SHARES, MARKING) if part in changing]
+    if WATCHING in changing:
+        losses.append(UNDER_TRAFFIC[WATCHING].format("every port"))
+    if any(block == PFC_ALL_OFF for block in blocks):
+        losses.append("PFC changes for every port of the switch")
     if any(block.startswith(MMU_PROFILE) for block in blocks):
         losses.append(
             "the buffers of the whole switch are divided anew: every port can lose packets, for "

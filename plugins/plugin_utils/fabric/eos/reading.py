@@ -13,7 +13,6 @@ from ...answers import amount, mapping
 from ...qos.compiled import PfcWatchdog
 from ...qos.contract import DSCPS
 from ..system import (
-    OWNED,
     EcnReport,
     Neighbour,
     PortReport,
@@ -24,11 +23,10 @@ from ..system import (
 )
 from .render import ACTIONS
 from .settings import (
-    DEFAULT_MTU,
     DSCP,
+    HEADROOM,
     INTERFACE,
     MMU_APPLIED,
-    MMU_PROFILE,
     MTU,
     PFC_ALL_OFF,
     PROFILE,
@@ -40,8 +38,10 @@ from .settings import (
     WATCHDOG_RECOVERY,
     WATCHDOG_TIMEOUT,
     Settings,
+    default_mtu,
     default_of,
     ecn_of,
+    headroom_of,
     queue_number,
     read_settings,
 )
@@ -99,7 +99,6 @@ def abandoned_sessions(detail: Mapping[str, Any]) -> list[str]:
 
 _CLASS = re.compile(r"to traffic-class (\d)")
 _NO_DROP = re.compile(r"priority-flow-control priority (\d) no-drop$")
-_HEADROOM = re.compile(r"ingress headroom(?: bytes)? (\d+)$")
 _VLAN = re.compile(r"switchport (?:access|trunk native) vlan (\d{1,4})$")
 _GATEWAY = ("ip address ", "ip virtual-router address ")
 _PFC_ON = ("priority-flow-control on", "priority-flow-control mode on")
@@ -198,8 +197,7 @@ class _Switch:
 
     def _mtu_of(self, lines: Mapping[str, str]) -> Optional[int]:
         """None where the line has no number: then it is not what was wanted either."""
-        default = self._interface("defaults").get(MTU, f"{MTU} {DEFAULT_MTU}")
-        return _last_number(lines.get(MTU, default))
+        return _last_number(lines[MTU]) if MTU in lines else default_mtu(self._settings)
 
     def _vlan(self, lines: Mapping[str, str]) -> str:
         """The routed interface that packets of a switched port leave by, if it has an address.
@@ -216,12 +214,9 @@ class _Switch:
         return name if any(line.startswith(_GATEWAY) for line in self._interface(name)) else ""
 
     def _headroom(self) -> Optional[int]:
-        """What is set under our name; EOS does not show what it computes by itself."""
-        profile = f"{MMU_PROFILE}{OWNED}"
-        if not self._settings.get(MMU_APPLIED, "").startswith(profile):
-            return None
-        matches = map(_HEADROOM.match, self._blocks.get(profile, {}).values())
-        return next((int(match[1]) for match in matches if match), None)
+        """What the applied profile sets; EOS does not show what it computes by itself."""
+        profile = self._settings.get(MMU_APPLIED, "").rpartition(" apply")[0]
+        return headroom_of(self._blocks.get(profile, {}).get((HEADROOM,), ""))
 
     def _watchdog(self, lines: Mapping[str, str]) -> PfcWatchdog:
         timeout, recovery, polling = (

@@ -13,7 +13,7 @@ from typing import Any, Optional
 
 from ...qos.compiled import FabricIntent, Queue
 from ...schema.findings import Finding, Findings, Path
-from ..asics import EOS_QUEUES, WantedError, headroom
+from ..asics import EOS_QUEUES, WantedError
 from ..system import OWNED, SwitchIntent, check_lossless_class, check_mtu
 from .settings import INTERFACE, Settings, read_settings
 
@@ -56,7 +56,8 @@ def wanted(intent: SwitchIntent) -> Wanted:
 
 def with_queue(intent: SwitchIntent, word: str) -> Wanted:
     """`word`: how the switch calls its queues."""
-    top, interface = _rendered(intent.fabric, word, _headroom_bytes(intent))
+    counts = intent.asic.eos_ecn_count
+    top, interface = _rendered(intent.fabric, word, _headroom_bytes(intent), counts)
     blocks = [interface.replace(_ANY_PORT, port.name) for port in intent.ports]
     text = top.replace(interface, "!\n".join(blocks))
     return Wanted(text, read_settings(text), tuple(port.name for port in intent.ports))
@@ -125,23 +126,25 @@ def _check_watchdog(fabric: FabricIntent, place: Path, found: Findings) -> None:
 def _headroom_bytes(intent: SwitchIntent) -> Optional[int]:
     """The most that any port needs: EOS has one figure for the switch. None: EOS's own.
 
-    Set only where the inventory gives values for this chip; EOS computes headroom by itself.
+    Set only where the inventory gives values for this chip; else it is left to EOS. Rows
+    for other speeds and lengths, such as SONiC's of 5, 40 and 300 m, are for other switches.
     """
-    if not intent.asic.values or not intent.asic.name.startswith(_MMU_CHIPS):
+    if not intent.asic.name.startswith(_MMU_CHIPS):
         return None
-    frame = intent.fabric.mtu_frame
-    kinds = {(port.speed_gbps, port.cable_metres) for port in intent.ports}
-    needed = [headroom(intent.asic, speed, metres, frame).xoff_bytes for speed, metres in kinds]
-    return max(needed, default=None)
+    rows = [intent.asic.values.get((p.speed_gbps, p.cable_metres)) for p in intent.ports]
+    given = [row.xoff_bytes for row in rows if row is not None]
+    return max(given) if given and len(given) == len(rows) else None
 
 
 @lru_cache(maxsize=64)
-def _rendered(fabric: FabricIntent, word: str, headroom_bytes: Optional[int]) -> tuple[str, str]:
+def _rendered(
+    fabric: FabricIntent, word: str, headroom_bytes: Optional[int], counts: bool
+) -> tuple[str, str]:
     """Everything with one interface, and the block of this interface: all ports have the same.
 
     A fabric has few sorts of switches: pyavd writes each once.
     """
-    text = render(structured(fabric, word, headroom_bytes))
+    text = render(structured(fabric, word, headroom_bytes, counts))
     start = text.index(f"{INTERFACE}{_ANY_PORT}\n")
     return text, text[start : text.index("!\n", start)]
 
@@ -156,7 +159,7 @@ def render(data: dict[str, Any]) -> str:
 
 
 def structured(
-    fabric: FabricIntent, word: str, headroom_bytes: Optional[int] = None
+    fabric: FabricIntent, word: str, headroom_bytes: Optional[int] = None, counts: bool = False
 ) -> dict[str, Any]:
     """The contract as pyavd's structured configuration, with one interface for all."""
     data: dict[str, Any] = {
@@ -184,7 +187,7 @@ def structured(
                         for priority in fabric.pfc_priorities
                     ],
                 },
-                word.replace("-", "_") + "s": [_queue(queue) for queue in fabric.queues],
+                word.replace("-", "_") + "s": [_queue(queue, counts) for queue in fabric.queues],
             }
         ],
         "ethernet_interfaces": [
@@ -204,7 +207,7 @@ def structured(
     return data
 
 
-def _queue(queue: Queue) -> dict[str, Any]:
+def _queue(queue: Queue, counts: bool) -> dict[str, Any]:
     data: dict[str, Any] = {"id": queue.traffic_class}
     if queue.strict:
         data["priority"] = "priority strict"
@@ -217,7 +220,7 @@ def _queue(queue: Queue) -> dict[str, Any]:
             "max": queue.ecn.maximum_bytes,
             "max_probability": queue.ecn.probability_percent,
         }
-        data["random_detect"] = {"ecn": {"threshold": threshold}}
+        data["random_detect"] = {"ecn": {"threshold": threshold, "count": counts}}
     return data
 
 

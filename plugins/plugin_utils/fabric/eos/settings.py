@@ -23,6 +23,9 @@ Settings = dict[Path, str]
 PROFILE, INTERFACE = "qos profile ", "interface "
 MMU_PROFILE = "platform trident mmu queue profile "
 MMU_APPLIED: Path = ("platform trident mmu queue profile applied",)
+HEADROOM, THRESHOLD = "ingress headroom", "ingress threshold"
+DEFAULTS_MTU: Path = ("interface defaults", "mtu")
+"""The MTU of ports that have no line of their own."""
 DSCP, TRAFFIC_CLASS = "qos map dscp ", "qos map traffic-class "
 PFC_ALL_OFF = "priority-flow-control all off"
 REWRITE_DSCP = "qos rewrite dscp"
@@ -64,7 +67,8 @@ _WORDS = (
     "priority",
     SERVICE_PROFILE,
     MTU,
-    "ingress headroom",
+    HEADROOM,
+    THRESHOLD,
     CHANNEL_GROUP,
 )
 """What a line sets, longest first where one begins with another; the rest of it is the value."""
@@ -77,6 +81,7 @@ _ECN = re.compile(
     r"random-detect ecn minimum-threshold (\d+) (\w+) maximum-threshold (\d+) (\w+)"
     r"(?: max-mark-probability (\d+))?(?: weight (\d+))?$"
 )
+_HEADROOM = re.compile(rf"{HEADROOM} (?:bytes )?(\d+)$")
 _RANGE = re.compile(r"(\d{1,3})(?:-(\d{1,3}))?")
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 
@@ -84,6 +89,7 @@ LONGEST_LINE = 1000
 """Of a setting; longer ones are no lines of QoS."""
 
 UNITS = {"bytes": 1, "kbytes": 1000, "mbytes": 1_000_000}
+"""Thresholds are also in `segments`, whose size differs from chip to chip."""
 
 DEFAULT_MTU = 1500
 
@@ -157,25 +163,31 @@ def subject_of(text: str) -> str:
 
 
 class Threshold(NamedTuple):
-    """ECN marking of a queue."""
+    """ECN marking of a queue. None: in a unit that is no number of bytes."""
 
-    minimum_bytes: int
-    maximum_bytes: int
+    minimum_bytes: Optional[int]
+    maximum_bytes: Optional[int]
     probability_percent: int
     weight: int
 
 
 def ecn_of(text: str) -> Optional[Threshold]:
-    """None where the line has no thresholds in bytes: they may be in cells or in time."""
+    """None where the line sets no thresholds."""
     match = _ECN.match(text)
-    if match is None or match[2] not in UNITS or match[4] not in UNITS:
+    if match is None:
         return None
-    return Threshold(
-        int(match[1]) * UNITS[match[2]],
-        int(match[3]) * UNITS[match[4]],
-        int(match[5] or 100),
-        int(match[6] or 0),
+    low, high = (
+        int(match[place]) * UNITS[match[place + 1]] if match[place + 1] in UNITS else None
+        for place in (1, 3)
     )
+    return Threshold(low, high, int(match[5] or 100), int(match[6] or 0))
+
+
+def headroom_of(text: str) -> Optional[int]:
+    """In bytes, which EOS may leave out: `ingress headroom 64000` (docs.habana.ai, switch
+    configuration of Gaudi: 250 cells of 254 bytes). None for cells, and for any other line."""
+    match = _HEADROOM.match(text)
+    return int(match[1]) if match else None
 
 
 def meaning(path: Path, text: Optional[str]) -> object:
@@ -195,7 +207,11 @@ def meaning(path: Path, text: Optional[str]) -> object:
         return None
     if path[0].startswith(WATCHDOG):
         return _NUMBER.sub(lambda number: f"{float(number[0]):g}", bare)
-    return ecn_of(bare) or bare
+    threshold = ecn_of(bare)
+    if threshold is not None and None not in threshold:
+        return threshold
+    room = headroom_of(bare)
+    return bare if room is None else (HEADROOM, room)
 
 
 def default_of(path: Path) -> Optional[str]:
@@ -205,6 +221,12 @@ def default_of(path: Path) -> Optional[str]:
         traffic_class = {0: 1, 1: 0}.get(dscp // 8, dscp // 8)
         return f"{DSCP}{dscp} to traffic-class {traffic_class}"
     return None
+
+
+def default_mtu(settings: Settings) -> int:
+    """Of a port of this switch without a line for it."""
+    words = settings.get(DEFAULTS_MTU, "").split()
+    return int(words[1]) if len(words) == 2 and words[1].isdecimal() else DEFAULT_MTU
 
 
 def queue_number(text: str) -> int:

@@ -12,14 +12,20 @@ leads to, another profile on a port of the model.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Optional
 
+from ....module_utils.core.text import counted
 from ...qos.compiled import FabricIntent
 from ...qos.contract import DSCPS, PRIORITIES
 from ...schema.findings import Findings
 from ..asics import WantedError, rounded
 from ..system import (
+    DSCP_MAP,
+    MARKING,
+    SHARES,
+    UNDER_TRAFFIC,
+    WATCHING,
     Change,
     Difference,
     Impact,
@@ -111,21 +117,24 @@ def _qos(intent: SwitchIntent) -> Tree:
                 "tx": None,
             }
         },
-        "traffic-pool": {
-            LOSSLESS_POOL: {"switch-priority": {priority: {} for priority in sorted(lossless)}},
-            LOSSY_POOL: {
-                "switch-priority": {
-                    str(priority): {}
-                    for priority in range(PRIORITIES)
-                    if str(priority) not in lossless
-                }
-            },
-        },
+        "traffic-pool": _pools(fabric.pool_percent, lossless),
         "pfc-watchdog": {
             "polling-interval": watchdog.poll_ms,
             "robustness": -(-watchdog.detection_ms // watchdog.poll_ms),
         },
     }
+
+
+def _pools(percent: Optional[int], lossless: set[str]) -> Tree:
+    lossy = {str(priority) for priority in range(PRIORITIES)} - lossless
+    pools: Tree = {
+        name: {"switch-priority": {priority: {} for priority in sorted(held)}}
+        for name, held in ((LOSSLESS_POOL, lossless), (LOSSY_POOL, lossy))
+    }
+    if percent is not None:
+        pools[LOSSLESS_POOL]["memory-percent"] = percent
+        pools[LOSSY_POOL]["memory-percent"] = 100 - percent
+    return pools
 
 
 def _shares(fabric: FabricIntent) -> Tree:
@@ -210,6 +219,13 @@ _BUFFERS = {
     "link-pause": "link pause",
 }
 """Branches of qos that lay out the buffers anew."""
+_CHANGING = {
+    "mapping": DSCP_MAP,
+    "remark": DSCP_MAP,
+    "egress-scheduler": SHARES,
+    "congestion-control": MARKING,
+}
+"""Branches of qos that do not, and change what becomes of packets all the same."""
 
 
 def impact(paths: Iterable[Path]) -> Impact:
@@ -223,11 +239,18 @@ def impact(paths: Iterable[Path]) -> Impact:
             f"buffers of the whole switch are laid out anew ({', '.join(buffers)}): packets can be "
             "lost for a moment on all of its ports"
         )
+    parts = [path[1] if path[0] == "qos" else path[3] for path in paths if "qos" in path[::2]]
+    losses += dict.fromkeys(UNDER_TRAFFIC[_CHANGING[part]] for part in parts if part in _CHANGING)
     bound = _ports(path for path in paths if path[2:4] in (("qos", "pfc"), ("qos", "link-pause")))
     if bound:
         losses.append(
             f"PFC changes on {named_ports(bound)}: packets can be lost there for a moment"
         )
+    watched = _ports(path for path in paths if path[2:4] == ("qos", "pfc-watchdog"))
+    if watched:
+        losses.append(UNDER_TRAFFIC[WATCHING].format(counted(len(watched), "port")))
+    elif "pfc-watchdog" in parts:
+        losses.append(UNDER_TRAFFIC[WATCHING].format("every port"))
     sized = _ports(path for path in paths if path[2:4] == ("link", "mtu"))
     if sized:
         losses.append(
@@ -250,6 +273,7 @@ _WHOLE = (
 )
 """Collections in qos that hold what is wanted and nothing else."""
 
+_WATCHED: Path = ("qos", "pfc-watchdog", "state")
 _PAUSED: Path = ("qos", "pfc", PROFILE, "switch-priority")
 """What else is paused by the chip is a difference too, whatever is written."""
 
@@ -271,12 +295,7 @@ _WORDS = {
 
 
 def difference(intent: SwitchIntent, wanted: Tree, present: Present) -> Difference:
-    bonds = {
-        member: bond
-        for bond, settings in present.explicit.get("interface", {}).items()
-        for member in expanded(objects_at(settings, "bond", "member"))
-    }
-    check_ports(intent, present.ports, bonds)
+    check_ports(intent, present.ports, bonds_of(present.explicit))
     running: Tree = {"qos": present.running_qos, "interface": present.ports}
     roce = objects_at(uniform(present.filled_qos), "roce")
     if is_on(roce.get("enable")) and "cable-length" not in roce:
@@ -314,6 +333,8 @@ def _differing(
             values[path], found[path] = value, written
         elif _contradicts(intent, path, value, running):
             values[path], found[path] = value, at(running, *path)
+    for path in _left(wanted, explicit, running):
+        values[path], found[path] = None, at(explicit, *path)
     for collection in _WHOLE:
         place: Path = ("qos", *collection)
         needed = objects_at(wanted, *place)
@@ -324,6 +345,32 @@ def _differing(
                 path = (*place, key)
                 values[path], found[path] = None, held
     return values, found
+
+
+def _left(wanted: Tree, explicit: Tree, running: Tree) -> Iterator[Path]:
+    """MTU and watchdog of ports that left the model.
+
+    NVUE has no name of ours on a port. It is taken for one where both have the contract's values,
+    its link is down, and it is in no bond: what others set up by hand alike stays while it is used.
+    """
+    ours, bonds = wanted["interface"], bonds_of(explicit)
+    kept: Tree = next(iter(ours.values()), {})
+    for name in objects_at(explicit, "interface"):
+        status = at(running, "interface", name, "link", "oper-status")
+        if not kept or name in ours or name in bonds or str(status).lower() != "down":
+            continue
+        places = [("interface", name, *rest) for rest in (("link", "mtu"), _WATCHED)]
+        if all(same(path[-1], at(explicit, *path), at(kept, *path[2:])) for path in places):
+            yield from places
+
+
+def bonds_of(explicit: Tree) -> dict[str, str]:
+    """By member."""
+    return {
+        member: bond
+        for bond, settings in explicit.get("interface", {}).items()
+        for member in expanded(objects_at(settings, "bond", "member"))
+    }
 
 
 def _compared(

@@ -160,7 +160,7 @@ class _Switch:
         )
 
     def _classes(self, mapping: str, scheduler: str, marking: str, pfc: str) -> dict[str, Any]:
-        paused = self._paused(pfc)
+        paused, fixed = self._paused(pfc), self._fixed_headroom(pfc)
         shares = self._in_use("egress-scheduler", scheduler)
         strict = {tc for tc, share in shares.items() if str(at(share, "mode")) == "strict"}
         trust = str(at(self._qos, "mapping", mapping, "trust") or "")
@@ -178,8 +178,18 @@ class _Switch:
             "ecn": self._ecn(marking),
             "cable_metres": number(
                 at(self._qos, "pfc", pfc, "cable-length") or at(self._qos, "roce", "cable-length")
-            ),
+            )
+            if fixed is None
+            else None,
+            "headroom_bytes": fixed,
         }
+
+    def _fixed_headroom(self, profile: str) -> Optional[int]:
+        """Where a buffer is set in bytes, cable lengths have no effect; NVIDIA's template for a
+        SuperPOD has one (NVIDIA/nv-config-manager 50d4d776, qos.j2: 363000, and XOFF at 75000)."""
+        written = objects_at(self._present.explicit, "qos", "pfc", profile)
+        size, xoff = (number(written.get(key)) for key in ("port-buffer", "xoff-threshold"))
+        return None if size is None else max(0, size - (xoff or 0))
 
     def _by_dscp(self, profile: str, trust: str) -> tuple[int, ...]:
         mapping = objects_at(self._qos, "mapping", profile)
@@ -260,8 +270,9 @@ def _in_force(present: Present) -> Tree:
 def _in_hardware(ecn: Mapping[int, EcnReport], now: Tree) -> dict[int, EcnReport]:
     """With the thresholds that the chip has made of those that are set, where it reports them."""
     result = dict(ecn)
+    marked = expanded(at(now, "qos", "congestion-control", "traffic-class"))
     for tc, wanted in ecn.items():
-        real = objects_at(now, "qos", "congestion-control", "traffic-class", str(tc))
+        real = objects_at(marked, str(tc))
         result[tc] = EcnReport(
             number(real.get("min-threshold")) or wanted.minimum_bytes,
             number(real.get("max-threshold")) or wanted.maximum_bytes,

@@ -2,7 +2,10 @@
 """One NVUE switch over its REST interface: revisions are made, filled, applied, confirmed.
 
 An apply with `state-controls.confirm` waits in state `confirm` for so many seconds; unless it is
-answered `confirm_yes`, the switch applies what was there before.
+answered `confirm_yes`, the switch applies what was there before. NVIDIA's own client waits for
+state `ays` instead, and confirms by answering that (nv-config-manager, 0f569b0f, cumulus.py): when
+the change is in force already, `ays` is this question, and not answered before the change is
+proved.
 """
 
 from __future__ import annotations
@@ -78,6 +81,9 @@ class NvueSwitch:
         self.where = where(login, SERVICE)
         self.own = ""
         """The revision that this run put in force."""
+        self._before: Optional[Tree] = None
+        """What was applied before it."""
+        self._confirms_by_ays = False
 
     def _connect(self) -> Https:
         return Https(self._login, SERVICE, self._transport)
@@ -93,7 +99,8 @@ class NvueSwitch:
 
     def _refuse_waiting(self) -> set[str]:
         """SwitchError where a change of others waits to be confirmed; else those that wait."""
-        waiting = {name: one for name, one in self._all().items() if at(one, "state") == CONFIRM}
+        asked = (CONFIRM, SURE)
+        waiting = {name: one for name, one in self._all().items() if at(one, "state") in asked}
         for revision, one in waiting.items():
             if revision != self.own:
                 issues = _issues(one)
@@ -110,6 +117,7 @@ class NvueSwitch:
         if not difference.steps:
             self.save()
             return Saved()
+        self._confirms_by_ays = False
         earlier = self._earlier()
         made = self._ask("POST", "revision")
         if not isinstance(made, Mapping) or not made:
@@ -192,7 +200,7 @@ class NvueSwitch:
     def _earlier(self) -> str:
         """The revision that holds what is applied now: to apply it again is to go back to it."""
         written = {"filled": "false"}
-        applied = self._ask("GET", "", {"rev": "applied", **written})
+        applied = self._before = self._ask("GET", "", {"rev": "applied", **written})
         held = self.applied()
         for name in (*sorted(held, key=_age, reverse=True)[:NEWEST], "startup"):
             with contextlib.suppress(Refused):
@@ -209,6 +217,10 @@ class NvueSwitch:
 
     def answer(self, revision: str, word: str) -> None:
         """To an apply that waits to be confirmed, in the words of either kind of releases."""
+        if self._confirms_by_ays:
+            word = word.replace(CONFIRM, SURE)
+            self.patch(revision, {"state": "apply", "auto-prompt": {SURE: word}})
+            return
         try:
             self._ask("PATCH", _of(revision), body={"state": word})
         except Refused as error:
@@ -221,7 +233,17 @@ class NvueSwitch:
         found = self._ask("GET", _of(revision))
         # Some answers have the number around them.
         found = objects_at(found, revision) or objects_at(found)
-        return str(found.get("state", "")), _issues(found)
+        state = str(found.get("state", ""))
+        if state == SURE and revision == self.own and self._is_in_force():
+            state = CONFIRM
+        return state, _issues(found)
+
+    def _is_in_force(self) -> bool:
+        """Of a revision that asks: whether its change is. Once that was so, it asks to keep it."""
+        if not self._confirms_by_ays:
+            query = {"rev": "applied", "filled": "false"}
+            self._confirms_by_ays = self._ask("GET", "", query) != self._before
+        return self._confirms_by_ays
 
     def wait(self, revision: str, until: Callable[[str], bool], limit_s: float) -> tuple[str, str]:
         """State and message once `until` holds of the state, or it has failed.

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from math import prod
 from typing import Any, Optional
 
 from ..system import SwitchError
@@ -60,28 +62,57 @@ def words(path: Path, value: Any = None) -> str:
     return " ".join(path if value is None or value == {} else (*path, str(value)))
 
 
-# Keys that stand for several: newer releases answer `swp1-4,swp6` where older ones name each.
+# Keys that stand for several. NVIDIA prints `lo,swp51-54,vlan10,20,30` (CumulusNetworks, demos of
+# Cumulus Linux 5.1, `nv config show`) and takes `swp1-64s0-1` (Cumulus Linux 5.x, NVUE CLI): a part
+# that begins with a number continues the name before it.
 
 _MOST = 4096
 """More are the numbers of one name, such as vx-10-4000010."""
 _MOST_NAMES = 1 << 18
 """Of one collection: a few bytes name thousands."""
-_RANGE = re.compile(r"^(?P<stem>.*?)(?P<first>[0-9]{1,9})-(?P<last>[0-9]{1,9})$")
+_LONGEST = 64
+"""Of a part with ranges; nothing that NVUE numbers has a longer name."""
+_NUMBERS = re.compile(r"([0-9]+(?:-[0-9]+)*)")
 
 
 def names(key: str) -> list[str]:
     """Every name that a key stands for: itself, where it is no range."""
     found: list[str] = []
-    for part in key.split(","):
-        match = _RANGE.match(part.strip())
-        first, last = (int(match["first"]), int(match["last"])) if match else (0, -1)
-        if match is None or not first <= last <= first + _MOST:
-            found.append(part.strip())
-        else:
-            found += [f"{match['stem']}{number}" for number in range(first, last + 1)]
+    before = ""
+    for part in map(str.strip, key.split(",")):
+        before = _stem(before, part) + part if part[:1].isdigit() else part
+        found += _each(before)
         if len(found) > _MOST_NAMES:
             break
     return found
+
+
+def _stem(before: str, part: str) -> str:
+    """What stands before as many numbers as `part` has: swp1 and 61-64, swp1s0 and 2s0-1."""
+    if len(before) > _LONGEST:
+        return ""
+    places = [match.start() for match in _NUMBERS.finditer(before)]
+    return before[: places[-len(_NUMBERS.findall(part)) :][0]] if places else ""
+
+
+def _each(part: str) -> list[str]:
+    """Every name of a part with ranges in it, such as swp1-4s0-1."""
+    if len(part) > _LONGEST:
+        return [part]
+    choices = [_choices(text) for text in _NUMBERS.split(part)]
+    if prod(map(len, choices)) > _MOST:
+        return [part]
+    return ["".join(map(str, one)) for one in product(*choices)]
+
+
+def _choices(text: str) -> Sequence[object]:
+    """Numbers of a range, not made before it is known how many they are; else the text itself."""
+    first, dash, last = text.partition("-")
+    if not dash or not first.isdecimal() or not last.isdecimal() or str(int(first)) != first:
+        return (text,)
+    if not int(first) <= int(last) < int(first) + _MOST:
+        return (text,)
+    return range(int(first), int(last) + 1)
 
 
 def expanded(tree: Any) -> Tree:

@@ -9,7 +9,20 @@ from typing import Optional, TypeVar
 
 from ....module_utils.core.text import counted
 from ..asics import WantedError
-from ..system import UPLINK, Change, Difference, Impact, SwitchError, SwitchIntent
+from ..system import (
+    DSCP_MAP,
+    MARKING,
+    QUEUE_MAP,
+    SHARES,
+    UNDER_TRAFFIC,
+    UPLINK,
+    WATCHING,
+    Change,
+    Difference,
+    Impact,
+    SwitchError,
+    SwitchIntent,
+)
 from . import tables
 from .reading import SAVED_FILE, Present
 from .steps import LOOK_S, UNORDERED, Look, Operation, Patch, PollInterval, Save, Step, pace_of
@@ -63,19 +76,19 @@ _ASYMMETRIC = "PORT pfc_asym"
 _OF_PORTS = {
     _ASYMMETRIC: "{} no longer obeys pauses of every priority",
     "PORT": "the MTU of {} changes: larger packets are dropped until both ends have it",
-    "PFC_WD": "the PFC watchdog of {} starts anew: a stuck queue is noticed later",
+    "PFC_WD": UNDER_TRAFFIC[WATCHING],
 }
 _OF_SWITCH = {
     "CABLE_LENGTH": "cable lengths change, and with them headroom that the switch computes",
-    "DSCP_TO_TC_MAP": "the map from DSCP changes under traffic: packets can be missorted",
-    "TC_TO_QUEUE_MAP": "the map to queues changes under traffic: packets can be reordered",
+    "DSCP_TO_TC_MAP": UNDER_TRAFFIC[DSCP_MAP],
+    "TC_TO_QUEUE_MAP": UNDER_TRAFFIC[QUEUE_MAP],
     "TC_TO_PRIORITY_GROUP_MAP": "the map to priority groups changes under traffic: packets "
     "without headroom can be lost",
     "MAP_PFC_PRIORITY_TO_QUEUE": "pauses hold another queue: packets can be lost",
     "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP": "pauses are sent for another priority group: "
     "packets can be lost",
-    "WRED_PROFILE": "ECN thresholds change under traffic",
-    "SCHEDULER": "shares of the queues change under traffic",
+    "WRED_PROFILE": UNDER_TRAFFIC[MARKING],
+    "SCHEDULER": UNDER_TRAFFIC[SHARES],
     "BUFFER_PROFILE": "thresholds of lossless buffers change: packets can be lost",
 }
 

@@ -26,6 +26,8 @@ MAPS = {
 }
 """That are changed in place as long as ports keep their lossless priorities. Where those change
 too, a port has the old maps with its old rows, or the new ones with its new rows."""
+DEFAULT_MTU = "9100"
+"""Of a port that has none (sonic-swss, cfgmgr/portmgr.cpp)."""
 
 HAS_PFC_TO_PG = ("mellanox", "barefoot")
 """Chip families with a map from PFC priority to priority group: the others refuse it."""
@@ -322,6 +324,9 @@ def _leave_ports(intent: SwitchIntent, wanted: Wanted, config: Config) -> None:
         for field in ("pfc_enable", "pfcwd_sw_enable"):
             row.pop(field, None)
         config["PFC_WD"].pop(name, None)
+        there = config["PORT"].get(name, {})
+        if there.get("mtu") == str(intent.fabric.mtu_ip):
+            there["mtu"] = DEFAULT_MTU
     groups = {queue.priority_group for queue in intent.fabric.queues if queue.lossless}
     for table, needed in (("PORT_QOS_MAP", None), ("QUEUE", wanted.queues), ("BUFFER_PG", groups)):
         for key, row in list(config[table].items()):

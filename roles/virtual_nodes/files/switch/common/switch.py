@@ -53,6 +53,12 @@ class Hardware:
     overlays: bool = False
     """NVUE: whether queues that are listed add to those of the vendor. It is documented for no
     releases, so both can be tried."""
+    ranges: bool = False
+    """NVUE: whether a configuration that is read names like objects in one key, as `nv config show`
+    does. No document shows a REST answer with several, so both can be tried."""
+
+    queue: str = "tx-queue"
+    """EOS: what its chip calls a unicast queue."""
 
     def port(self, name: str) -> Optional[Port]:
         return next((port for port in self.ports if port.name == name), None)
@@ -93,4 +99,6 @@ def read(path: Path) -> Hardware:
         ),
         step_s=float(given.get("step_s", Hardware.step_s)),
         overlays=bool(given.get("overlays", Hardware.overlays)),
+        ranges=bool(given.get("ranges", Hardware.ranges)),
+        queue=str(given.get("queue", Hardware.queue)),
     )

@@ -11,11 +11,9 @@ from typing import Any
 from common.switch import natural
 
 INDENT = "   "
-MAPS = {
-    "qos map cos": "traffic-class",
-    "qos map dscp": "traffic-class",
-    "qos map traffic-class": "tx-queue",
-}
+QUEUES = ("tx-queue", "uc-tx-queue")
+"""What chips call a unicast queue."""
+MAPS = ("qos map cos", "qos map dscp", "qos map traffic-class")
 """Maps whose values are kept one by one and written in groups: `qos map dscp 8 9 to ...`."""
 
 
@@ -57,6 +55,8 @@ class Config:
 
     top: dict[str, Line] = field(default_factory=dict)
     maps: dict[str, dict[int, int]] = field(default_factory=lambda: {kind: {} for kind in MAPS})
+    queue: str = QUEUES[0]
+    """In the last map of traffic classes that was typed."""
 
     def copy(self) -> Config:
         return copy.deepcopy(self)
@@ -68,6 +68,7 @@ class Config:
                 kind: {str(one): value for one, value in values.items()}
                 for kind, values in self.maps.items()
             },
+            "queue": self.queue,
         }
 
     def map(self, kind: str, value: int, to: int) -> None:
@@ -81,6 +82,7 @@ def read(kept: dict[str, Any]) -> Config:
     return Config(
         {key: read_line(line) for key, line in kept["top"].items()},
         {kind: {int(one): to for one, to in kept["maps"].get(kind, {}).items()} for kind in MAPS},
+        kept.get("queue", QUEUES[0]),
     )
 
 
@@ -116,7 +118,8 @@ def _written(line: Line, depth: int) -> Iterator[str]:
 
 
 def _maps_as_lines(config: Config) -> Iterator[Line]:
-    for order, (kind, target) in enumerate(MAPS.items(), ORDER_OF_MAPS):
+    for order, kind in enumerate(MAPS, ORDER_OF_MAPS):
+        target = config.queue if kind == MAPS[-1] else "traffic-class"
         values = config.maps[kind]
         for to in sorted(set(values.values())):
             group = " ".join(str(one) for one in sorted(values) if values[one] == to)

@@ -15,7 +15,7 @@ from typing import Optional
 
 from common.switch import Hardware
 
-from .config import MAPS, Config, Line
+from .config import MAPS, QUEUES, Config, Line
 
 
 class Refused(Exception):
@@ -61,8 +61,14 @@ KINDS: dict[str, Callable[[str], bool]] = {
     "poll": lambda word: word == "auto" or _seconds(0.005, 30)(word),
     "action": lambda word: word in ("drop", "notify-only"),
     "trust": lambda word: word in ("cos", "dscp"),
-    "queue": lambda word: word in ("tx-queue", "uc-tx-queue"),
+    "queue": lambda word: word in QUEUES,
+    "unit": lambda word: word in ("bytes", "kbytes", "mbytes", "segments", "milliseconds"),
+    "weight": _number(0, 15),
+    "speed": lambda word: re.fullmatch(r"auto|\d{1,6}[gG]?(-[1248])?(full)?", word) is not None,
+    "share": lambda word: re.fullmatch(r"\d{1,3}(/\d{1,3})?", word) is not None,
 }
+"""Words and units as pyavd 6 writes them (aristanetworks/avd, eos_cli_config_gen) and as published
+configurations have them (docs.habana.ai, Arista switch configuration, L2 and L3)."""
 
 
 @dataclass(frozen=True)
@@ -99,69 +105,122 @@ class Command:
 
 PAUSE = "priority-flow-control pause watchdog"
 TIMES = f"{PAUSE} default"
+BUFFERS, APPLY = "platform trident mmu queue profile", "apply"
 FLOW = [
     Command("qos trust <trust>", 10),
+    Command("no qos trust", 10, place="qos trust"),
     Command("qos cos <eight>", 11),
+    Command("qos dscp <dscp>", 12),
     Command("priority-flow-control on", 14),
     Command("priority-flow-control priority <eight!> no-drop", 15),
+    Command("priority-flow-control priority <eight!> drop", 15),
     Command(PAUSE, 16),
+    Command(f"no {PAUSE}", 16, place=PAUSE),
+    Command(f"{PAUSE} port timer <rest>", 17),
     Command(f"{PAUSE} port action <action>", 18),
+    Command("shape rate <rest>", 19),
+    Command("service-policy type qos input <name>", 19),
+    Command("service-policy type pbr input <name>", 19),
     Command("<queue!> <eight!>", 30, enters="queue"),
+    Command("mc-tx-queue <eight!>", 31, enters="queue"),
 ]
+MARKING = "random-detect ecn minimum-threshold <bytes> <unit> maximum-threshold <bytes> <unit>"
+MARKING_ENDS = ("", " max-mark-probability <percent>", " weight <weight>",
+                " max-mark-probability <percent> weight <weight>")  # fmt: skip
 QUEUE = [
     Command("priority strict", 20, place="priority"),
     Command("no priority", 20, place="priority"),
     Command("bandwidth percent <percent>", 30),
-    Command(
-        "random-detect ecn minimum-threshold <bytes> bytes maximum-threshold <bytes> bytes "
-        "max-mark-probability <percent>",
-        40,
+    Command("bandwidth guaranteed <rest>", 31),
+    Command("shape rate <rest>", 32),
+    *(Command(f"{MARKING}{end}", 40) for end in MARKING_ENDS),
+    Command("random-detect ecn count", 41),
+    Command("random-detect drop <rest>", 42),
+]
+MMU = [
+    Command("ingress threshold <share>", 10),
+    Command("ingress headroom <bytes>", 20),
+    Command("ingress headroom bytes <bytes>", 20, place="ingress headroom"),
+    Command("ingress headroom cells <bytes>", 20, place="ingress headroom"),
+    Command("ingress reserved <rest>", 30),
+    Command("ingress resume <rest>", 40),
+    *(
+        Command(f"{queue} <eight!> {what} <rest>", 50)
+        for queue in ("ingress priority-group", "egress unicast queue", "egress multicast queue")
+        for what in ("reserved", "threshold", "drop-precedence")
     ),
 ]
+DEFAULTS = [Command("mtu <mtu>", 10), Command("ethernet", 20, enters="free")]
 INTERFACE = [
     Command("shutdown", 0),
     Command("description <rest>", 1),
     Command("mtu <mtu>", 2),
+    Command("speed <speed>", 3),
+    Command("speed forced <speed>", 3, place="speed"),
+    Command("error-correction encoding reed-solomon", 4, place="error-correction"),
+    Command("error-correction encoding fire-code", 4, place="error-correction"),
+    Command("channel-group <rest>", 5),
+    Command("mlag <bytes>", 6),
+    Command("vrf <name>", 6),
     Command("no switchport", 7, place="switchport"),
     Command("ip address <rest>", 8),
+    Command("flowcontrol receive <rest>", 9),
+    Command("flowcontrol send <rest>", 9),
     *FLOW,
     Command("service-profile <name>", 20),
 ]
+NON_ECT = "qos random-detect ecn allow non-ect"
 GLOBAL = [
     Command("hostname <name>", 5),
+    Command(f"{BUFFERS} <name!>", 10, enters="mmu"),
+    Command(f"{BUFFERS} <name!> {APPLY}", 70),
     Command("qos profile <name!>", 20, enters="qos profile"),
     Command("qos map dscp <dscp>+ to traffic-class <eight>", 50),
     Command("qos map cos <eight>+ to traffic-class <eight>", 50),
-    Command("qos map traffic-class <eight>+ to tx-queue <eight>", 50),
-    Command("qos random-detect ecn allow non-ect", 53),
+    Command("qos map traffic-class <eight>+ to <queue> <eight>", 50),
+    Command("qos map traffic-class <eight!> to dscp <dscp>", 51),
+    Command("qos rewrite dscp", 52),
+    Command(NON_ECT, 53),
+    Command(f"{NON_ECT} chip-based", 53, place=NON_ECT),
     Command(f"{TIMES} timeout <seconds>", 60),
     Command(f"{TIMES} recovery-time <seconds>", 61),
     Command(f"{TIMES} recovery-time <seconds> forced", 61),
     Command(f"{TIMES} polling-interval <poll>", 62),
     Command(f"{PAUSE} action <action>", 63),
+    Command("priority-flow-control all off", 64),
 ]
 COMMANDS = {
     "configure": GLOBAL,
     "qos profile": FLOW,
     "interface": INTERFACE,
     "queue": QUEUE,
+    "mmu": MMU,
+    "defaults": DEFAULTS,
 }
 
+OTHERS = 9
+"""Where an operator's lines stand in an interface."""
 FREE_LINES = (
-    "aaa", "alias", "clock", "dns", "ip", "ipv6", "lldp", "logging", "ntp", "platform", "service",
-    "sflow", "snmp-server", "spanning-tree", "switchport", "system", "username",
+    "aaa", "agent", "alias", "arp", "boot", "clock", "dns", "errdisable", "hardware", "ip", "ipv6",
+    "lldp", "load-interval", "logging", "mac", "monitor", "ntp", "platform", "queue-monitor",
+    "radius-server", "service", "sflow", "snmp-server", "spanning-tree", "switchport", "system",
+    "tacacs-server", "transceiver", "username",
 )  # fmt: skip
 FREE_BLOCKS = (
-    "class-map",
-    "management",
-    "mlag",
-    "policy-map",
-    "route-map",
-    "router",
-    "vlan",
-    "vrf",
+    "class-map", "daemon", "event-handler", "management", "mlag", "policy-map", "route-map",
+    "router", "vlan", "vrf",
+)  # fmt: skip
+FREE_INTERFACES = re.compile(
+    r"(Dps|Loopback|Management|Port-Channel|Tunnel|Vlan|Vxlan)[\d/]+(\.\d+)?|Ethernet[\d/]+\.\d+"
 )
-FREE_INTERFACES = re.compile(r"(Loopback|Management|Port-Channel|Vlan|Vxlan)\d+(\.\d+)?")
+OF_INTERFACES = (
+    "address", "arp", "bfd", "bgp", "comment", "dcbx", "dhcp", "dot1x", "encapsulation", "evpn",
+    "flow", "hardware", "ip", "ipv6", "isis", "l2", "l2-protocol", "lacp", "link", "link-debounce",
+    "lldp", "load-interval", "logging", "mac", "mac-address-table", "mpls", "multicast",
+    "node", "ntp", "phy", "pim", "poe", "port-channel", "ptp", "sflow", "snmp", "spanning-tree",
+    "storm-control", "switchport", "sync-e", "tcp", "traffic-policy", "transceiver", "vrrp",
+)  # fmt: skip
+"""First words of an operator's lines in an interface (aristanetworks/avd, eos_cli_config_gen)."""
 LEAVES_BLOCK = ("interface", "hostname", "qos", "priority-flow-control", *FREE_BLOCKS)
 ORDERS = {"vlan": 24, "vrf": 25, "router": 80, "management": 81}
 
@@ -178,6 +237,9 @@ def enter(config: Config, modes: list[Mode], text: str, hardware: Hardware) -> N
     """One line of configuration, in the mode that the last entry of `modes` is, or one above it."""
     words = text.split()
     if not words or words[0].startswith("!"):
+        return
+    if words == ["end"]:
+        del modes[1:]
         return
     if words == ["exit"]:
         if len(modes) > 1:
@@ -215,6 +277,8 @@ def _in_mode(config: Config, mode: Mode, words: Words, hardware: Hardware) -> Op
         text, block = " ".join(words), words[0] in FREE_BLOCKS
         line = mode.lines.setdefault(text, Line(text, ORDERS.get(words[0], 40), block))
         return Mode("free", line.below) if block else None
+    if mode.name == "interface" and words[0] in OF_INTERFACES:
+        return _free_line(mode, words, False, OTHERS)
     raise Refused(complaint(COMMANDS[mode.name], words))
 
 
@@ -222,14 +286,19 @@ def _command(
     config: Config, mode: Mode, command: Command, words: Words, key: str
 ) -> Optional[Mode]:
     kind = " ".join(words[:3])
-    if kind in MAPS:
+    if kind in MAPS and words[-2:-1] != ["dscp"]:
         end = words.index("to")
         for value in words[3:end]:
             config.map(kind, int(value), int(words[-1]))
+        if words[-2] in QUEUES:
+            config.queue = words[-2]
         return None
-    if words == ["mtu", USUAL_MTU]:
+    if words[0] == "mtu" and words[1] == _usual_mtu(config, mode):
         mode.lines.pop("mtu", None)
         return None
+    if words[-1] == APPLY:  # one at a time
+        for applied in [each for each in mode.lines if each.endswith(f" {APPLY}")]:
+            del mode.lines[applied]
     text = " ".join(words)
     if command.enters:
         line = mode.lines.setdefault(key, Line(text, command.order, True))
@@ -238,6 +307,13 @@ def _command(
     _check({**mode.lines, key: line})
     mode.lines[key] = line
     return None
+
+
+def _usual_mtu(config: Config, mode: Mode) -> str:
+    """Of a port: `interface defaults` may have another one than EOS."""
+    above = config.top.get("interface defaults")
+    line = above.below.get("mtu") if above and mode.name == "interface" else None
+    return line.text.split()[1] if line else USUAL_MTU
 
 
 def _check(lines: dict[str, Line]) -> None:
@@ -251,7 +327,7 @@ def _check(lines: dict[str, Line]) -> None:
     marking = lines.get("random-detect ecn minimum-threshold")
     if marking:
         words = marking.text.split()
-        if int(words[3]) > int(words[6]):
+        if words[4] == words[7] and int(words[3]) > int(words[6]):
             raise Failed("Minimum threshold should be less than or equal to maximum threshold")
 
 
@@ -276,6 +352,9 @@ def _negate(config: Config, mode: Mode, words: Words, hardware: Hardware) -> Non
     if named:
         del mode.lines[max(named, key=len)]
         return
+    if mode.name == "interface" and rest[0] in OF_INTERFACES:
+        _free_line(mode, words, True, OTHERS)
+        return
     known = any(command.fits(rest)[1] == len(rest) for command in COMMANDS[mode.name])
     if not known and text != "switchport":
         patterns = [Command(f"{words[0]} {one.pattern}", 0) for one in COMMANDS[mode.name]]
@@ -294,19 +373,25 @@ def _interface(mode: Mode, words: Words, hardware: Hardware) -> Mode:
     key = f"interface {name}"
     if hardware.port(name) is not None:
         return Mode("interface", mode.lines.setdefault(key, Line(key, 30, True)).below)
+    if name == "defaults":
+        return Mode(name, mode.lines.setdefault(key, Line(key, 15, True)).below)
+    if re.fullmatch(r"Port-Channel\d+", name):
+        return Mode("interface", mode.lines.setdefault(key, Line(key, 31, True)).below)
     if FREE_INTERFACES.fullmatch(name):
         return Mode("free", mode.lines.setdefault(key, Line(key, 31, True)).below)
     raise Refused(f"Invalid input (at token 1: {name!r})")
 
 
-def _free_line(mode: Mode, words: Words, negative: bool) -> Optional[Mode]:
+def _free_line(
+    mode: Mode, words: Words, negative: bool, order: Optional[int] = None
+) -> Optional[Mode]:
     """Lines below what is not known: kept as they are, unless they begin something that is."""
     if words[1 if negative else 0] in LEAVES_BLOCK:
         raise Refused(f"Invalid input (at token 0: {words[0]!r})")
     text = " ".join(words)
     if negative and (_take_out(mode, " ".join(words[1:])) or words[0] == "default"):
         return None
-    mode.lines.setdefault(text, Line(text, len(mode.lines)))
+    mode.lines.setdefault(text, Line(text, len(mode.lines) if order is None else order))
     return None
 
 

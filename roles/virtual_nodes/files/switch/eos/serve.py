@@ -209,7 +209,7 @@ class Arista:
         if command == "show startup-config":
             return self._shows.text_of(self._sessions.startup, name)
         if command == IN_TEXT[-1]:
-            return "".join(f"   tx-queue {queue}\n" for queue in range(8))
+            return "".join(f"   {self._hardware.queue} {number}\n" for number in range(8))
         if session is None:
             raise Failed("Not in a configuration session")
         return self._sessions.difference(session)

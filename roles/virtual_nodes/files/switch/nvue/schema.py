@@ -111,7 +111,10 @@ def root(release: tuple[int, ...]) -> Keys:
             }
         ),
         "pfc": _profiles(
-            {"switch-priority": priorities, "tx": able, "rx": able, "cable-length": METRES}
+            {
+                **{"switch-priority": priorities, "tx": able, "rx": able, "cable-length": METRES},
+                **dict.fromkeys(("port-buffer", "xoff-threshold", "xon-threshold"), BYTES),
+            }
         ),
         "pfc-watchdog": {"polling-interval": number(100, 5000), "robustness": number(1, 1000)},
         "roce": {**switch, "mode": words("lossless", "lossy"), "cable-length": METRES},

@@ -16,7 +16,7 @@ from common.server import Answer, Request, Surroundings, main, words
 
 from nvue import effective, schema, vendor
 from nvue.revisions import NotNow, Revisions, Unknown
-from nvue.tree import Tree, at, chosen, merged, under
+from nvue.tree import Tree, at, chosen, in_ranges, merged, under
 
 PREFIX = "nvue_v1"
 TITLES = {
@@ -130,6 +130,8 @@ class Cumulus:
             if known and name != "operational":
                 return {}
             raise Problem(404, NO_SUCH_ADDRESS) from None
+        if self._hardware.ranges and not fill:
+            value = in_ranges(value)
         return chosen(value, query.get("include", ""))
 
     def _view(self, name: str, fill: bool) -> Tree:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import fnmatch
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -87,3 +88,50 @@ def _leads(pattern: Place, place: Place) -> bool:
     return len(pattern) <= len(place) and all(
         fnmatch.fnmatchcase(word, one) for one, word in zip(pattern, place)
     )
+
+
+def in_ranges(tree: Any) -> Any:
+    """With one key for what is alike, as the vendor prints it: `lo,swp51-54,vlan10,20,30` (demos of
+    Cumulus Linux 5.1, `nv config show`), `swp1-2s0-1`."""
+    if not isinstance(tree, dict):
+        return tree
+    alike: dict[str, tuple[list[str], Any]] = {}
+    for key, value in tree.items():
+        below = in_ranges(value)
+        numbered = isinstance(below, dict) and NUMBERED.fullmatch(key)
+        alike.setdefault(repr(below) if numbered else f"only {key}", ([], below))[0].append(key)
+    return {together(keys): below for keys, below in alike.values()}
+
+
+NUMBERED = re.compile(r"(?P<stem>[a-z]*)(?P<first>0|[1-9]\d*)(?:s(?P<second>\d))?")
+
+
+def together(names: list[str]) -> str:
+    """Of names with numbers; a single name is itself."""
+    parts: dict[str, list[int]] = {}
+    halves: dict[tuple[str, int], list[int]] = {}
+    if len(names) == 1:
+        return names[0]
+    for match in filter(None, map(NUMBERED.fullmatch, names)):
+        if match["second"]:
+            halves.setdefault((match["stem"], int(match["first"])), []).append(int(match["second"]))
+        else:
+            parts.setdefault(match["stem"], []).append(int(match["first"]))
+    result = [f"{stem}{','.join(runs(numbers))}" for stem, numbers in parts.items()]
+    cages: dict[tuple[str, str], list[int]] = {}
+    for (stem, cage), seconds in halves.items():
+        for run in runs(seconds):
+            cages.setdefault((stem, run), []).append(cage)
+    for (stem, run), numbers in cages.items():
+        result += [f"{stem}{one}s{run}" for one in runs(numbers)]
+    return ",".join(result)
+
+
+def runs(numbers: list[int]) -> list[str]:
+    found: list[list[int]] = []
+    for number in sorted(numbers):
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return [str(first) if first == last else f"{first}-{last}" for first, last in found]
