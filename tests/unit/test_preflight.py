@@ -350,6 +350,17 @@ def test_a_layer_with_nothing_to_do_is_not_looked_at(looked: Looked) -> None:
     assert looked.findings(software=inbox.as_variable()) == set()
 
 
+def test_each_layer_without_packages_for_the_system_is_named(looked: Looked) -> None:
+    """What NVIDIA has for Ubuntu 26.04 begins with the driver 595 and DOCA 3.4."""
+    looked.host.write("etc/os-release", "ID=ubuntu\nVERSION_ID=26.04\n")
+    foreign(looked)
+    refused = {("layer_plan", layer, "failed") for layer in ("rdma", "gpu")}
+    assert looked.findings() == {*refused, ("rail_claim", "rail1", "failed")}
+    later = software_sets.software(driver__version="595.91.07", rdma__version="3.4.1")
+    found = looked.findings(software=later.as_variable())
+    assert found == {("rail_claim", "rail1", "failed")}
+
+
 def test_what_cannot_be_read_is_a_finding_and_the_rest_goes_on(looked: Looked) -> None:
     looked.host.write("etc/os-release", "ID=slackware\nVERSION_ID=15\n")
     foreign(looked)

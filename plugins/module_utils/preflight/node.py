@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 from ..core.checks import FAILED, OK, Check
 from ..core.commands import CommandError
@@ -78,12 +78,18 @@ class Host:
     def packages(self) -> Iterator[Check]:
         system, software, sets = distribution(self.node.root), self.software, {}
         release = self.release
+        wanted_of: dict[str, Callable[[], PackageSet]] = {}
         if self.given["rails"] and software.rdma.source != NO_RDMA:
             # The layer rdma installs it, and the layer gpu waits for its boot.
             release = software.kernel or self.release
-            sets[RDMA] = rdma_packages(software, system, NO_KEYS, release)
+            wanted_of[RDMA] = lambda: rdma_packages(software, system, NO_KEYS, release)
         if not excuse(self.given, software, self.node):
-            sets[GPU] = gpu_packages(software, system, release, NO_KEYS)
+            wanted_of[GPU] = lambda: gpu_packages(software, system, release, NO_KEYS)
+        for layer, packages_of in wanted_of.items():
+            try:
+                sets[layer] = packages_of()
+            except PlanError as error:  # no packages for this system
+                yield _refusal(layer, str(error))
         repositories = [each for one in sets.values() for each in one.repositories]
         node = manager_of(system, PackageSet(repositories), "preflight")
         answered = answers.checks([*node.locations(), *self._hpcx(system)])

@@ -72,6 +72,7 @@ def rdma_packages(
     return PackageSet(
         repositories=_repositories(software, distribution, "rdma", keys),
         stages=_complete(stages, distribution),
+        absent=_absent(software.rdma, distribution, kernel_release),
         held=held,
         preferred={MFT: "doca"} if software.rdma.source == DOCA else {},
     )
@@ -128,7 +129,7 @@ def _held(distribution: Distribution, release: str) -> tuple[str, ...]:
     """What would bring another kernel, as far as it is installed."""
     if distribution.family == REDHAT:
         return KERNEL_REDHAT
-    flavour = release.rpartition("-")[2] if release.count("-") >= 2 else "generic"
+    flavour = _flavour(release)
     tails = (flavour, f"{flavour}-hwe-{distribution.release}")
     return (
         *(f"linux-{kind}{tail}" for tail in tails for kind in ("", "image-", "headers-")),
@@ -136,13 +137,25 @@ def _held(distribution: Distribution, release: str) -> tuple[str, ...]:
     )
 
 
+def _flavour(release: str) -> str:
+    """`generic` of `6.8.0-79-generic`."""
+    return release.rpartition("-")[2] if release.count("-") >= 2 else "generic"
+
+
+def _absent(rdma: Rdma, distribution: Distribution, release: str) -> dict[str, str]:
+    """From 26.04 on Ubuntu has DOCA-OFED itself; either is removed before the other is installed:
+    ubuntu.com/server/docs/how-to/networking/install-doca-ofed."""
+    if rdma.source != DOCA or distribution.family == REDHAT:
+        return {}
+    names = [f"doca-ofed-{_flavour(release)}*", "doca-ofed-[0-9]*-dkms"]
+    names += ["linux-modules-doca-ofed-*", "linux-main-modules-doca-ofed-*"]
+    return dict.fromkeys(names, "it is Ubuntu's DOCA-OFED, and the set has NVIDIA's")
+
+
 def _doca(rdma: Rdma, distribution: Distribution, own_mpi: bool) -> list[Stage]:
     """The profile of DOCA has the release as its version (`3.2.1-...`), all else has its own."""
-    if distribution.name == "debian":
-        raise PlanError(
-            f"DOCA is not in the catalogue for {distribution.label}. Write software.rdma.source: "
-            "inbox there, or install Ubuntu or EL 9"
-        )
+    first, without = distribution.system.doca, "Write software.rdma.source: inbox"
+    distribution.refuse_before(first, "DOCA", rdma.version, without)
     packages = [Wanted(rdma.profile, rdma.version, "rdma")]
     if rdma.nfs:
         release = tuple(int(part) for part in rdma.version.split(".")[:2])

@@ -35,7 +35,7 @@ CUDA_DRIVER = {
     "13.1": "590.44.01",
 }
 """The driver that each toolkit was published with: from it on nothing of the toolkit is missing."""
-DOCA_KERNELS = ("5.14", "5.15", "6.8")
+DOCA_KERNELS = ("5.14", "5.15", "6.8", "6.12", "7.0")
 """A guess by the supported distributions: nothing is refused for it."""
 DMA_BUF_KERNEL = "5.12"
 DMA_BUF = "docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/gpu-operator-rdma.html"
@@ -175,7 +175,7 @@ RULES: tuple[Rule, ...] = (
         f"DOCA with a kernel other than {', '.join(DOCA_KERNELS)}",
         "whether its drivers build for this kernel is not known",
         "Try one node first: the layer rdma checks what DKMS made",
-        "a guess: the kernels of EL 9, Ubuntu 22.04 and 24.04",
+        "a guess: the kernels of EL 9 and 10, Ubuntu 22.04, 24.04 and 26.04",
         lambda s: s.rdma.source == DOCA and bool(s.kernel) and _kernel(s) not in DOCA_KERNELS,
     ),
     Rule(
