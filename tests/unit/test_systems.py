@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distri
 )
 from ansible_collections.baremetal.mpi_roce.plugins.modules.cluster_hosts import DISTRIBUTIONS
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.unit.action_plays import ROOT, run_play
 
 
 def known(text: str) -> list[str]:
@@ -64,3 +66,70 @@ def test_the_role_os_baseline_takes_the_same_systems() -> None:
     assert {name for system in SYSTEMS for name in system.names} == {
         fact.lower().replace("redhat", "rhel") for fact in wanted
     }
+
+
+PLAY = f"""\
+- hosts: all
+  connection: local
+  gather_facts: false
+  vars_files: [{ROOT}/roles/os_baseline/vars/main.yml, {ROOT}/roles/mpi_stack/vars/main.yml]
+  tasks:
+    - ansible.builtin.set_fact:
+        ansible_distribution: "{{{{ name }}}}"
+        ansible_distribution_version: "{{{{ release }}}}"
+        ansible_distribution_major_version: "{{{{ release | split('.') | first }}}}"
+        ansible_os_family: "{{{{ family }}}}"
+        cacheable: true
+    - ansible.builtin.debug:
+        msg: >-
+          {{{{ inventory_hostname }}}}
+          {{{{ dict(names=__mpi_stack_names, os=__os_baseline_packages) | to_json }}}} !
+"""
+NODES = {
+    "ubuntu22": ("Ubuntu", "22.04", "Debian"),
+    "ubuntu26": ("Ubuntu", "26.04", "Debian"),
+    "rocky9": ("Rocky", "9.6", "RedHat"),
+    "alma10": ("AlmaLinux", "10.1", "RedHat"),
+    "rhel10": ("RedHat", "10.0", "RedHat"),
+}
+UBUNTU = {
+    "packages": ["openmpi-bin", "python3-mpi4py", "python3-numpy", "libucx0", "ucx-utils"],
+    "rdma_packages": ["ibverbs-providers"],
+    "mca_file": "/etc/openmpi/openmpi-mca-params.conf",
+    "bin_directory": "",
+    "library_directory": "",
+    "python_directory": "",
+}
+"""packages.ubuntu.com/resolute: openmpi-bin 5.0.10, libucx0 and ucx-utils 1.20.0."""
+
+
+def el(python: str) -> dict[str, object]:
+    """packages.fedoraproject.org/pkgs/mpi4py/python3-mpi4py-openmpi: EPEL 9 and 10."""
+    return {
+        "packages": ["openmpi", "python3-mpi4py-openmpi", "python3-numpy", "ucx", "ucx-ib"],
+        "rdma_packages": ["libibverbs"],
+        "mca_file": "/etc/openmpi-x86_64/openmpi-mca-params.conf",
+        "bin_directory": "/usr/lib64/openmpi/bin",
+        "library_directory": "/usr/lib64/openmpi/lib",
+        "python_directory": f"/usr/lib64/python{python}/site-packages/openmpi",
+    }
+
+
+@pytest.mark.slow
+def test_packages_and_paths_of_each_system(tmp_path: Path) -> None:
+    inventory = tmp_path / "hosts.yml"
+    hosts = {name: dict(zip(("name", "release", "family"), of)) for name, of in NODES.items()}
+    inventory.write_text(yaml.safe_dump({"all": {"hosts": hosts}}), encoding="utf-8")
+    ended, said = run_play(tmp_path, PLAY, inventory)
+    assert ended == 0, said
+    shown = re.findall(r'"msg": "(\w+) (.+?) !"', said)
+    found = {name: json.loads(text.replace("\\", "")) for name, text in shown}
+    mpi = {name: each["names"] for name, each in found.items()}
+    assert mpi == {
+        **dict.fromkeys(("ubuntu22", "ubuntu26"), UBUNTU),
+        "rocky9": el("3.9"),
+        **dict.fromkeys(("alma10", "rhel10"), el("3.12")),
+    }
+    tools = {"ethtool", "numactl", "pciutils"}
+    for name, (_name, _release, family) in NODES.items():
+        assert {*found[name]["os"]} == tools | ({"hwloc"} if family == "RedHat" else set())
