@@ -19,6 +19,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.modules.cluster_hosts import
 
 from tests.unit.action_plays import ROOT, run_play
 
+EL = "RHEL, Rocky and AlmaLinux"
+
 
 def known(text: str) -> list[str]:
     """The kinds of systems that a text has to name, as it breaks lines."""
@@ -66,6 +68,26 @@ def test_the_role_os_baseline_takes_the_same_systems() -> None:
     assert {name for system in SYSTEMS for name in system.names} == {
         fact.lower().replace("redhat", "rhel") for fact in wanted
     }
+
+
+def test_virtual_nodes_report_systems_that_nodes_may_run() -> None:
+    role = ROOT / "roles/virtual_nodes"
+    specs = yaml.safe_load((role / "meta/argument_specs.yml").read_text("utf-8"))
+    choices = specs["argument_specs"]["main"]["options"]["virtual_nodes_release"]["choices"]
+    found, releases = [], [""]
+    for family in ("ubuntu", "el"):
+        image = role / "files/image" / family
+        for folder in (image, *(image / "usr/lib/virtual-node/releases").iterdir()):
+            text = (folder / "usr/lib/os-release").read_text("utf-8")
+            of = dict(line.split("=", 1) for line in text.splitlines() if line[0] != "#")
+            version = of["VERSION_ID"].strip('"')
+            found.append(distribution_of(of["ID"].strip('"'), version).system.title)
+            assert folder in (image, folder.parent / version)
+            releases += [version] if folder != image else []
+            for beside in folder.glob("etc/*-release"):
+                assert version in beside.read_text("utf-8")
+    assert sorted(releases) == sorted(choices)
+    assert found == ["Ubuntu 24.04", "Ubuntu 26.04", f"{EL} 9", f"{EL} 10"]
 
 
 PLAY = f"""\
