@@ -361,6 +361,22 @@ def test_each_layer_without_packages_for_the_system_is_named(looked: Looked) -> 
     assert found == {("rail_claim", "rail1", "failed")}
 
 
+@pytest.mark.parametrize("installed", [True, False])
+def test_an_open_mpi_that_jobs_cannot_be_started_by_is_named(
+    looked: Looked, installed: bool
+) -> None:
+    """packages.ubuntu.com/resolute: openmpi-bin (5.0.10-1), which needs libprrte-bin."""
+    packages = {"openmpi-bin": "5.0.10-1"} if installed else {}
+    looked.packages.installed_ |= packages
+    looked.packages.available_["openmpi-bin"] = ["4.1.6-7ubuntu2" if installed else "5.0.10-1"]
+    [found] = [each for each in looked.checks() if each.status == "failed"]
+    assert (found.name, found.subject) == ("layer_plan", "mpi")
+    assert found.reason.startswith("Open MPI 5.0.10 ") and "software.mpi.provider" in found.reason
+    looked.packages.installed_.pop("openmpi-bin", None)
+    looked.packages.available_["openmpi-bin"] = ["4.1.6-7ubuntu2"]
+    assert looked.findings() == set()
+
+
 def test_what_cannot_be_read_is_a_finding_and_the_rest_goes_on(looked: Looked) -> None:
     looked.host.write("etc/os-release", "ID=slackware\nVERSION_ID=15\n")
     foreign(looked)

@@ -21,6 +21,7 @@ from ..core.text import bytes_text, some
 from ..gpu.shared import Kernel
 from ..gpu.stack import Suitable, excuse
 from ..hardware import SurveyError
+from ..mpi.launcher import OPEN_MPI
 from ..packages.engine import manager_of
 from ..packages.package import Location, Manager, PackageSet, Wanted
 from ..packages.planning import any_matches, satisfied, unwanted
@@ -31,8 +32,8 @@ from ..rails.survey import CLAIM, NAME, Request, Survey
 from ..rdma import THIS, Hardware, drivers
 from ..reboot import busy
 from ..software.catalog import gpu_packages, rdma_packages
-from ..software.distribution import Distribution, distribution
-from ..software.software_set import DOCA, NO_RDMA, SoftwareSet
+from ..software.distribution import REDHAT, Distribution, distribution
+from ..software.software_set import DISTRIBUTION, DOCA, NO_RDMA, SoftwareSet
 from ..ssh.keys import refused_by_fips
 from . import answers
 
@@ -94,6 +95,8 @@ class Host:
         node = manager_of(system, PackageSet(repositories), "preflight")
         answered = answers.checks([*node.locations(), *self._hpcx(system)])
         yield from answered
+        if not any(each.status == FAILED for each in answered):
+            yield from self._mpi(node, "openmpi" if system.family == REDHAT else "openmpi-bin")
         for layer, wanted in sets.items():
             manager = manager_of(system, wanted, layer)
             there = manager.installed()
@@ -118,6 +121,15 @@ class Host:
                 part.plan(self.node)
             except PlanError as error:
                 yield from (_refusal(layer, why) for why in str(error).splitlines())
+
+    def _mpi(self, manager: Manager, name: str) -> Iterator[Check]:
+        """The distribution's Open MPI, as it is installed or will be."""
+        if self.software.mpi.provider != DISTRIBUTION:
+            return
+        has = manager.installed().get(name) or next(iter(manager.available([name])[name]), "")
+        why = OPEN_MPI.too_new(has)
+        if why:
+            yield _refusal("mpi", why)
 
     def _hpcx(self, system: Distribution) -> list[Location]:
         """Where the layer mpi gets HPC-X from, on nodes with rails."""

@@ -414,6 +414,8 @@ def keeps_back(
         wrong.append(f"{program} not found")
     elif sha256 and here.program != sha256:
         wrong.append(f"{program} is of another version")
+    if not here.daemon and launcher.too_new(here.version):
+        return launcher.too_new(here.version)
     if not here.daemon:
         wrong.append(f"{launcher.name}'s {launcher.daemon} not found")
     behind = {interface: device for device, interface in here.devices}
