@@ -177,10 +177,13 @@ class Looked:
             return self.rails.run(argv, check=check, stdin=stdin)  # type: ignore[no-any-return]
         return self.host.run(argv, check=check, stdin=stdin)
 
-    def checks(self, **given: Any) -> list[Check]:
+    def there(self, **given: Any) -> node.Host:
         options = {**self.given, "clock": time.time(), **given}
         at = replace(self.host.node(check_mode=True), run=self.run, container=None)
-        return node.Host(options, at).checks()
+        return node.Host(options, at)
+
+    def checks(self, **given: Any) -> list[Check]:
+        return self.there(**given).checks()
 
     def findings(self, **given: Any) -> set[tuple[str, str, str]]:
         checks = self.checks(**given)
@@ -209,6 +212,7 @@ def looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Looked:
         "gpus": [{"index": 0, "pci": None, "numa": None}],
         "management": {"address": "10.10.1.1", "prefix": 22},
         "hardware_root": str(tmp_path),
+        "ansible_core": "2.19.14",
     }
     return Looked(tmp_path, packages, host, FakeHost(tmp_path), given)
 
@@ -375,6 +379,29 @@ def test_an_open_mpi_that_jobs_cannot_be_started_by_is_named(
     looked.packages.installed_.pop("openmpi-bin", None)
     looked.packages.available_["openmpi-bin"] = ["4.1.6-7ubuntu2"]
     assert looked.findings() == set()
+
+
+@pytest.mark.parametrize(
+    ("core", "python", "remedy"),
+    [
+        ("2.19.14", 13, None),
+        ("2.19.14", 14, "update it to 2.20 or later"),
+        ("2.18.1", 14, "update it to 2.20 or later"),
+        ("2.20.0", 14, None),
+        ("2.30.0", 14, None),
+        ("2.30.0", 99, "look at its support matrix"),
+        ("", 14, None),
+    ],
+)
+def test_a_python_that_ansible_does_not_know_is_a_note(
+    looked: Looked, core: str, python: int, remedy: Optional[str]
+) -> None:
+    found = list(looked.there(ansible_core=core).python(python))
+    assert [(each.name, each.status, each.found) for each in found] == (
+        [("node_python", "ok", f"3.{python}")] if remedy else []
+    )
+    for each in found:
+        assert each.reason.endswith(remedy or "")
 
 
 def test_what_cannot_be_read_is_a_finding_and_the_rest_goes_on(looked: Looked) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,14 @@ def known(text: str) -> list[str]:
 
 def test_the_systems_are_named_in_a_sentence() -> None:
     assert KNOWN == ("Ubuntu 22.04, 24.04 and 26.04; RHEL, Rocky and AlmaLinux 9 and 10; Debian 12")
+
+
+@pytest.mark.parametrize("table", ["software/distribution.py", "preflight/node.py"])
+def test_tables_of_systems_are_not_older_than_half_a_year(table: str) -> None:
+    """Read their sources again, add what is new, and write the day beside them."""
+    text = (ROOT / "plugins/module_utils" / table).read_text("utf-8")
+    [day] = re.findall(r"(?:Sources were |ed6bee2 \()read on (\d{4}-\d\d-\d\d)", text)
+    assert date.today() - date.fromisoformat(day) < timedelta(days=183)
 
 
 @pytest.mark.parametrize(

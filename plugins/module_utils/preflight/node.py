@@ -8,6 +8,8 @@ What stops nothing is `ok`, with a reason.
 from __future__ import annotations
 
 import os
+import re
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -50,6 +52,9 @@ read on 2026-11-25): 1 GB. DOCA-OFED is its successor."""
 CUDA_SPACE, CUDA_ARCHIVES = 4700 << 20, 2200 << 20
 """cuda 13.1.1-1 of Arch Linux (archlinux.org/packages/extra/x86_64/cuda, built on 2026-01-13):
 installed 4.7 GB, packed 2.2 GB."""
+NEWEST_PYTHON = {18: 13, 19: 13, 20: 14, 21: 14}
+"""Python 3 of nodes that ansible-core 2 supports, by minor release:
+gist.github.com/sivel/3fc22827e48e60c077a6db058ed6bee2 (read on 2026-11-28)."""
 BEHIND_S, AHEAD_S = 10.0, 60.0
 """apt refuses what is dated later: Acquire::Max-FutureTime of apt.conf(5). The other way, the time
 that this module takes to get here counts too."""
@@ -69,7 +74,8 @@ class Host:
 
     def checks(self) -> list[Check]:
         found: list[Check] = []
-        for look in (self.packages, self.rails, self.disks, self.clock, self.use, self.ssh):
+        looks = (self.packages, self.rails, self.disks, self.clock, self.use, self.ssh, self.python)
+        for look in looks:
             try:
                 found += look()
             except (PlanError, SurveyError, CommandError, OSError) as error:
@@ -204,6 +210,19 @@ class Host:
         why = refused_by_fips(self.node)
         if why:
             yield _refusal("ssh", why)
+
+    def python(self, here: int = sys.version_info[1]) -> Iterator[Check]:
+        """Whether the controller's Ansible is known to work with the Python of this host."""
+        core = re.match(r"2\.(\d{1,3})\.", self.given["ansible_core"])
+        minor = int(core[1]) if core else 0
+        newest = NEWEST_PYTHON.get(min(minor, max(NEWEST_PYTHON)), here)
+        if here > newest:
+            needed = [f"2.{each}" for each, python in NEWEST_PYTHON.items() if python >= here]
+            remedy = (
+                f"update it to {needed[0]} or later" if needed else "look at its support matrix"
+            )
+            why = f"ansible-core 2.{minor} is not known to work with it: {remedy}"
+            yield Check("node_python", f"3.{newest} or older", f"3.{here}", OK, "", why)
 
 
 def _refusal(what: str, why: str) -> Check:

@@ -38,6 +38,7 @@ class System:
         return version == self.release or version.startswith(f"{self.release}.")
 
 
+# Sources were read on 2026-11-28.
 SYSTEMS = (
     System("Ubuntu", ("ubuntu",), "22.04"),
     System("Ubuntu", ("ubuntu",), "24.04"),
