@@ -16,12 +16,6 @@ RUN_ID = "BAREMETAL_RUN_ID"
 """The variable that `hydra-ssh` hands on to the nodes."""
 
 
-TOO_NEW = (
-    "starts ranks by PRRTE's prted, and jobs of this collection by orted, which it has not: write "
-    "software.mpi.provider: hpcx, impi, or source with Open MPI 4.1"
-)
-
-
 class OpenMpi:
     name, key, daemon, hostfile_format = "Open MPI", "open_mpi", "orted", "openmpi"
     version = re.compile(r"\(Open MPI\)\s+(\S+)")
@@ -39,13 +33,6 @@ class OpenMpi:
     """Parameters for TCP of its own, bound to the rail's address, instead of UCX."""
     failed = re.compile(r"process rank (\d+)|Process name: \[\[\d+,\d+\],(\d+)\]")
     """mpirun's messages on a signal, and on an exit status."""
-
-    def too_new(self, version: str) -> str:
-        """Why the collection cannot start ranks by it: `(Open MPI) 5.0.10`, `5.0.10-1`. From 5 on
-        the daemon is PRRTE's, with parameters of its own (check_prte_overlap of openpmix/prrte
-        src/mca/schizo/ompi/schizo_ompi.c), of which none was tried."""
-        number = re.match(r"(?:\(Open MPI\) )?(?:\d+:)?((\d{1,3})\.[\w.]{1,20})", version)
-        return f"Open MPI {number[1]} {TOO_NEW}" if number and int(number[2]) >= 5 else ""
 
     def start(
         self, run_id: str, parameters: Mapping[str, str], hosts: str, ranks: int
@@ -89,9 +76,6 @@ class Hydra:
     """Wait statuses of the ranks of a node, with -print-all-exitcodes."""
     ended_by_hydra = ("0", "9", "15")
     failed = re.compile(r"RANK (\d+) PID \d+ RUNNING AT")
-
-    def too_new(self, _version: str) -> str:
-        return ""
 
     def start(
         self, run_id: str, parameters: Mapping[str, str], hosts: str, ranks: int

@@ -23,7 +23,7 @@ from ..core.text import bytes_text, some
 from ..gpu.shared import Kernel
 from ..gpu.stack import Suitable, excuse
 from ..hardware import SurveyError
-from ..mpi.launcher import OPEN_MPI
+from ..mpi.prrte import too_new
 from ..packages.engine import manager_of
 from ..packages.package import Location, Manager, PackageSet, Wanted
 from ..packages.planning import any_matches, satisfied, unwanted
@@ -133,7 +133,7 @@ class Host:
         if self.software.mpi.provider != DISTRIBUTION:
             return
         has = manager.installed().get(name) or next(iter(manager.available([name])[name]), "")
-        why = OPEN_MPI.too_new(has)
+        why = too_new(has)
         if why:
             yield _refusal("mpi", why)
 
