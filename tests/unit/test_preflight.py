@@ -385,11 +385,11 @@ def test_an_open_mpi_that_jobs_cannot_be_started_by_is_named(
     ("core", "python", "remedy"),
     [
         ("2.19.14", 13, None),
-        ("2.19.14", 14, "update it to 2.20 or later"),
-        ("2.18.1", 14, "update it to 2.20 or later"),
+        ("2.19.14", 14, "update to 2.20"),
+        ("2.18.1", 14, "update to 2.20"),
         ("2.20.0", 14, None),
         ("2.30.0", 14, None),
-        ("2.30.0", 99, "look at its support matrix"),
+        ("2.30.0", 99, "see its support matrix"),
         ("", 14, None),
     ],
 )

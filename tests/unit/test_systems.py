@@ -30,7 +30,9 @@ def known(text: str) -> list[str]:
 
 
 def test_the_systems_are_named_in_a_sentence() -> None:
-    assert KNOWN == ("Ubuntu 22.04, 24.04 and 26.04; RHEL, Rocky and AlmaLinux 9 and 10; Debian 12")
+    named = [re.split(r" (?=\d)", each, maxsplit=1) for each in KNOWN.split("; ")]
+    releases = [f"{kind} {each}" for kind, text in named for each in re.findall(r"[\d.]+", text)]
+    assert releases == [each.title for each in SYSTEMS]
 
 
 @pytest.mark.parametrize("table", ["software/distribution.py", "preflight/node.py"])

@@ -1,9 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Open MPI 5, which this collection does not start ranks by yet.
-
-Its daemon is PRRTE's prted, with parameters of its own, into which mpirun translates some of Open
-MPI 4's, and of those of its system-wide file none (check_prte_overlap and translate_params of
-openpmix/prrte src/mca/schizo/ompi/schizo_ompi.c): ranks would not get their node's environment.
+"""Open MPI 5, which this collection does not start ranks by yet: of the system-wide file its mpirun
+translates nothing for PRRTE (openpmix/prrte src/mca/schizo/ompi/schizo_ompi.c, translate_params),
+and ranks would not get the environment of their node.
 """
 
 from __future__ import annotations

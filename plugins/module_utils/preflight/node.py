@@ -55,6 +55,7 @@ installed 4.7 GB, packed 2.2 GB."""
 NEWEST_PYTHON = {18: 13, 19: 13, 20: 14, 21: 14}
 """Python 3 of nodes that ansible-core 2 supports, by minor release:
 gist.github.com/sivel/3fc22827e48e60c077a6db058ed6bee2 (read on 2026-11-28)."""
+MATRIX = "see its support matrix"
 BEHIND_S, AHEAD_S = 10.0, 60.0
 """apt refuses what is dated later: Acquire::Max-FutureTime of apt.conf(5). The other way, the time
 that this module takes to get here counts too."""
@@ -95,7 +96,7 @@ class Host:
         for layer, packages_of in wanted_of.items():
             try:
                 sets[layer] = packages_of()
-            except PlanError as error:  # no packages for this system
+            except PlanError as error:
                 yield _refusal(layer, str(error))
         repositories = [each for one in sets.values() for each in one.repositories]
         node = manager_of(system, PackageSet(repositories), "preflight")
@@ -129,7 +130,6 @@ class Host:
                 yield from (_refusal(layer, why) for why in str(error).splitlines())
 
     def _mpi(self, manager: Manager, name: str) -> Iterator[Check]:
-        """The distribution's Open MPI, as it is installed or will be."""
         if self.software.mpi.provider != DISTRIBUTION:
             return
         has = manager.installed().get(name) or next(iter(manager.available([name])[name]), "")
@@ -212,16 +212,12 @@ class Host:
             yield _refusal("ssh", why)
 
     def python(self, here: int = sys.version_info[1]) -> Iterator[Check]:
-        """Whether the controller's Ansible is known to work with the Python of this host."""
         core = re.match(r"2\.(\d{1,3})\.", self.given["ansible_core"])
         minor = int(core[1]) if core else 0
         newest = NEWEST_PYTHON.get(min(minor, max(NEWEST_PYTHON)), here)
         if here > newest:
-            needed = [f"2.{each}" for each, python in NEWEST_PYTHON.items() if python >= here]
-            remedy = (
-                f"update it to {needed[0]} or later" if needed else "look at its support matrix"
-            )
-            why = f"ansible-core 2.{minor} is not known to work with it: {remedy}"
+            later = [f"update to 2.{at}" for at, most in NEWEST_PYTHON.items() if most >= here]
+            why = f"ansible-core 2.{minor} is not known to work with it: {[*later, MATRIX][0]}"
             yield Check("node_python", f"3.{newest} or older", f"3.{here}", OK, "", why)
 
 

@@ -138,13 +138,11 @@ def _held(distribution: Distribution, release: str) -> tuple[str, ...]:
 
 
 def _flavour(release: str) -> str:
-    """`generic` of `6.8.0-79-generic`."""
     return release.rpartition("-")[2] if release.count("-") >= 2 else "generic"
 
 
 def _absent(rdma: Rdma, distribution: Distribution, release: str) -> dict[str, str]:
-    """From 26.04 on Ubuntu has DOCA-OFED itself; either is removed before the other is installed:
-    ubuntu.com/server/docs/how-to/networking/install-doca-ofed."""
+    """Ubuntu's own, from 26.04 on: ubuntu.com/server/docs/how-to/networking/install-doca-ofed."""
     if rdma.source != DOCA or distribution.family == REDHAT:
         return {}
     names = [f"doca-ofed-{_flavour(release)}*", "doca-ofed-[0-9]*-dkms"]

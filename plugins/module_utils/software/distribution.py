@@ -42,29 +42,17 @@ class System:
 SYSTEMS = (
     System("Ubuntu", ("ubuntu",), "22.04"),
     System("Ubuntu", ("ubuntu",), "24.04"),
-    # Driver: .github/image-matrix.json of NVIDIA/gpu-driver-container@7f9a9e3f builds 595 and 615
-    # for it, and leaves out 580. DOCA: the folder 3.4.0/ubuntu26.04, which Azure/azhpc-images
-    # takes; docs.nvidia.com/gpudirect-storage/release-notes begins with 3.4.1.
+    # .github/image-matrix.json of NVIDIA/gpu-driver-container@7f9a9e3f builds 595 and 615 for it,
+    # and leaves out 580; doca/3.4.0/ubuntu26.04 is what Azure/azhpc-images takes.
     System("Ubuntu", ("ubuntu",), "26.04", 595, "3.4"),
     System(_EL, EL, "9"),
-    # The same matrix builds 580 for rhel10 and rocky10; the same notes: "DOCA 3.1-x, RHEL 10".
+    # The same matrix builds 580 for rhel10 and rocky10; "DOCA 3.1-x ... RHEL 9.6, 9.7, 10" of
+    # docs.nvidia.com/gpudirect-storage/release-notes.
     System(_EL, EL, "10", 580, "3.1"),
     System("Debian", ("debian",), "12", None, None),
 )
-
-
-def _listed() -> str:
-    kinds: dict[str, list[str]] = {}
-    for each in SYSTEMS:
-        kinds.setdefault(each.kind, []).append(each.release)
-    return "; ".join(
-        f"{kind} {' and '.join(filter(None, (', '.join(releases[:-1]), releases[-1])))}"
-        for kind, releases in kinds.items()
-    )
-
-
-KNOWN = _listed()
-"""`Ubuntu 22.04, 24.04 and 26.04; ...`. On Debian the catalogue has inbox RDMA alone."""
+KNOWN = f"Ubuntu 22.04, 24.04 and 26.04; {_EL} 9 and 10; Debian 12"
+"""SYSTEMS in a sentence. On Debian the catalogue has inbox RDMA alone."""
 _ALIASES = {"redhat": "rhel"}
 """Of the fact `distribution`."""
 
@@ -99,8 +87,7 @@ class Distribution:
 
     @property
     def has_streams(self) -> bool:
-        """EL 10 has no modules; a branch of the driver is held by version locks alone
-        (docs.nvidia.com/datacenter/tesla/driver-installation-guide/620/kernel-modules.html)."""
+        """EL 10 has no modules: the driver installation guide 620, "Kernel Modules"."""
         return self.family == REDHAT and self.major < 10
 
     @property
@@ -117,8 +104,7 @@ class Distribution:
         if first and _numbers(version) < _numbers(str(first)):
             raise PlanError(
                 f"{what} {version} for {self.label}: NVIDIA's packages for it begin with {first}. "
-                f"Write {first} or later, or {without[0].lower()}{without[1:]}, or install an "
-                "older release of the system"
+                f"Write {first} or later. {without}, or install an older release of the system"
             )
 
 
