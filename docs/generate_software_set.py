@@ -23,6 +23,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.catalo
     rdma_packages,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (  # noqa: E402
+    SYSTEMS,
     distribution_of,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.software_set import (  # noqa: E402
@@ -60,6 +61,7 @@ def page(text: str) -> str:
     for name, lines in (
         ("keys", _keys(SOFTWARE)),
         ("compatibility", _compatibility()),
+        ("systems", _systems()),
         ("packages", _packages(read_software(EXAMPLE))),
     ):
         begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
@@ -98,6 +100,15 @@ def _compatibility() -> Iterator[str]:
                 )
     for combination, why in BY_CONSTRUCTION:
         yield f"| cannot be written | {combination} | {why} | | |"
+
+
+def _systems() -> Iterator[str]:
+    yield "| system | NVIDIA driver | DOCA |"
+    yield "|---|---|---|"
+    for system in SYSTEMS:
+        first = ("-" if each is None else each or "any" for each in (system.driver, system.doca))
+        driver, doca = (each if each in ("-", "any") else f"from {each} on" for each in first)
+        yield f"| {system.title} | {driver} | {doca} |"
 
 
 def _packages(software: SoftwareSet) -> Iterator[str]:

@@ -14,6 +14,7 @@ from ansible.plugins.action import ActionBase
 from ..module_utils.core.checks import FAILED, Check, as_dicts
 from ..module_utils.software.software_set import DISTRIBUTION, SoftwareSet
 from ..plugin_utils.answers import checks, mapping
+from ..plugin_utils.marked import no_prompt
 from ..plugin_utils.model.key_files import KeyFileError, read_keys
 from ..plugin_utils.report import preflight
 
@@ -43,6 +44,7 @@ class ActionModule(ActionBase):
             text, name, why = str(error), "node_reached", REACH
         except AnsibleError as error:
             text = str(error)
+            why = no_prompt(text) or why
         text = " | ".join(text.strip().splitlines())[-SHOWN:]
         return as_dicts([Check(name, "an answer", text, FAILED, reason=why)])
 

@@ -8,7 +8,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
 
 from ..module_utils.core.text import some
-from ..plugin_utils.marked import answer, question
+from ..plugin_utils.marked import answer, no_prompt, question
 from ..plugin_utils.report import summary
 from ..plugin_utils.steps import Step, SteppedAction
 
@@ -48,8 +48,9 @@ class ActionModule(SteppedAction):
                 "inventory"
             )
         except AnsibleError as error:
-            if "timeout" not in str(error).lower():
-                return f"no command runs as root: {_end(error)}; {SUDO}"
+            remedy = no_prompt(str(error))
+            if remedy or "timeout" not in str(error).lower():
+                return f"no command runs as root: {_end(error)}; {remedy or SUDO}"
             return (
                 f"SSH connects, but no command ran within {limit} s: {_end(error)}; the host is "
                 "paused, out of memory or waits for a disk: look at its console"

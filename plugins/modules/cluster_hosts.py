@@ -39,7 +39,7 @@ ansible_facts:
     Of Ansible's own facts C(distribution), C(distribution_version), C(distribution_major_version),
     C(os_family) and C(pkg_mgr), so that later layers of the run need no C(setup) for them.
   type: dict
-  returned: on Debian, Ubuntu, RHEL and Rocky
+  returned: on Debian, Ubuntu, RHEL, Rocky and AlmaLinux
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 """
 
@@ -56,6 +56,7 @@ DISTRIBUTIONS = {
     "Ubuntu": ("Ubuntu", "Debian", "apt"),
     "Redhat": ("RedHat", "RedHat", "dnf"),
     "Rocky": ("Rocky", "RedHat", "dnf"),
+    "Almalinux": ("AlmaLinux", "RedHat", "dnf"),
 }
 """Those that os_baseline supports, by their name in the library of modules: the facts distribution,
 os_family and pkg_mgr."""

@@ -49,7 +49,8 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    checks = Host(module.params, LAYER.node(check_mode=True)).checks()
+    given = {**module.params, "ansible_core": module.ansible_version}
+    checks = Host(given, LAYER.node(check_mode=True)).checks()
     module.exit_json(changed=False, layer=LAYER.tag, checks=as_dicts(checks))
 
 

@@ -107,7 +107,7 @@ from ..module_utils.core.text import one_line, shortened
 from ..module_utils.os_baseline import filters
 from ..module_utils.ssh import account, paths, session
 from ..module_utils.ssh.keys import DROP_IN, KNOWN_HOSTS, REVOKED, USER_CERTIFICATE, USER_KEY
-from ..module_utils.ssh.refusals import EITHER, HERE, TARGET, Refusal, blamed, refusal
+from ..module_utils.ssh.refusals import EITHER, HERE, LOG, TARGET, Refusal, blamed, refusal
 from ..module_utils.ssh.sshd import CERTIFICATE_TYPE, Sshd
 
 LAYER = "ssh"
@@ -312,7 +312,7 @@ def checks(
             at = ""  # its sshd answers by its own name, or cannot be asked: the rail between them
         text = (
             f"run --tags names,ssh on {at or here}, which looks at names, keys, account and sshd;"
-            f" then ssh -v as the MPI user on {here}, and journalctl -t sshd on {host}"
+            f" then ssh -v as the MPI user on {here}, and {LOG} on {host}"
         )
         by_hand = ""
         if source and UNKNOWN.search(why):

@@ -18,6 +18,10 @@ options:
     description: Image of every node, by host name.
     type: dict
     default: {}
+  releases:
+    description: Release that a node reports, where it is not its image's own, by host name.
+    type: dict
+    default: {}
   folders:
     description:
       - Folders that make nodes switches, by host name, as M(baremetal.mpi_roce.virtual_switches)
@@ -99,6 +103,7 @@ def present(module: AnsibleModule, podman: Podman) -> dict[str, Any]:
             image=ids[wanted["images"][name]],
             folder=wanted["folders"].get(name, {}).get("path", ""),
             digest=wanted["folders"].get(name, {}).get("digest", ""),
+            release=wanted["releases"].get(name, ""),
         )
         for name, settings in wanted["management"].items()
     ]
@@ -124,6 +129,7 @@ def main() -> None:
         argument_spec={
             **ARGUMENTS,
             "images": {"type": "dict", "default": {}},
+            "releases": {"type": "dict", "default": {}},
             "folders": {"type": "dict", "default": {}},
             "timeout_s": {"type": "int", "default": 60},
         },

@@ -14,6 +14,18 @@ from typing import Optional
 MARK = "@@ baremetal.mpi_roce answers:"
 _MARKED = re.compile(rf"^{re.escape(MARK)}[ \t]*(?:\n|\Z)", re.MULTILINE)
 
+PROMPT = "waiting for privilege escalation prompt"
+SUDO_RS = (
+    "sudo-rs, which Ubuntu has from 25.10 on, does not show the prompt that Ansible waits for: "
+    "allow sudo without a password there, or set ansible_become_exe to sudo.ws"
+)
+"""ansible/ansible issues 86441 and 86849; the way out by semaphoreui/semaphore issue 4077."""
+
+
+def no_prompt(text: str) -> str:
+    """What to do where sudo's prompt was waited for in vain; empty for another error."""
+    return SUDO_RS if PROMPT in text else ""
+
 
 def question(script: str) -> str:
     """The command line of a script whose output begins with the mark.

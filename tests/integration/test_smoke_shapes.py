@@ -51,6 +51,8 @@ class Shape:
     plan: str = SUBNETS
     more: str = ""
     variables: str = ""
+    layers: str = ""
+    """Besides LAYERS."""
     rail: str = "rail1"
     """The interface that is taken away."""
     other: str = "rail0"
@@ -65,8 +67,13 @@ SHAPES = {
     "3 nodes of 2 rails x 2 planes": Shape(
         "count: 3", 2, 4, rails=", planes: 2", rail="rail1p1", other="rail1p0"
     ),
-    "3 nodes of 1, 3 and 4 slots": Shape(
-        "count: 3, overrides: {node01: {slots: 1}, node02: {slots: 3}, node03: {slots: 4}}", 4, 4
+    "3 nodes of 1, 3 and 4 slots, of three systems": Shape(
+        "count: 3, overrides: {"
+        "node01: {slots: 1, vars: {virtual_nodes_release: '26.04'}}, node02: {slots: 3}, "
+        "node03: {slots: 4, vars: {virtual_nodes_family: el, virtual_nodes_release: '10.1'}}}",
+        4,
+        4,
+        layers="os",
     ),
     "4 nodes of 2 slots, routed": Shape(
         "count: 4",
@@ -96,7 +103,7 @@ def nodes(shape: Shape, tmp_path_factory: pytest.TempPathFactory) -> Nodes:
     if "drained" not in shape.nodes:  # those have the nodes of the shape before
         nodes.state(present=False)
     nodes.state(present=True)
-    nodes.play("site.yml", f"--tags={LAYERS}")
+    nodes.play("site.yml", f"--tags={LAYERS},{shape.layers}".rstrip(","))
     return nodes
 
 

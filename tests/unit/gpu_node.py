@@ -424,8 +424,11 @@ class GpuNode(Host):
         return 0, ""
 
     def _update_initramfs(self, words: list[str]) -> tuple[int, str]:
+        return self._dracut(["dracut", "--force", f"/boot/initrd.img-{KERNEL}", KERNEL])
+
+    def _dracut(self, words: list[str]) -> tuple[int, str]:
         blacklist = self.root / "etc/modprobe.d/90-baremetal-mpi-roce-nouveau.conf"
-        image = self.write(f"boot/initrd.img-{KERNEL}", blacklist.read_text())
+        image = self.write(words[2].lstrip("/"), blacklist.read_text())
         later = blacklist.stat().st_mtime_ns + 10**9
         os.utime(image, ns=(later, later))
         return 0, ""

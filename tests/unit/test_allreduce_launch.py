@@ -456,6 +456,25 @@ def test_a_node_without_room_for_ranks_is_kept_back(space: str, why: str) -> Non
     assert found.get("node01", "").startswith(why) and bool(found) == bool(why)
 
 
+@pytest.mark.parametrize(
+    ("version", "daemon", "named"),
+    [
+        ("(Open MPI) 5.0.10", False, "Open MPI 5.0.10 starts ranks by PRRTE's prted"),
+        ("(Open MPI) 10.1.0 in /opt/x", False, "Open MPI 10.1.0 starts"),
+        ("(Open MPI) 5.0.10", True, ""),
+        ("(Open MPI) 4.1.4", False, "Open MPI's orted not found; run --tags rails,mpi"),
+        ("", False, "Open MPI's orted not found; run --tags rails,mpi"),
+    ],
+)
+def test_a_node_with_a_later_open_mpi_is_told_which_mpi_to_take(
+    version: str, daemon: bool, named: str
+) -> None:
+    said = f"mpi-ready version {version}\nmpi-ready daemon {'yes' if daemon else 'no'}\n"
+    here = hosts.answer(f"{said}mpi-ready program abc\nmpi-ready end\n")
+    why = hosts.keeps_back(here, Node("node01", 2), "/x/allreduce.py", "abc", "tcp")
+    assert why.startswith(named) and bool(why) == bool(named)
+
+
 CALLS_NONE = (paths.CALL, "1", "")
 
 

@@ -26,7 +26,11 @@ def test_facts_are_those_of_setup() -> None:
 
 @pytest.mark.parametrize(
     ("identifier", "distribution", "package_manager"),
-    [("Redhat", "RedHat", "dnf"), ("Rocky", "Rocky", "dnf")],
+    [
+        ("Redhat", "RedHat", "dnf"),
+        ("Rocky", "Rocky", "dnf"),
+        ("Almalinux", "AlmaLinux", "dnf"),
+    ],
 )
 def test_el(monkeypatch, identifier, distribution, package_manager) -> None:
     """As the library of modules names ID=rhel and ID=rocky."""

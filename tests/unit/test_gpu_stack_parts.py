@@ -195,6 +195,18 @@ def test_the_blacklist_is_in_the_initramfs_also_after_an_interruption(node):
     assert ["update-initramfs", "-u", "-k", KERNEL] in node.calls
 
 
+@pytest.mark.parametrize("image", [f"boot/initrd.img-{KERNEL}", f"boot/initramfs-{KERNEL}.img"])
+def test_dracut_makes_the_image_that_the_node_boots_from(node, image):
+    """Ubuntu 26.04 has dracut in place of initramfs-tools (packages.ubuntu.com/resolute-updates/
+    linux-initramfs-tool), EL has it as ever; their images have different names."""
+    (node.root / "usr/sbin/update-initramfs").unlink()
+    (node.root / f"boot/initrd.img-{KERNEL}").unlink()
+    node.write(image, "old")
+    node.converge()
+    assert ["dracut", "--force", f"/{image}", KERNEL] in node.calls
+    assert "blacklist nouveau" in node.read(image)
+
+
 # Modules at boot.
 
 

@@ -8,7 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible.errors import AnsibleError
 from ansible_collections.baremetal.mpi_roce.plugins.action import (
+    cluster_preflight,
     cluster_reboot,
     cluster_verify,
     mpi_bench,
@@ -98,3 +100,35 @@ def test_output_that_was_cut_short_is_asked_for_once_more() -> None:
     assert (job._offset, shown) == (0, [])
     job.seen(f"{mpi_job.MARK}\nMTIzNDU2Nzg5MAo=")
     assert (job._offset, shown) == (11, ["1234567890"])
+
+
+class Connection:
+    def has_option(self, _name: str) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        # ansible/ansible issue 86849, Ubuntu 26.04.
+        ("Timeout (12s) waiting for privilege escalation prompt: ", "set ansible_become_exe to"),
+        ("Timeout (12s) waiting for something else", "look at its console"),
+        ("Incorrect sudo password", "check sudo on it"),
+    ],
+)
+def test_a_prompt_that_never_came_is_no_dead_host(
+    monkeypatch: pytest.MonkeyPatch, said: str, remedy: str
+) -> None:
+    def refuse(*_given: Any, **_more: Any) -> Any:
+        raise AnsibleError(said)
+
+    reach = cluster_verify.ActionModule.__new__(cluster_verify.ActionModule)
+    reach._task, reach._connection = SimpleNamespace(args={}), Connection()
+    monkeypatch.setattr(reach, "_low_level_execute_command", refuse)
+    assert remedy in reach._why_not()
+    read = cluster_preflight.ActionModule.__new__(cluster_preflight.ActionModule)
+    read._task = SimpleNamespace(args={})
+    monkeypatch.setattr(read, "_execute_module", refuse)
+    [check] = read._look({})
+    assert (check["name"], check["status"]) == ("node_read", "failed")
+    assert ("ansible_become_exe" in check["reason"]) is ("ansible_become_exe" in remedy)

@@ -43,6 +43,25 @@ def test_our_servers_are_asked_instead_of_the_distributions(tree):
     assert tree.ran("systemctl", "restart")
 
 
+CHRONY_26_04 = "confdir /etc/chrony/conf.d\nsourcedir /etc/chrony/sources.d\nsourcedir /run/x\n"
+"""Ubuntu's from 25.10 on has no server: ubuntu-ntp-pools.sources is copied to sources.d."""
+
+
+def test_ubuntus_servers_of_a_folder_are_set_aside_too(tmp_path):
+    tree = Tree("ubuntu", tmp_path)
+    tree.write("etc/chrony/chrony.conf", CHRONY_26_04)
+    tree.settle(time=True, time_servers=["10.0.0.1"])
+    kept = tree.read("etc/chrony/chrony.conf").splitlines()
+    assert "sourcedir /etc/chrony/sources.d" in kept, "what an operator has there stays"
+    tree.write("usr/share/chrony/ubuntu-ntp-pools.sources", "pool 1.ntp.ubuntu.com iburst nts\n")
+    tree.settle(time=True, time_servers=["10.0.0.1"])
+    lines = tree.read("etc/chrony/chrony.conf").splitlines()
+    assert "sourcedir /etc/chrony/sources.d" not in lines
+    assert {"server 10.0.0.1 iburst", "sourcedir /run/x", "confdir /etc/chrony/conf.d"} <= {*lines}
+    tree.settle(time=True, time_servers=[])
+    assert tree.read("etc/chrony/chrony.conf") == CHRONY_26_04
+
+
 def test_a_service_older_than_its_file_is_restarted(tree):
     wanted = {"time": True, "time_servers": ["10.0.0.1"]}
     tree.settle(**wanted)

@@ -391,6 +391,13 @@ def test_a_conflict_is_named(site):
     assert "stage one: the solver refuses: picky : Depends: tool (>= 9)" in refused
 
 
+def test_plans_are_made_by_the_solver_that_they_were_tried_with(site):
+    """Ubuntu 26.04's apt takes solver 3.0 by itself; here there is none of that name."""
+    (site.root.root / "etc/apt/apt.conf.d/solver").write_text('APT::Solver "3.0";\n')
+    site.run(site.set())
+    assert site.root.installed() == FIRST
+
+
 def test_the_operators_packages_are_not_removed(site):
     archive = site.archive()
     archive.add("mine", "1", Conflicts="driver")

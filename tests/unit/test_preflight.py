@@ -195,10 +195,13 @@ class Looked:
             return self.rails.run(argv, check=check, stdin=stdin)  # type: ignore[no-any-return]
         return self.host.run(argv, check=check, stdin=stdin)
 
-    def checks(self, **given: Any) -> list[Check]:
+    def there(self, **given: Any) -> node.Host:
         options = {**self.given, "clock": time.time(), **given}
         at = replace(self.host.node(check_mode=True), run=self.run, container=None)
-        return node.Host(options, at).checks()
+        return node.Host(options, at)
+
+    def checks(self, **given: Any) -> list[Check]:
+        return self.there(**given).checks()
 
     def findings(self, **given: Any) -> set[tuple[str, str, str]]:
         checks = self.checks(**given)
@@ -227,6 +230,7 @@ def looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Looked:
         "gpus": [{"index": 0, "pci": None, "numa": None}],
         "management": {"address": "10.10.1.1", "prefix": 22},
         "hardware_root": str(tmp_path),
+        "ansible_core": "2.19.14",
     }
     return Looked(tmp_path, packages, host, FakeHost(tmp_path), given)
 
@@ -418,6 +422,56 @@ def test_a_layer_with_nothing_to_do_is_not_looked_at(looked: Looked) -> None:
     gone = dict.fromkeys(("driver", "cuda", "dcgm", "gdrcopy", "nccl"))
     inbox = software_sets.software(rdma={"source": "inbox"}, **gone)
     assert looked.findings(software=inbox.as_variable()) == set()
+
+
+def test_each_layer_without_packages_for_the_system_is_named(looked: Looked) -> None:
+    """What NVIDIA has for Ubuntu 26.04 begins with the driver 595 and DOCA 3.4."""
+    looked.host.write("etc/os-release", "ID=ubuntu\nVERSION_ID=26.04\n")
+    foreign(looked)
+    refused = {("layer_plan", layer, "failed") for layer in ("rdma", "gpu")}
+    assert looked.findings() == {*refused, ("rail_claim", "rail1", "failed")}
+    later = software_sets.software(driver__version="595.91.07", rdma__version="3.4.1")
+    found = looked.findings(software=later.as_variable())
+    assert found == {("rail_claim", "rail1", "failed")}
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_an_open_mpi_that_jobs_cannot_be_started_by_is_named(
+    looked: Looked, installed: bool
+) -> None:
+    """packages.ubuntu.com/resolute: openmpi-bin (5.0.10-1), which needs libprrte-bin."""
+    packages = {"openmpi-bin": "5.0.10-1"} if installed else {}
+    looked.packages.installed_ |= packages
+    looked.packages.available_["openmpi-bin"] = ["4.1.6-7ubuntu2" if installed else "5.0.10-1"]
+    [found] = [each for each in looked.checks() if each.status == "failed"]
+    assert (found.name, found.subject) == ("layer_plan", "mpi")
+    assert found.reason.startswith("Open MPI 5.0.10 ") and "software.mpi.provider" in found.reason
+    looked.packages.installed_.pop("openmpi-bin", None)
+    looked.packages.available_["openmpi-bin"] = ["4.1.6-7ubuntu2"]
+    assert looked.findings() == set()
+
+
+@pytest.mark.parametrize(
+    ("core", "python", "remedy"),
+    [
+        ("2.19.14", 13, None),
+        ("2.19.14", 14, "update to 2.20"),
+        ("2.18.1", 14, "update to 2.20"),
+        ("2.20.0", 14, None),
+        ("2.30.0", 14, None),
+        ("2.30.0", 99, "see its support matrix"),
+        ("", 14, None),
+    ],
+)
+def test_a_python_that_ansible_does_not_know_is_a_note(
+    looked: Looked, core: str, python: int, remedy: Optional[str]
+) -> None:
+    found = list(looked.there(ansible_core=core).python(python))
+    assert [(each.name, each.status, each.found) for each in found] == (
+        [("node_python", "ok", f"3.{python}")] if remedy else []
+    )
+    for each in found:
+        assert each.reason.endswith(remedy or "")
 
 
 def test_what_cannot_be_read_is_a_finding_and_the_rest_goes_on(looked: Looked) -> None:

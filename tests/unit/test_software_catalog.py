@@ -25,6 +25,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.catalo
     rdma_packages,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
+    EL,
+    SYSTEMS,
     Distribution,
     distribution_of,
 )
@@ -58,6 +60,20 @@ SETS: dict[str, dict[str, Any]] = {
     },
 }
 
+LATER = (
+    # packages.ubuntu.com/resolute/kernel/linux-modules-doca-ofed-26.01-generic
+    (distribution_of("Ubuntu", "26.04"), "7.0.0-27-generic"),
+    # openshift/microshift pull request 7069: "RHEL 10.2 kernel 6.12.0-211.34.1"
+    (distribution_of("Rocky", "10.2"), "6.12.0-211.34.1.el10_2.x86_64"),
+)
+SETS_OF_LATER = {
+    "B300, 595, DOCA 3.4": {
+        "rdma__version": "3.4.1",
+        "driver__version": "595.91.07",
+        "cuda": "13.3",
+    }
+}
+
 
 def shown(wanted: PackageSet) -> dict[str, Any]:
     return {
@@ -74,7 +90,7 @@ def shown(wanted: PackageSet) -> dict[str, Any]:
 
 
 def both(name: str, distribution: Distribution, kernel: str) -> dict[str, PackageSet]:
-    changes = dict(SETS[name])
+    changes = dict({**SETS, **SETS_OF_LATER}[name])
     if changes.get("kernel"):
         changes["kernel"] = kernel
     found = software(**changes)
@@ -87,11 +103,21 @@ def both(name: str, distribution: Distribution, kernel: str) -> dict[str, Packag
 def test_the_packages_are_those_of_the_golden_file() -> None:
     """Names and order were compared with the vendors' lists; a change here is to be, too."""
     found = {
-        f"{distribution.name}: {name}": {
-            layer: shown(wanted) for layer, wanted in both(name, distribution, kernel).items()
+        f"{distribution.label if nodes is LATER else distribution.name}: {name}": {
+            # What is absent differs by branch and family, which those of NODES have.
+            layer: {
+                key: value
+                for key, value in shown(wanted).items()
+                if nodes is NODES or key != "absent"
+            }
+            for layer, wanted in both(name, distribution, kernel).items()
         }
-        for distribution, kernel in NODES
-        for name in SETS
+        for nodes, sets in ((NODES, SETS), (LATER, SETS_OF_LATER))
+        for distribution, kernel in nodes
+        for name in sets
+    }
+    assert {node[0].system for node in (*NODES, *LATER)} == {
+        system for system in SYSTEMS if system.driver is not None and system.title != "Ubuntu 22.04"
     }
     if os.environ.get("UPDATE_GOLDEN"):
         GOLDEN.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
@@ -348,6 +374,72 @@ def test_urls_have_the_names_of_the_vendors_folders() -> None:
     ]
 
 
+def test_vendors_folders_of_later_systems() -> None:
+    """doca/3.4.0/ubuntu26.04: Azure/azhpc-images; cuda/repos/ubuntu2604, rhel10: the driver guide
+    610; doca/3.2.1/rhel10: the repository list of dell/omnia."""
+    folders = [(node.doca_layout, node.cuda_layout) for node, _kernel in LATER]
+    assert folders == [("ubuntu26.04", "ubuntu2604"), ("rhel10", "rhel10")]
+
+
+def test_el_10_has_no_module_streams() -> None:
+    """NVIDIA's driver installation guide 620, Kernel Modules: on 8 and 9 a branch is a stream, on
+    10 `dnf versionlock \\*nvidia\\*580\\*`."""
+    for name in EL:
+        for release, streams in (("9.8", ["580-open"]), ("10.0", []), ("10.2", [])):
+            node = distribution_of(name, release)
+            wanted = gpu_packages(software(), node, "", KEYS)
+            assert [stream.stream for stream in wanted.streams] == streams
+            assert wanted.stages[0].name == "version lock"
+
+
+@pytest.mark.parametrize(
+    ("name", "release", "driver", "doca", "refused"),
+    [
+        ("ubuntu", "26.04", "580.178.04", "3.4.0", "the NVIDIA driver 580.178.04 "),
+        ("ubuntu", "26.04", "595.91.07", "3.3.1", "DOCA 3.3.1 "),
+        ("ubuntu", "26.04", "595.91.07", "3.4.0", ""),
+        ("ubuntu", "26.04", "615.71.09", "3.10.0", ""),
+        ("rocky", "10.0", "575.57.08", "3.1.0", "the NVIDIA driver 575.57.08 "),
+        ("almalinux", "10.1", "580.95.05", "3.0.0", "DOCA 3.0.0 "),
+        ("rhel", "10.2", "580.95.05", "3.1.0", ""),
+        ("ubuntu", "24.04", "570.172.08", "2.9.3", ""),
+        ("rocky", "9.6", "570.172.08", "2.9.3", ""),
+    ],
+)
+def test_what_a_vendor_has_not_for_a_system_is_refused_by_name(
+    name: str, release: str, driver: str, doca: str, refused: str
+) -> None:
+    node = distribution_of(name, release)
+    found = software(driver__version=driver, rdma__version=doca, cuda="")
+    problems = []
+    for packages in (
+        lambda: rdma_packages(found, node, KEYS),
+        lambda: gpu_packages(found, node, "", KEYS),
+    ):
+        try:
+            packages()
+        except PlanError as error:
+            problems.append(str(error))
+    assert len(problems) == bool(refused)
+    for problem in problems:
+        assert problem.startswith(f"{refused}for {name} {release}: NVIDIA's packages for it begin")
+
+
+def test_ubuntus_own_doca_leaves_for_nvidias() -> None:
+    """Names: ubuntu.com/server/docs/how-to/networking/install-doca-ofed, packages.ubuntu.com."""
+    node, kernel = LATER[0]
+    absent = both("B300, 595, DOCA 3.4", node, kernel)["rdma"].absent
+    own = ("doca-ofed-generic", "doca-ofed-generic-hwe-26.04", "doca-ofed-26.01-dkms")
+    modules = ("linux-modules-doca-ofed-26.01-generic",)
+    modules += ("linux-main-modules-doca-ofed-26.01-7.0.0-27-generic",)
+    for package in (*own, *modules):
+        assert any_matches(package, absent), package
+    for package in ("doca-ofed", "doca-ofed-userspace", "mlnx-ofed-kernel-dkms"):
+        assert not any_matches(package, absent), package
+    inbox = software(rdma={"source": "inbox"})
+    assert not rdma_packages(inbox, node, KEYS, kernel).absent
+
+
 @pytest.mark.parametrize(
     ("name", "version", "wanted"),
     [
@@ -356,6 +448,9 @@ def test_urls_have_the_names_of_the_vendors_folders() -> None:
         ("RedHat", "9.6", Distribution("redhat", "rhel", "9.6")),
         ("rhel", "9.6", Distribution("redhat", "rhel", "9.6")),
         ("AlmaLinux", "9", Distribution("redhat", "almalinux", "9")),
+        ("Ubuntu", "26.04", Distribution("debian", "ubuntu", "26.04")),
+        ("Rocky", "10.0", Distribution("redhat", "rocky", "10.0")),
+        ("RedHat", "10", Distribution("redhat", "rhel", "10")),
         ("Debian", "12.11", Distribution("debian", "debian", "12")),
         ("debian", "12", Distribution("debian", "debian", "12")),
     ],
@@ -372,7 +467,9 @@ def test_distributions(name: str, version: str, wanted: Distribution) -> None:
         ("Ubuntu", "22.041", "x86_64"),
         ("Debian", "13", "x86_64"),
         ("Rocky", "8.10", "x86_64"),
-        ("Rocky", "10.0", "x86_64"),
+        ("Rocky", "100.1", "x86_64"),
+        ("Rocky", "11.0", "x86_64"),
+        ("Ubuntu", "26.10", "x86_64"),
         ("Fedora", "42", "x86_64"),
         ("", "", "x86_64"),
         ("Ubuntu", "24.04", "aarch64"),

@@ -128,6 +128,20 @@ def test_the_line_with_the_cause(printed: str, line: str, side: str, by_hand: bo
     assert (found.line, found.side, found.by_hand) == (line, side, by_hand)
 
 
+@pytest.mark.parametrize(
+    "printed",
+    [
+        CLOSED,
+        "Your account has expired; please contact your system administrator.\n" + CLOSED,
+        "kex_exchange_identification: Connection closed by remote host\n",
+        "System is going down.\n" + CLOSED,
+    ],
+)
+def test_remedies_ask_for_the_log_of_both_programs_of_sshd(printed: str) -> None:
+    """From OpenSSH 9.8 on sshd-session serves a connection, and logs under its own name."""
+    assert "journalctl -t sshd -t sshd-session" in refusal(printed, 255).remedy
+
+
 def test_what_a_host_says_is_bounded_and_moves_no_cursor() -> None:
     said = "".join(f"\x1b[2J{'x' * 1000}\n" for _each in range(100))
     line = refusal(said + CLOSED, 255).line

@@ -62,6 +62,7 @@ def test_a_node_lives_in_its_own_namespace_under_its_own_name() -> None:
     [
         command(replace(NODE, image="sha256:2")),
         command(replace(NODE, interface="eth0")),
+        command(replace(NODE, release="26.04")),
         command(replace(NODE, folder="/a/switch")),
         command(replace(NODE, folder="/a/switch", digest="of other contents")),
         command(key="another"),

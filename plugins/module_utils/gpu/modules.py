@@ -72,7 +72,8 @@ class Nouveau:
         # A run that was stopped in between left an initramfs from before the file.
         if not file.changed and image.stat().st_mtime >= file.path.stat().st_mtime:
             return Plan([file])
-        argv = ["dracut", "--force", f"/boot/initramfs-{release}.img", release]
+        # Ubuntu has dracut from 25.10 on, and the name of its image from before.
+        argv = ["dracut", "--force", f"/boot/{image.name}", release]
         if node.path("usr/sbin/update-initramfs").exists():
             argv = ["update-initramfs", "-u", "-k", release]
         before = "without the blacklist of nouveau"

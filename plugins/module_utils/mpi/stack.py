@@ -171,7 +171,7 @@ def installed_checks(
 ) -> list[Check]:
     """The promises of the layer that the installed software has to keep."""
     found = {name: installed.versions.get(name) for name in (launcher.key, "ucx", "mpi4py")}
-    # Later versions launch by a daemon of another name, and report it themselves.
+    # Later ones launch by a daemon of another name: the preflight and the smoke test refuse them.
     if launcher is OPEN_MPI and (found["open_mpi"] or "").startswith("4."):
         found["orted"] = installed.orted
     checks = [

@@ -27,18 +27,25 @@ MARKER = "# set aside by baremetal.mpi_roce: "
 CHRONY = ("chrony.service", "chronyd.service")
 """Debian and Ubuntu, RHEL and Rocky."""
 CONFIGS = ("etc/chrony/chrony.conf", "etc/chrony.conf")
+UBUNTU_POOLS, SOURCES = "usr/share/chrony/ubuntu-ntp-pools.sources", "/etc/chrony/sources.d"
+"""From 25.10 on Ubuntu's servers are a file of that folder, made from the first
+(packages.ubuntu.com/resolute/chrony/filelist): its chrony.conf has none."""
 BLOCK = "time servers"
 RUNNING = "enabled, active"
 SHOWN = 5
 """Packages named in a check."""
 
 
-def with_servers(text: str, servers: Sequence[str]) -> str:
-    """chrony.conf with `servers` alone; without any, as the distribution made it."""
+def with_servers(text: str, servers: Sequence[str], folder: str = "") -> str:
+    """chrony.conf with `servers` alone; without any, as the distribution made it.
+
+    `folder`: where the distribution has its own servers, if not in chrony.conf.
+    """
     lines = replace_block(text, [], BLOCK).split("\n")
     lines = [line.removeprefix(MARKER) for line in lines]
     if servers:
-        source = re.compile(r"\s*(server|pool|peer)\s")
+        also = rf"|sourcedir\s+{re.escape(folder)}/?" if folder else ""
+        source = re.compile(rf"\s*(server|pool|peer{also})(\s|$)")
         lines = [MARKER + line if source.match(line) else line for line in lines]
     return replace_block("\n".join(lines), [f"server {each} iburst" for each in servers], BLOCK)
 
@@ -93,7 +100,8 @@ class Clock:
         for name in CONFIGS:
             text = node.read(name)
             if text is not None:
-                wanted = with_servers(text, self.servers)
+                folder = SOURCES if node.path(UBUNTU_POOLS).exists() else ""
+                wanted = with_servers(text, self.servers, folder)
                 ours = self.servers or f"BEGIN baremetal.mpi_roce {BLOCK}" in text
                 return node.edited(name, wanted) if ours else None
         if self.servers:

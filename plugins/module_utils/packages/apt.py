@@ -58,6 +58,9 @@ TRANSACTION = (
     "Acquire::Retries=2",
 )
 SOLVER = (
+    # From 25.10 on Ubuntu's default is solver 3.0, which chooses otherwise and explains a conflict
+    # in another form (linuxconfig.org/what-is-new-in-apt-3-1-on-ubuntu-26-04).
+    "APT::Solver=internal",
     # Hard dependencies alone: recommended packages would depend on what other repositories have.
     "APT::Install-Recommends=false",
     "APT::Install-Suggests=false",

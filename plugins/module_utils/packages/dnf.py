@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""`Manager` over dnf 4 and rpm, for EL 9.
+"""`Manager` over dnf 4 and rpm, for EL 9 and 10.
 
 Installed packages are read from rpm and from files; repositories and the solver are read by
 dnf_program.py.
@@ -39,7 +39,7 @@ from .rpm import Rpm, split
 from .versionlock import CONFIGURATION, VersionLock
 
 INTERPRETER = "/usr/bin/python3"
-"""The Python that dnf runs with on EL 9, which has its libraries."""
+"""The Python that dnf runs with on EL, which has its libraries."""
 READ_TIMEOUT_S = 120.0
 SOLVE_TIMEOUT_S = 1200.0
 """Fetching the metadata of every repository of a node is part of it."""

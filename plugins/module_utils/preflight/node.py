@@ -8,11 +8,13 @@ What stops nothing is `ok`, with a reason.
 from __future__ import annotations
 
 import os
+import re
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 from ..core.checks import FAILED, OK, Check
 from ..core.commands import CommandError
@@ -21,6 +23,7 @@ from ..core.text import bytes_text, some
 from ..gpu.shared import Kernel
 from ..gpu.stack import Suitable, installs
 from ..hardware import SurveyError
+from ..mpi.prrte import too_new
 from ..packages.engine import manager_of
 from ..packages.package import Location, Manager, PackageSet, Wanted
 from ..packages.planning import any_matches, claimed, satisfied, unwanted
@@ -33,7 +36,7 @@ from ..reboot import busy
 from ..software import doca_kernels
 from ..software.catalog import gpu_packages, rdma_packages
 from ..software.distribution import REDHAT, Distribution, distribution
-from ..software.software_set import DOCA, NO_RDMA, SoftwareSet
+from ..software.software_set import DISTRIBUTION, DOCA, NO_RDMA, SoftwareSet
 from ..ssh.keys import refused_by_fips
 from . import answers
 
@@ -52,6 +55,10 @@ read on 2026-11-25): 1 GB. DOCA-OFED is its successor."""
 CUDA_SPACE, CUDA_ARCHIVES = 4700 << 20, 2200 << 20
 """cuda 13.1.1-1 of Arch Linux (archlinux.org/packages/extra/x86_64/cuda, built on 2026-01-13):
 installed 4.7 GB, packed 2.2 GB."""
+NEWEST_PYTHON = {18: 13, 19: 13, 20: 14, 21: 14}
+"""Python 3 of nodes that ansible-core 2 supports, by minor release:
+gist.github.com/sivel/3fc22827e48e60c077a6db058ed6bee2 (read on 2026-11-28)."""
+MATRIX = "see its support matrix"
 BEHIND_S, AHEAD_S = 10.0, 60.0
 """apt refuses what is dated later: Acquire::Max-FutureTime of apt.conf(5). The other way, the time
 that this module takes to get here counts too."""
@@ -71,7 +78,8 @@ class Host:
 
     def checks(self) -> list[Check]:
         found: list[Check] = []
-        for look in (self.packages, self.rails, self.disks, self.clock, self.use, self.ssh):
+        looks = (self.packages, self.rails, self.disks, self.clock, self.use, self.ssh, self.python)
+        for look in looks:
             try:
                 found += look()
             except (PlanError, SurveyError, CommandError, OSError) as error:
@@ -81,18 +89,28 @@ class Host:
     def packages(self) -> Iterator[Check]:
         system, software, sets = distribution(self.node.root), self.software, {}
         release = self.release
+        wanted_of: dict[str, Callable[[], PackageSet]] = {}
         if self.given["rails"] and software.rdma.source != NO_RDMA:
             # The layer rdma installs it, and the layer gpu waits for its boot.
             release = software.kernel or self.release
             own = self.node.container is None
-            sets[RDMA] = rdma_packages(software, system, NO_KEYS, release, own_kernel=own)
+            wanted_of[RDMA] = lambda: rdma_packages(
+                software, system, NO_KEYS, release, own_kernel=own
+            )
         if installs(self.given, software, self.node):
-            sets[GPU] = gpu_packages(software, system, release, NO_KEYS)
+            wanted_of[GPU] = lambda: gpu_packages(software, system, release, NO_KEYS)
+        for layer, packages_of in wanted_of.items():
+            try:
+                sets[layer] = packages_of()
+            except PlanError as error:
+                yield _refusal(layer, str(error))
         repositories = [each for one in sets.values() for each in one.repositories]
         node = manager_of(system, PackageSet(repositories), "preflight")
         answered = answers.checks([*node.locations(), *self._hpcx(system)])
         yield from answered
         yield _interrupted(node, system.family)
+        if not any(each.status == FAILED for each in answered):
+            yield from self._mpi(node, "openmpi" if system.family == REDHAT else "openmpi-bin")
         for layer, wanted in sets.items():
             manager = manager_of(system, wanted, layer)
             there = manager.installed()
@@ -124,6 +142,14 @@ class Host:
                 part.plan(self.node)
             except PlanError as error:
                 yield from (_refusal(layer, why) for why in str(error).splitlines())
+
+    def _mpi(self, manager: Manager, name: str) -> Iterator[Check]:
+        if self.software.mpi.provider != DISTRIBUTION:
+            return
+        has = manager.installed().get(name) or next(iter(manager.available([name])[name]), "")
+        why = too_new(has)
+        if why:
+            yield _refusal("mpi", why)
 
     def _hpcx(self, system: Distribution) -> list[Location]:
         """Where the layer mpi gets HPC-X from, on nodes with rails."""
@@ -198,6 +224,15 @@ class Host:
         why = refused_by_fips(self.node)
         if why:
             yield _refusal("ssh", why)
+
+    def python(self, here: int = sys.version_info[1]) -> Iterator[Check]:
+        core = re.match(r"2\.(\d{1,3})\.", self.given["ansible_core"])
+        minor = int(core[1]) if core else 0
+        newest = NEWEST_PYTHON.get(min(minor, max(NEWEST_PYTHON)), here)
+        if here > newest:
+            later = [f"update to 2.{at}" for at, most in NEWEST_PYTHON.items() if most >= here]
+            why = f"ansible-core 2.{minor} is not known to work with it: {[*later, MATRIX][0]}"
+            yield Check("node_python", f"3.{newest} or older", f"3.{here}", OK, "", why)
 
 
 def _refusal(what: str, why: str) -> Check:

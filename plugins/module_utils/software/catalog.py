@@ -92,6 +92,7 @@ def rdma_packages(
     return PackageSet(
         repositories=_repositories(software, distribution, "rdma", keys),
         stages=_complete(stages, distribution),
+        absent=_absent(software.rdma, distribution, kernel_release),
         held=_held(distribution, kernel_release) if builds else (),
         kernels=_kernels(distribution) if builds else (),
         preferred={MFT: "doca"} if software.rdma.source == DOCA else {},
@@ -162,13 +163,23 @@ def _kernels(distribution: Distribution) -> tuple[str, ...]:
     return KERNELS_REDHAT if distribution.family == REDHAT else KERNELS_DEBIAN
 
 
+def _flavour(release: str) -> str:
+    return release.rpartition("-")[2] if release.count("-") >= 2 else "generic"
+
+
+def _absent(rdma: Rdma, distribution: Distribution, release: str) -> dict[str, str]:
+    """Ubuntu's own, from 26.04 on: ubuntu.com/server/docs/how-to/networking/install-doca-ofed."""
+    if rdma.source != DOCA or distribution.family == REDHAT:
+        return {}
+    names = [f"doca-ofed-{_flavour(release)}*", "doca-ofed-[0-9]*-dkms"]
+    names += ["linux-modules-doca-ofed-*", "linux-main-modules-doca-ofed-*"]
+    return dict.fromkeys(names, "it is Ubuntu's DOCA-OFED, and the set has NVIDIA's")
+
+
 def _doca(rdma: Rdma, distribution: Distribution, own_mpi: bool) -> list[Stage]:
     """The profile of DOCA has the release as its version (`3.2.1-...`), all else has its own."""
-    if distribution.name == "debian":
-        raise PlanError(
-            f"DOCA is not in the catalogue for {distribution.label}. Write software.rdma.source: "
-            "inbox there, or install Ubuntu or EL 9"
-        )
+    first, without = distribution.system.doca, "Write software.rdma.source: inbox"
+    distribution.refuse_before(first, "DOCA", rdma.version, without)
     packages = [Wanted(rdma.profile, rdma.version, "rdma")]
     if rdma.nfs:
         release = tuple(int(part) for part in rdma.version.split(".")[:2])

@@ -22,9 +22,9 @@ SINCE: dict[str, dict[int, str]] = {
 }
 """Kernels of EL: the last build of a minor release, and the first DOCA that has it."""
 _EL = re.compile(r"(\d+\.\d+\.\d+)-(\d+)\b.*\.el\d+(_\d+)?(\.|$)")
-_UBUNTU = re.compile(r"(5\.15|6\.8)\.0-\d+-[a-z0-9-]+")
-"""Of 22.04 and 24.04 as they were published: a guess by the distributions that DOCA has."""
-KNOWN = "those of EL up to 9.8 and 10.2, and Ubuntu's 5.15 and 6.8"
+_UBUNTU = re.compile(r"(5\.15|6\.8|7\.0)\.0-\d+-[a-z0-9-]+")
+"""Of 22.04, 24.04 and 26.04 as they were published: a guess by the distributions that DOCA has."""
+KNOWN = "those of EL up to 9.8 and 10.2, and Ubuntu's 5.15, 6.8 and 7.0"
 
 
 def verdict(doca: str, release: str) -> str:

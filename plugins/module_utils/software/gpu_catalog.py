@@ -3,7 +3,7 @@
 
 Names changed with the branches: on Ubuntu they end with the branch up to 580 (fabric manager and
 its kin up to 575), from 590 on they do not; EL has module streams instead, and its fabric manager
-lost a hyphen at 580.
+lost a hyphen at 580. EL 10 has no streams.
 """
 
 from __future__ import annotations
@@ -63,11 +63,8 @@ NVLINK5 = ("B300", "B200")
 
 
 def stages(software: SoftwareSet, driver: Driver, distribution: Distribution) -> list[Stage]:
-    if distribution.name == "debian":
-        raise PlanError(
-            f"the NVIDIA driver is not in the catalogue for {distribution.label}. Install Ubuntu "
-            "22.04 or 24.04, or EL 9"
-        )
+    first, without = distribution.system.driver, "Leave the node out of the layer gpu"
+    distribution.refuse_before(first, "the NVIDIA driver", driver.version, without)
     if driver.branch < OLDEST_BRANCH:
         raise PlanError(
             f"software.driver.version {driver.version}: names of packages are known from branch "
@@ -115,7 +112,7 @@ def _fabric_manager(driver: Driver, distribution: Distribution) -> str:
 
 
 def streams(driver: Driver, distribution: Distribution) -> tuple[Stream, ...]:
-    if distribution.family != REDHAT:
+    if not distribution.has_streams:
         return ()
     kind = "open" if driver.modules == OPEN else "dkms"
     return (Stream("nvidia-driver", f"{driver.branch}-{kind}"),)

@@ -27,9 +27,12 @@ NOISE = re.compile(
 )
 ENDED = re.compile(r"^(Connection (closed|reset)|Disconnected from|client_loop: send disconnect)")
 """The end, without its cause, which was printed before: packet.c, clientloop.c of OpenSSH."""
+LOG = "journalctl -t sshd -t sshd-session"
+"""From 9.8 on a program of its own serves a connection, and writes what PAM and keys came to:
+openssh/openssh-portable@03e3de41. EL 10 has 9.9, Ubuntu 26.04 has 10."""
 NO_LOGIN = (
     "PAM lets root log in only, most often by /etc/nologin or /run/nologin: remove the file when"
-    " what it announces is over; else journalctl -t sshd has the module"
+    f" what it announces is over; else {LOG} has the module"
 )
 
 
@@ -73,7 +76,7 @@ KNOWN = (
     Known(
         r"account (has )?expired|password (has )?expired",
         TARGET,
-        "PAM refuses the account: journalctl -t sshd has the module",
+        f"PAM refuses the account: {LOG} has the module",
         True,
     ),
     # OpenSSH, auth.c: MaxAuthTries of the server counts each key that a client offers.
@@ -101,7 +104,7 @@ KNOWN = (
         r"kex_exchange_identification|Exceeded MaxStartups|banner exchange",
         TARGET,
         "sshd took the connection and dropped it: MaxStartups, PerSourceMaxStartups or"
-        " PerSourcePenalties of sshd there, or hosts.deny; journalctl -t sshd has which",
+        f" PerSourcePenalties of sshd there, or hosts.deny; {LOG} has which",
         True,
     ),
     # OpenSSH: channels.c, session.c: a session beyond MaxSessions.
@@ -160,7 +163,7 @@ def refusal(stderr: str, status: int) -> Refusal:
         text = f"{lines[-1]}, after: {'; '.join(told[-BEFORE:])}"
         return Refusal(shortened(text, 2 * MOST_CHARACTERS), TARGET, NO_LOGIN, True)
     if lines and ENDED.search(lines[-1]):
-        return Refusal(lines[-1], TARGET, "journalctl -t sshd there has why")
+        return Refusal(lines[-1], TARGET, f"{LOG} there has why")
     return Refusal((told[-1:] or [f"ssh: exit status {status}"])[0])
 
 

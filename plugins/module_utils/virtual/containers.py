@@ -44,6 +44,8 @@ class Node:
     """A switch's folder on this machine: its /etc/virtual-switch."""
     digest: str = ""
     """Of what is in it: other contents make a new node."""
+    release: str = ""
+    """Which release it reports, one of those in the image; empty: the image's own."""
 
 
 def choose_runtime(root: Path = Path("/")) -> Optional[str]:
@@ -89,6 +91,8 @@ def podman_run(
         "--env", f"VIRTUAL_NODE_LOGIN_KEY={login_key}",
         "--label", f"{CLUSTER_LABEL}={cluster}",
     ]  # fmt: skip
+    if node.release:
+        command += ["--env", f"VIRTUAL_NODE_RELEASE={node.release}"]
     if node.folder:
         command += ["--volume", f"{node.folder}:{SWITCH_FOLDER}"]
         command += ["--label", f"{FOLDER_LABEL}={node.digest}"]

@@ -18,8 +18,10 @@ MOST = 1 << 20
 
 FROM = {
     "cuda": "3bf863cc.pub of https://developer.download.nvidia.com/compute/cuda/repos/"
-    "ubuntu2404/x86_64/ (Ubuntu; fingerprint EB693B3035CD5710E231E123A4B469963BF863CC), "
-    "D42D0685.pub of .../rhel9/x86_64/ (EL; 610C7B14E068A878070DA4E99CD0A493D42D0685)",
+    "ubuntu2404/x86_64/ (Ubuntu 22.04 and 24.04; fingerprint "
+    "EB693B3035CD5710E231E123A4B469963BF863CC), 60DF8A40.pub of .../ubuntu2604/x86_64/ (Ubuntu "
+    "26.04; 14BAFBC7562AD710CA04E69905FBB6DA60DF8A40), D42D0685.pub of .../rhel9/x86_64/ (EL 9; "
+    "610C7B14E068A878070DA4E99CD0A493D42D0685), CDF6BA43.pub of .../rhel10/x86_64/ (EL 10)",
     "doca": "https://linux.mellanox.com/public/repo/doca/public_keys/ (since January 2026: "
     "nvidia-doca-debian-gpg-public-key.gpg for Ubuntu, reported as "
     "70454E6BF5D9C2D3B78709E8DC726C5E41B9CC50, nvidia-doca-rpm-gpg-public-key.asc for EL), and "

@@ -198,13 +198,13 @@ def repository(name: str, text: str, fields: tuple[str, ...], url: str = "") -> 
 
 _CUDA = repository(
     "software.repositories.cuda",
-    "Driver, CUDA, DCGM, GDRCopy, NCCL. `{distribution}` is `ubuntu2204`, `ubuntu2404` or `rhel9`.",
+    "Driver, CUDA, DCGM, GDRCopy, NCCL. `{distribution}` is of the form `ubuntu2404` or `rhel9`.",
     ("distribution", "architecture"),
     CUDA_URL,
 )
 _DOCA = repository(
     "software.repositories.doca",
-    "DOCA-OFED. `{version}` is `rdma.version`, `{distribution}` is `ubuntu22.04`, `ubuntu24.04` or "
+    "DOCA-OFED. `{version}` is `rdma.version`, `{distribution}` is of the form `ubuntu24.04` or "
     "`rhel9`.",
     ("version", "distribution", "architecture"),
     DOCA_URL,
@@ -216,7 +216,7 @@ ARCHIVE = Section(
         Key(
             "distribution",
             Text(r"[a-z]+\d+(\.\d+)?", "a distribution as HPC-X names it", "ubuntu24.04", 20),
-            "The hosts that it is for: `ubuntu22.04`, `ubuntu24.04`, `redhat9`, `debian12`.",
+            "The hosts that it is for, such as `ubuntu24.04`, `redhat9`, `debian12`.",
             required=True,
         ),
         Key(

@@ -19,6 +19,7 @@ from ...os_baseline import filters
 from ...ssh import paths
 from ..hostfile import is_host_name, rail_name
 from ..launcher import OPEN_MPI, Launcher
+from ..prrte import too_new
 from .plan import Node
 
 SSH = (
@@ -415,6 +416,8 @@ def keeps_back(
         wrong.append(f"{program} not found")
     elif sha256 and here.program != sha256:
         wrong.append(f"{program} is of another version")
+    if not here.daemon and too_new(here.version):
+        return too_new(here.version)
     if not here.daemon:
         wrong.append(f"{launcher.name}'s {launcher.daemon} not found")
     behind = {interface: device for device, interface in here.devices}
