@@ -197,7 +197,7 @@ def _refusal(what: str, why: str) -> Check:
 
 
 def _build(doca: str, release: str) -> Iterator[Check]:
-    """The kernel that has to run is judged here also where the set names none."""
+    """The kernel that must run, also where the set names none."""
     found, why = doca_kernels.verdict(doca, release), doca_kernels.doubt(doca, release)
     if found:
         status = FAILED if found == doca_kernels.FAILS else OK
