@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """A node of a real Slurm: what waits for jobs keeps no reboot and no driver back, and a job does.
 
-Slurm is Debian's, with controller and node on one virtual node that is an instance of its own.
+Slurm is Debian's, with controller and node on one virtual node, in a separate instance.
 """
 
 from __future__ import annotations

@@ -247,6 +247,12 @@ def test_the_services_of_the_set_are_no_job(node, name):
     node.converge()
     node.process(4242, name, opens="/dev/nvidia3")
     assert failed(node.converge(NEW)) == []
+    podman = "/machine.slice/libpod-7.scope/system.slice/nvidia-fabricmanager.service"
+    node.write("proc/4242/cgroup", f"0::{podman}\n")
+    assert failed(node.converge(OLD, allow_downgrade=True)) == []
+    node.write("proc/4242/cgroup", "0::/user.slice/user-9.slice/session-3.scope\n")
+    with pytest.raises(PlanError, match="PID 4242"):
+        node.converge(NEW)
 
 
 def test_an_interrupted_installation_is_not_finished_under_a_job(node):

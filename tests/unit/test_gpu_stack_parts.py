@@ -130,7 +130,7 @@ def test_dkms_is_asked_for_this_version_and_this_kernel(node, monkeypatch, text,
 
 
 def test_other_modules_than_dkms_built_are_a_finding_and_stay(node, monkeypatch):
-    """They may have been put there on purpose, and signed. GPUs are judged all the same."""
+    """They may have been put there on purpose, and signed. GPUs are checked all the same."""
     node.converge()
     node.calls.clear()
     ask = GpuNode._dkms

@@ -21,6 +21,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.catalo
     MPI_DEBIAN,
     UCX_DEBIAN,
     gpu_packages,
+    rdma_packages,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
     distribution_of,
@@ -608,6 +609,27 @@ def test_no_upgrade_brings_another_kernel_whatever_depends_on_it(site, flavour, 
     assert NEXT_IMAGE.format(flavour) not in site.root.installed()
     assert site.statuses(wanted) == {"ok"}
     assert not site.run(wanted)[0].changed
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_rest_of_the_kernels_modules_comes_with_inbox_drivers_where_there_is_one(site, there):
+    """Later releases of Ubuntu have no such package."""
+    release = IMAGE[12:].format("generic")
+    software = software_sets.software(rdma={"source": "inbox"})
+    whole = rdma_packages(software, distribution_of("Ubuntu", "24.04"), {}, release)
+    extra = f"linux-modules-extra-{release}"
+    archive = site.archive()
+    for package in whole.packages:
+        if there or package.name != extra:
+            archive.add(package.name, "1")
+    archive.publish()
+    site.root.run(["apt-get", "update"])
+    wanted = PackageSet(stages=whole.stages, held=whole.held, kernels=whole.kernels)
+    _plan, checks = site.run(wanted, layer="rdma")
+    (check,) = [each for each in checks if each.subject == extra]
+    assert check.status == ("ok" if there else "not_applicable")
+    assert (extra in site.root.installed()) is there
+    assert not site.run(wanted, layer="rdma")[0].changed
 
 
 def test_a_package_that_the_operator_holds_is_not_moved_as_a_dependency(site):

@@ -365,7 +365,7 @@ def test_what_is_in_the_way_is_named(
     ("release", "status"),
     [("5.14.0-687.5.1.el9_8.x86_64", "failed"), ("6.14.0-33-generic", "ok")],
 )
-def test_the_running_kernel_is_judged_where_the_set_names_none(
+def test_the_running_kernel_is_checked_where_the_set_names_none(
     looked: Looked, release: str, status: str
 ) -> None:
     """DOCA builds for it. What is built already needs no table."""

@@ -89,7 +89,7 @@ class TestManagement:
 
 
 class TestTwoFileSystems:
-    """Each has a management service of its own, and all of those are called MGS."""
+    """Each has its management service, and every one is called MGS."""
 
     SECOND = replace(LUSTRE, name="two", mount="/two", source="10.8.0.1@o2ib:10.8.0.2@o2ib:/second")
 
@@ -112,7 +112,7 @@ class TestTwoFileSystems:
         assert checks[bad].found == [f"MGC{manager} DISCONN ({manager})"]
         assert checks[good].status == OK
 
-    def test_of_one_name_both_are_judged(self, mounted):
+    def test_of_one_name_both_are_checked(self, mounted):
         """By default mkfs.lustre calls every file system lustre."""
         other = replace(self.SECOND, source="10.8.0.1@o2ib:/lustre")
         mounted.mount(other)

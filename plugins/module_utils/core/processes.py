@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Optional
 
 COMM_LENGTH = 15
 """The kernel keeps so many characters of a name."""
@@ -18,7 +19,9 @@ OPEN = "file"
 """How a process holds what it has opened."""
 
 
-_SERVICE = re.compile(r":/system\.slice/(?:\S+/)?([\w@.-]+\.service)(?:/\S*)?$", re.MULTILINE)
+_SERVICE = re.compile(
+    r":/(?:\S+/)?system\.slice/(?:\S+/)?([\w@.-]+\.service)(?:/\S*)?$", re.MULTILINE
+)
 """In a process's control groups, of either version; a user's own services are in another slice."""
 
 
@@ -27,8 +30,9 @@ class Opener:
     pid: int
     name: str
     file: str
-    service: str = ""
-    """The unit that it runs in: it stays when the jobs of a node have ended."""
+    service: Optional[str] = None
+    """The unit that it runs in, which stays when the jobs of a node have ended. Empty: in none of
+    the system; None: not known."""
 
     def text(self) -> str:
         return f"{self.name} ({self.pid}{f', {self.service}' if self.service else ''})"
@@ -70,12 +74,12 @@ def openers(root: Path, wanted: Callable[[str], bool]) -> list[Opener]:
     return found
 
 
-def service(root: Path, pid: int) -> str:
+def service(root: Path, pid: int) -> Optional[str]:
     """The system's unit of a process; empty for one of a session or of a job."""
     try:
         text = (root / f"proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return ""
+        return None
     found = _SERVICE.search(text)
     return found[1] if found else ""
 

@@ -144,7 +144,8 @@ def users(root: Path) -> list[Process]:
     found = {each.pid: each for each in busy.processes(root)}
     own = {name[: processes.COMM_LENGTH] for name in OWN}
     for each in processes.openers(root, lambda path: path.startswith(DEVICES)):
-        if each.name not in own:
+        # What somebody started by such a name in a session is no service of the set.
+        if each.name not in own or each.service == "":
             of = f", {each.service}" if each.service else ""
             found[each.pid] = Process(each.pid, "", each.name, f"has {each.file} open{of}")
     for pid in _ourselves(root):

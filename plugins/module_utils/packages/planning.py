@@ -95,7 +95,7 @@ def any_matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def only_held(names: Iterable[str], manager: Manager) -> set[str]:
-    """Of these, what stays at what is installed without a version in the set: the kernel."""
+    """Of these, those that stay as installed, without a version in the set: the kernel."""
     held, bringing = manager.wanted.held, manager.bringing()
     return {name for name in names if any_matches(name, held) or name in bringing}
 

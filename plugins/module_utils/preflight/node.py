@@ -252,7 +252,7 @@ def _interrupted(manager: Manager, family: str) -> Check:
 
 
 def _build(doca: str, release: str) -> Iterator[Check]:
-    """The kernel that has to run is judged here also where the set names none."""
+    """The kernel that must run, also where the set names none."""
     found, why = doca_kernels.verdict(doca, release), doca_kernels.doubt(doca, release)
     if found:
         status = FAILED if found == doca_kernels.FAILS else OK

@@ -3,7 +3,7 @@
 
 From 3.2 on DKMS builds them on the node, for every minor release of a distribution
 (docs.nvidia.com/doca/archive/3-2-1/general-support). Whether that succeeds shows when it is done;
-what is not in the table is unknown.
+a kernel that is not in the table is unknown.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def _kernel(software: SoftwareSet) -> str:
 
 
 def _doca_kernel(software: SoftwareSet) -> str:
-    """The verdict about the kernel that the set names. One that it does not is judged on nodes."""
+    """The verdict about the kernel that the set names. Nodes check the one that runs."""
     if software.rdma.source != DOCA or not software.kernel:
         return ""
     return doca_kernels.verdict(software.rdma.version, software.kernel)
