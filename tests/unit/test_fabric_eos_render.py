@@ -110,9 +110,8 @@ def test_the_schema_of_pyavd_takes_each_contract_that_eos_can_keep(value: dict[s
     for intent in (leaf(value), spine(value), leaf(value, asic=replace(TOMAHAWK5, values=ROWS))):
         with contextlib.suppress(WantedError):
             SYSTEM.wanted(intent)
-            data = render.structured(
-                intent.fabric, intent.asic.eos_queue, 480000 if intent.asic.values else None
-            )
+            word, room = intent.asic.eos_queue, 480000 if intent.asic.values else None
+            data = render.structured(intent.fabric, word, "tx-queue", room, counts=True)
             checked = pyavd.validate_structured_config(data)
             assert not checked.validation_result.violations
             assert checked.validated_data == data

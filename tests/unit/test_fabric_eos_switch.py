@@ -82,6 +82,28 @@ def test_an_answer_of_another_shape_aborts_the_session(
     assert fake.timer is None
 
 
+QUEUES = "show running-config all | include tx-queue"
+
+
+@pytest.mark.parametrize("target", ["tx-queue", "uc-tx-queue"])
+def test_the_map_of_classes_can_have_another_word_than_the_queues(
+    fake: FakeEos, target: str
+) -> None:
+    """Guides for EOS 4.36 have `uc-tx-queue 3` below a port, and `tx-queue 3` in the map."""
+    lines = [f"qos map traffic-class {number} to {target} {number}\n" for number in range(7)]
+    lines += [f"   uc-tx-queue {number}\n" for number in range(8)]
+    fake.lies[QUEUES] = {"output": "".join(lines)}
+    fake.running = typed(fake.running, ["interface Ethernet2/1", "uc-tx-queue 3", "no priority"])
+    found = switch(fake).read()
+    assert (found.queue, found.mapped) == ("uc-tx-queue", target)
+    steps = SYSTEM.difference(leaf(), SYSTEM.wanted(leaf()), found).steps
+    assert "uc-tx-queue 3" in steps and f"qos map traffic-class 3 to {target} 3" in steps
+    fake.running = typed(fake.running, list(steps))
+    fake.calls.clear()
+    switch(fake).read()
+    assert not any(QUEUES in call for call in fake.calls), "long, and of no use any more"
+
+
 @pytest.mark.parametrize("word", ["tx-queue", "uc-tx-queue", ""])
 def test_how_a_switch_calls_its_queues_is_asked_from_it(fake: FakeEos, word: str) -> None:
     fake.queue = word

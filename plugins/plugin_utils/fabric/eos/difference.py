@@ -282,7 +282,7 @@ def difference(intent: SwitchIntent, wanted: Wanted, present: Present) -> Differ
             f"switch calls its queues. Write asics: {{{chip}: {{eos_queue: "
             f"{' or '.join(EOS_QUEUES)}}}}}, as `qos map traffic-class 0 to ?` has it on the switch"
         )
-    wanted = _beside_buffers(with_queue(intent, word), found)
+    wanted = _beside_buffers(with_queue(intent, word, present.mapped), found)
     items = shown = compare(wanted, _with_mtu(wanted, found))
     changes = tuple(_changes(items))
     if not items and not present.unconfirmed:

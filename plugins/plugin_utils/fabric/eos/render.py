@@ -54,10 +54,10 @@ def wanted(intent: SwitchIntent) -> Wanted:
     return with_queue(intent, intent.asic.eos_queue or EOS_QUEUES[0])
 
 
-def with_queue(intent: SwitchIntent, word: str) -> Wanted:
-    """`word`: how the switch calls its queues."""
-    counts = intent.asic.eos_ecn_count
-    top, interface = _rendered(intent.fabric, word, _headroom_bytes(intent), counts)
+def with_queue(intent: SwitchIntent, word: str, mapped: str = "") -> Wanted:
+    """How the switch calls its queues, and as targets of traffic classes; empty: the same."""
+    counts, words = intent.asic.eos_ecn_count, (word, mapped or word)
+    top, interface = _rendered(intent.fabric, words, _headroom_bytes(intent), counts)
     blocks = [interface.replace(_ANY_PORT, port.name) for port in intent.ports]
     text = top.replace(interface, "!\n".join(blocks))
     return Wanted(text, read_settings(text), tuple(port.name for port in intent.ports))
@@ -138,13 +138,13 @@ def _headroom_bytes(intent: SwitchIntent) -> Optional[int]:
 
 @lru_cache(maxsize=64)
 def _rendered(
-    fabric: FabricIntent, word: str, headroom_bytes: Optional[int], counts: bool
+    fabric: FabricIntent, words: tuple[str, str], headroom_bytes: Optional[int], counts: bool
 ) -> tuple[str, str]:
     """Everything with one interface, and the block of this interface: all ports have the same.
 
     A fabric has few sorts of switches: pyavd writes each once.
     """
-    text = render(structured(fabric, word, headroom_bytes, counts))
+    text = render(structured(fabric, *words, headroom_bytes, counts))
     start = text.index(f"{INTERFACE}{_ANY_PORT}\n")
     return text, text[start : text.index("!\n", start)]
 
@@ -159,7 +159,11 @@ def render(data: dict[str, Any]) -> str:
 
 
 def structured(
-    fabric: FabricIntent, word: str, headroom_bytes: Optional[int] = None, counts: bool = False
+    fabric: FabricIntent,
+    word: str,
+    mapped: str,
+    headroom_bytes: Optional[int] = None,
+    counts: bool = False,
 ) -> dict[str, Any]:
     """The contract as pyavd's structured configuration, with one interface for all."""
     data: dict[str, Any] = {
@@ -170,7 +174,7 @@ def structured(
                     for queue in fabric.queues
                 ],
                 "traffic_class": [
-                    f"{queue.traffic_class} to {word} {queue.traffic_class}"
+                    f"{queue.traffic_class} to {mapped} {queue.traffic_class}"
                     for queue in fabric.queues
                     if queue.traffic_class != CONTROL_CLASS
                 ],

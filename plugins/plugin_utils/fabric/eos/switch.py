@@ -9,6 +9,7 @@ a command of its own: what is kept and could not be saved, the next run saves.
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,11 +17,10 @@ from typing import Any, Optional
 
 from ....module_utils.core.text import one_line
 from ...answers import mapping, sequence
-from ..asics import EOS_QUEUES
 from ..https import Https, Lost, Service, text_of
-from ..system import Applied, Difference, Login, Saved, SwitchError
+from ..system import OWNED, Applied, Difference, Login, Saved, SwitchError
 from .reading import SESSION_PREFIX, Present, abandoned_sessions, session_with_timer, sessions
-from .settings import Settings, read_settings
+from .settings import PROFILE, Settings, read_settings
 
 SERVICE = Service(
     "EOS eAPI", 443, "`management api http-commands`, `no shutdown` on the switch turns it on."
@@ -136,7 +136,8 @@ class EosSwitch:
                 )
             (running,) = eapi.texts([RUNNING])
             startup = _saved(eapi)
-            queue = _word(running) or _queue(eapi)
+            known = _BLOCK.search(running) and (_MAP.search(running) or _OURS in running)
+            shown = running if known else f"{running}\n{_queues(eapi)}"
             neighbours = _neighbours(eapi)
         return Present(
             version=one_line(f"{version.get('modelName', '')} {version.get('version', '')}")[:200],
@@ -144,7 +145,8 @@ class EosSwitch:
             startup=startup,
             interfaces=mapping(interfaces.get("interfaceStatuses")),
             neighbours=neighbours,
-            queue=queue,
+            queue=_word(_BLOCK, shown),
+            mapped=_word(_MAP, shown),
             unconfirmed=bool(waiting) and waiting == self._session,
         )
 
@@ -287,17 +289,30 @@ def _saved(eapi: Eapi) -> str:
     return startup
 
 
-def _queue(eapi: Eapi) -> str:
-    """How the platform calls a unicast queue: EOS lists the queues of each port with defaults."""
+# How the platform calls a unicast queue. As the target of the map of traffic classes it may have
+# another name than as a block: guides for EOS 4.36 have `uc-tx-queue 3` below a port and
+# `qos map traffic-class 3 to tx-queue 3` on one switch.
+
+_BLOCK = re.compile(r"^[ \t]*((?:uc-)?tx-queue) [0-9]+[ \t\r]*$", re.MULTILINE)
+_MAP = re.compile(r"^qos map traffic-class [0-9, -]+ to ((?:uc-)?tx-queue) [0-9]", re.MULTILINE)
+
+
+_OURS = f"{PROFILE}{OWNED}\n"
+"""Where it is, the map was written out with it: what is a default is typed no more."""
+
+
+def _queues(eapi: Eapi) -> str:
+    """With defaults EOS lists the queues of each port, and the whole map."""
     try:
         (shown,) = eapi.texts([QUEUES], timeout_s=SESSION_TIMEOUT_S)
     except CommandError:
         return ""
-    return _word(shown)
+    return shown
 
 
-def _word(shown: str) -> str:
-    return next((word for word in EOS_QUEUES if word in shown.split()), "")
+def _word(line: re.Pattern[str], shown: str) -> str:
+    match = line.search(shown)
+    return match[1] if match else ""
 
 
 def _neighbours(eapi: Eapi) -> Optional[tuple[Mapping[str, Any], ...]]:
