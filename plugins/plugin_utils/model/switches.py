@@ -184,7 +184,8 @@ def _kind(
         return None
     start = naming.start if switch["port_start"] is None else switch["port_start"]
     computed = not (switch["port_step"] or naming.step)
-    ports = Ports(count, switch["port"] or naming.pattern, start, step, computed)
+    pattern = switch["port"] or naming.pattern
+    ports = Ports(count, pattern, start, step, computed=computed)
     return SwitchKind(system, chip.name, ports)
 
 
