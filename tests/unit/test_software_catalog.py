@@ -160,7 +160,12 @@ ONCE = (
     *("nvidia-firmware-{}-{}.71.05", "nvidia-open-{}", "nvlink5-{}", *FABRIC_ONCE),
 )
 BRANCHES = ("450", "535", "550", "560", "565", "570", "575", "580", "590", "595", "610", "615")
-LATER = ("nvidia-open", "nvidia-headless-no-dkms-open", "nvidia-headless-open", "libnvidia-compute")
+BY_UBUNTU = (
+    "nvidia-open",
+    "nvidia-headless-no-dkms-open",
+    "nvidia-headless-open",
+    "libnvidia-compute",
+)
 KEPT = (
     *("nvidia-settings", "nvidia-modprobe", "nvidia-persistenced", "nvidia-container-toolkit"),
     *("linux-modules-nvidia-fs-6.8.0-1019-nvidia", "nvidia-fs-dkms", "nvidia-gds-13-0"),
@@ -180,7 +185,7 @@ def test_every_other_branch_leaves_ubuntu_whatever_its_number(version: str) -> N
     for name in KEPT:
         assert not any_matches(name, wanted.absent), name
     suffixed = int(own) <= 580
-    for name in LATER:
+    for name in BY_UBUNTU:
         assert any_matches(name, wanted.absent) is (suffixed and name not in installed), name
     # Of the own branch, what is not as the set has it: Ubuntu's, or a suffix that ended before.
     for name in (each.format(own) for each in FABRIC_ONCE):
