@@ -18,22 +18,23 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BEFORE = "8fbd673"
-LIMITS = {"plugins": 57_700, "roles": 10_100, "tests": 65_000}
+LIMITS = {"plugins": 61_000, "roles": 10_500, "tests": 70_600}
 """Nearly what there is: a feature that needs more raises them in its own change. The collection was
 cut to 44,400, 8,800 and 47,700 lines at c0fcc39; discover, preflight, HPC-X, Spectrum-X, health of
 links, proofs of GPU memory, jobs, sweeps, Intel MPI, builds from source, revocation, signers, typed
-answers, sessions of the MPI user, sshd's refusals, firewalls, loss and bindings came after."""
+answers, sessions of the MPI user, sshd's refusals, firewalls, loss, bindings, the Xid catalogue,
+drivers of others, published buffers, groups of ports and later systems came after."""
 UTILS = ("plugins/module_utils", "plugins/plugin_utils")
-LIMIT_FILES = 225
-LIMIT_WORDS = 36_400
+LIMIT_FILES = 233
+LIMIT_WORDS = 39_600
 LIMIT_KB = 290
 """Of a payload; Ansible's own part is 169 (ping)."""
 LIMITS_KB = {
-    "cluster_preflight": 385,
+    "cluster_preflight": 415,
     "mpi_job": 310,
-    "nvidia_gpu": 335,
-    "rdma_stack": 325,
-    "roce_rails": 325,
+    "nvidia_gpu": 360,
+    "rdma_stack": 340,
+    "roce_rails": 335,
 }
 """What shares parts with other layers: both package managers, hardware, rails, firewalls."""
 PAYLOADS = """
