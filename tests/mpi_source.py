@@ -21,6 +21,9 @@ from pathlib import Path
 from typing import Optional
 
 import yaml
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.containers import (
+    choose_limits,
+)
 
 from tests.nodes import TOP, Nodes
 
@@ -148,7 +151,9 @@ def of_debian(nodes: Nodes, host: str, packages: Sequence[str]) -> list[str]:
     base = next(name for name in images if "virtual-node-base:" in name)
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "partial").mkdir()
-        argv = ["podman", "run", "--rm", "--network=host", f"--volume={folder}:/packages", base]
+        argv = ["podman", "run", "--rm", "--network=host"]
+        argv += [f"--ulimit={limit}" for limit in choose_limits()]
+        argv += [f"--volume={folder}:/packages", base]
         script = DOWNLOAD.format(" ".join(packages))
         subprocess.run([*argv, "sh", "-c", script], check=True, stdout=subprocess.DEVNULL)
         packed = Path(folder, "all.tar")

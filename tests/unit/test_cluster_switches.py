@@ -340,10 +340,10 @@ def headroom(*sizes: int) -> str:
 
 PORTS = "8 model.port_names leaves.port"
 CASES: tuple[tuple[str, ...], ...] = (
-    (model("port: ['swp{1..64}s{0..1}']"), f"{PORTS} (128, 64)"),
+    (model("port: ['swp{1..64}s{0..1}']"), "8 model.port_count leaves.port (128, 64)"),
     (model("port: ['swp{1..64}', 'swp{}']"), f"{PORTS}[1] 'swp{{}}'"),
     (model("port: ['swp{1..63}', swp5]"), f"{PORTS}[1] 'swp5'"),
-    (model("port: ['swp{1..64}'], port_step: 8"), f"{PORTS}_step"),
+    (model("port: ['swp{1..64}'], port_step: 8"), "8 model.port_key leaves.port_step"),
     (model("port: ['swp 1']"), "8 model.wrong_form leaves.port[0] 'swp 1'"),
     (model("system: cumulus"), "8 model.not_a_choice leaves.system 'cumulus'"),
     (model("system: [sonic, nvu, eos]"), "8 model.not_a_choice leaves.system[1] 'nvu'"),

@@ -227,7 +227,7 @@ def _listed(switch: dict[str, Any], section: str, findings: Findings) -> tuple[s
         found.update(dict.fromkeys(names))
     if not findings and len(found) != switch["ports"]:
         findings.add(
-            "model.port_names",
+            "model.port_count",
             (section, "port"),
             f"names {counted(len(found), 'port')}, and {section}.ports is {switch['ports']}",
             "Write as many",
@@ -236,7 +236,7 @@ def _listed(switch: dict[str, Any], section: str, findings: Findings) -> tuple[s
     for key in ("port_start", "port_step"):
         if switch[key] is not None:
             findings.add(
-                "model.port_names",
+                "model.port_key",
                 (section, key),
                 f"has no effect where {section}.port is a list of names",
                 "Leave it out",
