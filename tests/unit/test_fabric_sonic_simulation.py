@@ -26,6 +26,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.re
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.steps import (
     IGNORED,
     PollInterval,
+    Step,
     options_of,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
@@ -83,12 +84,16 @@ def plan(leaf: Switch, output: Said, qos: Optional[dict[str, Any]] = None) -> Di
 
 def apply(leaf: Switch, difference: Difference, output: Said) -> None:
     for step in difference.steps:
-        if isinstance(step, PollInterval):
-            assert show.pfcwd(["interval", step.milliseconds], leaf.sonic) == 0
-            continue
-        ignoring = options_of(step).split()
-        for options in (("-d", *ignoring), ignoring):
-            assert leaf.patch(*step.operations, options=options) == 0, output.readouterr().err
+        tell(leaf, step, output)
+
+
+def tell(leaf: Switch, step: Step, output: Said) -> None:
+    if isinstance(step, PollInterval):
+        assert show.pfcwd(["interval", step.milliseconds], leaf.sonic) == 0
+        return
+    ignoring = options_of(step).split()
+    for options in (("-d", *ignoring), ignoring):
+        assert leaf.patch(*step.operations, options=options) == 0, output.readouterr().err
 
 
 def bounced(leaf: Switch) -> list[str]:
@@ -104,6 +109,22 @@ QOS: dict[str, dict[str, Any]] = {
     "no watchdog": {"pfc": {"watchdog": {"enabled": False}}},
     "short cables": {"cable_metres": {"to_nodes": 40, "between_switches": 40}},
 }
+
+
+def test_a_group_is_right_where_buffermgrd_binds_its_own_again(leaf: Switch, capsys: Said) -> None:
+    """It does so when a port comes up, wherever the platform has the row (sonic-swss e6b0c5b5)."""
+    (leaf.folder / "other").mkdir()
+    broadcom = Switch(leaf.folder / "other", "tomahawk5")
+    for metres in (5, 40, 300):
+        qos = {"cable_metres": {"to_nodes": metres, "between_switches": metres}}
+        steps = plan(broadcom, capsys, qos).steps
+        assert any(getattr(step, "look", None) for step in steps)
+        for step in steps:
+            tell(broadcom, step, capsys)
+            assert not step.look or step.look.differing(read(broadcom, capsys)) == []
+        own = {"profile": f"pg_lossless_400000_{metres}m_profile"}
+        assert broadcom.config["BUFFER_PG"]["Ethernet0|3"] == own
+        assert not plan(broadcom, capsys, qos)
 
 
 @pytest.fixture(params=["spectrum4", "tomahawk5"])

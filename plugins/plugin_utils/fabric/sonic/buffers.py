@@ -309,6 +309,12 @@ def left_to_the_switch(keys: list[str], profile: Row, present: Present) -> bool:
     )
 
 
+def generated(key: str, present: Present) -> bool:
+    """Whether buffermgrd has bound a profile of its own in this row of BUFFER_PG."""
+    profile = present.config.get("BUFFER_PG", {}).get(key, {}).get("profile", "")
+    return present.buffer_model != DYNAMIC and profile.startswith(GENERATED)
+
+
 OLDEST = 202511
 _RELEASE = re.compile(r"(?<![0-9])(20[0-9]{2}(?:0[1-9]|1[0-2]))(?:[0-9]{2})?(?![0-9])")
 

@@ -11,6 +11,8 @@ from typing import Any, Optional, Union
 from ....module_utils.core.text import counted, some
 from ..session import LINKS_S
 from . import tables
+from .buffers import generated
+from .reading import Present
 from .tables import Config
 
 Operation = dict[str, Any]
@@ -65,6 +67,17 @@ class Look:
     """Of the group's ports."""
     links: tuple[str, ...]
     """That were up before."""
+
+    def differing(self, present: Present) -> list[str]:
+        """Rows that are not as they were set. buffermgrd of the traditional model replaces those of
+        BUFFER_PG by its own, whose size is compared when all is in force."""
+        return [
+            f"{table}|{key}"
+            for table, rows in self.rows.items()
+            for key, row in rows.items()
+            if present.config.get(table, {}).get(key) != row
+            and not (table == "BUFFER_PG" and generated(key, present))
+        ]
 
 
 @dataclass(frozen=True)

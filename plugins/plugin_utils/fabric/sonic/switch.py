@@ -242,12 +242,7 @@ class SonicSwitch:
         until = time.monotonic() + LINKS_S
         while True:
             present = self.read()
-            differing = [
-                f"{table}|{key}"
-                for table, rows in look.rows.items()
-                for key, row in rows.items()
-                if present.config.get(table, {}).get(key) != row
-            ]
+            differing = look.differing(present)
             up = {name for name, row in present.ports.items() if row.get("oper_status") == "up"}
             if (not differing and up.issuperset(look.links)) or time.monotonic() >= until:
                 break
