@@ -156,6 +156,18 @@ class TestChips:
             plan(config, intent)
         assert plan(config, replace(intent, asic=Asic("mine", values={(800, 50): ROOM})))
 
+    @pytest.mark.parametrize("family", ["marvell-teralynx", "cisco-8000", "barefoot", "clounix"])
+    def test_a_chip_of_any_other_family_is_not_the_models(self, family: str) -> None:
+        """Names of platform/ in sonic-buildimage 086b03bd."""
+        config = changed(new_switch(2), "DEVICE_METADATA|localhost platform", "x86_64-new_sn7-r0")
+        for name in ("spectrum4", "tomahawk5"):
+            intent = replace(small(), asic=Asic(name, values={(800, 50): ROOM}))
+            with pytest.raises(SwitchError, match=f"of the family {family}, and the model says"):
+                plan(config, intent, asic_type=family)
+            assert plan(config, intent, asic_type="vs")
+        mine = replace(small(), asic=Asic("mine", values={(800, 50): ROOM}))
+        assert plan(config, mine, asic_type=family)
+
     def test_what_a_gearbox_delays_is_not_computed(self) -> None:
         platform = "x86_64-mlnx_msn3800-r0"
         config = changed(new_switch(2), "DEVICE_METADATA|localhost platform", platform)
