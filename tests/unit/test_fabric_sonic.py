@@ -617,7 +617,7 @@ class TestUnlisted:
 
     def test_it_is_said_before_anything_is_changed_with_what_helps(self, done: Config) -> None:
         start = "pfcwd start --action drop --restoration-time 400 Ethernet0 Ethernet8 200"
-        words = rf"`pfcwd interval 100`, `{start}`.*pfc.watchdog.enabled: false"
+        words = rf"`{start}`, `pfcwd interval 100`.*pfc.watchdog.enabled: false"
         with pytest.raises(SwitchError, match=words):
             plan(new_switch(2), listed=False)
         with pytest.raises(SwitchError, match="ACS-SN5600"):
@@ -625,6 +625,19 @@ class TestUnlisted:
         for listed in (True, None):
             said = plan(new_switch(2), listed=listed).impact.losses
             assert any("did not say" in line and "ACS-SN5600" in line for line in said) != listed
+
+    @pytest.mark.parametrize(("former", "first"), [("100", "start"), ("1000", "interval")])
+    def test_the_interval_is_never_longer_than_a_time(
+        self, done: Config, former: str, first: str
+    ) -> None:
+        """`pfcwd interval` refuses that (sonic-utilities 691b1bbc, pfcwd/main.py)."""
+        intent = small({"pfc": {"watchdog": {"detection_ms": 400, "restoration_ms": 800}}})
+        state = changed(done, "PFC_WD|GLOBAL POLL_INTERVAL", former)
+        with pytest.raises(SwitchError) as caught:
+            plan(state, intent, listed=False)
+        assert re.findall("`pfcwd ([a-z]+)", str(caught.value))[:2] == (
+            ["start", "interval"] if first == "start" else ["interval", "start"]
+        )
 
     def test_either_way_works(self, done: Config) -> None:
         by_hand = {**new_switch(2), "PFC_WD": done["PFC_WD"]}

@@ -289,25 +289,32 @@ def _check_watchdog(rows: Table, present: Present) -> None:
     changed = [key for key in changed if rows.get(key) != before.get(key)]
     if not changed or present.listed is not False:
         return
-    by_hand = []
+    by_hand: list[str] = []
+    last: list[str] = []
     starts: dict[tuple[str, str, str], list[str]] = {}
     for key in changed:
         row = rows.get(key)
         if row is None:
             by_hand.append(f"`pfcwd stop {quote(key)}`")
         elif key == tables.GLOBAL:
-            by_hand.append(f"`pfcwd interval {row['POLL_INTERVAL']}`")
+            # It refuses one that is longer than a time of any port.
+            longer = tables.number(row["POLL_INTERVAL"]) > tables.number(
+                before.get(tables.GLOBAL, {}).get("POLL_INTERVAL")
+            )
+            (last if longer else by_hand).append(f"`pfcwd interval {row['POLL_INTERVAL']}`")
         else:
             times = (row["action"], row["restoration_time"], row["detection_time"])
             starts.setdefault(times, []).append(quote(key))
     for (action, restored, detected), ports in starts.items():
         options = f"--action {action} --restoration-time {restored}"
         by_hand.append(f"`pfcwd start {options} {' '.join(ports)} {detected}`")
+    by_hand += last
     raise SwitchError(
         f"hardware SKU {present.metadata.get('hwsku', 'unknown')}: `config apply-patch` of this "
         "SONiC refuses every change of PFC_WD, as its gcu_field_operation_validators.conf.json "
-        f"does not have the SKU. Either run {', '.join(by_hand)} on the switch and then this "
-        "again, or write roce_qos.pfc.watchdog.enabled: false, and stop what runs by `pfcwd stop`"
+        f"does not have the SKU. Either run {', '.join(by_hand)} on the switch, which skips ports "
+        "without PFC, and then this again, or write roce_qos.pfc.watchdog.enabled: false, and "
+        "stop what runs by `pfcwd stop`"
     )
 
 
