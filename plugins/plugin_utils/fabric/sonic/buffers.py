@@ -319,6 +319,13 @@ def generated(key: str, present: Present) -> bool:
 
 OLDEST = 202511
 _RELEASE = re.compile(r"(?<![0-9])(20[0-9]{2}(?:0[1-9]|1[0-2]))(?:[0-9]{2})?(?![0-9])")
+_COMMIT = re.compile(r"-(?![0-9]{8}$)[0-9a-f]{7,}$")
+
+
+def release_of(version: str) -> Optional[int]:
+    """By `build_version`: SONiC.202511.7-1a2b3c4d5, 20251110.05. SONiC.master.1-201911b3c: None."""
+    found = _RELEASE.search(_COMMIT.sub("", version))
+    return int(found[1]) if found else None
 
 
 def check_release(present: Present) -> None:
@@ -328,10 +335,10 @@ def check_release(present: Present) -> None:
     4219 and 4128 on, which 202511 has (of January 2026) and 202505 never got. Of a version without
     a release nothing is known: the dry run of the first patch tells.
     """
-    found = _RELEASE.search(present.version)
-    if found and int(found[1]) < OLDEST:
+    release = release_of(present.version)
+    if release is not None and release < OLDEST:
         raise SwitchError(
-            f"SONiC {present.version} is release {found[1]}, and its `config apply-patch` refuses "
+            f"SONiC {present.version} is release {release}, and its `config apply-patch` refuses "
             "new objects of WRED_PROFILE and BUFFER_PROFILE. Install 202511 (of January 2026) or "
             "later, or set the switch by hand and take its system out of the model (leaves.system, "
             "spines.system)"

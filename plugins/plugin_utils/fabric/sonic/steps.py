@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from typing import Any, Optional, Union
 
 from ....module_utils.core.text import counted, some
 from ..session import LINKS_S
 from . import tables
-from .buffers import generated
+from .buffers import generated, release_of
 from .reading import Present
 from .tables import Config
 
@@ -53,9 +52,8 @@ plans: an apply measures the switch by its dry run."""
 
 
 def pace_of(version: str) -> Pace:
-    """By `build_version`: SONiC.202511.7-1a2b3c, 20251110.05, SONiC.master.1234-1a2b3c."""
-    found = re.search(r"(?<![0-9])20[0-9]{4}", version)
-    bulk = int(found[0]) >= BULK_FROM if found else "master" in version
+    release = release_of(version)
+    bulk = "master" in version if release is None else release >= BULK_FROM
     return IN_BULK if bulk else ONE_BY_ONE
 
 
