@@ -223,7 +223,8 @@ def check_names(intent: SwitchIntent, there: Collection[str]) -> None:
                 f"{intent.name}: after {port.name} the switch has {stem}{skipped}, and the model, "
                 f"which takes a port for {intent.port_step} lanes, {stem}{between.stop}: the names "
                 f"after it are those of other cables. Write port_step: {skipped - number} "
-                "(leaves.port_step, spines.port_step)"
+                f"(leaves.port_step, spines.port_step), or {intent.port_step} where ports between "
+                "are outside the model"
             )
 
 
