@@ -258,7 +258,8 @@ def _of_group(
     length that it has when PFC changes. Of what `-i` takes in no order, a range must be gone before
     one number of it is added: else the buffer of that number could go with the range.
     """
-    down = [port for port in ports if port in _bounced(before, after)]
+    bounced = _bounced(before, after)
+    down = [port for port in ports if port in bounced]
     sorted_first = {**after, **{table: before.get(table, {}) for table in UNORDERED}}
     bare = _without_removed(sorted_first, after)
     removing, setting = patch(sorted_first, bare), patch(bare, after)
