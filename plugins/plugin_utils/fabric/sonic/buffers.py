@@ -255,11 +255,11 @@ def _of_another_sku(what: str, present: Present) -> str:
     folder = "/usr/share/sonic/device/"
     folder += platform if re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", platform) else "PLATFORM"
     return (
-        f"`grep -l {what} {folder}/*/buffers_defaults_*.j2` on the switch lists the hardware SKUs "
+        f"`grep -l {what} {folder}/*/buffers*.j2` on the switch lists the hardware SKUs "
         f"that have one. If {sku or 'its own'} is in the list, load the buffers (`config qos "
         "reload`; the file is chosen by DEVICE_METADATA|localhost type), save, and run again. If "
         "not, the switch needs another SKU of the list (DEVICE_METADATA|localhost hwsku, which "
-        "lays out its ports anew). If the list is empty, take a buffers_defaults file with it from "
+        "lays out its ports anew). If the list is empty, take a template of buffers with it from "
         "the vendor"
     )
 
