@@ -121,6 +121,12 @@ class TestRows:
             *("38912", "19456"),
         )
 
+    @pytest.mark.parametrize("lanes", ["", "1,2,3,4", None])
+    def test_a_port_has_no_fewer_lanes_than_its_speed_needs(self, lanes: str | None) -> None:
+        """Else one such row would halve XON for every port of its kind."""
+        config = changed(new_switch(2), "PORT|Ethernet0 lanes", lanes)
+        assert converged(config)["BUFFER_PROFILE"][PROFILE]["xon"] == "38912"
+
 
 class TestChips:
     @pytest.mark.parametrize(

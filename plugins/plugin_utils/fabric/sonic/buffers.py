@@ -89,11 +89,13 @@ def profiles(intent: SwitchIntent, present: Present) -> dict[str, tuple[str, Row
     found: dict[str, tuple[str, Row]] = {}
     missing: list[Finding] = []
     for port in intent.ports:
-        lanes = len(present.config["PORT"][port.name].get("lanes", "").split(","))
+        fewest = intent.asic.fewest_lanes(port.speed_gbps)
+        shown = present.config["PORT"][port.name].get("lanes", "")
+        lanes = max(fewest, len(shown.split(",")))
         # The formula doubles XON for eight lanes, whatever the speed; a row holds for any port.
         link = (port.speed_gbps, port.cable_metres)
         computed = link not in intent.asic.values and link not in present.lookup
-        wide = computed and lanes == MOST_LANES > intent.asic.fewest_lanes(port.speed_gbps)
+        wide = computed and lanes == MOST_LANES > fewest
         kind = (*link, wide)
         if kind not in made:
             try:
