@@ -657,8 +657,9 @@ class TestUnlisted:
     def test_a_field_of_a_profile_gets_a_second_profile(self, done: Config) -> None:
         drifted = changed(done, f"BUFFER_PROFILE|{PROFILE} dynamic_th", "3")
         assert plan(drifted, listed=True).impact.level == "loss"
-        final = converged(drifted, listed=False)
-        assert final["BUFFER_PG"]["Ethernet0|3"] == {"profile": f"{PROFILE}.2"}
+        for listed in (False, None):
+            final = converged(drifted, listed=listed)
+            assert final["BUFFER_PG"]["Ethernet0|3"] == {"profile": f"{PROFILE}.2"}
 
 
 GOLDEN = Path(__file__).parent / "golden" / "fabric" / "sonic"

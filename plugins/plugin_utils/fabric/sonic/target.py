@@ -135,7 +135,7 @@ def _in_place(
 ) -> Mapping[str, Collection[str]]:
     moving = any(_moves(wanted, present.config, port.name) for port in intent.ports)
     fixed = list(MAPS.values()) if moving else []
-    fixed += ["BUFFER_PROFILE"] if present.listed is False else []
+    fixed += [] if present.listed else ["BUFFER_PROFILE"]
     return {**IN_PLACE, **dict.fromkeys(fixed, ())}
 
 
