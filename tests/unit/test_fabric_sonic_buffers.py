@@ -198,7 +198,8 @@ class TestChips:
             ("SONiC.master.1034567-201911b3c", True),
             ("SONiC-OS-20250510", False),
             ("SONiC.azure_cisco_202405c.32342-dirty-20260110.093012", False),
-            ("SONiC.Edgecore-SONiC_20210917_063104_ec202012_172", False),
+            ("SONiC.Edgecore-SONiC_20260310_063104_ec202311_172", False),
+            ("SONiC.Edgecore-SONiC_20260310_063104_ec202511_172", True),
             ("1", True),
         ],
     )

@@ -326,8 +326,8 @@ _COMMIT = re.compile(r"-(?![0-9]{8}$)[0-9a-f]{7,}$")
 
 def release_of(version: str) -> Optional[int]:
     """By `build_version`: SONiC.202511.7-1a2b3c4d5, 20251110.05. SONiC.master.1-201911b3c: None."""
-    found = _RELEASE.search(_COMMIT.sub("", version))
-    return int(found[1]) if found else None
+    # The other one is the day on which it was built.
+    return min(map(int, _RELEASE.findall(_COMMIT.sub("", version))), default=None)
 
 
 def check_release(present: Present) -> None:
