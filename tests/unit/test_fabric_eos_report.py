@@ -80,6 +80,15 @@ def test_pfc_off_for_all_is_off() -> None:
     assert reported({}, "priority-flow-control all off").pfc_priorities == ()
 
 
+@pytest.mark.parametrize("time", ("inf", "1e999", "nan", "9" * 900, ""))
+def test_a_time_that_is_no_number_of_milliseconds_is_none(time: str) -> None:
+    text = f"priority-flow-control pause watchdog default timeout {time}\n"
+    found = SYSTEM.report(leaf(), Present("x", text, "", {"Ethernet1/1": UP}, ()))
+    watchdog = found.ports[0].watchdog
+    assert watchdog is not None
+    assert (watchdog.enabled, watchdog.detection_ms) == (False, 0)
+
+
 def test_thresholds_in_segments_mark_at_a_length_that_is_not_known_in_bytes() -> None:
     port = reported(
         {}, "interface Ethernet1/1", "tx-queue 3",
