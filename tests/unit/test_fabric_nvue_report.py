@@ -210,6 +210,7 @@ def test_up_and_down_of_old_and_new_releases(link: Tree, up: Any) -> None:
         ("40000M", 40),
         ("auto", None),
         (None, None),
+        ("9" * 400 + "G", None),
     ],
 )
 def test_speeds(speed: Any, gbps: Any) -> None:

@@ -294,7 +294,7 @@ def _up(link: Tree) -> Optional[bool]:
 
 def _gbps(speed: Any) -> Optional[int]:
     """800 of 800G; None for auto, and for a port that is down."""
-    match = re.match(r"^\s*(\d+(?:\.\d+)?)\s*([TGM])", str(speed), re.IGNORECASE)
+    match = re.match(r"^\s*(\d{1,6}(?:\.\d+)?)\s*([TGM])", str(speed), re.IGNORECASE)
     return round(float(match[1]) * _GIGABITS[match[2].upper()]) if match else None
 
 
