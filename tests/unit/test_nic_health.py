@@ -156,6 +156,7 @@ def test_what_grows_between_two_looks_is_judged_and_the_rest_is_shown(grown, sta
         (Link({"rx_dbm": "0,-1.2e-05,-inf,0 [-8..6]"}), "receives 0,-1.2e-05,-inf,0"),
         (Link({"rx_dbm": "0,2,-9,0 [-8..6]"}), ""),
         (Link({"rx_dbm": "0,0,0,0 [0..0]", "tx_dbm": "N/A"}), ""),
+        (Link({"rx_dbm": "1.8,,- [-8..6]", "tx_dbm": ". [1.2.3..6]"}), ""),
         (Link(), ""),
     ],
 )
