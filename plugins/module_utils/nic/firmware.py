@@ -320,7 +320,7 @@ def firmware_settings(
     for name, value in parameters.items():
         otherwise = "" if name in asked else kept_by.get(name, "")
         setting = FirmwareSetting(name, value, firmwares, pci, otherwise, settings)
-        setting.named = name in asked
+        setting.named, setting.one_port = name in asked, rail.shared
         settings.append(setting)
     return settings
 
@@ -331,6 +331,8 @@ class FirmwareSetting(Setting):
     persistence = FIRMWARE
     named = False
     """Whether the operator asked for it."""
+    one_port = False
+    """Whether all functions of the card are on port 1: planes balanced by hardware."""
 
     def __init__(
         self,
@@ -354,7 +356,10 @@ class FirmwareSetting(Setting):
 
     @property
     def parameter(self) -> str:
-        return self._firmwares.port_parameter(self._pci, self._first_port_parameter)
+        return self.of_port(self._first_port_parameter)
+
+    def of_port(self, name: str) -> str:
+        return name if self.one_port else self._firmwares.port_parameter(self._pci, name)
 
     def read(self) -> Reading:
         if self._firmwares.tool is None:
