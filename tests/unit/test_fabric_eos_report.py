@@ -7,7 +7,12 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.ends import ECN, SwitchEnds
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import OK
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.ends import (
+    ECN,
+    SwitchEnds,
+    port_checks,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.ends import (
     show as show_value,
 )
@@ -21,6 +26,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system i
     EcnReport,
     Neighbour,
     PortReport,
+    SwitchReport,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos.compiled import PfcWatchdog
 
@@ -176,3 +182,15 @@ def test_the_mtu_of_a_switched_port_is_also_that_of_the_gateways_interface(
     """
     port = reported(OTHER, *lines)
     assert (port.mtu_ip, port.mtu_of) == (mtu, of)
+
+
+@pytest.mark.parametrize(("lines", "judged"), [(ACCESS, set()), ((), {OK})])
+def test_the_layer_fabric_leaves_the_mtu_of_a_routed_interface_to_links(
+    lines: tuple[str, ...], judged: set[str]
+) -> None:
+    """9000 are enough for rails of 9000, and no line of the port's is wrong."""
+    intent = leaf(ports=1)
+    port = reported({}, *VLAN[:2], "mtu 9000", "exit", *lines)
+    found = SwitchReport("leaf01", "eos", "x", (port,), lldp=True)
+    checks = port_checks(intent, found, None, check_mode=False)
+    assert {check.status for check in checks if check.name == "port_mtu"} == judged

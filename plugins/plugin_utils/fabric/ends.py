@@ -489,6 +489,8 @@ def _groups(intent: SwitchIntent, report: SwitchReport) -> dict[tuple[str, str, 
             goal = wanted[aspect]
             if aspect in NOT_OURS or isinstance(goal, Unread):
                 continue
+            if aspect == MTU and switch.routed(port.name):
+                continue  # no port's: link_mtu compares it with the rails
             if isinstance(value, Unread):
                 if not value.fault:
                     continue  # the comparison of its configuration covers it
