@@ -147,6 +147,14 @@ def test_pools_that_nvue_would_refuse_are_refused_with_what_to_unset(
         plan({"qos": {"traffic-pool": pools}}, one)
 
 
+def test_a_pool_s_name_is_one_word_of_the_command_that_an_operator_may_paste() -> None:
+    many = {f"x; reboot {number}": {"memory-percent": 90} for number in range(50)}
+    with pytest.raises(SwitchError) as refused:
+        plan({"qos": {"traffic-pool": many}})
+    assert "nv unset qos traffic-pool 'x; reboot 0'" in str(refused.value)
+    assert len(str(refused.value)) < 1000
+
+
 def marking(config: Tree) -> dict[str, str]:
     listed = at(config, "qos", "congestion-control", "default-global", "traffic-class")
     return {number: settings["ecn"] for number, settings in sorted(listed.items())}

@@ -13,9 +13,10 @@ leads to, another profile on a port of the model.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from shlex import quote
 from typing import Any, Optional
 
-from ....module_utils.core.text import counted
+from ....module_utils.core.text import counted, some
 from ...qos.compiled import FabricIntent
 from ...qos.contract import DSCPS, PRIORITIES
 from ...schema.findings import Findings
@@ -295,6 +296,10 @@ _WORDS = {
 }
 
 
+SHOWN = 8
+"""Pools that a message names before it counts."""
+
+
 def _check_pools(intent: SwitchIntent, wanted: Tree, explicit: Tree) -> None:
     """NVUE refuses more than 100 per cent in all pools together (Cumulus Linux 5.x, Quality of
     Service, Flow Control Buffers), as where `default-lossless` is left of PFC without RoCE."""
@@ -305,13 +310,13 @@ def _check_pools(intent: SwitchIntent, wanted: Tree, explicit: Tree) -> None:
     }
     total = sum(shares.values())
     if total > 100 or (total == 100 and not shares[LOSSLESS_POOL]):
-        others = [name for name in shares if name not in ours and shares[name]]
+        others = [name for name in shares if name not in ours and shares[name]] or [LOSSY_POOL]
+        parts = some([f"{name} {share} %" for name, share in shares.items() if share], SHOWN)
+        commands = [f"nv unset qos traffic-pool {quote(name)}" for name in others[:SHOWN]]
         raise SwitchError(
-            f"{intent.name}: traffic pools would have more than 100 % of the buffer: "
-            f"{', '.join(f'{name} {share} %' for name, share in shares.items() if share)}, and "
-            f"{LOSSLESS_POOL} needs its share. "
-            + "; ".join(f"nv unset qos traffic-pool {name}" for name in others or [LOSSY_POOL])
-            + ", or divide them anew (roce_qos.pfc.pool_percent)"
+            f"{intent.name}: traffic pools would have more than 100 % of the buffer: {parts}, and "
+            f"{LOSSLESS_POOL} needs its share. {'; '.join(commands)}, or divide them anew "
+            "(roce_qos.pfc.pool_percent)"
         )
 
 
