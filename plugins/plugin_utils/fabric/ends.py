@@ -432,8 +432,8 @@ RUNS_SHOWN = 6
 
 
 FIXED = {
-    ("nvue", HEADROOM): "qos pfc port-buffer and xoff-threshold fix it, whatever the cable length: "
-    "unset them, or write less in roce_qos.cable_metres",
+    ("nvue", HEADROOM): "qos pfc port-buffer fixes it, whatever the cable length: unset it, or "
+    "write less in roce_qos.cable_metres",
 }
 """Set by hand, and left: by system and aspect."""
 
