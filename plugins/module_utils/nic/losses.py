@@ -34,6 +34,8 @@ LOST: Mapping[str, str] = {
     "tx_errors_phy": _MTU,
 }
 """What to do, by counter; each counts packets that a lossless class must not lose."""
+READING_APART = 0.01
+"""Seen on a ConnectX: 58591428329 of all, and 58591314012 of priority 0, which had all packets."""
 _OF_PRIORITY = re.compile(r"rx_prio([0-7])_(?:buf_|cong_)?discards?")
 _LINK_PAUSE = re.compile(r"[rt]x_global_pause")
 """Shown by the driver while pause of the whole link is on (counters.rst)."""
@@ -77,7 +79,10 @@ def findings(growth: Mapping[str, int], lossless: Collection[int]) -> dict[str, 
         elif name in LOST:
             found[name] = count, LOST[name]
     if DISCARDS in found:
-        found[DISCARDS] = growth[DISCARDS] - sum(elsewhere.values()), _BUFFER
+        others = sum(elsewhere.values())
+        rest = growth[DISCARDS] - others
+        # Read one after the other, while the NIC goes on dropping: they differ by a few.
+        found[DISCARDS] = (rest if rest > others * READING_APART else 0), _BUFFER
     return {name: each for name, each in found.items() if each[0] > 0}
 
 
