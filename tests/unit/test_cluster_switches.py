@@ -342,6 +342,11 @@ PORTS = "8 model.port_names leaves.port"
 CASES: tuple[tuple[str, ...], ...] = (
     (model("port: ['swp{1..64}s{0..1}']"), "8 model.port_count leaves.port (128, 64)"),
     (model("port: ['swp{1..64}', 'swp{}']"), f"{PORTS}[1] 'swp{{}}'"),
+    (model("port: ['swp{01..64}']"), f"{PORTS}[0] 'swp{{01..64}}'"),  # 01, in a shell
+    (
+        model("port: ['a{1..64}-{1..64}', 'b{1..64}-{1..64}', 'c{1..9}']"),
+        "8 model.port_count leaves.port (8192, 64)",
+    ),
     (model("port: ['swp{1..63}', swp5]"), f"{PORTS}[1] 'swp5'"),
     (model("port: ['swp{1..64}'], port_step: 8"), "8 model.port_key leaves.port_step"),
     (model("port: ['swp 1']"), "8 model.wrong_form leaves.port[0] 'swp 1'"),

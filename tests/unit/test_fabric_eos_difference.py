@@ -319,6 +319,13 @@ def test_a_port_that_left_the_model_gives_back_its_profile_and_the_contract_s_mt
     assert not drifted(port[0], "mtu 9198")
 
 
+def test_a_bundle_set_by_hand_with_our_profile_stays() -> None:
+    """As a refusal of a storage link in a port channel says: outside of the model, by hand."""
+    profile = "service-profile BAREMETAL_MPI_ROCE"
+    assert not drifted("interface Port-Channel5", profile, "mtu 9198")
+    assert not drifted("interface Ethernet3/1", profile, "channel-group 5 mode active")
+
+
 def test_a_banner_is_no_configuration() -> None:
     tree = converged({}, empty())
     text = show(tree).replace(

@@ -7,7 +7,12 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.ends import ECN, SwitchEnds
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import OK
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.ends import (
+    ECN,
+    SwitchEnds,
+    port_checks,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.ends import (
     show as show_value,
 )
@@ -21,6 +26,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system i
     EcnReport,
     Neighbour,
     PortReport,
+    SwitchReport,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos.compiled import PfcWatchdog
 
@@ -78,6 +84,15 @@ def test_what_the_port_says_itself_comes_first() -> None:
 
 def test_pfc_off_for_all_is_off() -> None:
     assert reported({}, "priority-flow-control all off").pfc_priorities == ()
+
+
+@pytest.mark.parametrize("time", ("inf", "1e999", "nan", "9" * 900, ""))
+def test_a_time_that_is_no_number_of_milliseconds_is_none(time: str) -> None:
+    text = f"priority-flow-control pause watchdog default timeout {time}\n"
+    found = SYSTEM.report(leaf(), Present("x", text, "", {"Ethernet1/1": UP}, ()))
+    watchdog = found.ports[0].watchdog
+    assert watchdog is not None
+    assert (watchdog.enabled, watchdog.detection_ms) == (False, 0)
 
 
 def test_thresholds_in_segments_mark_at_a_length_that_is_not_known_in_bytes() -> None:
@@ -167,3 +182,15 @@ def test_the_mtu_of_a_switched_port_is_also_that_of_the_gateways_interface(
     """
     port = reported(OTHER, *lines)
     assert (port.mtu_ip, port.mtu_of) == (mtu, of)
+
+
+@pytest.mark.parametrize(("lines", "judged"), [(ACCESS, set()), ((), {OK})])
+def test_the_layer_fabric_leaves_the_mtu_of_a_routed_interface_to_links(
+    lines: tuple[str, ...], judged: set[str]
+) -> None:
+    """9000 are enough for rails of 9000, and no line of the port's is wrong."""
+    intent = leaf(ports=1)
+    port = reported({}, *VLAN[:2], "mtu 9000", "exit", *lines)
+    found = SwitchReport("leaf01", "eos", "x", (port,), lldp=True)
+    checks = port_checks(intent, found, None, check_mode=False)
+    assert {check.status for check in checks if check.name == "port_mtu"} == judged

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import SYSTEM
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.switch import (
+    NvueApplied,
     NvueSwitch,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
@@ -338,3 +339,12 @@ def test_an_answer_that_is_no_object_is_an_error(fake: FakeNvue, asked: str) -> 
     fake.lies = {asked: ((), ["swp1"])}
     with pytest.raises(SwitchError, match="port 8765: GET"):
         fake.switch().read()
+
+
+def test_a_revision_s_name_is_one_word_of_the_command_that_an_operator_may_paste(
+    fake: FakeNvue,
+) -> None:
+    name = "1; reboot"
+    fake.configs[name], fake.states[name], fake.ends = fake.configs["1"], "pending", "invalid"
+    with pytest.raises(SwitchError, match="nv config apply '1; reboot'"):
+        NvueApplied(fake.switch(), "2", name).go_back()

@@ -243,6 +243,17 @@ def test_a_plane_without_an_rdma_device_is_right_by_hardware_alone(machine, valu
     assert all("enable_roce" in check.reason for check in failed)
 
 
+def test_by_hardware_every_function_of_a_card_is_on_port_1(machine):
+    """hwplb of RA2.2 sets NUM_OF_PLANES_P1 alone for 2 functions, and uniplane _P2 too. A
+    ConnectX-8 with 2 functions was seen to show both."""
+    factory = {**NEW, "NUM_OF_PLANES_P2": 0, "LOAD_BALANCE_MODE_P2": 0, "CNP_DSCP_P2": 0}
+    args = {"factory": factory, "lanes": (2, 1), "rail": "rail1", "shared": True}
+    nic = Nic(machine, values=planes(2, 2, 2), **args)
+    assert failed(nic.checks()) == set()
+    card = nic.tool.cards[CARD]
+    assert (card["CNP_DSCP_P1"][2], card["CNP_DSCP_P2"][2]) == (48, 0)
+
+
 def test_further_functions_beside_one_plane_are_a_note(machine):
     check = Nic(machine, values=planes(2)).checks()["rail_firmware_num_of_pf"]
     assert (check.status, check.found, check.wanted) == ("not_applicable", 2, 1)

@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
+    CommandError,
     Result,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
@@ -505,3 +506,19 @@ def test_a_node_with_virtual_functions_shows_each_and_does_the_other_rails(tmp_p
     assert "rail1" not in outcome.written and len(outcome.written) == 7
     assert (tmp_path / "sys/bus/pci/devices/0000:2f:00.0/sriov_numvfs").read_text() == "4\n"
     assert not any("0000:2f:00.0" in call for call in cards.calls if "set" in call)
+
+
+def test_an_array_that_the_tool_does_not_show_is_asked_for_once():
+    """The planes of a card ask for its lanes again and again."""
+    tool = FakeMlxconfig(arrays={"MODULE_SPLIT_M0": 16})
+
+    def old(argv, *, check=True):
+        refused = Result(tuple(argv), 3, "", "-E- Unknown Parameter: MODULE_SPLIT_M0[0..15]\n")
+        answer = tool(argv)
+        return refused if "[" in argv[-1] else answer
+
+    firmwares = Firmwares("mlxconfig", old)
+    for name in ("MODULE_SPLIT_M0[0]", "MODULE_SPLIT_M0[0..15]", "MODULE_SPLIT_M0[0]"):
+        with pytest.raises(CommandError, match="Unknown Parameter"):
+            firmwares.parameter(f"{CARD}.0", name)
+    assert tool.counts() == (2, 0)

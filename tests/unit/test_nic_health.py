@@ -118,6 +118,7 @@ def test_packets_that_a_lossless_class_lost_are_found_by_any_counter(name):
     ("grown", "lost"),
     [
         ({"rx_discards_phy": 9, "rx_prio0_discards": 9}, {}),
+        ({"rx_discards_phy": 58591428329, "rx_prio0_discards": 58591314012}, {}),
         ({"rx_discards_phy": 9, "rx_prio0_discards": 5, "rx_prio0_buf_discard": 5}, {DISCARDS: 4}),
         ({"rx_discards_phy": 9, "rx_prio3_discards": 9}, {DISCARDS: 9, "rx_prio3_discards": 9}),
         ({"rx_pause_ctrl_phy": 9, "rx_prio3_pause": 9}, {}),
@@ -127,6 +128,13 @@ def test_packets_that_a_lossless_class_lost_are_found_by_any_counter(name):
 def test_drops_of_another_class_and_pauses_of_pfc_are_none(grown, lost):
     found = losses.findings(grown, (3,))
     assert {name: count for name, (count, _remedy) in found.items()} == lost
+
+
+def test_pause_frames_that_no_counter_of_a_priority_has_may_be_those_of_another_one():
+    """The NIC has counters of priorities with PFC alone (mlx5e_query_pfc_combined)."""
+    found = losses.findings({"rx_pause_ctrl_phy": 9, "rx_global_pause": 9}, (3,))
+    assert "link_pfc" in found["rx_pause_ctrl_phy"][1]
+    assert "link_pfc" not in found["rx_global_pause"][1]
 
 
 @pytest.mark.parametrize(
@@ -156,6 +164,7 @@ def test_what_grows_between_two_looks_is_judged_and_the_rest_is_shown(grown, sta
         (Link({"rx_dbm": "0,-1.2e-05,-inf,0 [-8..6]"}), "receives 0,-1.2e-05,-inf,0"),
         (Link({"rx_dbm": "0,2,-9,0 [-8..6]"}), ""),
         (Link({"rx_dbm": "0,0,0,0 [0..0]", "tx_dbm": "N/A"}), ""),
+        (Link({"rx_dbm": "1.8,,- [-8..6]", "tx_dbm": ". [1.2.3..6]"}), ""),
         (Link(), ""),
     ],
 )

@@ -71,7 +71,8 @@ def of(found: list[Check], name: str, subject: Optional[str] = None) -> Check:
 
 
 def test_a_rail_that_does_what_it_should() -> None:
-    found = judging.driven(REQUEST, [pair()])
+    counted = {"growth": {f"tx_prio{PRIORITY}_bytes": 10**12}}
+    found = judging.driven(REQUEST, [pair(write_bw=counted)])
     assert {check.status for check in found if check.name != "send_bw"} == {OK}
     check = of(found, "write_bw")
     assert check.subject == "rail3 -> node02"
@@ -369,13 +370,22 @@ def test_lost_packets_of_the_lossless_class_are_judged_at_both_ends(
     many = {f"tx_prio{PRIORITY}_bytes": 10**12, f"rx_prio{PRIORITY}_bytes": 10**12}
     one = pair(write_bw={"wire": None, "growth": {**many, **growth}})
     near = of(judging.driven(request, [one]), "rail_losses")
-    far = of(judging.served(request, with_port(arrived(growth=growth))), "rail_losses")
+    far = of(judging.served(request, with_port(arrived(growth={**many, **growth}))), "rail_losses")
     assert (near.status, near.subject) == (status, "rail3 -> node02")
     assert (far.status, far.subject) == (status, "rail3 <- node02")
     if status == FAILED:
         assert all(name in each.reason for name in growth for each in (near, far))
     software = judging.driven(request, [pair(software=True, write_bw={"growth": growth})])
     assert "rail_losses" not in {check.name for check in software}
+
+
+def test_losses_that_no_counter_shows_are_not_called_none() -> None:
+    """ethtool failed, or the driver has no counters by priority."""
+    request = replace(REQUEST, health={**dict.fromkeys(health.LIMITS), "new_errors": 0})
+    near = judging.driven(request, [pair(write_bw={"wire": None, "growth": {}})])
+    far = judging.served(request, with_port(arrived(growth={"rx_corrected_bits_phy": 5})))
+    for check in (of(near, "rail_losses"), of(far, "rail_losses")):
+        assert (check.status, check.found) == (NOT_APPLICABLE, "not counted")
 
 
 def with_port(seen: dict[str, Any]) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def compared_settings(
         asked.append((tuple(profiles[0]), profiles, verdict))
     theirs = {parts(name)[0] for name in named}
     return [
-        Compared(name, profiles, verdict, firmwares, pci)
+        Compared(name, profiles, verdict, firmwares, pci, rail.shared)
         for names, profiles, verdict in asked
         for name in names
         if parts(name)[0] not in theirs
@@ -181,8 +181,10 @@ class Compared(FirmwareSetting):
         verdict: Verdict,
         firmwares: Firmwares,
         pci: str,
+        one_port: bool,
     ) -> None:
         super().__init__(parameter, profiles[0][parameter], firmwares, pci, "", ())
+        self.one_port = one_port
         self._profiles = profiles
         self._verdict = verdict
 
@@ -203,7 +205,7 @@ class Compared(FirmwareSetting):
 
     def _apart(self, profile: Profile) -> dict[str, Value]:
         """What the profile has and the card has not, by the names of this port."""
-        named = {self._firmwares.port_parameter(self._pci, name): name for name in profile}
+        named = {self.of_port(name): name for name in profile}
         if self._two_cages:
             named.pop(SPLIT, None)
         here = {own: self._firmwares.parameter(self._pci, own) for own in named}

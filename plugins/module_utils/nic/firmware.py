@@ -112,7 +112,7 @@ class Firmwares:
         self.tool = tool
         self.check_mode = check_mode
         self._run = run
-        self._answers: dict[str, Union[Answer, CommandError]] = {}
+        self._answers: dict[tuple[str, ...], Union[Answer, CommandError]] = {}
 
     def parameters(self, pci: str) -> Mapping[str, Parameter]:
         """What the function at `pci` shows, arrays left out. Raises CommandError, the same again"""
@@ -124,14 +124,13 @@ class Firmwares:
     def parameter(self, pci: str, name: str) -> Optional[Parameter]:
         """By name, an element of an array or a range of them too; None where it is not shown."""
         answer, (base, indexes) = self._answer(pci), parts(name)
-        if indexes is None:
-            return answer.known.get(name)
         first, last = answer.arrays.get(base, (0, -1))
-        if last >= first and f"{base}[{first}]" not in answer.known:
-            answer.known.update(self._query(pci, f"{base}[{first}..{last}]").known)
-        if name in answer.known:
-            return answer.known[name]
-        found = [answer.known[each] for each in elements(name) if each in answer.known]
+        if indexes is None or last < first:
+            return answer.known.get(name)
+        known = self._answer(pci, f"{base}[{first}..{last}]").known
+        if name in known:
+            return known[name]
+        found = [known[each] for each in elements(name) if each in known]
         if len(found) <= indexes[1] - indexes[0]:
             return None
         current = [each.current for each in found if isinstance(each.current, int)]
@@ -145,7 +144,7 @@ class Firmwares:
         if differing:
             words = [_word(name, values[name]) for name in differing]
             card = card_of(pci)
-            self._answers = {at: of for at, of in self._answers.items() if card_of(at) != card}
+            self._answers = {at: of for at, of in self._answers.items() if card_of(at[0]) != card}
             self._run((self.tool or "", "-y", "-d", pci, "set", *words))
 
     def port_parameter(self, pci: str, name: str) -> str:
@@ -156,13 +155,14 @@ class Firmwares:
         own = re.sub(r"_P\d+$", f"_P{int(pci[-1]) + 1}", name)
         return own if own in self.parameters(pci) else name
 
-    def _answer(self, pci: str) -> Answer:
-        if pci not in self._answers:
+    def _answer(self, pci: str, *names: str) -> Answer:
+        asked = (pci, *names)
+        if asked not in self._answers:
             try:
-                self._answers[pci] = self._query(pci)
+                self._answers[asked] = self._query(pci, *names)
             except CommandError as error:
-                self._answers[pci] = error
-        answer = self._answers[pci]
+                self._answers[asked] = error
+        answer = self._answers[asked]
         if isinstance(answer, CommandError):
             raise answer
         return answer
@@ -320,7 +320,7 @@ def firmware_settings(
     for name, value in parameters.items():
         otherwise = "" if name in asked else kept_by.get(name, "")
         setting = FirmwareSetting(name, value, firmwares, pci, otherwise, settings)
-        setting.named = name in asked
+        setting.named, setting.one_port = name in asked, rail.shared
         settings.append(setting)
     return settings
 
@@ -331,6 +331,8 @@ class FirmwareSetting(Setting):
     persistence = FIRMWARE
     named = False
     """Whether the operator asked for it."""
+    one_port = False
+    """Whether all functions of the card are on port 1: planes balanced by hardware."""
 
     def __init__(
         self,
@@ -354,7 +356,10 @@ class FirmwareSetting(Setting):
 
     @property
     def parameter(self) -> str:
-        return self._firmwares.port_parameter(self._pci, self._first_port_parameter)
+        return self.of_port(self._first_port_parameter)
+
+    def of_port(self, name: str) -> str:
+        return name if self.one_port else self._firmwares.port_parameter(self._pci, name)
 
     def read(self) -> Reading:
         if self._firmwares.tool is None:
@@ -405,7 +410,6 @@ class FirmwareSetting(Setting):
             for name, each in self._firmwares.parameters(self._pci).items()
             if _stem(name) not in own
             and each.reading.found != asked.get(name, each.reading.to_come)
-            and "[" not in name
         ]
 
     def write(self) -> None:

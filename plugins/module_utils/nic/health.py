@@ -61,7 +61,8 @@ _SHOWN = {
 }
 """What is taken of the tool's sections, and under which names."""
 _POWERS = {"rx_dbm": "receives", "tx_dbm": "sends"}
-_WITH_LIMITS = re.compile(r"((?:inf|[-\d.,e])+) \[(-?[\d.]+?)\.\.(-?[\d.]+)\]")
+_FIGURE = r"-?(?:inf|\d+(?:\.\d+)?(?:e-?\d+)?)"
+_WITH_LIMITS = re.compile(rf"({_FIGURE}(?:,{_FIGURE})*) \[({_FIGURE})\.\.({_FIGURE})\]")
 _NOTHING = "not applicable: its driver shows no counters of the physical port"
 _GONE = "its port counts nothing any more: see dmesg for its driver and PCIe link"
 _RESET = "its counters began anew between two looks: see dmesg for its driver and firmware"

@@ -34,14 +34,21 @@ LOST: Mapping[str, str] = {
     "tx_errors_phy": _MTU,
 }
 """What to do, by counter; each counts packets that a lossless class must not lose."""
+READING_APART = 0.01
+"""Seen on a ConnectX: 58591428329 of all, and 58591314012 of priority 0, which had all packets."""
 _OF_PRIORITY = re.compile(r"rx_prio([0-7])_(?:buf_|cong_)?discards?")
 _LINK_PAUSE = re.compile(r"[rt]x_global_pause")
 """Shown by the driver while pause of the whole link is on (counters.rst)."""
 _ANY_PAUSE = re.compile(r"([rt]x)_pause_ctrl_phy")
-"""Whether frames of PFC count here too is not documented."""
+"""In published outputs frames of PFC count here too. A priority without PFC on the NIC has no
+counter besides."""
 _PAUSED = (
     "the whole link was paused, RoCE with all other traffic: turn link pause (802.3x) off at the "
     "leaf's port; here rail_link_pause, ethtool --show-pause"
+)
+_OTHER_PAUSE = (
+    "pause frames of no priority that has PFC here: turn link pause (802.3x), and PFC on other "
+    "priorities, off at the leaf's port (link_pfc); here rail_link_pause, rail_pfc"
 )
 _NOTED = (
     *("tx_pause_storm_warning_events", "rx_out_of_buffer", "rx_oversize_pkts_buffer"),
@@ -73,11 +80,14 @@ def findings(growth: Mapping[str, int], lossless: Collection[int]) -> dict[str, 
             found[name] = count, _PAUSED
         elif pause := _ANY_PAUSE.fullmatch(name):
             if not any(growth.get(f"{pause[1]}_prio{number}_pause") for number in range(8)):
-                found[name] = count, _PAUSED
+                found[name] = count, _OTHER_PAUSE
         elif name in LOST:
             found[name] = count, LOST[name]
     if DISCARDS in found:
-        found[DISCARDS] = growth[DISCARDS] - sum(elsewhere.values()), _BUFFER
+        others = sum(elsewhere.values())
+        rest = growth[DISCARDS] - others
+        # Read one after the other, while the NIC goes on dropping: they differ by a few.
+        found[DISCARDS] = (rest if rest > others * READING_APART else 0), _BUFFER
     return {name: each for name, each in found.items() if each[0] > 0}
 
 

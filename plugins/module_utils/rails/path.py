@@ -98,8 +98,8 @@ def _answered(rail: RailPlan, wanted: str, largest: Optional[int]) -> Check:
     found = f"in fragments of {largest} bytes at most"
     why = (
         f"the interface of the leaf that has {rail.gateway} (VLAN or routed port) has an MTU of "
-        f"about {largest}: RoCE packets from other networks to this rail are dropped there. Set it "
-        f"to {rail.mtu} or more on the leaf, by hand: the layer fabric sets ports"
+        f"about {largest}: longer RoCE packets from other networks to this rail are dropped. Set "
+        f"it to {rail.mtu} or more on the leaf, by hand: the layer fabric sets ports"
     )
     return Check(PATH, wanted, found, FAILED, rail.interface, why)
 

@@ -233,6 +233,9 @@ def lost(request: Request, where: str, rail: str, growth: Mapping[str, int]) -> 
     found = losses.findings(growth, request.settings.pfc_priorities)
     shown = {name: count for name, (count, _remedy) in found.items()}
     wanted = f"none lost (new_errors: {limit})"
+    if not shown and not any(map(endpoints.PER_PRIORITY.match, growth)):
+        reason = f"nothing was counted by priority (ethtool -S {rail})"
+        return Check("rail_losses", wanted, "not counted", NOT_APPLICABLE, where, reason)
     if shown and limit is None:
         return Check("rail_losses", wanted, shown, NOT_APPLICABLE, where, "no limit: new_errors")
     if all(count <= (limit or 0) for count in shown.values()):

@@ -432,8 +432,8 @@ RUNS_SHOWN = 6
 
 
 FIXED = {
-    ("nvue", HEADROOM): "qos pfc port-buffer and xoff-threshold fix it, whatever the cable length: "
-    "unset them, or write less in roce_qos.cable_metres",
+    ("nvue", HEADROOM): "qos pfc port-buffer fixes it, whatever the cable length: unset it, or "
+    "write less in roce_qos.cable_metres",
 }
 """Set by hand, and left: by system and aspect."""
 
@@ -489,6 +489,8 @@ def _groups(intent: SwitchIntent, report: SwitchReport) -> dict[tuple[str, str, 
             goal = wanted[aspect]
             if aspect in NOT_OURS or isinstance(goal, Unread):
                 continue
+            if aspect == MTU and switch.routed(port.name):
+                continue  # no port's: link_mtu compares it with the rails
             if isinstance(value, Unread):
                 if not value.fault:
                     continue  # the comparison of its configuration covers it

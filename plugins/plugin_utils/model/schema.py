@@ -362,7 +362,7 @@ ADDRESSES = Section(
 
 
 _PORT_NAMES = Text(
-    r"[A-Za-z0-9_./:{},-]+", "a name of ports, or several in braces", "swp{1..64}s{0..1}", 100
+    r"[A-Za-z0-9_./:{},-]+", "a port's name, or several in braces", "swp{1..64}s{0..1}", 100
 )
 
 

@@ -191,7 +191,8 @@ def _kind(
 
 _MOST_NAMES = 4096
 """Of one switch."""
-_BRACES = re.compile(r"\{([0-9]{1,5})\.\.([0-9]{1,5})(?:\.\.([1-9][0-9]?))?\}|\{(\w+(?:,\w+)+)\}")
+_NUMBER = r"(0|[1-9][0-9]{0,4})"
+_BRACES = re.compile(rf"\{{{_NUMBER}\.\.{_NUMBER}(?:\.\.([1-9][0-9]?))?\}}|\{{(\w+(?:,\w+)+)\}}")
 
 
 def expanded(text: str) -> list[str]:
@@ -225,6 +226,8 @@ def _listed(switch: dict[str, Any], section: str, findings: Findings) -> tuple[s
                 text,
             )
         found.update(dict.fromkeys(names))
+        if len(found) > _MOST_NAMES:
+            break
     if not findings and len(found) != switch["ports"]:
         findings.add(
             "model.port_count",

@@ -96,11 +96,12 @@ def compare(wanted: Wanted, found: Settings) -> list[Item]:
         # EOS leaves its default out. The times themselves are right, and EOS never polls less
         # often than twice within the shorter of them.
         items = []
-    left = _left(wanted, found)
+    left, bundled = _left(wanted, found), _bundled(found)
     items += [
         Item(path, line, None)
         for path, line in found.items()
         if path not in wanted.settings
+        and path[0] not in bundled
         and meaning(path, line) is not None
         and (path in left or _is_ours(path, line, wanted))
     ]
@@ -117,6 +118,12 @@ def _left(wanted: Wanted, found: Settings) -> set[Path]:
     }
     places = ((block, MTU) for block in bound if port_of((block,)) not in wanted.ports)
     return {place for place in places if found.get(place) in set_here}
+
+
+def _bundled(found: Settings) -> set[str]:
+    """Port channels and their members are set by hand, also with our profile."""
+    channel = f"{INTERFACE}Port-Channel"
+    return {p[0] for p in found if p[0].startswith(channel) or p[1:] == (CHANNEL_GROUP,)}
 
 
 def _is_written_out(path: Path, new: set[str]) -> bool:

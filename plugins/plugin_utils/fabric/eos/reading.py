@@ -242,7 +242,7 @@ def _last_number(line: str) -> Optional[int]:
 
 
 def _milliseconds(line: str) -> int:
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, OverflowError):
         return round(float(line.rpartition(" ")[2]) * 1000)
     return 0
 

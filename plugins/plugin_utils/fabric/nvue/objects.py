@@ -13,9 +13,10 @@ leads to, another profile on a port of the model.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from shlex import quote
 from typing import Any, Optional
 
-from ....module_utils.core.text import counted
+from ....module_utils.core.text import counted, some
 from ...qos.compiled import FabricIntent
 from ...qos.contract import DSCPS, PRIORITIES
 from ...schema.findings import Findings
@@ -29,6 +30,7 @@ from ..system import (
     Change,
     Difference,
     Impact,
+    SwitchError,
     SwitchIntent,
     check_mtu,
     check_ports,
@@ -294,8 +296,33 @@ _WORDS = {
 }
 
 
+SHOWN = 8
+"""Pools that a message names before it counts."""
+
+
+def _check_pools(intent: SwitchIntent, wanted: Tree, explicit: Tree) -> None:
+    """NVUE refuses more than 100 per cent in all pools together (Cumulus Linux 5.x, Quality of
+    Service, Flow Control Buffers), as where `default-lossless` is left of PFC without RoCE."""
+    there, ours = (objects_at(tree, "qos", "traffic-pool") for tree in (explicit, wanted))
+    shares = {
+        name: number(at(ours, name, "memory-percent") or at(there, name, "memory-percent")) or 0
+        for name in {**there, **ours}
+    }
+    total = sum(shares.values())
+    if total > 100 or (total == 100 and not shares[LOSSLESS_POOL]):
+        others = [name for name in shares if name not in ours and shares[name]] or [LOSSY_POOL]
+        parts = some([f"{name} {share} %" for name, share in shares.items() if share], SHOWN)
+        commands = [f"nv unset qos traffic-pool {quote(name)}" for name in others[:SHOWN]]
+        raise SwitchError(
+            f"{intent.name}: traffic pools would have more than 100 % of the buffer: {parts}, and "
+            f"{LOSSLESS_POOL} needs its share. {'; '.join(commands)}, or divide them anew "
+            "(roce_qos.pfc.pool_percent)"
+        )
+
+
 def difference(intent: SwitchIntent, wanted: Tree, present: Present) -> Difference:
     check_ports(intent, present.ports, bonds_of(present.explicit))
+    _check_pools(intent, wanted, present.explicit)
     running: Tree = {"qos": present.running_qos, "interface": present.ports}
     roce = objects_at(uniform(present.filled_qos), "roce")
     if is_on(roce.get("enable")) and "cable-length" not in roce:

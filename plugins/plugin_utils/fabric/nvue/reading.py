@@ -186,10 +186,10 @@ class _Switch:
 
     def _fixed_headroom(self, profile: str) -> Optional[int]:
         """Where a buffer is set in bytes, cable lengths have no effect; NVIDIA's template for a
-        SuperPOD has one (NVIDIA/nv-config-manager 50d4d776, qos.j2: 363000, and XOFF at 75000)."""
-        written = objects_at(self._present.explicit, "qos", "pfc", profile)
-        size, xoff = (number(written.get(key)) for key in ("port-buffer", "xoff-threshold"))
-        return None if size is None else max(0, size - (xoff or 0))
+        SuperPOD has one (NVIDIA/nv-config-manager 50d4d776, qos.j2). It is the room after XOFF:
+        with `xoff-threshold` it makes the whole (NVUE Reference, nv set qos pfc), and the 363000
+        of the template are those of 40 m at 800G."""
+        return number(at(self._present.explicit, "qos", "pfc", profile, "port-buffer"))
 
     def _by_dscp(self, profile: str, trust: str) -> tuple[int, ...]:
         mapping = objects_at(self._qos, "mapping", profile)
@@ -294,7 +294,7 @@ def _up(link: Tree) -> Optional[bool]:
 
 def _gbps(speed: Any) -> Optional[int]:
     """800 of 800G; None for auto, and for a port that is down."""
-    match = re.match(r"^\s*(\d+(?:\.\d+)?)\s*([TGM])", str(speed), re.IGNORECASE)
+    match = re.match(r"^\s*(\d{1,6}(?:\.\d+)?)\s*([TGM])", str(speed), re.IGNORECASE)
     return round(float(match[1]) * _GIGABITS[match[2].upper()]) if match else None
 
 

@@ -11,6 +11,7 @@ proved.
 from __future__ import annotations
 
 import contextlib
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Optional
@@ -291,6 +292,7 @@ class NvueApplied:
         self._switch = switch
         self._revision = revision
         self._earlier = earlier
+        self._by_hand = f"nv config apply {shlex.quote(earlier)}"
         self._saved = False
         """By this run."""
 
@@ -343,7 +345,7 @@ class NvueApplied:
             raise SwitchError(
                 f"{self._switch.where}: revision {', '.join(newer)} was applied after "
                 f"{self._revision}, and would be undone with it. Nothing was undone. On the "
-                f"switch: nv config apply {self._earlier}, then again what the other one sets."
+                f"switch: {self._by_hand}, then again what the other one sets."
             )
 
     def go_back(self) -> None:
@@ -353,8 +355,7 @@ class NvueApplied:
         if not in_force(state):
             raise SwitchError(
                 f"{self._switch.where}: the earlier revision {self._earlier} was not applied again "
-                f"({state}){': ' + message if message else ''}. On the switch: nv config apply "
-                f"{self._earlier}."
+                f"({state}){': ' + message if message else ''}. On the switch: {self._by_hand}."
             )
         if self._saved:
             self._save(state)
