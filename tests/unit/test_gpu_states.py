@@ -311,13 +311,34 @@ def test_what_no_gpu_of_the_node_knows_is_no_fault() -> None:
     assert (found.name, found.subject, found.found) == ("gpu_recovery", "gpu4", "Reset")
 
 
-def test_an_error_of_one_gpu_says_nothing_about_what_the_others_lack() -> None:
+@pytest.mark.parametrize(
+    "error",
+    # The second one is nvmlErrorString's of NVML_ERROR_OPERATING_SYSTEM.
+    ["[Unknown Error]", "GPU access blocked by the operating system"],
+)
+def test_an_error_of_one_gpu_says_nothing_about_what_the_others_lack(error: str) -> None:
     changed = state("healthy")
-    for path in ("ecc_errors/tpc_repair_pending", "fabric/health/summary"):
+    for path in ("ecc_errors/tpc_repair_pending", "retired_pages/pending_retirement"):
         changed.put(path, "N/A")
-        changed.put(path, "[Unknown Error]", 6)
+        changed.put(path, error, 6)
     found = {(check.name, check.subject) for check in findings(verdict(changed))}
-    assert found == {("gpu_row_remap", "gpu6"), ("gpu_fabric", "gpu6")}
+    assert found == {("gpu_row_remap", "gpu6")}
+
+
+def test_a_summary_of_one_gpu_alone_is_an_error() -> None:
+    changed = state("healthy")
+    changed.put("fabric/health/summary", "N/A")
+    changed.put("fabric/health/summary", "[Unknown Error]", 6)
+    found = {(check.name, check.subject) for check in findings(verdict(changed))}
+    assert found == {("gpu_fabric", "gpu6")}
+
+
+def test_a_number_without_an_end_is_unknown() -> None:
+    """Python reads no more than 4300 digits."""
+    changed = state("healthy")
+    changed.put("remapped_rows/remapped_row_unc", "9" * 5000, 2)
+    [found] = findings(verdict(changed))
+    assert (found.name, found.subject, found.found) == ("gpu_row_remap", "gpu2", None)
 
 
 def test_a_process_may_have_any_name() -> None:

@@ -197,6 +197,17 @@ def test_an_nvswitch_and_a_gpu_that_is_gone_have_findings_of_their_own() -> None
     assert len(found) == 2
 
 
+def test_the_errors_of_an_nvswitch_end_with_a_reset_of_all_gpus() -> None:
+    switch = "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
+    changed = state("healthy")
+    changed.kernel_log += [BEFORE[0], switch, f"GPU reset executed: {uuid(0)}"]
+    assert [check.found for check in findings(verdict(changed))] == [[20034]]
+    changed.kernel_log.append("GPU reset executed: all, success: true")
+    assert findings(verdict(changed)) == []
+    changed.kernel_log.append(switch)
+    assert [check.found for check in findings(verdict(changed))] == [[20034]]
+
+
 def test_application_errors_fail_no_node_and_an_unknown_one_does() -> None:
     changed = state("healthy")
     for number in CATALOGUE[HARMLESS]:
@@ -301,6 +312,9 @@ BEFORE = [
         ([f"GPU reset executed: {uuid(0)}"], False),
         ([f"GPU reset executed: {uuid(0)}, success: false"], True),
         ([f"GPU reset executed: {uuid(1)}, success: true"], True),
+        (["GPU reset executed: all, success: true"], False),
+        (["GPU reset executed: all, success: false"], True),
+        (["GPU reset executed: allocation"], True),
     ],
 )
 def test_a_reset_that_succeeded_ends_what_was_before_it(after: list[str], left: bool) -> None:

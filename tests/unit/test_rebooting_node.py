@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -82,7 +83,13 @@ PRTED = ("--prtemca", "ess_base_nspace")
         ("slurmstepd", ["/usr/sbin/slurmstepd", "infinity"], {}),
         ("slurmstepd", ["/opt/slurm/24.05/sbin/slurmstepd", "infinity"], {"SLURM_JOB_ID": "76"}),
         ("prte", ["/usr/bin/prte", "--daemonize"], {}),
+        (
+            "prte",
+            ["prte", "--hostfile", "h", "--prtemca", "oob_tcp_if", "-", "--report-uri", "u"],
+            {},
+        ),
         ("prted", ["prted", *PRTED, "prte-node01-4711@0"], {}),
+        ("prted", ["/opt/prrte/bin/prted", "--bootstrap"], {}),
         ("nvidia-cuda-mps-control", ["nvidia-cuda-mps-control", "-d"], {"SLURM_JOB_ID": "76"}),
         ("nvidia-cuda-mps-server", ["nvidia-cuda-mps-server"], {"PMIX_RANK": "0"}),
         ("dcgm-exporter", ["/usr/bin/dcgm-exporter"], {"SLURM_JOBID": "76"}),  # of a prolog
@@ -116,6 +123,25 @@ def test_a_step_of_slurm_and_what_belongs_to_its_job_are_a_job(tmp_path, step):
 def test_a_slurmstepd_that_is_not_known_to_wait_is_a_job(tmp_path, argv):
     process(tmp_path, 10, argv[0].partition(":")[0].rpartition("/")[2], *argv)
     assert [each.pid for each in busy.processes(tmp_path)] == [10]
+
+
+@pytest.mark.parametrize(
+    "argv", [["-n", "2", "./a.out"], ["./a.out"], ["--mca", "a", "b", "./a.out", "--mca"]]
+)
+def test_prte_with_a_program_is_a_launcher(tmp_path, argv):
+    """Single-use mode: the ranks may be on other nodes."""
+    process(tmp_path, 10, "prte", "/opt/prrte/bin/prte", *argv)
+    assert [each.pid for each in busy.processes(tmp_path)] == [10]
+
+
+def test_no_command_line_takes_long_to_be_read(tmp_path):
+    """Linux takes 128 KiB for a word, and more where a process writes over its own."""
+    process(tmp_path, 10, "x", "slurmstepd" * 30_000)
+    process(tmp_path, 11, "slurmstepd", "slurmstepd: [77.0]", *["x" * 1000] * 100)
+    process(tmp_path, 12, "prte", "prte", *["--mca", "-a", "-mcamca"] * 20_000, "x", "y")
+    started = time.process_time()
+    assert [each.pid for each in busy.processes(tmp_path)] == [11, 12]
+    assert time.process_time() - started < 5
 
 
 def test_what_the_operator_names_counts_whatever_its_arguments(tmp_path):

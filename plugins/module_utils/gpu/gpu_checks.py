@@ -17,6 +17,7 @@ from ..hardware import PcieLink
 from ..hardware.inventory import best, describe
 from .findings import Findings, Place, Result, aside, bad, unknown
 from .reading import FABRIC_MANAGER, PERSISTENCED, SIMULATED
+from .smi import Gpu
 
 PRESENT = "gpu_present"
 PRODUCT, VBIOS = "gpu_product", "gpu_vbios"
@@ -60,16 +61,19 @@ SLOWDOWNS: Mapping[str, str] = {
 }
 
 
-def expected(findings: Findings, place: Place, path: str) -> bool:
+def expected(
+    findings: Findings, place: Place, path: str, value: Callable[[Gpu, str], object] = Gpu.text
+) -> bool:
     """Whether a value that is not known should be: in its place is an error, or other GPUs of the
     node have one. What no GPU there has, this kind of GPU or this driver does not know."""
-    return place.gpu.has(path) or any(each.gpu.text(path) for each in findings.there)
+    known = (value(each.gpu, path) not in ("", None) for each in findings.there)
+    return place.gpu.has(path) or any(known)
 
 
 def unread(findings: Findings, place: Place, *paths: str) -> str:
     """The first of these flags that is not known and should be."""
     lacking = (path for path in paths if place.gpu.flag(path) is None)
-    return next((path for path in lacking if expected(findings, place, path)), "")
+    return next((path for path in lacking if expected(findings, place, path, Gpu.flag)), "")
 
 
 def _alike(path: str, findings: Findings, place: Place) -> Result:

@@ -51,7 +51,10 @@ _XID = re.compile(
 _LOADED = re.compile(r"NVRM: loading NVIDIA UNIX .*Kernel Module")
 _NEW = re.compile(rf"NVRM: GPU at {_AT}: (GPU-[0-9a-f-]+)", re.IGNORECASE)
 """Written once for each time that the driver took the GPU up, before its first Xid."""
-_RESET = re.compile(r"GPU reset executed: (GPU-[0-9a-f-]+)(?:, success: (\w+))?", re.IGNORECASE)
+_RESET = re.compile(
+    r"GPU reset executed: (GPU-[0-9a-f-]+|all)\b(?:, success: (\w+))?", re.IGNORECASE
+)
+"""`all` is for operators (docs/gpu.md): NVSwitches have no UUID, and are reset with all GPUs."""
 LONGEST = 300
 """Of the text of an error."""
 
@@ -271,6 +274,8 @@ def of_log(messages: Iterable[str]) -> list[Xid]:
             gone = known[new[4].lower()] = _pci(*new.group(1, 2, 3))
         elif reset and (reset[2] or "true").lower() == "true":
             gone = known.get(reset[1].lower())
+            if reset[1].lower() == "all":
+                found.clear()
         if gone:
             found = [each for each in found if each.pci != gone or each.switch]
     return found

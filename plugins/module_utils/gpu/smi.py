@@ -37,7 +37,7 @@ FLAGS: Mapping[str, bool] = {
 
 _ADDRESS = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", re.IGNORECASE)
 _UNREACHABLE = re.compile(r"unable to determine the device handle for\s+(gpu\s*\d*)", re.IGNORECASE)
-_NUMBER = re.compile(r"-?\d+")
+_NUMBER = re.compile(r"-?\d{1,20}(?!\d)")
 _END = "</nvidia_smi_log>"
 
 

@@ -22,27 +22,30 @@ from ..core.text import some
 NAMES = frozenset(
     [
         *("mpirun", "mpiexec", "orterun", "prterun", "prun", "srun", "salloc"),
-        *("orted", "prted", "hydra_pmi_proxy", "hydra_bstrap_proxy", "pmi_proxy"),
+        *("orted", "prted", "prte", "hydra_pmi_proxy", "hydra_bstrap_proxy", "pmi_proxy"),
         *("mpirun_rsh", "mpispawn"),  # MVAPICH
         *("slurmstepd",),
     ]
 )
-"""Also with an implementation's suffix: mpirun.openmpi, mpiexec.hydra, mpirun.mpich, ...
-
-Not prte, which offers a virtual machine (DVM) to jobs: their prun and their ranks count.
-"""
+"""Also with an implementation's suffix: mpirun.openmpi, mpiexec.hydra, mpirun.mpich, ..."""
 IDLE = {
     # What keeps the scope of Slurm's steps alive until the host goes down; slurmd starts it:
     # slurm.schedmd.com/cgroup_v2.html, SchedMD/slurm src/plugins/cgroup/v2/cgroup_v2.c.
     "slurmstepd": re.compile(r"\S+ infinity"),
+    # prte offers a virtual machine (DVM) to jobs, of which prun and the ranks count; with a program
+    # it launches that one: openpmix/prrte f70ebc5c, src/tools/prte/prte.1.md. Here it has options,
+    # with a value each, or two with --prtemca.
+    "prte": re.compile(r"\S+(?: -\S*mca \S+ \S+| -(?!\S*mca )\S+(?: [^-\s]\S*)?)*"),
     # A DVM's daemon on its other nodes. Its name space begins with the program that started it,
-    # which is prterun or mpirun for one job: openpmix/prrte plm_base_jobid.c.
-    "prted": re.compile(r".* ess_base_nspace prte-.*"),
+    # which is prterun or mpirun for one job: openpmix/prrte plm_base_jobid.c. Without a launcher
+    # every node starts one at its boot: docs of openpmix/prrte, bootstrap.
+    "prted": re.compile(r".* (ess_base_nspace prte-.*|--bootstrap\b.*)"),
 }
 """Command lines with which these wait for jobs."""
-STEP = re.compile(r"\S*slurmstepd\S*: \[(\d+)\b.*")
+STEP = re.compile(r"\S{0,150}slurmstepd\S{0,50}: \[(\d+)\b.*")
 """The title of a step: `[77.0]`, `[77.batch]`, `[77.extern]`, `[77.interactive]`; after the name of
-the program, which slurmd may be given (Debian's is slurmstepd-wlm)."""
+the program, which slurmd may be given (Debian's is slurmstepd-wlm). Bounded, as anybody may start
+a program with a name of 128 KiB."""
 RANK = frozenset(
     [
         *("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMIX_NAMESPACE", "PMI_RANK", "MPI_LOCALRANKID"),
