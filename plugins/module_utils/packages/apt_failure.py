@@ -15,16 +15,25 @@ from pathlib import Path
 from ..core.commands import Result, output
 from ..core.text import one_line, shortened
 
-BEGINS = re.compile(r"(?:Setting up|Unpacking|Removing|Processing triggers for) (\S+) ")
-"""apt and dpkg begin with another package, in lines of their own."""
-PROGRESS = re.compile(r"Selecting previously |Preparing to unpack |\(Reading database ")
+BEGINS = re.compile(
+    r"(?:Preparing to unpack|Unpacking|Setting up|Removing|Purging configuration files for"
+    r"|Processing triggers for) (\S+) "
+)
+"""dpkg begins with another package or its archive, in lines of their own."""
+ARCHIVE = re.compile(r"(?:\d+-)?([^_]+)_[^_]+_[^_]+\.deb")
+"""apt numbers the archives of a large transaction."""
+PROGRESS = re.compile(r"Selecting previously |\(Reading database ")
 NOISE = "debconf: "
 """Without a terminal it says so each time."""
 REMOVED = re.compile(r"will be REMOVED:\n((?: .*\n)+)")
 HEADING = re.compile(r"dpkg: error processing (?:package|archive) (\S+) \(--\w+\):")
 """After a prompt it is not at the beginning of a line."""
-ERROR = re.compile(r"E: |Error: |dpkg: un|dpkg: error(?! processing)")
-"""apt 3 writes the second (Ubuntu 26.04). Its solver goes on with indented lines."""
+ERROR = re.compile(
+    r"E: |Error: |dpkg: un|dpkg: error(?! processing)"
+    r"|(?:W|Warning): .*(?:GPG error|signature verification)"
+)
+"""apt 3 writes the second (Ubuntu 26.04). Its solver goes on with indented lines. Why a repository
+"is not signed" is a warning: NO_PUBKEY, or a key that sqv takes for weak."""
 SUMMARY = re.compile(r"(?:E|Error): Sub-process \S+ returned an error code")
 SCRIPT = "subprocess"
 """In dpkg's line where a script of the package failed: the cause is what it printed."""
@@ -46,7 +55,10 @@ AFTERWARDS = re.compile(r"--fix-broken|Internal Error, No file name for")
 """What apt says where a package is half done, and nothing of why."""
 REMEDIES = (
     (
-        re.compile(r"trying to overwrite '?([^',]+)'?,? which is also in package (\S+)"),
+        re.compile(
+            r"trying to overwrite '([^']{1,250})', which is also in package "
+            r"([a-z0-9][a-z0-9+.:-]{1,100})\s"
+        ),
         r"\1 is of two packages. If nothing needs \2: apt-get remove \2; else leave out what "
         "brings the other one",
     ),
@@ -55,7 +67,7 @@ REMEDIES = (
         "A file system is full: see df -h, then make room (apt-get clean; old kernels fill /boot)",
     ),
     (
-        re.compile(r"Bad return status for module build on kernel: (\S+)"),
+        re.compile(r"Bad return status for module build on kernel: (\S{1,100})"),
         r"The module does not build for kernel \1: choose a version that supports this kernel, or "
         "a kernel that this version supports",
     ),
@@ -123,19 +135,24 @@ def _sections(text: str) -> tuple[dict[str, list[str]], list[Failed]]:
     for line in text.splitlines():
         begins, heading = BEGINS.match(line), HEADING.search(line)
         if heading:
-            name = re.sub(r"_[^/_]+_[^/_]+\.deb$", "", heading.group(1).rpartition("/")[2])
-            failed.append(Failed(name.partition(":")[0], said))
+            failed.append(Failed(_name(heading.group(1)), said))
             said, inside = [], True
         elif inside and line.startswith(" "):
             failed[-1].found.append(one_line(line))
         elif begins:
-            said, inside = about.setdefault(begins.group(1).partition(":")[0], []), False
+            said, inside = about.setdefault(_name(begins.group(1)), []), False
         elif PROGRESS.match(line):
             said, inside = [], False
         elif line.strip() and not line.startswith(NOISE):
             inside = False
             said.append(one_line(line))
     return about, failed
+
+
+def _name(word: str) -> str:
+    """Of a package, or of the archive of one."""
+    archive = ARCHIVE.fullmatch(word.rpartition("/")[2])
+    return archive.group(1) if archive else word.partition(":")[0]
 
 
 def _errors(text: str) -> Iterator[str]:
@@ -153,7 +170,7 @@ def _errors(text: str) -> Iterator[str]:
 
 def _logs(text: str, root: Path) -> Iterator[str]:
     """Of each log that dkms names: its lines with errors, else its last ones."""
-    for name in dict.fromkeys(MAKE_LOG.findall(text)):
+    for name in [*dict.fromkeys(MAKE_LOG.findall(text))][:LAST]:
         path = root / name
         if not path.is_file():
             continue
