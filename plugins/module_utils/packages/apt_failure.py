@@ -120,10 +120,17 @@ def refusal(result: Result, root: Path = Path("/")) -> str:
 
 
 def unmet(text: str) -> list[str]:
-    """The lines of apt that name unmet dependencies."""
+    """Unmet dependencies as apt names them, one text for each package."""
     _before, *after = UNMET.split(text, maxsplit=1)
-    lines = [line.strip() for each in after for line in each.splitlines()[1:]]
-    return [line for line in lines if re.search("Depends:|Conflicts:|Breaks:", line)]
+    found: list[str] = []
+    for line in "".join(after).splitlines()[1:]:
+        if re.match(r" \S+ : ", line):
+            found.append(one_line(line))
+        elif found and line.startswith(" "):  # another one, or an alternative
+            found[-1] += f", {one_line(line)}"
+        else:
+            break
+    return found
 
 
 def _sections(text: str) -> tuple[dict[str, list[str]], list[Failed]]:
