@@ -592,17 +592,19 @@ def test_no_upgrade_brings_another_kernel_whatever_depends_on_it(site, flavour, 
     kernel(archive, IMAGE.format(flavour), metas)
     archive.add("linux-modules-nvidia-580-6.8.0-79", "1", Depends=IMAGE.format(flavour))
     archive.add("linux-modules-nvidia-580", "1", Depends="linux-modules-nvidia-580-6.8.0-79")
-    archive.add("bystander", "1", Depends="linux-image-virtual | dpkg-dev | tool-of-nobody")
+    # debian/control.main of lustre/lustre-release@10b8429: headers of whatever kernel.
+    lustre = "lustre-client-modules-dkms"
+    archive.add(lustre, "1", Depends=f"{metas[0]} | linux-headers | dpkg-dev")
     archive.add("dpkg-dev", "1")
     archive.publish()
-    site.install(metas[-1], "linux-modules-nvidia-580", "dpkg-dev")
+    site.install(metas[-1], "linux-modules-nvidia-580", "dpkg-dev", lustre)
     software = software_sets.software(rdma={"source": "inbox"})
     release, ubuntu = IMAGE[12:].format(flavour), distribution_of("Ubuntu", "24.04")
     whole = gpu_packages(software, ubuntu, release, software_sets.KEYS)
     wanted = site.set(held=whole.held, kernels=whole.kernels)
     site.run(wanted)
     image = IMAGE.format(flavour)
-    held = {name for name in site.root.held() if name.startswith("linux-")}
+    held = {name for name in site.root.held() if name.startswith(("linux-", "lustre-"))}
     assert held == {image, *metas, "linux-modules-nvidia-580"}
     kernel(archive, NEXT_IMAGE.format(flavour), metas)
     site.root.upgrade_everything()

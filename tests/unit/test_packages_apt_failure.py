@@ -24,7 +24,10 @@ Loading new mlnx-ofed-kernel-25.10.OFED.25.10.1.7.1.1 DKMS files...
 Building for 6.14.0-24-generic
 Building initial module for 6.14.0-24-generic
 """
+# A second failure finds the report of the first one (linux-surface/linux-surface issue 573).
 DKMS_ERROR = f"""\
+ERROR (dkms apport): kernel package linux-headers-6.14.0-24-generic is not supported
+ERROR: Cannot create report: [Errno 17] File exists: '/var/crash/mlnx-ofed-kernel-dkms.0.crash'
 Error! Bad return status for module build on kernel: 6.14.0-24-generic (x86_64)
 Consult /{MAKE_LOG} for more information.
 {HEADING} mlnx-ofed-kernel-dkms (--configure):
@@ -144,6 +147,38 @@ CASES = (
         "nvidia-dkms-580-open: Error! Your kernel headers for kernel 6.14.0-24-generic cannot",
         [],
     ),
+    # The script of a package that is only being unpacked, from one of apt's numbered archives.
+    (
+        (
+            "Preparing to unpack .../03-mlnx-tools_25.10-1_amd64.deb ...\nError: mlx5_ib is used\n",
+            "dpkg: error processing archive /tmp/apt-dpkg-install-a/03-mlnx-tools_25.10-1_amd64.deb"
+            " (--unpack):\n new mlnx-tools package pre-installation script subprocess failed 1\n",
+        ),
+        "mlnx-tools: Error: mlx5_ib is used; new mlnx-tools package pre-installation",
+        [],
+    ),
+    # NVIDIA/nvidia-docker issue 1631; dosemu2/dosemu2 issue 2859 (apt 3).
+    (
+        (
+            "Reading package lists...\n",
+            "W: GPG error: https://a InRelease: The following signatures couldn't be verified as "
+            "the public key is not available: NO_PUBKEY A4B469963BF863CC\n"
+            "E: The repository 'https://a InRelease' is not signed.\n",
+        ),
+        "W: GPG error: https://a InRelease: ",
+        ["NO_PUBKEY A4B469963BF863CC", "is not signed"],
+    ),
+    (
+        (
+            "",
+            "Warning: OpenPGP signature verification failed: https://a InRelease: Sub-process "
+            "/usr/bin/sqv returned an error code (1), error message is: Signing key on 6D9 is not "
+            "bound:            No binding signature   because: SHA1 is not considered secure\n"
+            "Error: The repository 'https://a noble InRelease' is not signed.\n",
+        ),
+        "Warning: OpenPGP signature verification failed: ",
+        ["SHA1 is not considered secure", "is not signed"],
+    ),
     (("on stdout", "on stderr"), "exit status 100: ", ["on stdout", "on stderr"]),
     (("", ""), "exit status 100: no output", []),
 )
@@ -187,3 +222,16 @@ def test_nothing_that_a_script_prints_leaves_its_line_or_grows() -> None:
     assert "\x1b" not in text
     assert len(text) < 2 * MOST
     assert "failed 9998" in text
+    for path, owner in (
+        ("/a" * 99999, "pmix"),
+        ("/a", "b" * 99999),
+        ("/a", "x;reboot"),
+        ("/a", "--purge"),
+    ):
+        text = said("", f"{HEADING} evil (--unpack):\n{_overwrites(path, owner)}\n{SUMMARY}\n")
+        assert len(text) < 2 * MOST
+        assert "apt-get remove" not in text
+
+
+def _overwrites(path: str, owner: str) -> str:
+    return f" trying to overwrite '{path}', which is also in package {owner} 1"

@@ -176,6 +176,13 @@ def test_unmet_dependencies_are_an_interruption_and_other_troubles_of_apt_are_no
     text = f"The following packages have unmet dependencies:\n {line}\n"
     found = interrupted(root, {("apt-get", "check"): (100, text, "E: Unmet dependencies.\n")})
     assert found == {"x": f"unmet dependency: {line}"}
+    # As apt 2.6 prints several of one package, and an alternative.
+    more = (
+        "          Depends: z (= 3) but it is not installable or\n          a\n other : Breaks: x\n"
+    )
+    found = interrupted(root, {("apt-get", "check"): (100, text + more, "E: Unmet.\n")})
+    assert found.keys() == {"x", "other"}
+    assert found["x"].endswith("installed, Depends: z (= 3) but it is not installable or, a")
     malformed = (100, "", "E: Malformed entry 1 in list file\n")
     assert interrupted(root, {("apt-get", "check"): malformed}) == {}
 

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Why apt-get failed: the cause first, then what to do about it.
 
-dpkg prints a heading for each package, and the cause beside it: before it, on either output, what a
-script of the package printed; after it, on indented lines, what dpkg itself found.
+dpkg prints a heading for each package. Before it, on either output, is what a script of the package
+printed; after it, on indented lines, what dpkg itself found.
 """
 
 from __future__ import annotations
@@ -15,38 +15,52 @@ from pathlib import Path
 from ..core.commands import Result, output
 from ..core.text import one_line, shortened
 
-BEGINS = re.compile(r"(?:Setting up|Unpacking|Removing|Processing triggers for) (\S+) ")
-"""apt and dpkg begin with another package, in lines of their own."""
-PROGRESS = re.compile(r"Selecting previously |Preparing to unpack |\(Reading database ")
-NOISE = "debconf: "
-"""Without a terminal it says so each time."""
+BEGINS = re.compile(
+    r"(?:Preparing to unpack|Unpacking|Setting up|Removing|Purging configuration files for"
+    r"|Processing triggers for) (\S+) "
+)
+"""dpkg begins with another package, or its archive."""
+ARCHIVE = re.compile(r"(?:\d+-)?([^_]+)_[^_]+_[^_]+\.deb")
+"""apt numbers those of a large transaction."""
+NOISE = (
+    *("Selecting previously ", "(Reading database "),
+    *("debconf: ", "ERROR (dkms apport)", "ERROR: Cannot create report"),
+)
+"""Progress, no terminal, Ubuntu's crash reporter."""
 REMOVED = re.compile(r"will be REMOVED:\n((?: .*\n)+)")
 HEADING = re.compile(r"dpkg: error processing (?:package|archive) (\S+) \(--\w+\):")
 """After a prompt it is not at the beginning of a line."""
-ERROR = re.compile(r"E: |Error: |dpkg: un|dpkg: error(?! processing)")
-"""apt 3 writes the second (Ubuntu 26.04). Its solver goes on with indented lines."""
+ERROR = re.compile(
+    r"^(?:E: |Error: |dpkg: un|dpkg: error(?! processing)"
+    r"|(?:W|Warning): .*(?:GPG error|signature verification)).*(?:\n .*)*",
+    re.MULTILINE,
+)
+"""apt 3 writes the second (Ubuntu 26.04). Its solver goes on with indented lines. Why a repository
+is not signed is a warning."""
 SUMMARY = re.compile(r"(?:E|Error): Sub-process \S+ returned an error code")
 SCRIPT = "subprocess"
-"""In dpkg's line where a script of the package failed: the cause is what it printed."""
+"""In dpkg's line where a script failed: the cause is what that printed."""
 FOLLOWS = "dependency problems"
-"""dpkg's word for a package that only waits for another one."""
+"""The package only waits for another one."""
 TELLS = re.compile(
     r"error|fail|fatal|cannot|denied|unable|no space|no such|not found|consult", re.I
 )
 UNMET = re.compile(r"unmet dependencies|Unsatisfied dependencies")
 """apt 2 and apt 3."""
 LAST, MOST_LINES, MOST = 3, 10, 2500
-"""Lines of a script that are shown in any case, of one package, and characters in all."""
+"""Lines of a script in any case, lines of one package, and characters in all."""
 MAKE_LOG = re.compile(r"(var/lib/dkms/\w[\w.+~-]*/\w[\w.+~-]*/(?:build|log)/make\.log)")
 BUILD_ERROR = re.compile(r"\berror:|\bfatal|\*\*\*", re.IGNORECASE)
 """Of compilers and of make."""
 READ = 64 << 10
 
 AFTERWARDS = re.compile(r"--fix-broken|Internal Error, No file name for")
-"""What apt says where a package is half done, and nothing of why."""
+"""Of a package that is half done: nothing of why."""
 REMEDIES = (
     (
-        re.compile(r"trying to overwrite '?([^',]+)'?,? which is also in package (\S+)"),
+        re.compile(
+            r"trying to overwrite '([^']{1,250})', which is also in package (\w[\w+.:-]{1,99})\s"
+        ),
         r"\1 is of two packages. If nothing needs \2: apt-get remove \2; else leave out what "
         "brings the other one",
     ),
@@ -55,7 +69,7 @@ REMEDIES = (
         "A file system is full: see df -h, then make room (apt-get clean; old kernels fill /boot)",
     ),
     (
-        re.compile(r"Bad return status for module build on kernel: (\S+)"),
+        re.compile(r"Bad return status for module build on kernel: (\S{1,100})"),
         r"The module does not build for kernel \1: choose a version that supports this kernel, or "
         "a kernel that this version supports",
     ),
@@ -94,7 +108,7 @@ def refusal(result: Result, root: Path = Path("/")) -> str:
         told = [line for said, _found in printed for line in said.get(each.package, ())]
         lines += [f"{each.package}: {'; '.join(each.lines(told))}"]
     text = f"{result.stdout}\n{result.stderr}"
-    errors = [line for line in _errors(text) if line not in "; ".join(lines)]
+    errors = [x for x in map(one_line, ERROR.findall(text)) if x not in "; ".join(lines)]
     if lines:
         errors = [line for line in errors if not SUMMARY.match(line)]
     removed = REMOVED.search(text) if "remove is disabled" in text else None
@@ -108,10 +122,17 @@ def refusal(result: Result, root: Path = Path("/")) -> str:
 
 
 def unmet(text: str) -> list[str]:
-    """The lines of apt that name unmet dependencies."""
+    """Unmet dependencies, a text for each package."""
     _before, *after = UNMET.split(text, maxsplit=1)
-    lines = [line.strip() for each in after for line in each.splitlines()[1:]]
-    return [line for line in lines if re.search("Depends:|Conflicts:|Breaks:", line)]
+    found: list[str] = []
+    for line in "".join(after).splitlines()[1:]:
+        if re.match(r" \S+ : ", line):
+            found.append(one_line(line))
+        elif found and line.startswith(" "):  # another one, or an alternative
+            found[-1] += f", {one_line(line)}"
+        else:
+            break
+    return found
 
 
 def _sections(text: str) -> tuple[dict[str, list[str]], list[Failed]]:
@@ -123,32 +144,22 @@ def _sections(text: str) -> tuple[dict[str, list[str]], list[Failed]]:
     for line in text.splitlines():
         begins, heading = BEGINS.match(line), HEADING.search(line)
         if heading:
-            name = re.sub(r"_[^/_]+_[^/_]+\.deb$", "", heading.group(1).rpartition("/")[2])
-            failed.append(Failed(name.partition(":")[0], said))
+            failed.append(Failed(_name(heading.group(1)), said))
             said, inside = [], True
         elif inside and line.startswith(" "):
             failed[-1].found.append(one_line(line))
         elif begins:
-            said, inside = about.setdefault(begins.group(1).partition(":")[0], []), False
-        elif PROGRESS.match(line):
-            said, inside = [], False
+            said, inside = about.setdefault(_name(begins.group(1)), []), False
         elif line.strip() and not line.startswith(NOISE):
             inside = False
             said.append(one_line(line))
     return about, failed
 
 
-def _errors(text: str) -> Iterator[str]:
-    """apt's own, each with the indented lines that belong to it."""
-    lines = text.splitlines()
-    for at, line in enumerate(lines):
-        if ERROR.match(line):
-            more = []
-            for each in lines[at + 1 :]:
-                if not each.startswith(" "):
-                    break
-                more.append(each)
-            yield one_line(" ".join([line, *more]))
+def _name(word: str) -> str:
+    """Of a package, or of the archive of one."""
+    archive = ARCHIVE.fullmatch(word.rpartition("/")[2])
+    return archive.group(1) if archive else word.partition(":")[0]
 
 
 def _logs(text: str, root: Path) -> Iterator[str]:

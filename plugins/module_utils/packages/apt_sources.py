@@ -1,15 +1,14 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Other definitions of a repository of the set: sources.list(5), both formats.
 
-apt reads no repository at all while two definitions of one name different keys. The usual one is
-that of NVIDIA's cuda-keyring (NVIDIA/cuda-repo-management issue 4). The definition of the set is
-verified by the set's key, so the other one is turned off, and its text is kept.
+apt reads no repository at all while two definitions of one name different keys, as with NVIDIA's
+cuda-keyring (NVIDIA/cuda-repo-management issue 4). The other one is turned off, its text is kept.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from ..core.files import FilePlan, plan_file
@@ -42,6 +41,16 @@ def rivals(root: Path, addresses: Collection[str]) -> Iterator[FilePlan]:
             it = path.stat()
             mode, login = it.st_mode & 0o7777, "@" in text
             yield plan_file(path, other, mode=mode, uid=it.st_uid, gid=it.st_gid, secret=login)
+
+
+def twice(others: Sequence[FilePlan]) -> str:
+    """As after an installation of cuda-keyring."""
+    if not others:
+        return ""
+    return (
+        f"{', '.join(str(each.path) for each in others)}: repositories of the set are defined here "
+        "a second time, and apt reads none. The layers turn that off: run --tags rdma,gpu. "
+    )
 
 
 def turned_off(path: Path, text: str, addresses: Collection[str]) -> str:

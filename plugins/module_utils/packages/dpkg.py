@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import chain
 from pathlib import Path
 
 from ..core.files import with_header
@@ -36,8 +37,8 @@ class State:
     installed: dict[str, str] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
     unfinished: dict[str, str] = field(default_factory=dict)
-    needed: dict[str, list[str]] = field(default_factory=dict)
-    """Package to what may satisfy its dependencies, alternatives and all."""
+    needed: dict[str, list[list[str]]] = field(default_factory=dict)
+    """Package to its dependencies, each with its alternatives."""
     provided: dict[str, list[str]] = field(default_factory=dict)
     """Virtual package to those that provide it."""
 
@@ -46,7 +47,7 @@ class State:
         start = [name for name in names if name in self.installed]
         seen, todo = set(start), list(start)
         while todo:
-            for wanted in self.needed.get(todo.pop(), ()):
+            for wanted in chain(*self.needed.get(todo.pop(), ())):
                 for name in (wanted, *self.provided.get(wanted, ())):
                     if name in self.installed and name not in seen:
                         seen.add(name)
@@ -56,19 +57,18 @@ class State:
     def bringing(self, patterns: Sequence[str]) -> frozenset[str]:
         """Everything installed that depends, at any depth, on a package that matches, by its own
         name: an upgrade of it brings the next such package. What has a kernel's release in its name
-        stays with that one.
+        stays with that one. Alternatives (`linux-headers-generic | linux-headers`) bring none.
         """
-        above: dict[str, list[str]] = {}
-        for name, wanted in self.needed.items():
-            for each in wanted:
-                above.setdefault(each, []).append(name)
-        todo = [x for x in above if any(fnmatchcase(x, pattern) for pattern in patterns)]
-        seen: set[str] = set()
-        while todo:
-            new = set(above.get(todo.pop(), ())) - seen
-            seen |= new
-            todo += new
-        return frozenset(name for name in seen if not _RELEASE.search(name))
+        names = {x for groups in self.needed.values() for x in chain(*groups)}
+        found = new = {x for x in names if any(fnmatchcase(x, pattern) for pattern in patterns)}
+        while new:
+            found = found | new
+            new = {
+                name
+                for name, groups in self.needed.items()
+                if name not in found and any(found.issuperset(group) for group in groups if group)
+            }
+        return frozenset(x for x in found if x in self.needed and not _RELEASE.search(x))
 
 
 def parse_state(text: str, native: str) -> State:
@@ -84,7 +84,7 @@ def parse_state(text: str, native: str) -> State:
         state.installed[name] = version
         if want == "hold":
             state.held.add(name)
-        state.needed[name] = [each for words in depends for each in _named(words)]
+        state.needed[name] = [_named(each) for words in depends for each in words.split(",")]
         for virtual in _named(provides):
             state.provided.setdefault(virtual, []).append(name)
     return state
