@@ -611,6 +611,13 @@ def test_a_dscp_alone_is_changed_in_place(done: Config) -> None:
         assert {change.path.split("|")[0] for change in found.changes} == {"DSCP_TO_TC_MAP"}
 
 
+def test_a_further_priority_of_a_port_keeps_the_names_of_maps(done: Config) -> None:
+    """RoCE data is lossless there meanwhile, so no other port has to go down for it."""
+    drifted = changed(done, "PORT_QOS_MAP|Ethernet0 pfc_enable", "3,4")
+    drifted = changed(drifted, f"DSCP_TO_TC_MAP|{NAME} 26", "0")
+    assert converged(drifted) == done
+
+
 class TestUnlisted:
     """Hardware SKUs outside of gcu_field_operation_validators.conf.json, such as
     DellEMC-Z9664f-O64: sonic-utilities#3883 and #3010 have the refusal."""
