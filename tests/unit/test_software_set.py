@@ -246,6 +246,14 @@ CASES: tuple[tuple[dict[str, Any], list[str]], ...] = (
         {"driver__version": "610.57.04", "driver__modules": "proprietary", "driver__gpu": "H100"},
         ["dma_buf_modules"],
     ),
+    (  # The rule is about packages of the repository.
+        {
+            **{"driver__version": "620.10.01", "driver__modules": "proprietary"},
+            **{"driver__gpu": "H100", "driver__manage": False},
+            **dict.fromkeys(("dcgm", "gdrcopy", "nccl"), ""),
+        },
+        ["dma_buf_modules"],
+    ),
     ({"driver__version": "580.105.08"}, ["driver_hangs"]),
     ({"driver__version": "580.105.08", "driver__gpu": "H200"}, []),
     ({"driver__version": "570.133.20", "cuda": "12.8"}, ["driver_hangs"]),

@@ -152,7 +152,9 @@ RULES: tuple[Rule, ...] = (
         "the repository has open modules only, and cuda-drivers installs no driver",
         f"Write modules: open, or choose a branch below {OPEN_ONLY_BRANCH}",
         "github.com/cupy/cupy/pull/10295",
-        _of_driver(lambda d: d.branch >= OPEN_ONLY_BRANCH and d.modules == PROPRIETARY),
+        _of_driver(
+            lambda d: d.manage and d.branch >= OPEN_ONLY_BRANCH and d.modules == PROPRIETARY
+        ),
     ),
     Rule(
         "blackwell_branch",
