@@ -142,11 +142,11 @@ def _in_place(
 def _moves(wanted: Wanted, config: Config, port: str) -> bool:
     """Whether a port with our maps gets other lossless priorities, or their class another queue."""
     row, queues = config.get("PORT_QOS_MAP", {}).get(port, {}), config.get("QUEUE", {})
-    lossless = {*wanted.qos["pfc_enable"].split(",")}
+    wants, has = ({*(each.get("pfc_enable") or "").split(",")} for each in (wanted.qos, row))
     marking = (number for number, fields in wanted.queues.items() if fields["wred_profile"])
     served = (queues.get(f"{port}|{number}", {}).get("scheduler", "") for number in marking)
     return any(owned(row.get(field, "")) for field in MAPS) and (
-        not lossless <= {*(row.get("pfc_enable") or "").split(",")} or not all(map(owned, served))
+        not wants <= has or not all(map(owned, served))
     )
 
 
