@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BEFORE = "8fbd673"
-LIMITS = {"plugins": 61_000, "roles": 10_500, "tests": 70_600}
+LIMITS = {"plugins": 61_100, "roles": 10_500, "tests": 71_000}
 """Nearly what there is: a feature that needs more raises them in its own change. The collection was
 cut to 44,400, 8,800 and 47,700 lines at c0fcc39; discover, preflight, HPC-X, Spectrum-X, health of
 links, proofs of GPU memory, jobs, sweeps, Intel MPI, builds from source, revocation, signers, typed
@@ -26,13 +26,13 @@ answers, sessions of the MPI user, sshd's refusals, firewalls, loss, bindings, t
 drivers of others, published buffers, groups of ports and later systems came after."""
 UTILS = ("plugins/module_utils", "plugins/plugin_utils")
 LIMIT_FILES = 233
-LIMIT_WORDS = 39_600
+LIMIT_WORDS = 39_700
 LIMIT_KB = 290
 """Of a payload; Ansible's own part is 169 (ping)."""
 LIMITS_KB = {
     "cluster_preflight": 415,
     "mpi_job": 310,
-    "nvidia_gpu": 360,
+    "nvidia_gpu": 362,
     "rdma_stack": 340,
     "roce_rails": 335,
 }

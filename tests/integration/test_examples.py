@@ -208,6 +208,7 @@ def test_a_directory_that_cannot_have_checkpoints_is_named(examples: Nodes) -> N
 OTHER = {"mpi4py": "gloo", "gloo": "mpi4py"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", OTHER)
 def test_pytorch_ended_at_any_step_goes_on_by_another_backend_to_the_same_weights(
     backend: str, torch: Nodes, torch_weights: str
@@ -228,6 +229,7 @@ def test_pytorch_does_so_with_32_ranks(backend: str, torch: Nodes, torch_weights
     assert found == [("100", "32", torch_weights)]
 
 
+@pytest.mark.long
 def test_a_backend_that_pytorch_lacks_is_named(torch: Nodes) -> None:
     output = start(torch, 1, f"{CHECKPOINTS}-none", f"{TORCH}mpi").end(good=False)
     assert f"rank 0 on {torch.group('compute')[0]}: torch 1.13" in output
