@@ -15,16 +15,22 @@ DATED = "2026-11-28"
 FAILS, UNKNOWN = "fails", "unknown"
 SINCE: dict[str, dict[int, str]] = {
     # 9.7 and before; 9.8. Without Azure's patch 25.10 (DOCA 3.2.1) does not build for 9.8:
-    # Azure/azhpc-images pull request 567. 3.2.3 does: stackhpc/stackhpc-kayobe-config 2430.
+    # Azure/azhpc-images pull request 567. 3.2.3 does: stackhpc/stackhpc-kayobe-config 2430. Of
+    # later lines nothing is known: 3.3.0 (26.01) is older than 3.2.3 and than EL 9.8.
     "5.14.0": {611: "", 687: "3.2.3"},
     # 10.1 and before (a guess); 10.2, by the same pull request of StackHPC.
     "6.12.0": {124: "", 211: "3.2.3"},
 }
-"""Kernels of EL: the last build of a minor release, and the first DOCA that has it."""
+"""Kernels of EL: the last build of a minor release, and the first DOCA of a line that has it."""
 _EL = re.compile(r"(\d+\.\d+\.\d+)-(\d+)\b.*\.el\d+(_\d+)?(\.|$)")
-_UBUNTU = re.compile(r"(5\.15|6\.8|7\.0)\.0-\d+-[a-z0-9-]+")
-"""Of 22.04, 24.04 and 26.04 as they were published: a guess by the distributions that DOCA has."""
-KNOWN = "those of EL up to 9.8 and 10.2, and Ubuntu's 5.15, 6.8 and 7.0"
+_UBUNTU = re.compile(r"(\d+\.\d+)\.0-\d+-[a-z0-9-]+")
+UBUNTU = {"5.15": "", "6.8": "", "7.0": "3.4"}
+"""Of 22.04, 24.04 and 26.04 as they were published, and the first DOCA for that system: a guess by
+the distributions that DOCA has. 24.04 has 7.0 too (actions/runner-images issue 14203)."""
+KNOWN = (
+    "those of EL up to 9.7 and 10.1, with DOCA 3.2.3 also of 9.8 and 10.2; Ubuntu's 5.15 and 6.8, "
+    "from DOCA 3.4 on also 7.0"
+)
 
 
 def verdict(doca: str, release: str) -> str:
@@ -32,15 +38,17 @@ def verdict(doca: str, release: str) -> str:
 
     `doca` is the release of DOCA, `release` that of the kernel, as `uname -r` has it.
     """
-    if _UBUNTU.fullmatch(release):
-        return ""
+    has, ubuntu = _numbers(doca), _UBUNTU.fullmatch(release)
+    if ubuntu and ubuntu[1] in UBUNTU:
+        return "" if has >= _numbers(UBUNTU[ubuntu[1]]) else UNKNOWN
     found = _EL.match(release)
     builds = SINCE.get(found[1], {}) if found else {}
     for last, since in builds.items():
         if found and int(found[2]) <= last:
-            if not since or _numbers(doca) >= _numbers(since):
+            first = _numbers(since)
+            if not first or (has >= first and has[:2] == first[:2]):
                 return ""
-            return FAILS if int(found[2]) == last else UNKNOWN
+            return FAILS if int(found[2]) == last and has < first else UNKNOWN
     return UNKNOWN
 
 
@@ -50,7 +58,7 @@ def doubt(doca: str, release: str) -> str:
     if found == FAILS:
         return (
             f"the drivers of DOCA {doca} do not build for kernel {release}: choose DOCA "
-            f"{_since(release)} or later, or an older kernel"
+            f"{_since(release)}, or an older kernel"
         )
     return f"whether DOCA {doca} builds for kernel {release} is not known here" if found else ""
 
@@ -61,4 +69,4 @@ def _since(release: str) -> str:
 
 
 def _numbers(version: str) -> list[int]:
-    return [int(part) for part in version.split(".")]
+    return [int(part) for part in version.split(".") if part]

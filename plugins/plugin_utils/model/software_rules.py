@@ -244,7 +244,7 @@ RULES: tuple[Rule, ...] = (
         "kernel",
         "DOCA before 3.2.3 with the kernel of EL 9.8 or 10.2",
         "its drivers do not build, and no NVIDIA NIC has one after the next boot",
-        "Choose DOCA 3.2.3 or later, or the kernel of an older minor release",
+        "Choose DOCA 3.2.3, or the kernel of an older minor release",
         "github.com/Azure/azhpc-images/pull/567, "
         "github.com/stackhpc/stackhpc-kayobe-config/pull/2430",
         lambda s: _doca_kernel(s) == doca_kernels.FAILS,
