@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import http.server
+import os
 import threading
 import time
 from base64 import b64encode
@@ -20,6 +21,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files import FilePlan
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import Location
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.preflight import answers, node
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.catalog import (
+    INBOX_DEBIAN,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.answers import checks as checks_of
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import preflight
 from hypothesis import given
@@ -413,6 +417,22 @@ def test_room_is_wanted_for_what_is_still_to_come(
     assert looked.findings() == set()
     free.f_bavail = 0
     assert {name for name, _subject, _status in looked.findings()} == {"disk_space"}
+
+
+def test_what_is_optional_and_nowhere_needs_no_room(
+    looked: Looked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later releases of Ubuntu have no linux-modules-extra."""
+    free = SimpleNamespace(f_bavail=8 << 10, f_frsize=4096)
+    monkeypatch.setattr(node.os, "statvfs", lambda _path: free)
+    looked.host.write(f"boot/initrd.img-{KERNEL}", "")
+    os.truncate(looked.root / f"boot/initrd.img-{KERNEL}", 200 << 20)
+    looked.packages.installed_.update(dict.fromkeys(INBOX_DEBIAN, "1"))
+    gone = dict.fromkeys(("driver", "cuda", "dcgm", "gdrcopy", "nccl"))
+    inbox = software_sets.software(rdma={"source": "inbox"}, **gone).as_variable()
+    assert looked.findings(software=inbox, gpus=[]) == set()
+    del looked.packages.installed_["perftest"]
+    assert {each[0] for each in looked.findings(software=inbox, gpus=[])} == {"disk_space"}
 
 
 def test_a_layer_with_nothing_to_do_is_not_looked_at(looked: Looked) -> None:

@@ -115,7 +115,8 @@ class Host:
             manager = manager_of(system, wanted, layer)
             there = manager.installed()
             away = [x for x in wanted.packages if not satisfied(x, there.get(x.name, ""))]
-            self.coming |= {each.component for each in away}
+            # What is optional may be in no repository, and not come at all.
+            self.coming |= {each.component for each in away if not each.optional}
             if layer == RDMA and software.rdma.source == DOCA and RDMA in self.coming:
                 yield from _build(software.rdma.version, release)
             if not any(each.status == FAILED for each in answered):
