@@ -260,6 +260,8 @@ def test_the_vendors_own_definition_is_turned_off_and_kept(site, name, text):
     site.root.run(["apt-get", "update"])  # of everything, as the operator does
     assert not site.run(site.set())[0].changed
     path.write_text(written)  # by an installation of cuda-keyring
+    with pytest.raises(PackageError, match=f"{path}: .* run --tags rdma,gpu"):
+        site.root.manager(site.set()).locations()  # as the preflight reads them
     site.run(site.set())
     assert WHY in path.read_text()
 

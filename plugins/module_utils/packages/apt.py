@@ -175,8 +175,7 @@ class Apt(Manager):
         return without.rpartition("-")[0] or without
 
     def owner(self, path: str) -> str:
-        found = self.run(["dpkg-query", "-S", path], check=False).stdout
-        return dpkg.owner_of(path, found)
+        return dpkg.owner_of(path, self.run(["dpkg-query", "-S", path], check=False).stdout)
 
     def switch_streams(self) -> None:
         """apt has none."""
@@ -215,7 +214,8 @@ class Apt(Manager):
 
     def locations(self) -> list[Location]:
         """A Release beside its signature is as good. What is set for http holds for https too."""
-        listed = self.run(["apt-get", *options(QUIET), "update", "--print-uris"]).stdout
+        with apt_sources.explained(self.rivals):
+            listed = self.run(["apt-get", *options(QUIET), "update", "--print-uris"]).stdout
         bases = re.findall(r"^'(.+/)InRelease' ", listed, re.MULTILINE)
         bases += [f"{each.url.rstrip('/')}/" for each in self.wanted.repositories]
         dump = self.run(["apt-config", "dump", "Acquire"]).stdout

@@ -9,11 +9,13 @@ verified by the set's key, so the other one is turned off, and its text is kept.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+from ..core.commands import CommandError
 from ..core.files import FilePlan, plan_file
-from .package import OURS
+from .package import OURS, PackageError
 
 MAIN, PARTS = "etc/apt/sources.list", "etc/apt/sources.list.d"
 FLAT = "/"
@@ -42,6 +44,22 @@ def rivals(root: Path, addresses: Collection[str]) -> Iterator[FilePlan]:
             it = path.stat()
             mode, login = it.st_mode & 0o7777, "@" in text
             yield plan_file(path, other, mode=mode, uid=it.st_uid, gid=it.st_gid, secret=login)
+
+
+@contextmanager
+def explained(twice: Callable[[], Sequence[FilePlan]]) -> Iterator[None]:
+    """Adds the way out where a command fails while other definitions stand beside those of the set,
+    as after an installation of cuda-keyring."""
+    try:
+        yield
+    except CommandError as error:
+        files = ", ".join(str(each.path) for each in twice())
+        if not files:
+            raise
+        raise PackageError(
+            f"{files}: repositories of the set are defined here a second time, and apt reads none "
+            f"at all. The layers turn these definitions off: run --tags rdma,gpu. {error}"
+        ) from error
 
 
 def turned_off(path: Path, text: str, addresses: Collection[str]) -> str:
