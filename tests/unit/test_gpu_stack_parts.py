@@ -68,6 +68,8 @@ def test_secure_boot_without_an_enrolled_key_is_refused_with_the_way_to_enrol(no
     [
         "linux-modules-nvidia-580-server-open-6.8.0-79-generic",
         "nvidia-driver-580-server-open",
+        "nvidia-firmware-570-server-570.86.15",  # packages.ubuntu.com/noble-updates
+        "xserver-xorg-video-nvidia-570-server",
         "akmod-nvidia",
         "kmod-nvidia",
     ],

@@ -37,7 +37,7 @@ RUN_FILE = "usr/bin/nvidia-uninstall"
 """Left by NVIDIA's .run installer, and by no package."""
 ELSEWHERE = re.compile(
     r"linux-((modules|objects)-nvidia-\d+|signatures-nvidia)-.+"  # Ubuntu
-    r"|.*nvidia-.+-\d+-server(-open)?"
+    r"|.*nvidia-(.+-)?\d+-server(-open|-[\d.]+)?"
     r"|akmod-nvidia.*|xorg-x11-drv-nvidia.*"  # RPM Fusion
     r"|kmod-nvidia(-\d+xx)?|nvidia-x11-drv.*"  # ELRepo
 )
