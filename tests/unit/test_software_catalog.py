@@ -203,8 +203,12 @@ def test_what_el_called_otherwise_goes_with_its_branch() -> None:
     ):
         found = software(driver={"version": version, "gpu": "H100"}, cuda="12.9")
         absent = gpu_packages(found, ROCKY, NODES[1][1], KEYS).absent
-        assert all(any_matches(name, absent) for name in (*gone, "libnvidia-nscq-550"))
-        assert not any_matches(stays, absent)
+        both = ("libnvidia-nscq-550", "cuda-drivers-fabricmanager-550", "nvidia-fabricmanager-450")
+        kernel = "kmod-nvidia-555.42.02-5.14.0-427.20.1"  # as NVIDIA built it, without DKMS
+        assert all(any_matches(name, absent) for name in (*gone, *both, kernel))
+        branch = version[:3]
+        for name in (stays, f"nvlink5-{branch}", "kmod-nvidia-open-dkms", "nvidia-kmod-common"):
+            assert not any_matches(name, absent), name
 
 
 DCGM = "datacenter-gpu-manager"

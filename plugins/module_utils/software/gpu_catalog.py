@@ -40,7 +40,12 @@ FABRIC = (
     *("nvidia-fabricmanager", "nvidia-fabricmanager-dev", "cuda-drivers-fabricmanager"),
     *FABRIC_LIBRARIES,
 )
-"""On Ubuntu; on EL the fabric manager never had a branch in its name."""
+"""On Ubuntu; on EL the fabric manager has no branch in its name since 2021."""
+METAS_REDHAT = ("nvlink5", "cuda-drivers-fabricmanager", "nvidia-fabricmanager")
+"""With a branch in their names on EL (NVIDIA/yum-packaging-fabric-manager issue 1)."""
+PRECOMPILED = "kmod-nvidia-[0-9]*"
+"""Modules for one kernel of EL, which conflict with those that DKMS builds
+(NVIDIA/yum-packaging-precompiled-kmod issue 50)."""
 UNSUFFIXED = (
     *("nvidia-open", "cuda-drivers", "cuda-drivers-fabricmanager", "nvlink5"),
     *("nvidia-driver", "nvidia-driver-open", "nvidia-dkms", "nvidia-dkms-open"),
@@ -134,8 +139,9 @@ def absent(driver: Driver, distribution: Distribution) -> dict[str, str]:
         away = ["nvidia-fabricmanager" if suffixed else "nvidia-fabric-manager"]
         away += FABRIC_LIBRARIES if suffixed else ()
         away += _named(FABRIC_LIBRARIES, others if suffixed else ANY_BRANCH)
-        away += _named(("nvlink5",), others)
-        return {other: modules, kmod: modules, **dict.fromkeys(away, branch)}
+        away += _named(METAS_REDHAT, others)
+        built = {PRECOMPILED: "DKMS builds the modules of the set"}
+        return {other: modules, kmod: modules, **built, **dict.fromkeys(away, branch)}
     suffix = "" if driver.branch > LAST_SUFFIXED else f"-{driver.branch}"
     dkms = f"nvidia-dkms{suffix}" + ("" if driver.modules == OPEN else "-open")
     away = [each.format(one) for one in (others if suffix else ANY_BRANCH) for each in SUFFIXED]
