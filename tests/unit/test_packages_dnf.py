@@ -13,7 +13,7 @@ from typing import Optional
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import commands
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import dnf
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import dnf, dnf_program
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.dnf import DnfManager
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
     PackageError,
@@ -317,3 +317,11 @@ def test_locks_of_another_layer_are_never_lifted(node: Path) -> None:
     manager.simulate({"mft": "2.0-1"}, [], {})
     place = Path(json.loads(run.asked[0][1])["private"])
     assert (place / "plugins/versionlock.list").read_text() == "mft-0:1.0-1.*\n"
+
+
+def test_what_scripts_print_later_does_not_push_the_cause_out() -> None:
+    dkms = "Error! Bad return status for module build on kernel: 5.14.0-611.el9.x86_64"
+    later = [f"dracut: *** Including module {at} ***" for at in range(100)]
+    text = dnf_program.cause(["Error in POSTIN scriptlet"], ["Building module", dkms, *later])
+    assert text.startswith(f"Error in POSTIN scriptlet; {dkms}; ")
+    assert text.count("dracut") == 10

@@ -14,6 +14,7 @@ import importlib
 import json
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -224,7 +225,7 @@ class Session:
         except self.dnf.exceptions.Error as error:
             errors.insert(0, one_line(error))
         if errors:
-            raise RefusedError("; ".join(dict.fromkeys([*errors, *lines[-20:]])))
+            raise RefusedError(cause(errors, lines))
 
     def close(self) -> None:
         for repo in self.base.repos.iter_enabled():
@@ -242,6 +243,12 @@ class Errors(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.lines.append(one_line(record.getMessage()))
+
+
+def cause(errors: list[str], lines: list[str]) -> str:
+    """With what scripts printed: those of other packages may print after it (dracut does)."""
+    telling = [x for x in lines if re.search("error|fail|fatal|no space|not found", x, re.I)]
+    return "; ".join(dict.fromkeys([*errors, *telling[-10:], *lines[-10:]]))
 
 
 def one_line(text: Any) -> str:
