@@ -24,7 +24,10 @@ Loading new mlnx-ofed-kernel-25.10.OFED.25.10.1.7.1.1 DKMS files...
 Building for 6.14.0-24-generic
 Building initial module for 6.14.0-24-generic
 """
+# A second failure finds the report of the first one (linux-surface/linux-surface issue 573).
 DKMS_ERROR = f"""\
+ERROR (dkms apport): kernel package linux-headers-6.14.0-24-generic is not supported
+ERROR: Cannot create report: [Errno 17] File exists: '/var/crash/mlnx-ofed-kernel-dkms.0.crash'
 Error! Bad return status for module build on kernel: 6.14.0-24-generic (x86_64)
 Consult /{MAKE_LOG} for more information.
 {HEADING} mlnx-ofed-kernel-dkms (--configure):

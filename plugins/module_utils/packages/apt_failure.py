@@ -23,8 +23,8 @@ BEGINS = re.compile(
 ARCHIVE = re.compile(r"(?:\d+-)?([^_]+)_[^_]+_[^_]+\.deb")
 """apt numbers the archives of a large transaction."""
 PROGRESS = re.compile(r"Selecting previously |\(Reading database ")
-NOISE = "debconf: "
-"""Without a terminal it says so each time."""
+NOISE = ("debconf: ", "ERROR (dkms apport)", "ERROR: Cannot create report")
+"""Without a terminal, and of Ubuntu's reports of crashes: nothing of a cause."""
 REMOVED = re.compile(r"will be REMOVED:\n((?: .*\n)+)")
 HEADING = re.compile(r"dpkg: error processing (?:package|archive) (\S+) \(--\w+\):")
 """After a prompt it is not at the beginning of a line."""
