@@ -222,7 +222,12 @@ def test_nothing_that_a_script_prints_leaves_its_line_or_grows() -> None:
     assert "\x1b" not in text
     assert len(text) < 2 * MOST
     assert "failed 9998" in text
-    for path, owner in (("/a" * 99999, "pmix"), ("/a", "b" * 99999), ("/a", "x;reboot")):
+    for path, owner in (
+        ("/a" * 99999, "pmix"),
+        ("/a", "b" * 99999),
+        ("/a", "x;reboot"),
+        ("/a", "--purge"),
+    ):
         text = said("", f"{HEADING} evil (--unpack):\n{_overwrites(path, owner)}\n{SUMMARY}\n")
         assert len(text) < 2 * MOST
         assert "apt-get remove" not in text

@@ -214,9 +214,10 @@ class Apt(Manager):
 
     def locations(self) -> list[Location]:
         """A Release beside its signature is as good. What is set for http holds for https too."""
-        with apt_sources.explained(self.rivals):
-            listed = self.run(["apt-get", *options(QUIET), "update", "--print-uris"]).stdout
-        bases = re.findall(r"^'(.+/)InRelease' ", listed, re.MULTILINE)
+        listed = self.run(["apt-get", *options(QUIET), "update", "--print-uris"], check=False)
+        if listed.rc != 0:
+            raise PackageError(f"{apt_sources.twice(self.rivals())}{_refusal(listed)}")
+        bases = re.findall(r"^'(.+/)InRelease' ", listed.stdout, re.MULTILINE)
         bases += [f"{each.url.rstrip('/')}/" for each in self.wanted.repositories]
         dump = self.run(["apt-config", "dump", "Acquire"]).stdout
         words = {key.lower(): value for key, value in _ACQUIRE.findall(dump)}
@@ -356,8 +357,7 @@ class Apt(Manager):
         path = self._pins_path(self.layer)
         known = dpkg.preferred_of(path.read_text(encoding="utf-8") if path.exists() else "")
         sites = {each.name: shown_url(each) for each in self.wanted.repositories}
-        preferred = self.wanted.preferred.items()
-        mine = {pattern: name for pattern, name in preferred if name in sites}
+        mine = {x: name for x, name in self.wanted.preferred.items() if name in sites}
         terms = self._terms() if mine else {}
         found = {
             pattern: terms.get(sites[name]) or known.get(pattern) for pattern, name in mine.items()

@@ -19,12 +19,12 @@ BEGINS = re.compile(
     r"(?:Preparing to unpack|Unpacking|Setting up|Removing|Purging configuration files for"
     r"|Processing triggers for) (\S+) "
 )
-"""dpkg begins with another package or its archive, in lines of their own."""
+"""dpkg begins with another package, or its archive."""
 ARCHIVE = re.compile(r"(?:\d+-)?([^_]+)_[^_]+_[^_]+\.deb")
-"""apt numbers the archives of a large transaction."""
+"""apt numbers those of a large transaction."""
 PROGRESS = re.compile(r"Selecting previously |\(Reading database ")
 NOISE = ("debconf: ", "ERROR (dkms apport)", "ERROR: Cannot create report")
-"""Without a terminal, and of Ubuntu's reports of crashes: nothing of a cause."""
+"""No terminal; Ubuntu's crash reporter."""
 REMOVED = re.compile(r"will be REMOVED:\n((?: .*\n)+)")
 HEADING = re.compile(r"dpkg: error processing (?:package|archive) (\S+) \(--\w+\):")
 """After a prompt it is not at the beginning of a line."""
@@ -33,7 +33,7 @@ ERROR = re.compile(
     r"|(?:W|Warning): .*(?:GPG error|signature verification)"
 )
 """apt 3 writes the second (Ubuntu 26.04). Its solver goes on with indented lines. Why a repository
-"is not signed" is a warning: NO_PUBKEY, or a key that sqv takes for weak."""
+is not signed is a warning."""
 SUMMARY = re.compile(r"(?:E|Error): Sub-process \S+ returned an error code")
 SCRIPT = "subprocess"
 """In dpkg's line where a script of the package failed: the cause is what it printed."""
@@ -56,8 +56,7 @@ AFTERWARDS = re.compile(r"--fix-broken|Internal Error, No file name for")
 REMEDIES = (
     (
         re.compile(
-            r"trying to overwrite '([^']{1,250})', which is also in package "
-            r"([a-z0-9][a-z0-9+.:-]{1,100})\s"
+            r"trying to overwrite '([^']{1,250})', which is also in package (\w[\w+.:-]{1,99})\s"
         ),
         r"\1 is of two packages. If nothing needs \2: apt-get remove \2; else leave out what "
         "brings the other one",
@@ -120,7 +119,7 @@ def refusal(result: Result, root: Path = Path("/")) -> str:
 
 
 def unmet(text: str) -> list[str]:
-    """Unmet dependencies as apt names them, one text for each package."""
+    """Unmet dependencies, a text for each package."""
     _before, *after = UNMET.split(text, maxsplit=1)
     found: list[str] = []
     for line in "".join(after).splitlines()[1:]:
@@ -177,7 +176,7 @@ def _errors(text: str) -> Iterator[str]:
 
 def _logs(text: str, root: Path) -> Iterator[str]:
     """Of each log that dkms names: its lines with errors, else its last ones."""
-    for name in [*dict.fromkeys(MAKE_LOG.findall(text))][:LAST]:
+    for name in dict.fromkeys(MAKE_LOG.findall(text)):
         path = root / name
         if not path.is_file():
             continue

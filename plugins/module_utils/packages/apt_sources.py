@@ -9,13 +9,11 @@ verified by the set's key, so the other one is turned off, and its text is kept.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from ..core.commands import CommandError
 from ..core.files import FilePlan, plan_file
-from .package import OURS, PackageError
+from .package import OURS
 
 MAIN, PARTS = "etc/apt/sources.list", "etc/apt/sources.list.d"
 FLAT = "/"
@@ -46,20 +44,14 @@ def rivals(root: Path, addresses: Collection[str]) -> Iterator[FilePlan]:
             yield plan_file(path, other, mode=mode, uid=it.st_uid, gid=it.st_gid, secret=login)
 
 
-@contextmanager
-def explained(twice: Callable[[], Sequence[FilePlan]]) -> Iterator[None]:
-    """Adds the way out where a command fails while other definitions stand beside those of the set,
-    as after an installation of cuda-keyring."""
-    try:
-        yield
-    except CommandError as error:
-        files = ", ".join(str(each.path) for each in twice())
-        if not files:
-            raise
-        raise PackageError(
-            f"{files}: repositories of the set are defined here a second time, and apt reads none "
-            f"at all. The layers turn these definitions off: run --tags rdma,gpu. {error}"
-        ) from error
+def twice(others: Sequence[FilePlan]) -> str:
+    """As after an installation of cuda-keyring."""
+    if not others:
+        return ""
+    return (
+        f"{', '.join(str(each.path) for each in others)}: repositories of the set are defined here "
+        "a second time, and apt reads none. The layers turn that off: run --tags rdma,gpu. "
+    )
 
 
 def turned_off(path: Path, text: str, addresses: Collection[str]) -> str:

@@ -246,7 +246,7 @@ class Errors(logging.Handler):
 
 
 def cause(errors: list[str], lines: list[str]) -> str:
-    """With what scripts printed: those of other packages may print after it (dracut does)."""
+    """What scripts printed is a part of it. Later ones may print more (dracut)."""
     telling = [x for x in lines if re.search("error|fail|fatal|no space|not found", x, re.I)]
     return "; ".join(dict.fromkeys([*errors, *telling[-10:], *lines[-10:]]))
 

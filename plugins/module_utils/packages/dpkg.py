@@ -57,13 +57,11 @@ class State:
     def bringing(self, patterns: Sequence[str]) -> frozenset[str]:
         """Everything installed that depends, at any depth, on a package that matches, by its own
         name: an upgrade of it brings the next such package. What has a kernel's release in its name
-        stays with that one. What another alternative satisfies as well brings none: DKMS packages
-        want `linux-headers-generic | linux-headers` (lustre-client-modules-dkms, for example).
+        stays with that one. An alternative (`linux-headers-generic | linux-headers`) brings none.
         """
         names = {x for groups in self.needed.values() for x in chain.from_iterable(groups)}
         kernels = {x for x in names if any(fnmatchcase(x, pattern) for pattern in patterns)}
-        found: set[str] = set()
-        new = kernels
+        found, new = set[str](), kernels
         while new:
             found |= new
             new = {

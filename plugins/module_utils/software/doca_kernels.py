@@ -27,10 +27,6 @@ _UBUNTU = re.compile(r"(\d+\.\d+)\.0-\d+-[a-z0-9-]+")
 UBUNTU = {"5.15": "", "6.8": "", "7.0": "3.4"}
 """Of 22.04, 24.04 and 26.04 as they were published, and the first DOCA for that system: a guess by
 the distributions that DOCA has. 24.04 has 7.0 too (actions/runner-images issue 14203)."""
-KNOWN = (
-    "those of EL up to 9.7 and 10.1, with DOCA 3.2.3 also of 9.8 and 10.2; Ubuntu's 5.15 and 6.8, "
-    "from DOCA 3.4 on also 7.0"
-)
 
 
 def verdict(doca: str, release: str) -> str:

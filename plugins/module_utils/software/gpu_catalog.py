@@ -40,12 +40,11 @@ FABRIC = (
     *("nvidia-fabricmanager", "nvidia-fabricmanager-dev", "cuda-drivers-fabricmanager"),
     *FABRIC_LIBRARIES,
 )
-"""On Ubuntu; on EL the fabric manager has no branch in its name since 2021."""
+"""On Ubuntu."""
 METAS_REDHAT = ("nvlink5", "cuda-drivers-fabricmanager", "nvidia-fabricmanager")
-"""With a branch in their names on EL (NVIDIA/yum-packaging-fabric-manager issue 1)."""
+"""With a branch in their names (NVIDIA/yum-packaging-fabric-manager issue 1)."""
 PRECOMPILED = "kmod-nvidia-[0-9]*"
-"""Modules for one kernel of EL, which conflict with those that DKMS builds
-(NVIDIA/yum-packaging-precompiled-kmod issue 50)."""
+"""For one kernel of EL; conflicts with DKMS (NVIDIA/yum-packaging-precompiled-kmod issue 50)."""
 UNSUFFIXED = (
     *("nvidia-open", "cuda-drivers", "cuda-drivers-fabricmanager", "nvlink5"),
     *("nvidia-driver", "nvidia-driver-open", "nvidia-dkms", "nvidia-dkms-open"),

@@ -232,7 +232,8 @@ RULES: tuple[Rule, ...] = (
         "unknown_kernel",
         UNKNOWN,
         "kernel",
-        f"DOCA with other kernels than {doca_kernels.KNOWN}",
+        "DOCA with other kernels than those of EL up to 9.7 and 10.1, with DOCA 3.2.3 also of 9.8 "
+        "and 10.2; Ubuntu's 5.15 and 6.8, from DOCA 3.4 on also 7.0",
         "whether its drivers build for this kernel is not known",
         "Try one node first: the layer rdma checks what DKMS made",
         "docs.nvidia.com/doca/archive/3-2-1/general-support; Ubuntu's are a guess",
