@@ -28,9 +28,7 @@ from .modules import BootModules, Driver, Nouveau, Services, needs_peermem
 from .reading import FABRIC_MANAGER, PERSISTENCED
 from .shared import DCGM, Kernel, Packages, Shared
 
-# Machines on which this driver must not be installed: each with why, and what to do.
-# Only looks. The engine of packages finds what the package manager knows (no such version, no
-# headers of this kernel).
+# Machines on which this driver must not be installed, by what the package manager does not know.
 
 
 RUN_FILE = "usr/bin/nvidia-uninstall"

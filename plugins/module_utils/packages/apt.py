@@ -422,8 +422,8 @@ class Apt(Manager):
 
 
 class View:
-    """apt with other pins and holds than the node's: options that name files in a directory that is
-    removed with the object."""
+    """apt with other pins and holds than the node's: options that name files, which are removed
+    with the object."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

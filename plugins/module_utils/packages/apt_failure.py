@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Why apt-get failed: the cause first, then what to do about it.
 
-dpkg prints a heading for each package, and the cause beside it: before it, on either output, what a
-script of the package printed; after it, on indented lines, what dpkg itself found.
+dpkg prints a heading for each package. Before it, on either output, is what a script of the package
+printed; after it, on indented lines, what dpkg itself found.
 """
 
 from __future__ import annotations
@@ -22,37 +22,40 @@ BEGINS = re.compile(
 """dpkg begins with another package, or its archive."""
 ARCHIVE = re.compile(r"(?:\d+-)?([^_]+)_[^_]+_[^_]+\.deb")
 """apt numbers those of a large transaction."""
-PROGRESS = re.compile(r"Selecting previously |\(Reading database ")
-NOISE = ("debconf: ", "ERROR (dkms apport)", "ERROR: Cannot create report")
-"""No terminal; Ubuntu's crash reporter."""
+NOISE = (
+    *("Selecting previously ", "(Reading database "),
+    *("debconf: ", "ERROR (dkms apport)", "ERROR: Cannot create report"),
+)
+"""Progress, no terminal, Ubuntu's crash reporter."""
 REMOVED = re.compile(r"will be REMOVED:\n((?: .*\n)+)")
 HEADING = re.compile(r"dpkg: error processing (?:package|archive) (\S+) \(--\w+\):")
 """After a prompt it is not at the beginning of a line."""
 ERROR = re.compile(
-    r"E: |Error: |dpkg: un|dpkg: error(?! processing)"
-    r"|(?:W|Warning): .*(?:GPG error|signature verification)"
+    r"^(?:E: |Error: |dpkg: un|dpkg: error(?! processing)"
+    r"|(?:W|Warning): .*(?:GPG error|signature verification)).*(?:\n .*)*",
+    re.MULTILINE,
 )
 """apt 3 writes the second (Ubuntu 26.04). Its solver goes on with indented lines. Why a repository
 is not signed is a warning."""
 SUMMARY = re.compile(r"(?:E|Error): Sub-process \S+ returned an error code")
 SCRIPT = "subprocess"
-"""In dpkg's line where a script of the package failed: the cause is what it printed."""
+"""In dpkg's line where a script failed: the cause is what that printed."""
 FOLLOWS = "dependency problems"
-"""dpkg's word for a package that only waits for another one."""
+"""The package only waits for another one."""
 TELLS = re.compile(
     r"error|fail|fatal|cannot|denied|unable|no space|no such|not found|consult", re.I
 )
 UNMET = re.compile(r"unmet dependencies|Unsatisfied dependencies")
 """apt 2 and apt 3."""
 LAST, MOST_LINES, MOST = 3, 10, 2500
-"""Lines of a script that are shown in any case, of one package, and characters in all."""
+"""Lines of a script in any case, lines of one package, and characters in all."""
 MAKE_LOG = re.compile(r"(var/lib/dkms/\w[\w.+~-]*/\w[\w.+~-]*/(?:build|log)/make\.log)")
 BUILD_ERROR = re.compile(r"\berror:|\bfatal|\*\*\*", re.IGNORECASE)
 """Of compilers and of make."""
 READ = 64 << 10
 
 AFTERWARDS = re.compile(r"--fix-broken|Internal Error, No file name for")
-"""What apt says where a package is half done, and nothing of why."""
+"""Of a package that is half done: nothing of why."""
 REMEDIES = (
     (
         re.compile(
@@ -105,7 +108,7 @@ def refusal(result: Result, root: Path = Path("/")) -> str:
         told = [line for said, _found in printed for line in said.get(each.package, ())]
         lines += [f"{each.package}: {'; '.join(each.lines(told))}"]
     text = f"{result.stdout}\n{result.stderr}"
-    errors = [line for line in _errors(text) if line not in "; ".join(lines)]
+    errors = [x for x in map(one_line, ERROR.findall(text)) if x not in "; ".join(lines)]
     if lines:
         errors = [line for line in errors if not SUMMARY.match(line)]
     removed = REMOVED.search(text) if "remove is disabled" in text else None
@@ -147,8 +150,6 @@ def _sections(text: str) -> tuple[dict[str, list[str]], list[Failed]]:
             failed[-1].found.append(one_line(line))
         elif begins:
             said, inside = about.setdefault(_name(begins.group(1)), []), False
-        elif PROGRESS.match(line):
-            said, inside = [], False
         elif line.strip() and not line.startswith(NOISE):
             inside = False
             said.append(one_line(line))
@@ -159,19 +160,6 @@ def _name(word: str) -> str:
     """Of a package, or of the archive of one."""
     archive = ARCHIVE.fullmatch(word.rpartition("/")[2])
     return archive.group(1) if archive else word.partition(":")[0]
-
-
-def _errors(text: str) -> Iterator[str]:
-    """apt's own, each with the indented lines that belong to it."""
-    lines = text.splitlines()
-    for at, line in enumerate(lines):
-        if ERROR.match(line):
-            more = []
-            for each in lines[at + 1 :]:
-                if not each.startswith(" "):
-                    break
-                more.append(each)
-            yield one_line(" ".join([line, *more]))
 
 
 def _logs(text: str, root: Path) -> Iterator[str]:

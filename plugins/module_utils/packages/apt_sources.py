@@ -1,9 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Other definitions of a repository of the set: sources.list(5), both formats.
 
-apt reads no repository at all while two definitions of one name different keys. The usual one is
-that of NVIDIA's cuda-keyring (NVIDIA/cuda-repo-management issue 4). The definition of the set is
-verified by the set's key, so the other one is turned off, and its text is kept.
+apt reads no repository at all while two definitions of one name different keys, as with NVIDIA's
+cuda-keyring (NVIDIA/cuda-repo-management issue 4). The other one is turned off, its text is kept.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class State:
         start = [name for name in names if name in self.installed]
         seen, todo = set(start), list(start)
         while todo:
-            for wanted in chain.from_iterable(self.needed.get(todo.pop(), ())):
+            for wanted in chain(*self.needed.get(todo.pop(), ())):
                 for name in (wanted, *self.provided.get(wanted, ())):
                     if name in self.installed and name not in seen:
                         seen.add(name)
@@ -57,13 +57,12 @@ class State:
     def bringing(self, patterns: Sequence[str]) -> frozenset[str]:
         """Everything installed that depends, at any depth, on a package that matches, by its own
         name: an upgrade of it brings the next such package. What has a kernel's release in its name
-        stays with that one. An alternative (`linux-headers-generic | linux-headers`) brings none.
+        stays with that one. Alternatives (`linux-headers-generic | linux-headers`) bring none.
         """
-        names = {x for groups in self.needed.values() for x in chain.from_iterable(groups)}
-        kernels = {x for x in names if any(fnmatchcase(x, pattern) for pattern in patterns)}
-        found, new = set[str](), kernels
+        names = {x for groups in self.needed.values() for x in chain(*groups)}
+        found = new = {x for x in names if any(fnmatchcase(x, pattern) for pattern in patterns)}
         while new:
-            found |= new
+            found = found | new
             new = {
                 name
                 for name, groups in self.needed.items()

@@ -33,13 +33,12 @@ KERNEL_REDHAT = (
     *("kernel-devel", "kernel-devel-matched"),
 )
 KERNELS_REDHAT = ("installonlypkg(kernel)",)
-"""What kernels provide, whatever they are called (kernel-rt, kernel-64k, kernel-uek)."""
+"""What kernels provide, whatever they are called (kernel-rt)."""
 KERNELS_DEBIAN = (
     *("linux-image-[0-9]*", "linux-image-unsigned-[0-9]*", "linux-headers-[0-9]*"),
     *("linux-modules-[0-9]*", "linux-modules-extra-[0-9]*"),
 )
-"""Packages of one release, which metapackages depend on: linux-generic, linux-virtual, linux-oem-*,
-linux-generic-hwe-*, linux-nvidia, linux-image-amd64, linux-modules-nvidia-*."""
+"""Packages of one release, which metapackages depend on (linux-virtual, linux-image-amd64)."""
 UCX_DEBIAN = ("libucx0", "libucx-dev", "ucx-utils")
 """The distribution's, in whose place DOCA's `ucx` comes: it conflicts with them."""
 MPI_DEBIAN = ("openmpi-*", "libopenmpi*", "mpi-default-*", "python3-mpi4py")
@@ -50,8 +49,8 @@ alone: Azure/azhpc-images, components/install_doca.sh at 0d4b898 and pull reques
 WITH_OPENMPI = ("doca-ofed", "doca-all")
 """Profiles that depend on it."""
 MODULES_UBUNTU, MODULES = "linux-modules-extra-", "modules of the kernel"
-"""Has mlx5_ib and ib_umad (NVIDIA/gpu-operator 2781). linux-generic brings it, linux-virtual and
-kernels of clouds do not, and releases after 24.04 may have it in linux-modules."""
+"""Has mlx5_ib and ib_umad (NVIDIA/gpu-operator 2781). linux-generic brings it, linux-virtual does
+not, and later releases may have none."""
 NFS, NFS_KMOD = "mlnx-nfsrdma-dkms", "kmod-mlnx-nfsrdma"
 """NFS over RDMA, built against the drivers of DOCA; in none of its profiles. On EL drivers come by
 DKMS from DOCA 3.2 on."""

@@ -23,8 +23,8 @@ OLDEST_BRANCH = 570
 LAST_SUFFIXED = 580
 """The last branch whose driver has the branch in its name on Ubuntu."""
 LAST_SUFFIXED_FABRIC = 575
-"""Likewise fabric manager, NSCQ, NVSDM and IMEX, on both families. Ubuntu's own have it in every
-branch, with the files of those that have not."""
+"""Likewise fabric manager, NSCQ, NVSDM and IMEX, on both families. Ubuntu's own have it always,
+with the files of those that have not."""
 BRANCH_OF_13 = 580
 """The first branch with CUDA 13 in its user mode."""
 ANY_BRANCH = ("[0-9][0-9][0-9]",)
@@ -56,10 +56,9 @@ UNSUFFIXED = (
     *("libnvidia-extra", "libnvidia-fbc1", "libnvidia-gl", "libnvidia-gpucomp"),
     "xserver-xorg-video-nvidia",
 )
-"""The same packages of the branches after LAST_SUFFIXED, which have no branch in their names."""
+"""The same packages of later branches."""
 CUDA_WITH_DRIVER = ("cuda", "cuda-[0-9]*", "cuda-runtime-*", "cuda-demo-suite-*")
-"""Toolkits that bring a driver with them (`apt-get install cuda`): they may go with that driver, as
-what they installed (`cuda-toolkit-*`) stays."""
+"""Toolkits with a driver (`apt-get install cuda`): they may go with it, `cuda-toolkit-*` stays."""
 
 PINNED = "versions are pinned by this collection, and one source of pins is enough"
 NVLINK5 = ("B300", "B200")
@@ -125,8 +124,8 @@ def streams(driver: Driver, distribution: Distribution) -> tuple[Stream, ...]:
 def absent(driver: Driver, distribution: Distribution) -> dict[str, str]:
     """The other kind of modules, other branches, and what pins the driver a second time.
 
-    All of another branch goes in the same transaction: left alone, apt would rather keep a
-    dependency of the old branch than let the new one push it out, and calls that broken packages.
+    All of another branch goes in one transaction: apt would rather keep a dependency of the old
+    branch, and call that broken packages.
     """
     other = "cuda-drivers" if driver.modules == OPEN else "nvidia-open"
     modules = f"software.driver.modules is {driver.modules}"
@@ -212,7 +211,7 @@ def _dcgm(software: SoftwareSet, driver: Driver) -> list[Stage]:
     """Built for the CUDA of the driver, whatever the toolkit is: with another one its diagnostics
     fail (NVIDIA/DCGM issues 254 and 255). A toolkit of a later major has a later driver.
 
-    Profiling, which gives DCGM_FI_PROF_*, has packages of its own, which are only recommended.
+    Profiling (DCGM_FI_PROF_*) has packages of its own, which are only recommended.
     """
     if not software.dcgm:
         return []
