@@ -167,7 +167,8 @@ def _kind(
             (section, "ports"),
             f"{count} ports of {speed}G need {count * fewest} lanes ({fewest} each), and "
             f"{chip.name} has {chip.lanes}",
-            f"Write {chip.lanes // fewest} or fewer, or correct the name of the chip",
+            f"Write {chip.lanes // fewest} or fewer, or correct the name of the chip. Of ports of "
+            f"several speeds, list the names ({section}.port)",
             (count, speed),
         )
         return None
