@@ -126,7 +126,7 @@ def test_a_build_outlives_its_playbook_and_is_used_by_the_next(with_source: Node
 def started(nodes: Nodes) -> subprocess.Popen[str]:
     """A run of the layer, whose build waits in the stand-in's configure."""
     playing = nodes.start(MPI)
-    waits = "pgrep -x sleep"
+    waits = "pgrep -fx 'sleep 300'"  # Ansible's own commands end with `sleep 0`
     waiting.until(lambda: nodes.on(BUILDER).run(waits).rc == 0, "a build that waits", 120)
     return playing
 
