@@ -83,7 +83,7 @@ def _keys(section: kinds.Section, prefix: str = "") -> Iterator[str]:
             yield from _keys(below, f"{prefix}{key.name}.")
             continue
         default = key.default_text or ("" if key.default is None else f"`{key.default}`")
-        default = "has to be there" if key.required else default.replace("`True`", "`true`")
+        default = "required" if key.required else default.replace("`True`", "`true`")
         holds = key.kind.describe()
         yield f"| `{prefix}{key.name}` | {holds} | {default.replace('``', 'empty')} | {key.help} |"
 

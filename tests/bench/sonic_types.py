@@ -6,8 +6,8 @@
 
 The folder is a checkout of sonic-net/sonic-buildimage: its device/ and files/build_templates/ are
 read, rendered as sonic-cfggen does (`config qos reload`, type LeafRouter). The contract has a cable
-length of the platform's table. No plan may crash, each has to be empty the second time, and each
-refusal has to say what to do. Exits with 1 otherwise.
+length of the platform's table. No plan may crash, each must be empty the second time, and each
+refusal must say what to do. Exits with 1 otherwise.
 """
 
 from __future__ import annotations

@@ -317,7 +317,7 @@ def _nouveau(state: State) -> None:
 
 
 def _requires_reset(state: State) -> None:
-    """As a listing of 2026 has it for a GPU that has to be reset: others' values are right."""
+    """As a listing of 2026 has it for a GPU that must be reset: others' values are right."""
     for path in (
         *("temperature/gpu_temp", "gpu_recovery_action", "ecc_errors/channel_repair_pending"),
         *("ecc_mode/current_ecc", "mig_mode/current_mig", "remapped_rows/remapped_row_pending"),

@@ -603,7 +603,7 @@ def test_another_priority_reaches_each_port_whole(done: Config, qos: dict[str, A
 
 
 def test_a_dscp_alone_is_changed_in_place(done: Config) -> None:
-    """The class stays, so no port has to go down; under a second name as under the first."""
+    """The class stays, so no port must go down; under a second name as under the first."""
     moved = converged(done, small({"roce": {"priority": 4}}))
     for start, priority in ((done, 3), (moved, 4)):
         found = plan(start, small({"roce": {"priority": priority, "dscp": 24}}))
@@ -612,7 +612,7 @@ def test_a_dscp_alone_is_changed_in_place(done: Config) -> None:
 
 
 def test_a_further_priority_of_a_port_keeps_the_names_of_maps(done: Config) -> None:
-    """RoCE data is lossless there meanwhile, so no other port has to go down for it."""
+    """RoCE data is lossless there meanwhile, so no other port goes down for it."""
     drifted = changed(done, "PORT_QOS_MAP|Ethernet0 pfc_enable", "3,4")
     drifted = changed(drifted, f"DSCP_TO_TC_MAP|{NAME} 26", "0")
     assert converged(drifted) == done

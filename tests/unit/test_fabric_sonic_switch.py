@@ -523,7 +523,12 @@ def test_tables_of_ports_go_through_i_and_come_back_so(
 
 @pytest.mark.slow
 class TestManyPorts:
-    """All at once a mistake would take every link; one by one upstream's sorter takes an hour."""
+    """In one group a mistake would take every link; one by one upstream's sorter takes an hour."""
+
+    @pytest.fixture
+    def impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Links that are down are not waited for."""
+        monkeypatch.setattr(driver, "LINKS_S", 0)
 
     @pytest.fixture
     def shell(self, tmp_path: Path) -> FakeShell:
@@ -599,14 +604,10 @@ class TestManyPorts:
 
         shell.run = run  # type: ignore[method-assign]
 
+    @pytest.mark.usefixtures("impatient")
     def test_the_first_link_that_stays_down_costs_no_other_port(
-        self,
-        switch: SonicSwitch,
-        shell: FakeShell,
-        difference: Difference,
-        monkeypatch: pytest.MonkeyPatch,
+        self, switch: SonicSwitch, shell: FakeShell, difference: Difference
     ) -> None:
-        monkeypatch.setattr(driver, "LINKS_S", 0)
         before = shell.state
         self.stays_down(shell, "Ethernet0")
         with pytest.raises(SwitchError, match=r"stay down: Ethernet0; .*was rolled back"):
@@ -621,14 +622,10 @@ class TestManyPorts:
         whole_s = steps.SLOWER * sum(step.takes_s(pace) for step in difference.steps)
         assert armed_s < switch.undone_within_s < armed_s + whole_s / 2
 
+    @pytest.mark.usefixtures("impatient")
     def test_a_tenth_of_the_links_so_far_may_stay_down(
-        self,
-        switch: SonicSwitch,
-        shell: FakeShell,
-        difference: Difference,
-        monkeypatch: pytest.MonkeyPatch,
+        self, switch: SonicSwitch, shell: FakeShell, difference: Difference
     ) -> None:
-        monkeypatch.setattr(driver, "LINKS_S", 0)
         self.stays_down(shell, "Ethernet40", "Ethernet168")
         switch.apply(difference, CONFIRM_S)
         assert len([line for line in shell.said if line.startswith("batch")]) == 4
@@ -653,14 +650,10 @@ class TestManyPorts:
         assert shell.state["PORT_QOS_MAP"]["Ethernet40"]["pfc_enable"] == "3"
         assert shell.state["PORT_QOS_MAP"]["Ethernet168"]["pfc_enable"] == "3,4"
 
+    @pytest.mark.usefixtures("impatient")
     def test_what_was_accepted_and_is_not_there_stops_it(
-        self,
-        switch: SonicSwitch,
-        shell: FakeShell,
-        difference: Difference,
-        monkeypatch: pytest.MonkeyPatch,
+        self, switch: SonicSwitch, shell: FakeShell, difference: Difference
     ) -> None:
-        monkeypatch.setattr(driver, "LINKS_S", 0)
         ran, before = shell.run, shell.state
 
         def run(command: str, stdin: str = "", timeout_s: int = 60) -> Completed:

@@ -244,7 +244,7 @@ def test_a_plane_without_an_rdma_device_is_right_by_hardware_alone(machine, valu
 
 
 def test_by_hardware_every_function_of_a_card_is_on_port_1(machine):
-    """hwplb of RA2.2 sets NUM_OF_PLANES_P1 alone for 2 functions, and uniplane _P2 too. A
+    """hwplb of RA2.2 sets only NUM_OF_PLANES_P1 for 2 functions, and uniplane _P2 too. A
     ConnectX-8 with 2 functions was seen to show both."""
     factory = {**NEW, "NUM_OF_PLANES_P2": 0, "LOAD_BALANCE_MODE_P2": 0, "CNP_DSCP_P2": 0}
     args = {"factory": factory, "lanes": (2, 1), "rail": "rail1", "shared": True}

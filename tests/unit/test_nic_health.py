@@ -131,7 +131,7 @@ def test_drops_of_another_class_and_pauses_of_pfc_are_none(grown, lost):
 
 
 def test_pause_frames_that_no_counter_of_a_priority_has_may_be_those_of_another_one():
-    """The NIC has counters of priorities with PFC alone (mlx5e_query_pfc_combined)."""
+    """The NIC has counters of priorities with PFC only (mlx5e_query_pfc_combined)."""
     found = losses.findings({"rx_pause_ctrl_phy": 9, "rx_global_pause": 9}, (3,))
     assert "link_pfc" in found["rx_pause_ctrl_phy"][1]
     assert "link_pfc" not in found["rx_global_pause"][1]

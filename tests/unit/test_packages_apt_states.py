@@ -225,7 +225,7 @@ def test_dcgm_3_makes_way_for_4_with_its_profiling(site):
 
 
 def keyring(site, name, text):
-    """As cuda-keyring leaves it, with a key of its own, and what apt has fetched with it."""
+    """As cuda-keyring leaves it, with another key, and what apt has fetched with it."""
     apt = site.root.root / "etc/apt"
     key = apt / "keyrings/cuda-archive-keyring.asc"
     key.write_bytes(site.vendor.armoured)

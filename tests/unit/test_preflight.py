@@ -372,7 +372,7 @@ def test_what_is_in_the_way_is_named(
 def test_the_running_kernel_is_checked_where_the_set_names_none(
     looked: Looked, release: str, status: str
 ) -> None:
-    """DOCA builds for it. What is built already needs no table."""
+    """DOCA builds for it. Built drivers need no table."""
     looked.host.write("proc/sys/kernel/osrelease", f"{release}\n")
     looked.packages.installed_[f"linux-headers-{release}"] = "1"
     found = [each for each in looked.checks() if each.name == "doca_kernel"]

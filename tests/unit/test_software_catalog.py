@@ -104,7 +104,7 @@ def test_the_packages_are_those_of_the_golden_file() -> None:
     """Names and order were compared with the vendors' lists; a change here is to be, too."""
     found = {
         f"{distribution.label if nodes is LATER else distribution.name}: {name}": {
-            # What is absent differs by branch and family, which those of NODES have.
+            # Absent packages differ by branch and family, which those of NODES have.
             layer: {
                 key: value
                 for key, value in shown(wanted).items()
@@ -187,7 +187,7 @@ def test_every_other_branch_leaves_ubuntu_whatever_its_number(version: str) -> N
     suffixed = int(own) <= 580
     for name in BY_UBUNTU:
         assert any_matches(name, wanted.absent) is (suffixed and name not in installed), name
-    # Of the own branch, what is not as the set has it: Ubuntu's, or a suffix that ended before.
+    # Of the own branch, those that the set has otherwise: Ubuntu's, or an earlier suffix.
     for name in (each.format(own) for each in FABRIC_ONCE):
         gone = any_matches(name, wanted.absent) and name not in installed
         assert gone is (int(own) > 575), name
@@ -196,7 +196,7 @@ def test_every_other_branch_leaves_ubuntu_whatever_its_number(version: str) -> N
 
 
 def test_what_el_called_otherwise_goes_with_its_branch() -> None:
-    """Names of 570 beside those of 580, as images of AWS have them (nvidia-imex-570)."""
+    """Names of 570 next to those of 580, as images of AWS have them (nvidia-imex-570)."""
     for version, gone, stays in (
         ("580.95.05", ("nvidia-fabric-manager", "nvidia-imex-570"), "nvidia-fabricmanager"),
         ("575.57.08", ("nvidia-fabricmanager", "nvidia-imex"), "nvidia-fabric-manager"),

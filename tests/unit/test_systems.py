@@ -24,7 +24,7 @@ EL = "RHEL, Rocky and AlmaLinux"
 
 
 def known(text: str) -> list[str]:
-    """The kinds of systems that a text has to name, as it breaks lines."""
+    """The kinds of systems that a text must name, as it breaks lines."""
     words = " ".join(text.split())
     return [each for each in KNOWN.split("; ") if each in words]
 
@@ -37,7 +37,7 @@ def test_the_systems_are_named_in_a_sentence() -> None:
 
 @pytest.mark.parametrize("table", ["software/distribution.py", "preflight/node.py"])
 def test_tables_of_systems_are_not_older_than_half_a_year(table: str) -> None:
-    """Read their sources again, add what is new, and write the day beside them."""
+    """Read their sources again, add the new ones, and write the day next to them."""
     text = (ROOT / "plugins/module_utils" / table).read_text("utf-8")
     [day] = re.findall(r"(?:Sources were |ed6bee2 \()read on (\d{4}-\d\d-\d\d)", text)
     assert date.today() - date.fromisoformat(day) < timedelta(days=183)
@@ -95,8 +95,8 @@ def test_virtual_nodes_report_systems_that_nodes_may_run() -> None:
             found.append(distribution_of(of["ID"].strip('"'), version).system.title)
             assert folder in (image, folder.parent / version)
             releases += [version] if folder != image else []
-            for beside in folder.glob("etc/*-release"):
-                assert version in beside.read_text("utf-8")
+            for other in folder.glob("etc/*-release"):
+                assert version in other.read_text("utf-8")
     assert sorted(releases) == sorted(choices)
     assert found == ["Ubuntu 24.04", "Ubuntu 26.04", f"{EL} 9", f"{EL} 10"]
 

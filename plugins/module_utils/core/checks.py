@@ -22,7 +22,7 @@ NOT_APPLICABLE = "not_applicable"
 """Cannot hold on this kind of machine; `reason` has why. Counted and shown, never passed."""
 PENDING = "pending"
 """Differs now, and a run without check mode would change it; outside check mode one after a reset
-that has to come first, which `reason` names."""
+that must come first, which `reason` names."""
 REBOOT = "reboot"
 """Configured and recorded; takes effect at the next reboot, which no role performs."""
 

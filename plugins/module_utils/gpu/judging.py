@@ -224,7 +224,7 @@ def _fabric_manager(findings: Findings) -> str:
     version, found = findings.version, findings.found.driver.fabric_manager
     if found != version:
         whose = "the set's (nvlink5)" if findings.wanted.managed else "that of this version"
-        reason = f"it ends at once with another driver: install {whose}, restart it"
+        reason = f"it terminates immediately with another driver: install {whose}, restart it"
         findings.fail(FM_VERSION, version, found, reason, fixable=True)
         findings.unread([FM], FM_VERSION)
         return FM_VERSION

@@ -159,7 +159,7 @@ def _other_planes(
     if name == FUNCTIONS and planes > 1 and SPLIT.partition("[")[0] not in remedy:
         example = " ".join(words(SPLIT, _split(LANES["1023"], planes)))
         remedy += (
-            ". Functions alone split no port: set its lanes too, as the manual of the card has "
+            ". More functions split no port: set its lanes too, as the manual of the card has "
             f"them (one cage of a ConnectX-8: LAG_RESOURCE_ALLOCATION=0 {example})"
         )
     reason = (

@@ -168,7 +168,7 @@ class Firmwares:
         return answer
 
     def _query(self, pci: str, *names: str) -> Answer:
-        """All are asked for at once: a list with one unknown name in it is refused as a whole.
+        """All are asked for in one call: a list with one unknown name in it is refused as a whole.
 
         The elements of an array are in no table but their own.
         """
@@ -302,7 +302,7 @@ def firmware_settings(
 ) -> list[FirmwareSetting]:
     """Those of one rail; `parameters` as the first port of a card has them.
 
-    The operator asked for those that are `named`: each has to be there.
+    The operator asked for those that are `named`: each must exist.
     """
     pci = pci_address(root / "sys/class/net" / rail.interface)
     if rail.device is None or rail.driver != MLX5 or pci is None:
@@ -381,7 +381,7 @@ class FirmwareSetting(Setting):
         known, (base, indexes) = self._firmwares.parameters(self._pci), parts(self.parameter)
         bounds = self._firmwares.arrays(self._pci).get(base) if indexes else None
         if self.named and not bounds and (waits := self._shown_later()):
-            # A parameter can be hidden until another one is in force: set what is known.
+            # A parameter can be hidden until another one is in force: set the known ones.
             return Reading.after_reset(
                 f"the firmware of {self._pci} shows no {self.parameter} yet; its next reset "
                 f"brings {', '.join(waits)} into force, which may show it: reboot, then run again"

@@ -37,7 +37,7 @@ SHOWN = 5
 
 
 def with_servers(text: str, servers: Sequence[str], folder: str = "") -> str:
-    """chrony.conf with `servers` alone; without any, as the distribution made it.
+    """chrony.conf with only `servers`; without any, as the distribution made it.
 
     `folder`: where the distribution has its own servers, if not in chrony.conf.
     """

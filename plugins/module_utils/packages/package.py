@@ -186,7 +186,7 @@ class Manager(ABC):
         return [*keys, *definitions, *old, *self.rivals()]
 
     def rivals(self) -> list[FilePlan]:
-        """Definitions of others that cannot stand beside those of the set: what becomes of them."""
+        """Definitions of others that conflict with those of the set, as they become."""
         return []
 
     def wait(self) -> None:

@@ -115,14 +115,14 @@ class Host:
             manager = manager_of(system, wanted, layer)
             there = manager.installed()
             away = [x for x in wanted.packages if not satisfied(x, there.get(x.name, ""))]
-            # What is optional may be in no repository, and not come at all.
+            # An optional package may be in no repository, and is then not installed.
             self.coming |= {each.component for each in away if not each.optional}
             if layer == RDMA and software.rdma.source == DOCA and RDMA in self.coming:
                 yield from _build(software.rdma.version, release)
             if not any(each.status == FAILED for each in answered):
                 yield from _headers(layer, [x for x in away if x.component == "kernel"], manager)
             for planned in manager.rivals():
-                why = "defines a repository of the set too, with a key of its own: turned off"
+                why = "defines a repository of the set too, with another key: turned off"
                 yield Check("repository_twice", "once", "twice", OK, str(planned.path), why)
             if not there.keys() & {*wanted.claims.values()}:
                 yield from (_refusal(layer, why) for why in claimed(wanted, manager).values())
@@ -241,7 +241,7 @@ def _refusal(what: str, why: str) -> Check:
 
 
 def _interrupted(manager: Manager, family: str) -> Check:
-    """The layer of a set finishes what is of it. dnf goes on after such an end; apt does not."""
+    """The layer of a set finishes its own packages. dnf goes on after such an end; apt does not."""
     manager.wait_s = WAIT_S
     half, sets = manager.interrupted(), manager.pinned()
     others = [name for name in half if name.partition(":")[0] not in sets]

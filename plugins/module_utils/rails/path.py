@@ -3,7 +3,7 @@
 
 The packet may not be fragmented; it proves cable, address, route and what the leaf takes from the
 rail. What the leaf sends into the rail is another matter: the routed interface behind the port (a
-VLAN's, on EOS with 1500 bytes unless set) has an MTU of its own. An answer may be fragmented there,
+VLAN's, on EOS with 1500 bytes unless set) has a separate MTU. An answer may be fragmented there,
 and arrives whole after that; a RoCE packet is dropped. So the largest fragment of the answer is
 asked of the kernel (Linux 70ecc2484132, IP_RECVFRAGSIZE, since 4.10).
 """
@@ -27,7 +27,7 @@ from .plan import RailPlan
 
 PATH = "rail_path"
 _PAUSE_S = 0.3
-"""Between two packets: a refusal by this host itself comes at once."""
+"""Between two packets: a refusal by this host itself comes immediately."""
 _HEADERS = 28
 """Bytes of IPv4 and ICMP headers in a packet."""
 _ANSWER_S = 1.0

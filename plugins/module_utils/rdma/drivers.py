@@ -155,8 +155,8 @@ def installed(node: Node, names: Sequence[str]) -> dict[str, Module]:
 
 @dataclass(frozen=True)
 class Drivers:
-    """`restart`: load changed drivers again at once, where nothing uses RDMA. `doca`: its release
-    in the set."""
+    """`restart`: load changed drivers again immediately, where nothing uses RDMA. `doca`: its
+    release in the set."""
 
     hardware: Hardware
     source: str

@@ -52,7 +52,7 @@ SYSTEMS = (
     System("Debian", ("debian",), "12", None, None),
 )
 KNOWN = f"Ubuntu 22.04, 24.04 and 26.04; {_EL} 9 and 10; Debian 12"
-"""SYSTEMS in a sentence. On Debian the catalogue has inbox RDMA alone."""
+"""SYSTEMS in a sentence. On Debian the catalogue has only inbox RDMA."""
 _ALIASES = {"redhat": "rhel"}
 """Of the fact `distribution`."""
 

@@ -211,7 +211,7 @@ def _dcgm(software: SoftwareSet, driver: Driver) -> list[Stage]:
     """Built for the CUDA of the driver, whatever the toolkit is: with another one its diagnostics
     fail (NVIDIA/DCGM issues 254 and 255). A toolkit of a later major has a later driver.
 
-    Profiling (DCGM_FI_PROF_*) has packages of its own, which are only recommended.
+    Profiling (DCGM_FI_PROF_*) has separate packages, which are only recommended.
     """
     if not software.dcgm:
         return []

@@ -28,7 +28,7 @@ NOISE = re.compile(
 ENDED = re.compile(r"^(Connection (closed|reset)|Disconnected from|client_loop: send disconnect)")
 """The end, without its cause, which was printed before: packet.c, clientloop.c of OpenSSH."""
 LOG = "journalctl -t sshd -t sshd-session"
-"""From 9.8 on a program of its own serves a connection, and writes what PAM and keys came to:
+"""From 9.8 on a separate program serves a connection, and writes what PAM and keys came to:
 openssh/openssh-portable@03e3de41. EL 10 has 9.9, Ubuntu 26.04 has 10."""
 NO_LOGIN = (
     "PAM lets root log in only, most often by /etc/nologin or /run/nologin: remove the file when"

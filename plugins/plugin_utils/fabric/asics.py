@@ -14,7 +14,7 @@ platform/mellanox/asic_table.j2):
 rounded up to KiB. A pause waits for the frame that is just being sent, takes its time on the cable,
 and the peer its own until it stops: so much is still on its way, and then the cable's content. All
 of it may come as the smallest packets, each of which takes whole cells of the buffer. Whole numbers
-and fractions alone: the figures are right to the byte.
+and fractions only: the figures are right to the byte.
 """
 
 from __future__ import annotations

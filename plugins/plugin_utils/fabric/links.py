@@ -268,9 +268,9 @@ class _Check:
         return Side(end, {}, None)
 
     def _wrong(self, sides: tuple[Side, Side], mtu: int) -> dict[str, list[Side]]:
-        """By aspect, the sides that differ from the contract; notes what is not reported.
+        """By aspect, the sides that differ from the contract; notes those that are not reported.
 
-        A routed interface has to send what the rails send, of `mtu` bytes at most.
+        A routed interface must send what the rails send, of `mtu` bytes at most.
         """
         wrong: dict[str, list[Side]] = {}
         for side in sides:

@@ -42,7 +42,7 @@ PREFIXES = "/opt/baremetal-mpi-roce"
 """Archives are unpacked below this directory of every host."""
 _OF_THE_GPU = ("cuda", "dcgm", "gdrcopy", "nccl")
 _INSTALLED = ("dcgm", "gdrcopy", "nccl")
-"""Of those, what is there for its packages alone. The toolkit is also what MPI is built with."""
+"""Of those, the ones that only its packages need. MPI is built with the toolkit as well."""
 _OF_PROVIDERS = {
     "archives": (HPCX,),
     "impi": (IMPI,),

@@ -128,7 +128,7 @@ def _cuda_newer(software: SoftwareSet) -> bool:
 
 
 def _cuda_unknown(software: SoftwareSet) -> bool:
-    """Whether the toolkit is past the table. What is before it needs no driver of today."""
+    """Whether the toolkit is past the table. Older ones need no current driver."""
     past = software.cuda not in CUDA_DRIVER and older(next(iter(CUDA_DRIVER)), software.cuda)
     return bool(software.driver) and past and not _cuda_too_new(software)
 

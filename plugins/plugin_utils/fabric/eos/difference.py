@@ -109,7 +109,7 @@ def compare(wanted: Wanted, found: Settings) -> list[Item]:
 
 
 def _left(wanted: Wanted, found: Settings) -> set[Path]:
-    """The MTU of ports that left the model: where it is still the contract's beside our profile."""
+    """The MTU of ports that left the model, where they have the contract's and our profile."""
     set_here = {line for path, line in wanted.settings.items() if is_mtu(path)}
     bound = {
         path[0]

@@ -204,7 +204,7 @@ class _Switch:
     def _vlan(self, lines: Mapping[str, str]) -> str:
         """The routed interface that packets of a switched port leave by, if it has an address.
 
-        EOS compares the MTU where a packet leaves it, routed packets alone, and drops those that
+        EOS compares the MTU where a packet leaves it, only routed packets, and drops those that
         may not be fragmented (aristaeos.blogspot.com, "Arista EOS MTU Behavior", 1 and 3, 2020).
         """
         if lines.get("switchport") == "no switchport":

@@ -298,7 +298,7 @@ _MAP = re.compile(r"^qos map traffic-class [0-9, -]+ to ((?:uc-)?tx-queue) [0-9]
 
 
 _OURS = f"{PROFILE}{OWNED}\n"
-"""Where it is, the map was written out with it: what is a default is typed no more."""
+"""Where it is, the map was written out with it: a default is not typed again."""
 
 
 def _queues(eapi: Eapi) -> str:

@@ -4,7 +4,7 @@ release that both are right for.
 
 The headroom of a port is what the model says (`asics`), otherwise the row of the switch's own
 pg_profile_lookup.ini, otherwise NVIDIA's formula. In the dynamic buffer model (DEVICE_METADATA) a
-profile with sizes of its own overrides what the switch computes. In the traditional one buffermgrd
+profile with explicit sizes overrides what the switch computes. In the traditional one buffermgrd
 binds profiles that it makes itself (`pg_lossless_800000_40m_profile`) to every port with PFC whose
 speed and cable length stand in that file, and does so again after each change of the port. Where
 these have the room that is wanted they are left alone; a row with less is refused, since it would
@@ -314,7 +314,7 @@ def left_to_the_switch(keys: list[str], profile: Row, present: Present) -> bool:
 
 
 def generated(key: str, present: Present) -> bool:
-    """Whether buffermgrd has bound a profile of its own in this row of BUFFER_PG."""
+    """Whether buffermgrd has bound its own profile in this row of BUFFER_PG."""
     profile = present.config.get("BUFFER_PG", {}).get(key, {}).get("profile", "")
     return present.buffer_model != DYNAMIC and profile.startswith(GENERATED)
 

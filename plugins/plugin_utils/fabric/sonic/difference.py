@@ -219,8 +219,8 @@ def _steps(
 
 
 FIRST, GROWTH, MOST = 1, 4, 16
-"""Ports that go down together: one alone shows what is wrong with the contract on this switch, and
-a few what is wrong with kinds of cables and peers. Then a group costs about the same for any number
+"""Ports that go down together: a single one shows faults of the contract on this switch, and
+a few show faults of kinds of cables and peers. Then a group costs about the same for any number
 of ports; what no group before has shown costs at most so many links."""
 
 

@@ -152,7 +152,7 @@ class Present:
     """Whether patches may change PFC_WD and fields of BUFFER_PROFILE; None: it did not say."""
     lookup: Mapping[tuple[int, int], Headroom] = field(default_factory=dict)
     """By speed (Gb/s) and cable length (m), what the switch makes buffer profiles of by itself; of
-    the traditional buffer model alone."""
+    the traditional buffer model only."""
 
     @property
     def metadata(self) -> Row:

@@ -24,7 +24,7 @@ sorting and 9 changes for each port (39 s and 18 on 202511), and for several por
 than the square of it. With `-i` all of these tables are one change, in no order, and nothing looks
 whether they fit: ports are down before and come up after it, which validates the whole."""
 IGNORED = "".join(f" -i /{table}" for table in UNORDERED)
-"""Also for going back: what is checked then are two states that were in force before."""
+"""Also for going back: then two states are checked that were in force before."""
 READ_S = 120
 LEAST_PATCH_S, SLOWER = 120, 5
 """A guess: a switch may take so many times what its dry run lets expect, or for undoing it."""
@@ -59,7 +59,7 @@ def pace_of(version: str) -> Pace:
 
 @dataclass(frozen=True)
 class Look:
-    """What has to be so after a step, before the next group of ports goes down."""
+    """What must hold after a step, before the next group of ports goes down."""
 
     rows: Config
     """Of the group's ports."""
