@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
@@ -88,3 +89,27 @@ def columns(rows: Sequence[Sequence[str]], left: Collection[int] = ()) -> list[s
         ).rstrip()
         for row in rows
     ]
+
+
+def natural(name: str) -> tuple[tuple[int, int, str], ...]:
+    """Sort key that compares digits as numbers, before letters: `eth2` before `eth10`."""
+    pieces = filter(None, re.split(r"([0-9]+)", name))
+    return tuple((0, int(each), "") if each.isdecimal() else (1, 0, each) for each in pieces)
+
+
+def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Consecutive numbers as pairs (first, last), sorted: 1 2 3 7 give (1, 3), (7, 7)."""
+    found: list[tuple[int, int]] = []
+    for number in sorted(set(numbers)):
+        if found and number == found[-1][1] + 1:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return found
+
+
+def ranges(numbers: Iterable[int], separator: str = ",") -> str:
+    """`0-25,27`: consecutive numbers as `first-last`."""
+    return separator.join(
+        str(first) if first == last else f"{first}-{last}" for first, last in runs(numbers)
+    )
