@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.bed.stand_ins.cluster import STAND_INS
 from tests.nodes import CLUSTER, INVENTORY, MACHINES, TOP, Nodes
-from tests.stand_ins.cluster import STAND_INS
 
 ON_STAND_INS = ("lustre_client", "nvidia_gpu", "rdma_stack")
-"""Scenarios on nodes that play GPU nodes, or Lustre clients: tests/stand_ins/README.md."""
+"""Scenarios on nodes that play GPU nodes, or Lustre clients: tests/bed/stand_ins/README.md."""
 
 
 def scenario() -> Path | None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Optional
 
 from tests import waiting
-from tests.instances import describe
+from tests.bed.instances import describe
 from tests.nodes import TOP, Cluster, Nodes, Run
 
 LOG = "/var/log/virtual-switch.log"

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Optional
 
 import yaml
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.containers import (
+from ansible_collections.baremetal.bed.plugins.module_utils.containers import (
     choose_limits,
 )
 

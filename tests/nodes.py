@@ -171,7 +171,7 @@ class Nodes:
 
     def state(self, present: bool) -> Run:
         """Have the nodes up, or gone."""
-        return self.play(f"playbooks/virtual_nodes{'' if present else '_down'}.yml")
+        return self.play(f"baremetal.bed.virtual_nodes{'' if present else '_down'}")
 
     def reboot(self, pattern: str) -> None:
         """Reboot hosts without any of the modules under test, and wait until they are back."""

@@ -16,19 +16,10 @@ from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[1]
 RECORD = "tests/bed.sha256"
-SOURCES = (
-    "plugins/module_utils/virtual/*",
-    "plugins/modules/virtual_*",
-    "roles/virtual_nodes/*",
-    "playbooks/virtual_nodes*",
-    "tests/stand_ins/*",
-    "tests/unit/virtual_*",
-    "tests/instances.py",
-)
+SOURCES = ("tests/bed/*",)
 """Patterns of paths; `*` matches slashes too."""
 TESTS = (
-    "tests/unit/test_virtual_*.py",
-    "tests/unit/test_stand_ins.py",
+    "tests/bed/tests/unit/test_*.py",
     "tests/integration/test_virtual_*.py",
 )
 DOCUMENTS = ("*.md",)

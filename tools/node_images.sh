@@ -11,11 +11,11 @@ if [ "${1-}" = machines ]; then
 else
   bootstrap_apt apt.txt apt-test.txt
   # What nodes that play GPU nodes get, and the inventory of Molecule's.
-  .venv/bin/python -m tests.stand_ins >&2
+  .venv/bin/python -m tests.bed.stand_ins >&2
   # The second one has switches.
   inventories="${NODES_INVENTORY:-inventories/virtual-mixed} inventories/virtual"
 fi
 export PATH=$PWD/.venv/bin:$PATH
 for inventory in $inventories; do
-  ansible-playbook playbooks/virtual_nodes.yml -i "$inventory" -e virtual_nodes_state=built
+  ansible-playbook baremetal.bed.virtual_nodes -i "$inventory" -e virtual_nodes_state=built
 done

@@ -33,7 +33,7 @@ from tools import bed
 TOP = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TOP / "collections"))
 
-from ansible_collections.baremetal.mpi_roce.plugins.modules.virtual_requirements import (  # noqa: E402
+from ansible_collections.baremetal.bed.plugins.modules.virtual_requirements import (  # noqa: E402
     room,
 )
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.bed.stand_ins.cluster import STAND_INS
 from tests.fabric import FABRIC
 from tests.nodes import CLUSTER, MACHINES, Nodes
-from tests.stand_ins.cluster import STAND_INS
 
 
 @pytest.fixture(scope="session", autouse=True)

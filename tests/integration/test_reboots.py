@@ -19,7 +19,7 @@ import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import reboots
 
 from tests import waiting
-from tests.instances import describe
+from tests.bed.instances import describe
 from tests.nodes import Nodes, Run
 
 pytestmark = pytest.mark.nodes

@@ -17,7 +17,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import reb
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import shared
 
 from tests import mpi_source, waiting
-from tests.instances import describe
+from tests.bed.instances import describe
 from tests.nodes import Nodes
 
 pytestmark = [pytest.mark.nodes, pytest.mark.long]

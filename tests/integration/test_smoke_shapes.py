@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.instances import describe
+from tests.bed.instances import describe
 from tests.nodes import Nodes
 
 pytestmark = [pytest.mark.nodes, pytest.mark.long]

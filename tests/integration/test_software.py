@@ -3,7 +3,7 @@
 
 What package managers do with a set, tests/unit has on the real apt and dnf. Here it is the whole
 way: playbook, node, services, reboot, report. Packages, tools and GPUs are stand-ins
-(tests/stand_ins/README.md).
+(tests/bed/stand_ins/README.md).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
+from tests.bed.stand_ins.cluster import STAND_INS
+from tests.bed.stand_ins.versions import DOCAS, FIRST, NEXT
 from tests.nodes import Nodes, Run
-from tests.stand_ins.cluster import STAND_INS
-from tests.stand_ins.versions import DOCAS, FIRST, NEXT
 
 pytestmark = pytest.mark.nodes
 
-PLAYBOOK = "tests/stand_ins/layers.yml"
+PLAYBOOK = "tests/bed/stand_ins/layers.yml"
 HOME = "/var/lib/gpu-stand-in"
 FIRSTS = {"ubuntu": "node01", "el": "node03"}
 """The node of each family to which things happen; the other one of the family is left in peace."""

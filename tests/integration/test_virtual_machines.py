@@ -18,7 +18,7 @@ import pytest
 from testinfra.host import Host
 
 from tests import waiting
-from tests.instances import (
+from tests.bed.instances import (
     MACHINES,
     describe,
     kill_after,
@@ -86,7 +86,7 @@ def pid() -> int:
 def test_up_again_changes_nothing(cluster: Nodes) -> None:
     before = pid()
     assert cluster.state(present=True).total("changed") == 0
-    assert cluster.play("playbooks/virtual_nodes.yml", "--check").total("changed") == 0
+    assert cluster.play("baremetal.bed.virtual_nodes", "--check").total("changed") == 0
     assert pid() == before
 
 
@@ -188,7 +188,7 @@ def test_a_killed_qemu_and_a_cut_cable_are_repaired(cluster: Nodes) -> None:
     cluster.on("node01").check_output("echo kept >/root/note && sync")
     os.kill(pid(), signal.SIGKILL)
     output("ip", "-n", "vnkernel-fabric", "link", "delete", "node01-rail0")
-    run = cluster.play("playbooks/virtual_nodes.yml", "--check", "--diff")
+    run = cluster.play("baremetal.bed.virtual_nodes", "--check", "--diff")
     assert "start node01" in run.output
     assert "tuntap add dev node01-rail0" in run.output
     cluster.state(present=True)
@@ -224,7 +224,7 @@ def test_a_card_the_model_cannot_have_is_refused_with_the_way_out(cluster: Nodes
     model = cluster.inventory / "cluster.yml"
     try:
         model.write_text(MODEL.replace("0000:00:12.0", "0000:5d:00.0"))
-        run = cluster.play("playbooks/virtual_nodes.yml", expect=2)
+        run = cluster.play("baremetal.bed.virtual_nodes", expect=2)
         assert re.search(r"node01: rail0 is at PCI address 0000:5d:00\.0", run.output)
     finally:
         model.write_text(MODEL)

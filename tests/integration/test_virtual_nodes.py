@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.instances import (
+from tests.bed.instances import (
     describe,
     kill_after,
     output,
@@ -69,7 +69,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
 
 def test_up_again_changes_nothing(cluster: Nodes) -> None:
     assert cluster.state(present=True).total("changed") == 0
-    assert cluster.play("playbooks/virtual_nodes.yml", "--check").total("changed") == 0
+    assert cluster.play("baremetal.bed.virtual_nodes", "--check").total("changed") == 0
 
 
 def test_each_family_is_what_ansible_sees(cluster: Nodes) -> None:

@@ -16,22 +16,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import run
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.cabling import (
+from ansible_collections.baremetal.bed.plugins.module_utils.cabling import (
     Plan,
     plan_network,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.host_network import (
+from ansible_collections.baremetal.bed.plugins.module_utils.host_network import (
     HostNetwork,
     Journal,
     create,
     destroy,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import (
+from ansible_collections.baremetal.bed.plugins.module_utils.inventory import (
     node_namespace,
     parse_nodes,
     router_namespace,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import run
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     compile_model,
     inventory_of,

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests import waiting
-from tests.instances import STATE, describe, output, traces
+from tests.bed.instances import STATE, describe, output, traces
 from tests.nodes import Nodes
 
 pytestmark = pytest.mark.nodes

@@ -26,7 +26,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.packag
     Wanted,
 )
 
-from tests.stand_ins.keys import Key, run
+from tests.bed.stand_ins.keys import Key, run
 
 PROGRAMS = ("createrepo_c", "dnf", "gpg", "modifyrepo_c", "rpm", "rpmbuild", "rpmsign")
 MISSING = [name for name in PROGRAMS if shutil.which(name) is None]

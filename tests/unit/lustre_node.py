@@ -32,7 +32,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.storage 
     lustre_settings,
 )
 
-from tests.stand_ins.content.lustre_stand_in import Hangs, Machine, method_of
+from tests.bed.stand_ins.content.lustre_stand_in import Hangs, Machine, method_of
 from tests.unit.storage_node import StorageHost
 
 RAILS = [{"interface": "rail0", "rail": 0}, {"interface": "rail1", "rail": 1}]

@@ -10,8 +10,8 @@ import pytest
 
 from tools import bed
 
-SOURCE = "plugins/module_utils/virtual/qemu.py"
-TEST = "tests/unit/test_virtual_qemu.py"
+SOURCE = "tests/bed/plugins/module_utils/qemu.py"
+TEST = "tests/bed/tests/unit/test_virtual_qemu.py"
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def tree(tmp_path: Path) -> Path:
         SOURCE,
         TEST,
         "plugins/module_utils/core/files.py",
-        "roles/virtual_nodes/README.md",
+        "tests/bed/roles/virtual_nodes/README.md",
     ):
         write(tmp_path, path, "as it was")
     return tmp_path
@@ -39,7 +39,9 @@ def test_the_bed_is_another_one_until_its_tests_passed(tree: Path) -> None:
     assert not bed.passed(tree), "nothing new to record"
 
 
-@pytest.mark.parametrize("path", [SOURCE, TEST, "roles/virtual_nodes/files/image/build/new.sh"])
+@pytest.mark.parametrize(
+    "path", [SOURCE, TEST, "tests/bed/roles/virtual_nodes/files/image/build/new.sh"]
+)
 def test_a_source_or_a_test_that_changes_makes_it_another_one(tree: Path, path: str) -> None:
     bed.passed(tree)
     write(tree, path, "another")
@@ -54,7 +56,11 @@ def test_a_source_that_goes_makes_it_another_one(tree: Path) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["plugins/module_utils/core/files.py", "roles/virtual_nodes/README.md", "tests/nodes.py"],
+    [
+        "plugins/module_utils/core/files.py",
+        "tests/bed/roles/virtual_nodes/README.md",
+        "tests/nodes.py",
+    ],
 )
 def test_what_is_no_source_of_it_does_not(tree: Path, path: str) -> None:
     bed.passed(tree)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SIMULATORS = "roles/virtual_nodes/files/switch"
+SIMULATORS = "tests/bed/roles/virtual_nodes/files/switch"
 
 QOS = re.compile(
     r"\b(9_?216|150_?000|1_?500_?000)\b"
@@ -59,7 +59,7 @@ def code() -> list[tuple[str, str]]:
     """Every line of code with its file."""
     return [
         (str(path.relative_to(ROOT)), line)
-        for folder in ("roles", "plugins", "playbooks")
+        for folder in ("roles", "plugins", "playbooks", "tests/bed/plugins", "tests/bed/roles")
         for path in sorted((ROOT / folder).rglob("*"))
         if path.suffix in (".py", ".yml", ".yaml", ".j2", ".sh", "")
         and path.is_file()

@@ -34,7 +34,7 @@ PROGRAMS = {
 STARTS = re.compile(r"^(?:ansible-playbook|ansible-inventory|ansible-doc|ansible|molecule|\./\w+) ")
 PLACEHOLDERS = {"inventories/NAME", "hosts.ini", "ADDRESSES,", "INVENTORY"}
 """What a reader puts another path in place of."""
-COLLECTION = "baremetal.mpi_roce."
+COLLECTIONS = {"baremetal.mpi_roce.": ROOT, "baremetal.bed.": ROOT / "tests/bed"}
 
 
 @pytest.fixture(autouse=True)
@@ -58,11 +58,17 @@ def commands(text: str) -> Iterator[str]:
 FOUND = sorted({(page, line) for page in PAGES for line in commands(page.read_text())})
 
 
+def files(pattern: str) -> Iterator[Path]:
+    """Of the product and of the test bed."""
+    for top in COLLECTIONS.values():
+        yield from top.glob(pattern)
+
+
 @functools.cache
 def tags() -> set[str]:
     """Of the plays that site.yml has."""
     found = set()
-    for path in (ROOT / "playbooks").glob("*.yml"):
+    for path in files("playbooks/*.yml"):
         for play in yaml.safe_load(path.read_text()) or []:
             given = play.get("tags", [])
             found.update([given] if isinstance(given, str) else given)
@@ -73,10 +79,10 @@ def tags() -> set[str]:
 def variables() -> set[str]:
     """Of roles' specifications, and those that playbooks use themselves."""
     found = set()
-    for path in (ROOT / "roles").glob("*/meta/argument_specs.yml"):
+    for path in files("roles/*/meta/argument_specs.yml"):
         for spec in yaml.safe_load(path.read_text())["argument_specs"].values():
             found.update(spec.get("options") or {})
-    for path in (ROOT / "playbooks").glob("*.yml"):
+    for path in files("playbooks/*.yml"):
         found.update(re.findall(r"\{\{ *(\w+) *\|", path.read_text()))
     return found
 
@@ -142,19 +148,23 @@ def wrong(command: str) -> str:
 
 def of_names(program: str, args: Any) -> str:
     """Playbooks, modules and roles that are named."""
-    names: dict[str, Optional[Path]] = {}
+    names: dict[str, Path] = {}
     for name in args.args if program == "ansible-playbook" else []:
-        own = name.removeprefix(COLLECTION)
-        names[name] = ROOT / (name if own == name else f"playbooks/{own}.yml")
-    if program == "ansible" and args.module_name.startswith(COLLECTION):
-        names[args.module_name] = (
-            ROOT / f"plugins/modules/{args.module_name.removeprefix(COLLECTION)}.py"
-        )
+        names[name] = in_collection(name, "playbooks/{}.yml") or ROOT / name
+    if program == "ansible":
+        names[args.module_name] = in_collection(args.module_name, "plugins/modules/{}.py") or ROOT
     for name in args.args if program == "ansible-doc" else []:
         kind = "roles/{}" if args.type == "role" else "plugins/modules/{}.py"
-        if name.startswith(COLLECTION):
-            names[name] = ROOT / kind.format(name.removeprefix(COLLECTION))
-    return "; ".join(f"no {name}" for name, path in names.items() if path and not path.exists())
+        names[name] = in_collection(name, kind) or ROOT
+    return "; ".join(f"no {name}" for name, path in names.items() if not path.exists())
+
+
+def in_collection(name: str, pattern: str) -> Optional[Path]:
+    """The file of a full name of the product or of the test bed; of no other collection."""
+    for prefix, top in COLLECTIONS.items():
+        if name.startswith(prefix):
+            return top / pattern.format(name.removeprefix(prefix))
+    return None
 
 
 def of_script(script: Path, options: list[str]) -> str:

@@ -22,9 +22,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system i
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.bed.simulators.parts import eos_config, eos_grammar, hardware
 from tests.unit.eos_intents import CONTRACTS, OTHER, TOMAHAWK5, leaf
 from tests.unit.eos_switch import CLASSES, DSCPS, Tree, empty, show, typed
-from tests.unit.virtual_switch_parts import eos_config, eos_grammar, hardware
 
 OWNED = "qos profile BAREMETAL_MPI_ROCE"
 

@@ -21,9 +21,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.swit
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.session import Outcome
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import Login
 
+from tests.bed.simulators.process import PASSWORD, USER, VirtualSwitch
 from tests.unit.eos_intents import OTHER, QUIET, leaf
 from tests.unit.https_server import LOOPBACK, Authority
-from tests.unit.virtual_switch import PASSWORD, USER, VirtualSwitch
 
 pytestmark = pytest.mark.slow
 

@@ -47,10 +47,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.kinds im
     section_in,
 )
 
-from tests.unit import test_fabric_sonic_simulation as on_sonic
-from tests.unit.small_model import compiled
-from tests.unit.virtual_switch_memory import Switch
-from tests.unit.virtual_switch_parts import (
+from tests.bed.simulators.memory import Switch
+from tests.bed.simulators.parts import (
     eos_config,
     eos_grammar,
     faults,
@@ -60,6 +58,8 @@ from tests.unit.virtual_switch_parts import (
     nvue_tree,
     nvue_vendor,
 )
+from tests.unit import test_fabric_sonic_simulation as on_sonic
+from tests.unit.small_model import compiled
 
 pytestmark = pytest.mark.slow
 

@@ -31,9 +31,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system i
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.bed.simulators.parts import nvue_tree
 from tests.unit.nvue_switch import Tree, intent, merged, present
 from tests.unit.qos_contracts import contracts
-from tests.unit.virtual_switch_parts import nvue_tree
 
 
 def plan(config: Tree, one: SwitchIntent | None = None, **read: Any) -> Difference:

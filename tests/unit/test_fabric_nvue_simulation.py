@@ -23,9 +23,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.session 
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import Login
 
+from tests.bed.simulators.process import PASSWORD, USER, VirtualSwitch
 from tests.unit.https_server import LOOPBACK, Authority
 from tests.unit.nvue_switch import intent
-from tests.unit.virtual_switch import PASSWORD, USER, VirtualSwitch
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow

@@ -34,8 +34,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system i
     SwitchIntent,
 )
 
+from tests.bed.simulators.memory import UNUSED, Switch, leaf, show
 from tests.unit.sonic_switch import small
-from tests.unit.virtual_switch_memory import UNUSED, Switch, leaf, show
 
 pytestmark = pytest.mark.slow
 

@@ -34,11 +34,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system i
     SwitchError,
 )
 
-from tests.unit import virtual_switch_parts
+from tests.bed.simulators.parts import sonic_updater
 from tests.unit.sonic_switch import Config, FakeShell, after, new_switch, present, small
 
 CONFIRM_S = 300
-cost: Any = virtual_switch_parts.sonic_updater.cost
+cost: Any = sonic_updater.cost
 """What a patch from one state to another takes upstream, as the simulated switch charges it."""
 
 

@@ -32,7 +32,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distri
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.software_set import Mpi
 
-from tests.stand_ins import table, versions
+from tests.bed.stand_ins import table, versions
 from tests.unit.software_sets import KEYS, software
 
 GOLDEN = Path(__file__).parent / "golden" / "software_packages.json"

@@ -82,7 +82,7 @@ def test_the_role_os_baseline_takes_the_same_systems() -> None:
 
 
 def test_virtual_nodes_report_systems_that_nodes_may_run() -> None:
-    role = ROOT / "roles/virtual_nodes"
+    role = ROOT / "tests/bed/roles/virtual_nodes"
     specs = yaml.safe_load((role / "meta/argument_specs.yml").read_text("utf-8"))
     choices = specs["argument_specs"]["main"]["options"]["virtual_nodes_release"]["choices"]
     found, releases = [], [""]

@@ -1,0 +1,127 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Instances of virtual nodes that a test may break, and what they could leave behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+from ansible_collections.baremetal.bed.plugins.module_utils.inventory import (
+    controller_interface,
+)
+
+from tests import waiting
+from tests.nodes import TOP, Nodes
+
+STATE = Path.home() / ".local/state/baremetal.mpi_roce"
+JOURNALS = Path("/run/baremetal-mpi-roce/virtual")
+MACHINES = Path("/var/lib/baremetal-mpi-roce/virtual/machines")
+
+
+def describe(folder: Path, model: str, like: str = "virtual") -> Nodes:
+    """An inventory of its own, with the group variables of one of the project's."""
+    shutil.copytree(TOP / "inventories" / like, folder)
+    (folder / "cluster.yml").write_text(model)
+    return Nodes(folder)
+
+
+def output(*argv: str) -> str:
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+
+
+def traces(*mine: str) -> set[str]:
+    """Everything of this machine that these clusters could leave something in, line by line."""
+    links = [f"link {link['ifname']}" for link in json.loads(output("ip", "-json", "link"))]
+    found = {
+        *links,
+        *(f"journal {path.stem}" for path in JOURNALS.glob("*")),
+        *(f"state {path.name}" for path in STATE.glob("*")),
+        *(f"machine {path.name}" for path in MACHINES.glob("*")),
+        f"forwarding {Path('/proc/sys/net/ipv4/ip_forward').read_text()}",
+        *(f"volume {name}" for name in volumes(mine)),
+    }
+    commands = [
+        "ip netns list",
+        "ip rule",
+        "ip -6 rule",
+        "ip route show table all",
+        "podman ps -a --format {{.Names}}",
+        "podman network ls -q",
+        "iptables-save",
+        "ip6tables-save",
+        "nft list ruleset",
+    ]
+    for command in commands:
+        if shutil.which(command.split()[0]):
+            # Without the packet counters of chains.
+            lines = re.sub(r"\[\d+:\d+\]", "", output(*command.split())).splitlines()
+            found.update(f"{command}: {line}" for line in lines if not line.startswith("#"))
+    return {line for line in found if not any(word in line for word in others(mine))}
+
+
+def volumes(mine: Collection[str]) -> set[str]:
+    """Of podman, without those of other clusters: no name says whose they are."""
+    found = set(output("podman", "volume", "ls", "-q").split())
+    for container in output("podman", "ps", "-a", "--format", "{{.Names}}").split():
+        if any(name in container for name in others(mine)):
+            mounts = ["--format", "{{range .Mounts}}{{.Name}} {{end}}", container]
+            messages = subprocess.run(
+                ["podman", "inspect", *mounts], capture_output=True, text=True
+            )
+            found -= set(messages.stdout.split())  # nothing where it went in between
+    return found
+
+
+def others(mine: Collection[str]) -> set[str]:
+    """Names of the clusters that come and go beside these."""
+    names = {path.name for path in [*STATE.glob("*"), *MACHINES.glob("*")]}
+    names |= {path.stem for path in JOURNALS.glob("*")}
+    seen.update(names)
+    strangers = seen - set(mine)
+    return strangers | {controller_interface(name) for name in strangers}
+
+
+seen: set[str] = set()
+
+
+def reboot_playbook(nodes: Nodes) -> Path:
+    playbook = nodes.inventory.parent / "reboot.yml"
+    playbook.write_text(
+        "- hosts: compute\n  gather_facts: false\n  become: true\n"
+        f"  tasks: [{{ansible.builtin.reboot: {{reboot_timeout: {waiting.deadline(300):.0f}}}}}]\n"
+    )
+    return playbook
+
+
+def refuses_another_host_key(nodes: Nodes) -> None:
+    """After node01 got new host keys: until they are read from the node itself."""
+    login = ["ssh", "-F", str(nodes.ssh_config), "-o", "BatchMode=yes"]
+    login += ["-o", "ControlPath=none", "node01", "true"]
+    refused = subprocess.run(login, capture_output=True, text=True, check=False)
+    assert refused.returncode == 255
+    assert "REMOTE HOST IDENTIFICATION HAS CHANGED" in refused.stderr
+    nodes.state(present=True)
+    assert subprocess.run(login, capture_output=True, check=False).returncode == 0
+
+
+def kill_after(nodes: Nodes, seconds: float) -> None:
+    """SIGKILL to ansible-playbook and everything it started."""
+    running = subprocess.Popen(
+        nodes.command("baremetal.bed.virtual_nodes"),
+        cwd=TOP,
+        env=nodes.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    time.sleep(seconds)
+    os.killpg(running.pid, signal.SIGKILL)
+    assert running.wait() in (0, -signal.SIGKILL)

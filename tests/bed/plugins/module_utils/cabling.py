@@ -1,0 +1,238 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The network of a virtual cluster: a namespace per container, one for the leaves, and cables.
+
+All of it lies in named network namespaces: `<cluster>-fabric` holds a bridge per leaf and the
+management bridge, `<cluster>.<node>` holds a container's interfaces. A container's cables are veth
+pairs, a machine's are taps: its QEMU runs in the fabric's namespace and holds their other ends. The
+host itself gets one interface only, the controller's port on the management bridge. So nothing of
+the host's own network, firewall or routing is touched, and deleting the namespaces removes
+everything.
+
+In a routed fabric each leaf and spine is a router in a namespace `<cluster>.router.<leaf>`, with
+the rails' gateways on the leaves and the cables of the model between leaves and spines. Routes are
+static: each leaf has a path over every spine, and the kernel skips those whose link is down.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Optional
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import IP_MTU_LIMITS
+
+from .inventory import (
+    CLUSTER_NAME,
+    Node,
+    VirtualError,
+    controller_address,
+    controller_interface,
+    fabric_namespace,
+    leaf_port,
+    management_network,
+    node_namespace,
+    router_namespace,
+    short_name,
+)
+
+MANAGEMENT_BRIDGE = "management"
+CONTROLLER_PORT = "controller"
+LEAF_MTU = IP_MTU_LIMITS[1]
+"""What a leaf carries: whatever MTU the nodes choose."""
+UPLINK = "uplink"
+"""Kind of a leaf's port to a spine."""
+LINKS = ipaddress.IPv4Address("169.254.0.0")
+"""First address of the links between leaves and spines, two for each."""
+
+Switches = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Leaves and spines by name: the variable `cluster_ports` of each."""
+
+
+@dataclass(frozen=True)
+class Port:
+    """An interface as it is wanted: where, up, with which bridge, MTU and addresses."""
+
+    namespace: str
+    name: str
+    bridge: Optional[str] = None
+    mtu: Optional[int] = None
+    addresses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cable:
+    """`near` is the leaf's end. Without `far` it is a tap, whose other end a machine holds."""
+
+    near: Port
+    far: Optional[Port] = None
+
+
+Routes = Mapping[str, frozenset[str]]
+"""Network -> its next hops."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    cluster: str
+    containers: tuple[str, ...]
+    """Their namespaces."""
+    bridges: tuple[Port, ...]
+    cables: tuple[Cable, ...]
+    controller: Port
+    """The host's interface on the management network."""
+    network: ipaddress.IPv4Network
+    routes: Mapping[str, Routes] = field(default_factory=dict)
+    """By namespace: the routers of a routed fabric."""
+
+    @property
+    def owned(self) -> tuple[str, ...]:
+        """Namespaces in which only the plan makes interfaces."""
+        return (fabric_namespace(self.cluster), *self.routes)
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        return (*self.owned, *self.containers)
+
+    @property
+    def ports(self) -> tuple[Port, ...]:
+        """What the plan configures. The far end of a rail belongs to the node's roles."""
+        ends = [cable.near for cable in self.cables]
+        far = (cable.far for cable in self.cables)
+        ends += [port for port in far if port and (port.addresses or port.mtu)]
+        return (*self.bridges, *ends)
+
+
+def plan_network(
+    cluster: str,
+    nodes: Sequence[Node],
+    *,
+    point_to_point: bool = False,
+    switches: Switches = MappingProxyType({}),
+) -> Plan:
+    """Everything that has to exist, from the inventory alone.
+
+    `switches`: leaves and spines of a routed fabric, by name, with their ports.
+    """
+    if not CLUSTER_NAME.fullmatch(cluster):
+        raise VirtualError(f"cluster name {cluster!r}: use lower-case letters, digits and hyphens")
+    machine = next((node.name for node in nodes if node.machine), "")
+    if switches and machine:
+        raise VirtualError(
+            f"{machine} is a machine, whose cables end in one namespace for all leaves: a "
+            "routed fabric has containers only (virtual_nodes_kind), or leave virtual_nodes_fabric "
+            "at bridges."
+        )
+    network = management_network(nodes)
+    address = controller_address(nodes)
+    fabric = fabric_namespace(cluster)
+    homes = {name: router_namespace(cluster, name) for name in switches}
+    port = Port("", controller_interface(cluster), addresses=(f"{address}/{network.prefixlen}",))
+    cables = [Cable(Port(fabric, CONTROLLER_PORT, MANAGEMENT_BRIDGE), port)]
+    for node in nodes:
+        cables += _cables(node, fabric, node_namespace(cluster, node.name), point_to_point, homes)
+    gateways = {} if point_to_point else leaf_gateways(nodes)
+    leaves = dict.fromkeys(rail.leaf for node in nodes for rail in node.rails)
+    bridges = [Port(fabric, MANAGEMENT_BRIDGE)]
+    bridges += [
+        Port(
+            homes.get(leaf, fabric),
+            short_name(leaf),
+            mtu=LEAF_MTU,
+            addresses=gateways.get(leaf, ()),
+        )
+        for leaf in leaves
+    ]
+    uplinks = _uplinks(switches, homes)
+    return Plan(
+        cluster=cluster,
+        containers=tuple(node_namespace(cluster, node.name) for node in nodes if not node.machine),
+        bridges=tuple(bridges),
+        cables=(*cables, *uplinks),
+        controller=port,
+        network=network,
+        routes=_routes(homes, uplinks, nodes),
+    )
+
+
+def _cables(
+    node: Node, fabric: str, namespace: str, point_to_point: bool, homes: Mapping[str, str]
+) -> list[Cable]:
+    def cable(near: Port, far: Port) -> Cable:
+        return Cable(near, None if node.machine else far)
+
+    cables = [
+        cable(
+            Port(fabric, leaf_port(node.name, node.interface), MANAGEMENT_BRIDGE),
+            Port(namespace, node.interface, addresses=(f"{node.address}/{node.prefix}",)),
+        )
+    ]
+    for rail in node.rails:
+        near = Port(
+            homes.get(rail.leaf, fabric),
+            leaf_port(node.name, rail.interface),
+            bridge=None if point_to_point else short_name(rail.leaf),
+            mtu=LEAF_MTU,
+            addresses=(f"{rail.gateway}/{rail.prefix}",) if point_to_point and rail.gateway else (),
+        )
+        cables.append(cable(near, Port(namespace, rail.interface)))
+    return cables
+
+
+def interface_of(port: str) -> str:
+    """A port's name as Linux takes it: without `/`, and of at most 15 characters."""
+    return short_name(port.replace("/", "-"))
+
+
+def _uplinks(switches: Switches, homes: Mapping[str, str]) -> list[Cable]:
+    """The cables between leaves and spines, as the model has them."""
+    ends = [
+        ((leaf, port), (spine, group["peer_interface"]))
+        for leaf, groups in switches.items()
+        for group in groups
+        if group["kind"] == UPLINK
+        for port, spine in group["peers"].items()
+    ]
+
+    def end(place: tuple[str, str], number: int) -> Port:
+        switch, port = place
+        address = (f"{LINKS + number}/31",)
+        return Port(homes[switch], interface_of(port), mtu=LEAF_MTU, addresses=address)
+
+    return [
+        Cable(end(leaf, 2 * number), end(spine, 2 * number + 1))
+        for number, (leaf, spine) in enumerate(ends)
+    ]
+
+
+def _routes(
+    homes: Mapping[str, str], uplinks: Sequence[Cable], nodes: Sequence[Node]
+) -> dict[str, Routes]:
+    """Of each leaf: over every spine to the rails of other leaves. Of each spine: to every leaf."""
+    rails = {rail.network: homes.get(rail.leaf) for node in nodes for rail in node.rails}
+    hops: dict[str, dict[str, set[str]]] = {namespace: {} for namespace in homes.values()}
+    for leaf, spine in ((cable.near, cable.far) for cable in uplinks if cable.far):
+        for network, home in rails.items():
+            here, there = (spine, leaf) if home == leaf.namespace else (leaf, spine)
+            gateway = there.addresses[0].partition("/")[0]
+            hops[here.namespace].setdefault(network, set()).add(gateway)
+    return {
+        namespace: {network: frozenset(found) for network, found in routes.items()}
+        for namespace, routes in hops.items()
+    }
+
+
+def leaf_gateways(nodes: Sequence[Node]) -> dict[str, tuple[str, ...]]:
+    """Leaf -> the gateway addresses it carries, one per rail network that ends on it."""
+    home: dict[str, str] = {}
+    gateways: dict[str, dict[str, None]] = {}
+    for rail in (rail for node in nodes for rail in node.rails if rail.gateway):
+        if home.setdefault(rail.network, rail.leaf) != rail.leaf:
+            raise VirtualError(
+                f"rail network {rail.network} ends on {home[rail.network]} and on {rail.leaf}: its "
+                "gateway can stand on one leaf only. Give each leaf a network of its own in "
+                "cluster.yml."
+            )
+        gateways.setdefault(rail.leaf, {})[f"{rail.gateway}/{rail.prefix}"] = None
+    return {leaf: tuple(addresses) for leaf, addresses in gateways.items()}

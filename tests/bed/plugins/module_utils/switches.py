@@ -1,0 +1,228 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What makes a container a switch: its description, certificate and password.
+
+A folder per switch on the controller, which the container has at /etc/virtual-switch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Runner
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files import (
+    FilePlan,
+    plan_file,
+)
+
+from .inventory import VirtualError
+
+SYSTEMS = ("sonic", "nvue", "eos")
+PASSWORD_BYTES = 18
+LANES = 8
+"""By which SONiC counts ports on."""
+
+
+@dataclass(frozen=True)
+class Switch:
+    name: str
+    address: str
+    system: str
+    asic: str
+    ports: tuple[Mapping[str, Any], ...]
+    """As `switch.json` has them: name, speed_gbps, peer, peer_interface, peer_mac."""
+
+    @property
+    def description(self) -> str:
+        """`switch.json`: the truth for LLDP and for the state a factory leaves."""
+        about = {
+            "name": self.name,
+            "system": self.system,
+            "asic": self.asic,
+            "ports": list(self.ports),
+        }
+        return json.dumps(about, indent=1) + "\n"
+
+    @property
+    def environment(self) -> str:
+        """For the unit that starts the simulation."""
+        return f"SYSTEM={self.system}\nADDRESS={self.address}\n"
+
+
+def parse_switches(
+    management: Mapping[str, Mapping[str, Any]],
+    systems: Mapping[str, str],
+    asics: Mapping[str, str],
+    ports: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> tuple[Switch, ...]:
+    """From the inventory's variables, each by host name."""
+    for name in management:
+        if systems.get(name) not in SYSTEMS:
+            raise VirtualError(
+                f"{name}: there is no simulation of {systems.get(name) or 'no system'!r}, only of "
+                f"{', '.join(SYSTEMS)}. Write one of them as leaves.system or spines.system in "
+                "cluster.yml, or leave the host out of virtual_nodes_names."
+            )
+    return tuple(
+        Switch(
+            name=name,
+            address=str(settings["address"]),
+            system=systems[name],
+            asic=asics.get(name) or "",
+            ports=_ports(ports.get(name) or (), systems),
+        )
+        for name, settings in management.items()
+    )
+
+
+def _ports(
+    groups: Sequence[Mapping[str, Any]], systems: Mapping[str, str]
+) -> tuple[Mapping[str, Any], ...]:
+    """`cluster_ports`, port by port, in the order of the model."""
+    return tuple(
+        {
+            "name": port,
+            "speed_gbps": int(group["speed_gbps"]),
+            "peer": peer,
+            "peer_interface": _announced(
+                str(group.get("peer_interface") or ""), systems.get(peer, "")
+            ),
+            "peer_mac": None,
+        }
+        for group in groups
+        for port, peer in group["peers"].items()
+    )
+
+
+def _announced(interface: str, system: str) -> str:
+    """SONiC announces the front panel's name of a port: Ethernet8 is etp2."""
+    found = re.fullmatch(r"Ethernet(\d+)", interface)
+    if system != "sonic" or not found:
+        return interface
+    place, lane = divmod(int(found[1]), LANES)
+    return f"etp{place + 1}{'abcdefgh'[lane] if lane else ''}"
+
+
+DAYS = 365
+RENEW_S = 30 * 24 * 3600
+"""A certificate with less time left than this is made again."""
+AUTHORITY = "authority"
+
+
+class Folders:
+    """The controller's files of all switches of a cluster. Planned first, then made.
+
+    An authority signs for these switches, and is trusted for nothing else.
+    """
+
+    def __init__(self, directory: Path, cluster: str, run: Runner) -> None:
+        self._directory = directory
+        self._cluster = cluster
+        self._run = run
+        self._ca, self._ca_key = directory / "switch-ca.pem", directory / "switch-ca.key"
+        self._password = directory / "switch_password"
+
+    def of(self, switch: Switch) -> Path:
+        return self._directory / "switches" / switch.name
+
+    def plan(self, switches: Sequence[Switch]) -> tuple[list[str], list[FilePlan]]:
+        """What openssl has to make (`authority`, or a switch's name), and plain files."""
+        if not self._valid(self._ca, self._ca_key):
+            made = [AUTHORITY, *(switch.name for switch in switches)]
+        else:
+            made = [switch.name for switch in switches if not self._signed(switch)]
+        return made, self._files(switches)
+
+    def _files(self, switches: Sequence[Switch]) -> list[FilePlan]:
+        password = self._known_password() or secrets.token_urlsafe(PASSWORD_BYTES)
+        text = f"{password}\n"
+        plans = [_file(self._password, text, secret=True)]
+        for switch in switches:
+            folder = self.of(switch)
+            plans += [
+                _file(folder / "switch.json", switch.description),
+                _file(folder / "environment", switch.environment),
+                _file(folder / "password", text, secret=True),
+            ]
+        return [plan for plan in plans if plan.changed]
+
+    def make(
+        self, switches: Sequence[Switch], signatures: Sequence[str], files: Sequence[FilePlan]
+    ) -> None:
+        for plan in files:
+            plan.apply()
+        if AUTHORITY in signatures:
+            self._certify(
+                self._ca, self._ca_key, f"switches of {self._cluster}", DAYS * 3,
+                "basicConstraints=critical,CA:TRUE,pathlen:0", "keyUsage=critical,keyCertSign",
+            )  # fmt: skip
+        for switch in switches:
+            if switch.name in signatures:
+                self._certify(
+                    self.of(switch) / "certificate.pem", self.of(switch) / "key.pem",
+                    switch.name, DAYS,
+                    f"subjectAltName=DNS:{switch.name},IP:{switch.address}",
+                    "basicConstraints=critical,CA:FALSE",
+                    "keyUsage=critical,digitalSignature", "extendedKeyUsage=serverAuth",
+                    signed_by=("-CA", str(self._ca), "-CAkey", str(self._ca_key)),
+                )  # fmt: skip
+
+    def _certify(
+        self,
+        certificate: Path,
+        key: Path,
+        name: str,
+        days: int,
+        *extensions: str,
+        signed_by: Sequence[str] = (),
+    ) -> None:
+        """Certificate and key are there together or not at all: the key is written first."""
+        certificate.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        certificate.unlink(missing_ok=True)
+        new = certificate.with_suffix(".new")
+        self._run([
+            "openssl", "req", "-x509", "-batch", "-newkey", "ec", "-pkeyopt",
+            "ec_paramgen_curve:P-256", "-nodes", "-days", str(days), "-subj", f"/CN={name}",
+            *(word for extension in extensions for word in ("-addext", extension)),
+            *signed_by, "-keyout", str(key), "-out", str(new),
+        ])  # fmt: skip
+        key.chmod(0o600)
+        new.chmod(0o644)
+        new.replace(certificate)
+
+    def _signed(self, switch: Switch) -> bool:
+        folder = self.of(switch)
+        subject = ("-verify_hostname", switch.name, "-verify_ip", switch.address)
+        return self._valid(folder / "certificate.pem", folder / "key.pem", *subject)
+
+    def _valid(self, certificate: Path, key: Path, *subject: str) -> bool:
+        """Whether it is there, ours, of this name and address, and lasts."""
+        later = str(int(time.time()) + RENEW_S)
+        verify = ["openssl", "verify", "-CAfile", str(self._ca), "-attime", later, *subject]
+        there = certificate.is_file() and key.is_file()
+        return there and self._run([*verify, str(certificate)], check=False).rc == 0
+
+    def digest(self, switch: Switch) -> str:
+        """Of all that a switch is made with: another one makes its container again."""
+        inputs = [switch.description, switch.environment, self._known_password()]
+        certificate = self.of(switch) / "certificate.pem"
+        inputs.append(certificate.read_text(encoding="ascii") if certificate.exists() else "")
+        return hashlib.sha256("\0".join(inputs).encode()).hexdigest()[:16]
+
+    def _known_password(self) -> str:
+        try:
+            return self._password.read_text(encoding="ascii").strip()
+        except FileNotFoundError:
+            return ""
+
+
+def _file(path: Path, text: str, *, secret: bool = False) -> FilePlan:
+    mode = 0o600 if secret else 0o644
+    return plan_file(path, text, mode=mode, uid=os.geteuid(), gid=os.getegid(), secret=secret)

@@ -1,0 +1,145 @@
+#!/usr/bin/python
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: virtual_network
+short_description: Network of a virtual cluster, in network namespaces of its own
+extends_documentation_fragment: [baremetal.mpi_roce.module]
+description:
+  - Makes one network namespace per container, and one that holds a bridge per leaf and the
+    management bridge, and cables them with veth pairs.
+  - The cables of O(machines) are taps, for QEMU to hold the other ends.
+  - The host gets a single interface, the controller's port on the management network.
+  - The node's end of a rail is left with MTU 1500 and without an address, as a factory leaves it.
+  - With O(switches) each leaf and spine is a router in a namespace of its own, with static routes,
+    and traffic between rails goes from leaf to spine to leaf. Containers only.
+  - Raises the kernel's limit of inotify instances to 1024 where it is lower, until the last virtual
+    cluster is down.
+  - Runs on the machine that carries the virtual nodes, as root.
+options:
+  cluster:
+    description: Name of the cluster; every namespace begins with it, so several clusters coexist.
+    type: str
+    required: true
+  management:
+    description: The C(cluster_management) variable of every node, by host name.
+    type: dict
+    default: {}
+  rails:
+    description: The C(cluster_rails) variable of every node that has rails, by host name.
+    type: dict
+    default: {}
+  machines:
+    description: Nodes that are virtual machines; the others are containers.
+    type: list
+    elements: str
+    default: []
+  addressing:
+    description:
+      - With V(subnet_per_rail) a leaf carries the gateway of each rail network.
+      - With V(point_to_point) the gateway stands on the leaf's port of each link.
+    type: str
+    choices: [subnet_per_rail, point_to_point]
+    default: subnet_per_rail
+  switches:
+    description:
+      - The C(cluster_ports) variable of each leaf and spine of a routed fabric, by host name.
+      - Without any, leaves are bridges.
+    type: dict
+    default: {}
+  state:
+    description: V(absent) removes what was made for this cluster, and nothing else.
+    type: str
+    choices: [present, absent]
+    default: present
+"""
+
+EXAMPLES = r"""
+- name: Lay the cables of a virtual cluster
+  baremetal.bed.virtual_network:
+    cluster: virtual
+    management:
+      node01: {address: 10.99.0.11, prefix: 24, interface: mgmt0}
+    rails:
+      node01:
+        - interface: rail0
+          leaf: leaf1
+          leaf_port: Ethernet0
+          network: 10.10.0.0/24
+          gateway: 10.10.0.254
+"""
+
+RETURN = r"""
+commands:
+  description: The iproute2 commands that were run, or would be in check mode.
+  type: list
+  elements: str
+  returned: always
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
+    CommandError,
+    run,
+)
+
+from ..module_utils.cabling import plan_network
+from ..module_utils.host_network import (
+    HostNetwork,
+    Instances,
+    Journal,
+    create,
+    destroy,
+)
+from ..module_utils.inventory import VirtualError, parse_nodes
+from ..module_utils.nodes import diff
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "cluster": {"type": "str", "required": True},
+            "management": {"type": "dict", "default": {}},
+            "rails": {"type": "dict", "default": {}},
+            "machines": {"type": "list", "elements": "str", "default": []},
+            "addressing": {
+                "type": "str",
+                "choices": ["subnet_per_rail", "point_to_point"],
+                "default": "subnet_per_rail",
+            },
+            "switches": {"type": "dict", "default": {}},
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+        },
+        supports_check_mode=True,
+    )
+    wanted = module.params
+    cluster = wanted["cluster"]
+    host = HostNetwork(run)
+    journal = Journal(cluster)
+    check = module.check_mode
+    try:
+        if wanted["state"] == "absent":
+            commands = destroy(cluster, host, journal, check_mode=check)
+        else:
+            plan = plan_network(
+                cluster,
+                parse_nodes(wanted["management"], wanted["rails"], wanted["machines"]),
+                point_to_point=wanted["addressing"] == "point_to_point",
+                switches=wanted["switches"],
+            )
+            commands = create(plan, host, journal, check_mode=check)
+        if not check:  # once the journal is written, or gone
+            (Instances().lift if wanted["state"] == "present" else Instances().put_back)()
+    except (CommandError, OSError, VirtualError) as error:
+        module.fail_json(msg=f"virtual network of {cluster}: {error}")
+    module.exit_json(
+        changed=bool(commands),
+        diff=diff(f"network namespaces of {cluster}", commands),
+        commands=list(commands),
+    )
+
+
+if __name__ == "__main__":
+    main()
