@@ -1,20 +1,15 @@
 #!/usr/bin/env bash
-# Build the collection from the project's own files, committed or about to be: without links into
-# itself, caches and environments. DIRECTORY (made again) gets the archive, its bill of materials
-# (CycloneDX: what the controller's lock installs), and tree/ with its content.
+# build_collection.sh DIRECTORY: build the collection from the files that git tracks, or would track.
+# DIRECTORY gets the archive, its bill of materials (CycloneDX, from the controller's lock file) and
+# tree/, the content of the archive.
 set -euo pipefail
 directory=$1
 cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/.."
 PATH=$PWD/.venv/bin:$PATH
 rm -rf -- "$directory/source" "$directory/tree"
 rm -f -- "$directory"/*.tar.gz "$directory"/*.cdx.json
-mkdir -p -- "$directory/source" "$directory/tree"
-git ls-files -z --cached --others --exclude-standard |
-  while IFS= read -r -d '' file; do
-    case "$file" in collections/*) continue ;; esac
-    if [ -e "$file" ]; then printf '%s\0' "$file"; fi
-  done |
-  tar --null -T - -cf - | tar -xf - -C "$directory/source"
+mkdir -p -- "$directory/tree"
+tools/copy_tracked.sh . "$directory/source"
 ansible-galaxy collection build --output-path "$directory" "$directory/source"
 archive=$(echo "$directory"/baremetal-mpi_roce-*.tar.gz)
 name=${archive##*/} name=${name%.tar.gz}

@@ -58,6 +58,8 @@ PROGRESS_S = 10 if sys.stdout.isatty() else 30
 COMPILED = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(TOP / "build/pycache")}
 """Keeps what Python and pytest make of sources, whatever the caller's environment has: to prepare
 all test modules takes pytest seconds in each worker."""
+LINTED = ("roles", "playbooks", "tests/bed/roles", "tests/bed/playbooks")
+"""For ansible-lint, which takes twice as long for the whole tree. That is for --all."""
 MACHINE_SCENARIOS = ("site_rdma",)
 """These run always. What the others show, the stage integration does too: they are for work on one
 role, and run with --all."""
@@ -153,7 +155,7 @@ def tracked(*patterns: str) -> list[str]:
 
 def shell_scripts() -> list[str]:
     scripts = []
-    for name in tracked("demo", "test", ".ci/*", "*.sh", "tools/*", "roles/*/files/*"):
+    for name in tracked("demo", "test", ".ci/*", "*.sh", "tools/*", "roles/*/files/*", "tests/bed/roles/*/files/*"):
         with open(TOP / name, "rb") as stream:
             first = stream.readline()
         if name.endswith(".sh") or (first.startswith(b"#!") and first.rstrip().endswith(b"sh")):
@@ -169,23 +171,23 @@ def stages(fast: bool = False, whole: bool = False, bed_differs: bool = True) ->
     """Every stage, the long ones of each kind first. `whole`: with tests marked `long`."""
     on_nodes = "nodes" if whole else "nodes and not long"
     unit = "not nodes and not gpu" + (" and not slow" if fast else "")
-    lint = ["ansible-lint", "--nocolor", "-q", *([] if whole else ["roles", "playbooks"])]
+    lint = ["ansible-lint", "--nocolor", "-q", *([] if whole else LINTED)]
     same_bed = not bed_differs
     return [
         Stage(
             "unit",
-            pytest("-n", "2", "-m", f"{unit} and not bed", "tests/unit"),
+            pytest("-n", "2", "-m", unit, "tests/unit"),
             pytest=True,
             minutes=60,
         ),
         Stage(
             BED_UNIT,
-            pytest("-n", "2", "-m", f"{unit} and bed", "tests/unit"),
+            pytest("-n", "2", "-m", unit, "tests/bed/tests/unit"),
             pytest=True,
             long=same_bed,
         ),
         Stage("gpu", pytest("-m", "gpu", "tests/gpu"), pytest=True),  # skipped where there is none
-        Stage("ansible-lint", lint, fast=False),  # the whole tree takes twice as long
+        Stage("ansible-lint", lint, fast=False),
         Stage("mypy", ["mypy"]),
         Stage("yamllint", ["yamllint", "--strict", *tracked("*.yml", "*.yaml")]),
         Stage("shellcheck", ["shellcheck", *shell_scripts()]),

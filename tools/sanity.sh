@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
-# ansible-test sanity over what the built collection holds, with this venv's Python:
-#   sanity.sh [--all] [WORDS OF ANSIBLE-TEST...]
-# What cannot run here is named. Without --all, so is what other stages of ./test show already: each
-# such test costs an environment of its own.
+# ansible-test sanity over the built collection and over the test bed, with this venv's Python:
+#   sanity.sh [--all] [ARGUMENTS OF ANSIBLE-TEST...]
+# Tests that are left out are named. Without --all these include what other stages of ./test cover,
+# since each test sets up an environment.
 set -euo pipefail
 cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/.."
 bin=$PWD/.venv/bin
 export PATH=$bin:$PATH
-tree=$PWD/build/sanity/ansible_collections/baremetal/mpi_roce
+trees=$PWD/build/sanity/ansible_collections/baremetal
 tools/build_collection.sh build/sanity/collection
-rm -rf -- "$tree"
-mkdir -p -- "$(dirname -- "$tree")"
-mv build/sanity/collection/tree "$tree"
+rm -rf -- "$trees"
+mkdir -p -- "$trees"
+mv build/sanity/collection/tree "$trees/mpi_roce"
+tools/copy_tracked.sh tests/bed "$trees/bed"
 
-# ansible-test keeps its environments and caches under HOME; these stay inside build/.
+# ansible-test writes its environments and caches to HOME: a folder below build/.
 if [ -z "${PIP_CONFIG_FILE-}" ]; then
   for settings in "$HOME/.config/pip/pip.conf" "$HOME/.pip/pip.conf"; do
     if [ -f "$settings" ]; then export PIP_CONFIG_FILE=$settings; fi
@@ -32,7 +33,7 @@ PY
 cp tools/get_pip.py "$HOME/.ansible/test/cache/get_pip_$version.py"
 
 skip=()
-without() { # TESTS WHY
+without() { # TESTS REASON
   local test
   echo "skipped: $1 ($2)"
   for test in $1; do skip+=(--skip-test "$test"); done
@@ -42,9 +43,14 @@ if [ "${1-}" = --all ]; then
   shift
   command -v shellcheck >/dev/null || without shellcheck "it is not installed"
 else
-  without "changelog pep8 pylint shellcheck yamllint" "stages of ./test look at that; --all has them"
+  without "changelog pep8 pylint shellcheck yamllint" "covered by other stages of ./test; --all runs them"
 fi
-cd "$tree"
-git init -q . && git add -A # ansible-test asks git which files there are
 python=$("$bin/python" -c 'import sys; print("{}.{}".format(*sys.version_info))')
-exec ansible-test sanity --color no --python "$python" --requirements "${skip[@]}" "$@"
+status=0
+for name in mpi_roce bed; do
+  echo "== baremetal.$name"
+  cd "$trees/$name"
+  git init -q . && git add -A # ansible-test asks git for the list of files
+  ansible-test sanity --color no --python "$python" --requirements "${skip[@]}" "$@" || status=$?
+done
+exit "$status"

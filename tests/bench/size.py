@@ -18,12 +18,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BEFORE = "8fbd673"
-LIMITS = {"plugins": 61_100, "roles": 10_500, "tests": 71_000}
+LIMITS = {"plugins": 57_900, "roles": 4_050, "tests": 63_900, "tests/bed": 17_400}
 """Nearly what there is: a feature that needs more raises them in its own change. The collection was
 cut to 44,400, 8,800 and 47,700 lines at c0fcc39; discover, preflight, HPC-X, Spectrum-X, health of
 links, proofs of GPU memory, jobs, sweeps, Intel MPI, builds from source, revocation, signers, typed
 answers, sessions of the MPI user, sshd's refusals, firewalls, loss, bindings, the Xid catalogue,
 drivers of others, published buffers, groups of ports and later systems came after."""
+BED = "tests/bed"
+"""The test bed: every file of it, and none of it among the product's tests."""
 UTILS = ("plugins/module_utils", "plugins/plugin_utils")
 LIMIT_FILES = 233
 LIMIT_WORDS = 39_700
@@ -86,7 +88,7 @@ def tree(commit: str, folder: Path) -> Path:
 def measured(top: Path) -> dict[str, float]:
     """Name and figure: lines and files of each subsystem, words, kilobytes of payloads."""
     found: dict[str, float] = {}
-    groups = {name: top / name for name in ("plugins", "roles", "tests")}
+    groups = {name: top / name for name in ("plugins", "roles", "tests", BED)}
     for above in UTILS:
         folders = [path for path in (top / above).glob("*") if path.is_dir()]
         groups.update({f"{above}/{path.name}": path for path in sorted(folders)})
@@ -95,6 +97,8 @@ def measured(top: Path) -> dict[str, float]:
         paths = [p for p in folder.rglob("*") if p.is_file() and not p.is_symlink()]
         if name.startswith("plugins") or name == "tests":
             paths = [path for path in paths if path.suffix == ".py"]
+        if name == "tests":
+            paths = [path for path in paths if not path.is_relative_to(top / BED)]
         found[f"{name} lines"] = sum(path.read_bytes().count(b"\n") for path in paths)
         found[f"{name} files"] = len(paths)
     found["utils files"] = sum(len(list((top / each).rglob("*.py"))) for each in UTILS)

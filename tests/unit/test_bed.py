@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -74,6 +75,13 @@ def test_every_pattern_names_something_of_this_checkout() -> None:
     ).stdout.splitlines()
     for pattern in (*bed.SOURCES, *bed.TESTS):
         assert any(bed.is_one_of(path, [pattern]) for path in listed), pattern
+
+
+@pytest.mark.parametrize("folder", ["plugins", "roles", "playbooks", "meta"])
+def test_the_product_uses_nothing_from_the_bed(folder: str) -> None:
+    files = [path for path in (bed.TOP / folder).rglob("*") if path.suffix in (".py", ".yml")]
+    assert files
+    assert [path for path in files if re.search(r"\bbaremetal\.bed\b", path.read_text())] == []
 
 
 def test_its_tests_are_marked_by_their_path(request: pytest.FixtureRequest) -> None:
