@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests import waiting
-from tools import bed
 
 
 def pytest_configure() -> None:
@@ -15,10 +12,3 @@ def pytest_configure() -> None:
 
 def pytest_report_header() -> str:
     return f"machine factor: {waiting.factor():g} (deadlines are so many times longer)"
-
-
-@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if bed.is_test(item.path):
-            item.add_marker(pytest.mark.bed)

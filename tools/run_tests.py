@@ -155,7 +155,7 @@ def tracked(*patterns: str) -> list[str]:
 
 def shell_scripts() -> list[str]:
     scripts = []
-    for name in tracked("demo", "test", ".ci/*", "*.sh", "tools/*", "roles/*/files/*", "tests/bed/roles/*/files/*"):
+    for name in tracked("demo", "test", ".ci/*", "*.sh", "tools/*", "*roles/*/files/*"):
         with open(TOP / name, "rb") as stream:
             first = stream.readline()
         if name.endswith(".sh") or (first.startswith(b"#!") and first.rstrip().endswith(b"sh")):
@@ -182,7 +182,7 @@ def stages(fast: bool = False, whole: bool = False, bed_differs: bool = True) ->
         ),
         Stage(
             BED_UNIT,
-            pytest("-n", "2", "-m", unit, "tests/bed/tests/unit"),
+            pytest("-n", "2", "-m", unit, bed.UNIT_TESTS),
             pytest=True,
             long=same_bed,
         ),
@@ -200,7 +200,7 @@ def stages(fast: bool = False, whole: bool = False, bed_differs: bool = True) ->
         Stage(
             "integration",
             # -vv, so that progress names the test
-            pytest("-m", f"{on_nodes} and not bed", "-vv", *ON_THE_CLUSTER),
+            pytest("-m", on_nodes, "-vv", *ON_THE_CLUSTER),
             fast=False,
             nodes=True,
             pytest=True,
@@ -209,7 +209,7 @@ def stages(fast: bool = False, whole: bool = False, bed_differs: bool = True) ->
         ),
         Stage(
             BED_NODES,
-            pytest("-m", "nodes and bed", "-vv", "tests/integration"),
+            pytest("-m", "nodes", "-vv", bed.INTEGRATION_TESTS),
             fast=False,
             nodes=True,
             pytest=True,
@@ -253,7 +253,7 @@ def machine_stages(same_bed: bool) -> list[Stage]:
         *(
             Stage(
                 name,
-                pytest("-m", f"machines and {tests}", "-vv", "tests/integration"),
+                pytest("-m", "machines", "-vv", tests),
                 fast=False,
                 nodes=True,
                 machines=True,
@@ -263,8 +263,8 @@ def machine_stages(same_bed: bool) -> list[Stage]:
                 needs=images,
             )
             for name, tests, long in (
-                ("machine integration", "not bed", True),  # site_rdma is its shorter case
-                (BED_MACHINES, "bed", same_bed),
+                ("machine integration", "tests/integration", True),  # site_rdma is its shorter case
+                (BED_MACHINES, bed.INTEGRATION_TESTS, same_bed),
             )
         ),
         *(

@@ -69,22 +69,8 @@ def test_what_is_no_source_of_it_does_not(tree: Path, path: str) -> None:
     assert not bed.differs(tree)
 
 
-def test_every_pattern_names_something_of_this_checkout() -> None:
-    listed = subprocess.run(
-        ["git", "ls-files"], cwd=bed.TOP, check=True, capture_output=True, text=True
-    ).stdout.splitlines()
-    for pattern in (*bed.SOURCES, *bed.TESTS):
-        assert any(bed.is_one_of(path, [pattern]) for path in listed), pattern
-
-
 @pytest.mark.parametrize("folder", ["plugins", "roles", "playbooks", "meta"])
 def test_the_product_uses_nothing_from_the_bed(folder: str) -> None:
     files = [path for path in (bed.TOP / folder).rglob("*") if path.suffix in (".py", ".yml")]
     assert files
     assert [path for path in files if re.search(r"\bbaremetal\.bed\b", path.read_text())] == []
-
-
-def test_its_tests_are_marked_by_their_path(request: pytest.FixtureRequest) -> None:
-    assert bed.is_test(bed.TOP / TEST)
-    assert not bed.is_test(Path(__file__))
-    assert not request.node.get_closest_marker("bed")

@@ -12,7 +12,7 @@ import pytest
 
 from tests import waiting
 from tests.waiting import until
-from tools import run_tests
+from tools import bed, run_tests
 
 TOP = Path(__file__).resolve().parents[2]
 MEMORY = "MemAvailable: 2048000 kB"
@@ -205,7 +205,7 @@ def test_long_tests_and_scenarios_run_with_all(runner, monkeypatch):
             if stage.name == "integration"
         )
 
-    usual, whole = "nodes and not long and not bed", "nodes and not bed"
+    usual, whole = "nodes and not long", "nodes"
     assert (integration(whole=False), integration(whole=True)) == (usual, whole)
     scenarios = {stage.name: stage.long for stage in runner.stages() if "molecule" in stage.name}
     always = {name for name, is_long in scenarios.items() if not is_long}
@@ -225,5 +225,4 @@ def test_tests_of_the_bed_run_when_it_changed_and_with_all(
     assert set(runner.OF_BED) & names == (set(runner.OF_BED) if runs else set())
     of_bed = [stage for stage in queue if stage.name in runner.OF_BED]
     assert not [stage.name for stage in of_bed if "not long" in " ".join(stage.argv)]
-    unit = next(stage for stage in queue if stage.name == "unit")
-    assert "not bed" in unit.argv[unit.argv.index("-m") + 1]
+    assert {stage.argv[-1] for stage in of_bed} <= {bed.UNIT_TESTS, bed.INTEGRATION_TESTS}

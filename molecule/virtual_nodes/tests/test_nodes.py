@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Virtual nodes are booted to the end and reach each other.
 
-Families, rails and logins are shown in tests/integration/test_virtual_nodes.py.
+Families, rails and logins are shown in tests/bed/tests/integration.
 """
 
 from __future__ import annotations
