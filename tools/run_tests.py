@@ -34,7 +34,7 @@ TOP = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TOP / "collections"))
 
 from ansible_collections.baremetal.bed.plugins.modules.virtual_requirements import (  # noqa: E402
-    room,
+    shortages,
 )
 
 BIN = TOP / ".venv/bin"
@@ -405,7 +405,7 @@ class Lane:
             if stage.needs in outcomes and outcomes[stage.needs].failed:
                 remark = f"could not run without {stage.needs}"
             elif stage.in_containers and os.geteuid() == 0:
-                remark = "; ".join(room(NEEDED, ROOT))
+                remark = "; ".join(shortages(NEEDED, ROOT))
             if remark:
                 outcomes[stage.name] = Outcome(failed=1, remark=remark)
                 say(f"FAIL  {stage.name}: {remark}")

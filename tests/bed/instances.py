@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Instances of virtual nodes that a test may break, and what they could leave behind."""
+"""Virtual clusters that a test may break, and the traces they may leave behind."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MACHINES = Path("/var/lib/baremetal-mpi-roce/virtual/machines")
 
 
 def describe(folder: Path, model: str, like: str = "virtual") -> Nodes:
-    """An inventory of its own, with the group variables of one of the project's."""
+    """Write an inventory with this model and the group variables of an existing one."""
     shutil.copytree(TOP / "inventories" / like, folder)
     (folder / "cluster.yml").write_text(model)
     return Nodes(folder)
@@ -37,7 +37,7 @@ def output(*argv: str) -> str:
 
 
 def traces(*mine: str) -> set[str]:
-    """Everything of this machine that these clusters could leave something in, line by line."""
+    """Return every trace on this machine that the clusters `mine` could have left, one per line."""
     links = [f"link {link['ifname']}" for link in json.loads(output("ip", "-json", "link"))]
     found = {
         *links,
@@ -60,14 +60,15 @@ def traces(*mine: str) -> set[str]:
     ]
     for command in commands:
         if shutil.which(command.split()[0]):
-            # Without the packet counters of chains.
+            # Packet counters of chains are removed.
             lines = re.sub(r"\[\d+:\d+\]", "", output(*command.split())).splitlines()
             found.update(f"{command}: {line}" for line in lines if not line.startswith("#"))
     return {line for line in found if not any(word in line for word in others(mine))}
 
 
 def volumes(mine: Collection[str]) -> set[str]:
-    """Of podman, without those of other clusters: no name says whose they are."""
+    """Return podman's volumes, except those of other clusters. Volume names do not name the
+    cluster."""
     found = set(output("podman", "volume", "ls", "-q").split())
     for container in output("podman", "ps", "-a", "--format", "{{.Names}}").split():
         if any(name in container for name in others(mine)):
@@ -75,12 +76,14 @@ def volumes(mine: Collection[str]) -> set[str]:
             messages = subprocess.run(
                 ["podman", "inspect", *mounts], capture_output=True, text=True
             )
-            found -= set(messages.stdout.split())  # nothing where it went in between
+            found -= set(
+                messages.stdout.split()
+            )  # empty if the container was removed in the meantime
     return found
 
 
 def others(mine: Collection[str]) -> set[str]:
-    """Names of the clusters that come and go beside these."""
+    """Return names of other clusters, which may come and go while a test runs."""
     names = {path.name for path in [*STATE.glob("*"), *MACHINES.glob("*")]}
     names |= {path.stem for path in JOURNALS.glob("*")}
     seen.update(names)
@@ -101,7 +104,8 @@ def reboot_playbook(nodes: Nodes) -> Path:
 
 
 def refuses_another_host_key(nodes: Nodes) -> None:
-    """After node01 got new host keys: until they are read from the node itself."""
+    """Verify that a changed host key of node01 is rejected until it is read from the node
+    itself."""
     login = ["ssh", "-F", str(nodes.ssh_config), "-o", "BatchMode=yes"]
     login += ["-o", "ControlPath=none", "node01", "true"]
     refused = subprocess.run(login, capture_output=True, text=True, check=False)
@@ -112,7 +116,7 @@ def refuses_another_host_key(nodes: Nodes) -> None:
 
 
 def kill_after(nodes: Nodes, seconds: float) -> None:
-    """SIGKILL to ansible-playbook and everything it started."""
+    """Send SIGKILL to ansible-playbook and all its child processes."""
     running = subprocess.Popen(
         nodes.command("baremetal.bed.virtual_nodes"),
         cwd=TOP,

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A simulated SONiC switch in a folder: its commands are called as they are on the container."""
+"""A simulated SONiC switch in a folder. Its commands are called directly, without a container."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PORTS = [
     {"name": "Ethernet8", "speed_gbps": 400, "peer": "node02", "peer_interface": "rail0"},
 ]
 UNUSED = "Ethernet16"
-"""A port of the switch that the model does not have."""
+"""A port of the switch that is not in the model."""
 
 
 class Management:
@@ -42,7 +42,7 @@ class Management:
 
 
 class Switch:
-    """One switch, its files under a folder."""
+    """One switch, with all its files in a folder."""
 
     def __init__(
         self,
@@ -82,13 +82,13 @@ class Switch:
         return self.sonic.config()
 
     def events(self, word: str) -> list[str]:
-        """What of this kind the log has, without the time."""
+        """Return the log entries of this kind, without timestamps."""
         lines = (self.folder / "log").read_text().splitlines()
         return [line.split(" ", 1)[1] for line in lines if line.split(" ")[1] == word]
 
 
 @pytest.fixture
 def leaf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Switch:
-    """A switch whose links are up again at once."""
+    """A switch whose links come up immediately."""
     monkeypatch.setattr(daemons, "LINK_S", 0.0)
     return Switch(tmp_path)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Parts of the simulated switches, for tests of what they know without running them.
+"""Modules of the simulated switches, for unit tests that do not run them.
 
-The programs find each other beside themselves, as in the containers; so they do here.
+The programs import each other from one folder, as in the containers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def hardware(system: str, ports: list[dict[str, Any]], asic: str = "spectrum4") 
 
 
 def surroundings(hardware: Any, directory: Path) -> Any:
-    """Of a switch whose files lie in a directory."""
+    """Return the surroundings of a switch with its files in a directory."""
     return program.Surroundings(
         hardware,
         faults.Faults(directory / "faults.json", directory),

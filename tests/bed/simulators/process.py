@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Simulated switches as the containers run them: programs of their own, spoken to over HTTPS."""
+"""Simulated switches as separate processes, as in the containers, accessed over HTTPS."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATIENCE_S = deadline(60)
 
 
 class VirtualSwitch:
-    """One switch: started, faulted, rebooted, spoken to."""
+    """One switch process: start it, inject faults, reboot it, send requests to it."""
 
     def __init__(self, directory: Path, authority: Authority, description: dict[str, Any]) -> None:
         self.directory = directory
@@ -40,7 +40,7 @@ class VirtualSwitch:
         (directory / "password").write_text(PASSWORD + "\n")
         self._process: Optional[subprocess.Popen[str]] = None
         self._held = held_port()
-        """So that it is there after a reboot as well."""
+        """Reserves the port, so that it is available after a reboot."""
         self.port = self._held.getsockname()[1]
         self.start()
 
@@ -56,7 +56,7 @@ class VirtualSwitch:
         assert self._process.stdout.readline().split() == ["port", str(self.port)]
 
     def kill(self) -> None:
-        """As a power cut does it."""
+        """Kill the process, as a power failure would."""
         assert self._process is not None
         os.kill(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -82,7 +82,7 @@ class VirtualSwitch:
         return f"https://{LOOPBACK}:{self.port}"
 
     def client(self, password: str = PASSWORD) -> httpx.Client:
-        """Trusts the authority of the test, and nobody else."""
+        """Return a client that trusts only the test's authority."""
         return httpx.Client(
             base_url=self.url,
             auth=(USER, password),
@@ -92,5 +92,5 @@ class VirtualSwitch:
 
     @property
     def log(self) -> list[str]:
-        """Events without their times."""
+        """Return the logged events, without timestamps."""
         return [line.split(" ", 1)[1] for line in self._log.read_text().splitlines()]

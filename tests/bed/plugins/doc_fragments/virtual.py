@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What virtual nodes of both kinds are given alike.
+"""Options shared by the modules for containers and for machines.
 
-Their arguments: plugins/module_utils/virtual/nodes.py.
+Their argument specification is ARGUMENTS of plugins/module_utils/nodes.py.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ options:
     type: dict
     default: {}
   login_key:
-    description: Public key that may log in as C(ops), who may sudo.
+    description: Public key that may log in as C(ops), an account with sudo.
     type: str
     default: ""
   directory:
     description:
-      - The controller's folder of this cluster, with the private half and the known hosts, as the
-        SSH configuration names them.
+      - The controller's folder of this cluster. The SSH configuration refers to the private key and
+        to the known hosts in it.
     type: str
     default: ""
   state:
-    description: V(absent) removes every node of this kind that the cluster has, disks included.
+    description: V(absent) removes every node of this kind and cluster, including disks.
     type: str
     choices: [present, absent]
     default: present

@@ -1,16 +1,16 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The network of a virtual cluster: a namespace per container, one for the leaves, and cables.
+"""Plan the network of a virtual cluster: namespaces, bridges and cables.
 
-All of it lies in named network namespaces: `<cluster>-fabric` holds a bridge per leaf and the
-management bridge, `<cluster>.<node>` holds a container's interfaces. A container's cables are veth
-pairs, a machine's are taps: its QEMU runs in the fabric's namespace and holds their other ends. The
-host itself gets one interface only, the controller's port on the management bridge. So nothing of
-the host's own network, firewall or routing is touched, and deleting the namespaces removes
+Everything is in named network namespaces. `<cluster>-fabric` holds one bridge per leaf and the
+management bridge; `<cluster>.<node>` holds the interfaces of a container. A container is cabled
+with veth pairs, a machine with taps whose other ends are held by its QEMU process in the fabric's
+namespace. The host itself gets a single interface, the controller's port on the management bridge.
+The host's network, firewall and routing are not touched, and deleting the namespaces removes
 everything.
 
-In a routed fabric each leaf and spine is a router in a namespace `<cluster>.router.<leaf>`, with
-the rails' gateways on the leaves and the cables of the model between leaves and spines. Routes are
-static: each leaf has a path over every spine, and the kernel skips those whose link is down.
+In a routed fabric each leaf and spine is a router in the namespace `<cluster>.router.<leaf>`.
+Leaves carry the gateways of the rails; leaves and spines are cabled as in the model. Routes are
+static: each leaf has a path over every spine, and the kernel skips paths whose link is down.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from .inventory import (
 MANAGEMENT_BRIDGE = "management"
 CONTROLLER_PORT = "controller"
 LEAF_MTU = IP_MTU_LIMITS[1]
-"""What a leaf carries: whatever MTU the nodes choose."""
+"""MTU of the leaves: large enough for any MTU of the nodes."""
 UPLINK = "uplink"
-"""Kind of a leaf's port to a spine."""
+"""Kind of a leaf port that leads to a spine."""
 LINKS = ipaddress.IPv4Address("169.254.0.0")
-"""First address of the links between leaves and spines, two for each."""
+"""First address of the links between leaves and spines; each link takes two."""
 
 Switches = Mapping[str, Sequence[Mapping[str, Any]]]
-"""Leaves and spines by name: the variable `cluster_ports` of each."""
+"""Variable `cluster_ports` of each leaf and spine, by host name."""
 
 
 @dataclass(frozen=True)
 class Port:
-    """An interface as it is wanted: where, up, with which bridge, MTU and addresses."""
+    """Desired state of an interface: namespace, bridge, MTU and addresses."""
 
     namespace: str
     name: str
@@ -63,32 +63,32 @@ class Port:
 
 @dataclass(frozen=True)
 class Cable:
-    """`near` is the leaf's end. Without `far` it is a tap, whose other end a machine holds."""
+    """A cable. `near` is the leaf's end. Without `far` it is a tap, held by a machine's QEMU."""
 
     near: Port
     far: Optional[Port] = None
 
 
 Routes = Mapping[str, frozenset[str]]
-"""Network -> its next hops."""
+"""Next hops by destination network."""
 
 
 @dataclass(frozen=True)
 class Plan:
     cluster: str
     containers: tuple[str, ...]
-    """Their namespaces."""
+    """Namespaces of the nodes."""
     bridges: tuple[Port, ...]
     cables: tuple[Cable, ...]
     controller: Port
     """The host's interface on the management network."""
     network: ipaddress.IPv4Network
     routes: Mapping[str, Routes] = field(default_factory=dict)
-    """By namespace: the routers of a routed fabric."""
+    """Routers of a routed fabric, by namespace."""
 
     @property
     def owned(self) -> tuple[str, ...]:
-        """Namespaces in which only the plan makes interfaces."""
+        """Namespaces in which only the plan creates interfaces."""
         return (fabric_namespace(self.cluster), *self.routes)
 
     @property
@@ -97,7 +97,7 @@ class Plan:
 
     @property
     def ports(self) -> tuple[Port, ...]:
-        """What the plan configures. The far end of a rail belongs to the node's roles."""
+        """Interfaces that the plan configures. The node's end of a rail is left to the roles."""
         ends = [cable.near for cable in self.cables]
         far = (cable.far for cable in self.cables)
         ends += [port for port in far if port and (port.addresses or port.mtu)]
@@ -111,18 +111,17 @@ def plan_network(
     point_to_point: bool = False,
     switches: Switches = MappingProxyType({}),
 ) -> Plan:
-    """Everything that has to exist, from the inventory alone.
+    """Plan the whole network from inventory variables.
 
-    `switches`: leaves and spines of a routed fabric, by name, with their ports.
+    `switches`: ports of the leaves and spines of a routed fabric, by host name.
     """
     if not CLUSTER_NAME.fullmatch(cluster):
         raise VirtualError(f"cluster name {cluster!r}: use lower-case letters, digits and hyphens")
     machine = next((node.name for node in nodes if node.machine), "")
     if switches and machine:
         raise VirtualError(
-            f"{machine} is a machine, whose cables end in one namespace for all leaves: a "
-            "routed fabric has containers only (virtual_nodes_kind), or leave virtual_nodes_fabric "
-            "at bridges."
+            f"{machine} is a machine, whose cables all end in one namespace. A routed fabric needs "
+            "containers: set virtual_nodes_kind to container, or virtual_nodes_fabric to bridges."
         )
     network = management_network(nodes)
     address = controller_address(nodes)
@@ -181,12 +180,12 @@ def _cables(
 
 
 def interface_of(port: str) -> str:
-    """A port's name as Linux takes it: without `/`, and of at most 15 characters."""
+    """Return a port's name in a form Linux accepts: no `/`, at most 15 characters."""
     return short_name(port.replace("/", "-"))
 
 
 def _uplinks(switches: Switches, homes: Mapping[str, str]) -> list[Cable]:
-    """The cables between leaves and spines, as the model has them."""
+    """Plan the cables between leaves and spines, as in the model."""
     ends = [
         ((leaf, port), (spine, group["peer_interface"]))
         for leaf, groups in switches.items()
@@ -195,8 +194,8 @@ def _uplinks(switches: Switches, homes: Mapping[str, str]) -> list[Cable]:
         for port, spine in group["peers"].items()
     ]
 
-    def end(place: tuple[str, str], number: int) -> Port:
-        switch, port = place
+    def end(switch_port: tuple[str, str], number: int) -> Port:
+        switch, port = switch_port
         address = (f"{LINKS + number}/31",)
         return Port(homes[switch], interface_of(port), mtu=LEAF_MTU, addresses=address)
 
@@ -209,30 +208,29 @@ def _uplinks(switches: Switches, homes: Mapping[str, str]) -> list[Cable]:
 def _routes(
     homes: Mapping[str, str], uplinks: Sequence[Cable], nodes: Sequence[Node]
 ) -> dict[str, Routes]:
-    """Of each leaf: over every spine to the rails of other leaves. Of each spine: to every leaf."""
+    """Plan the routes of leaves, over every spine to the rails of other leaves, and of spines."""
     rails = {rail.network: homes.get(rail.leaf) for node in nodes for rail in node.rails}
     hops: dict[str, dict[str, set[str]]] = {namespace: {} for namespace in homes.values()}
     for leaf, spine in ((cable.near, cable.far) for cable in uplinks if cable.far):
         for network, home in rails.items():
-            here, there = (spine, leaf) if home == leaf.namespace else (leaf, spine)
-            gateway = there.addresses[0].partition("/")[0]
+            here, peer = (spine, leaf) if home == leaf.namespace else (leaf, spine)
+            gateway = peer.addresses[0].partition("/")[0]
             hops[here.namespace].setdefault(network, set()).add(gateway)
     return {
-        namespace: {network: frozenset(found) for network, found in routes.items()}
+        namespace: {network: frozenset(gateways) for network, gateways in routes.items()}
         for namespace, routes in hops.items()
     }
 
 
 def leaf_gateways(nodes: Sequence[Node]) -> dict[str, tuple[str, ...]]:
-    """Leaf -> the gateway addresses it carries, one per rail network that ends on it."""
+    """Return the gateway addresses of each leaf, one for each of its rail networks."""
     home: dict[str, str] = {}
     gateways: dict[str, dict[str, None]] = {}
     for rail in (rail for node in nodes for rail in node.rails if rail.gateway):
         if home.setdefault(rail.network, rail.leaf) != rail.leaf:
             raise VirtualError(
-                f"rail network {rail.network} ends on {home[rail.network]} and on {rail.leaf}: its "
-                "gateway can stand on one leaf only. Give each leaf a network of its own in "
-                "cluster.yml."
+                f"rail network {rail.network} is on {home[rail.network]} and on {rail.leaf}; its "
+                "gateway can be on one leaf only. Give each leaf a separate network in cluster.yml."
             )
         gateways.setdefault(rail.leaf, {})[f"{rail.gateway}/{rail.prefix}"] = None
     return {leaf: tuple(addresses) for leaf, addresses in gateways.items()}

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Virtual nodes: podman containers that boot systemd and answer SSH, each in its own namespace."""
+"""Virtual nodes as podman containers with systemd and SSH, each in a separate network namespace."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ CAP_SYS_RESOURCE = 24
 
 
 SHARED_MEMORY = "1g"
-"""Shared-memory transports of eight ranks need room."""
+"""Size for the shared-memory transports of eight ranks."""
 CAPABILITIES = (
     "SYS_ADMIN", "NET_ADMIN", "NET_RAW", "IPC_LOCK", "SYS_PTRACE", "SYS_NICE", "SYSLOG",
     "AUDIT_WRITE", "AUDIT_CONTROL", "MKNOD",
 )  # fmt: skip
-"""Without SYS_TIME, on purpose: chrony in a node would steer the host's clock."""
+"""SYS_TIME is left out on purpose: chrony in a node would adjust the host's clock."""
 
 
 @dataclass(frozen=True)
@@ -40,31 +40,31 @@ class Node:
     address: str
     interface: str
     image: str
-    """Image by id, so that a rebuilt image makes a new node."""
+    """Image id, so that a rebuilt image recreates the node."""
     folder: str = ""
-    """A switch's folder on this machine: its /etc/virtual-switch."""
+    """Folder on this machine that a switch mounts as /etc/virtual-switch."""
     digest: str = ""
-    """Of what is in it: other contents make a new node."""
+    """Digest of that folder's content; a change recreates the node."""
     release: str = ""
-    """Which release it reports, one of those in the image; empty: the image's own."""
+    """Release that the node reports, from those in the image. Empty: the image's default."""
 
 
 def choose_runtime(root: Path = Path("/")) -> Optional[str]:
-    """runc where the host has cgroup v1 controllers, which crun refuses; else podman's own."""
+    """Choose runc on hosts with cgroup v1, which crun rejects; otherwise podman's default."""
     unified = (root / "sys/fs/cgroup/cgroup.controllers").exists()
     return None if unified else "runc"
 
 
 def choose_limits(root: Path = Path("/")) -> list[str]:
-    """podman's default limits exceed the host's; raising a limit needs CAP_SYS_RESOURCE."""
+    """Stay within the host's limits. podman's defaults are higher, which needs CAP_SYS_RESOURCE."""
     if _may_raise_limits(root):
         return ["memlock=-1:-1"]
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    # podman lowers its own limit of processes to pid_max, and nothing below can raise it again.
-    most = int((root / "proc/sys/kernel/pid_max").read_text(encoding="ascii"))
+    # podman lowers its own process limit to pid_max, and no child can raise it again.
+    pid_max = int((root / "proc/sys/kernel/pid_max").read_text(encoding="ascii"))
     processes = resource.getrlimit(resource.RLIMIT_NPROC)[1]
-    if processes == resource.RLIM_INFINITY or processes > most:
-        processes = most
+    if processes == resource.RLIM_INFINITY or processes > pid_max:
+        processes = pid_max
     return [f"nofile={files}:{files}", f"nproc={processes}:{processes}"]
 
 
@@ -78,7 +78,7 @@ def _may_raise_limits(root: Path) -> bool:
 def podman_run(
     cluster: str, node: Node, login_key: str, *, runtime: Optional[str], limits: Iterable[str]
 ) -> list[str]:
-    """The command that makes one node."""
+    """Return the command that creates one node."""
     name = node_namespace(cluster, node.name)
     command = ["podman"]
     if runtime:
@@ -107,15 +107,15 @@ def podman_run(
 
 
 def specification(command: Sequence[str]) -> str:
-    """The digest of everything a node was made with."""
+    """Return the digest of everything a node is created from."""
     start = f"{SPECIFICATION_LABEL}="
     return next(word[len(start) :] for word in command if word.startswith(start))
 
 
 def parse_containers(text: str, root: Path = Path("/")) -> list[Found]:
-    """From `podman ps --all --format json`, and its process in the kernel.
+    """Read containers from `podman ps --all --format json`, and their processes from the kernel.
 
-    One that podman takes for running while its processes are gone can only be removed.
+    A container that podman reports as running, but whose processes are gone, can only be removed.
     """
     found = []
     for entry in json.loads(text or "[]") or []:
@@ -127,7 +127,7 @@ def parse_containers(text: str, root: Path = Path("/")) -> list[Found]:
 
 
 def _lives(pid: int, container: str, root: Path) -> bool:
-    """Whether the process is there and is this container's: process ids are used again."""
+    """Return whether the process exists and belongs to this container: process ids are reused."""
     try:
         return container in (root / f"proc/{pid}/cgroup").read_text(encoding="ascii")
     except FileNotFoundError:
@@ -150,7 +150,7 @@ class Podman(Hosts):
         return parse_containers(listed.stdout)
 
     def image_id(self, image: str) -> str:
-        """The image by its content; empty when it is not there."""
+        """Return the id of an image, or an empty string if it does not exist."""
         shown = self._run(["podman", "image", "inspect", "--format", "{{.Id}}", image], check=False)
         return shown.stdout.strip() if shown.rc == 0 else ""
 
@@ -164,7 +164,7 @@ class Podman(Hosts):
     def _create(self, name: str, command: Sequence[str]) -> None:
         made = self._run(command, check=False)
         if made.rc != 0 and "is already in use" in made.stderr:
-            # The layer of a creation that was killed, which podman lists as external only.
+            # Layers of a killed creation, which podman lists only as external.
             self._run(["podman", "rm", "--force", "--volumes", name])
             made = self._run(command, check=False)
         if made.rc != 0:

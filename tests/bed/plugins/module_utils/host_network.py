@@ -1,8 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The network of a virtual cluster on this machine: compared with the plan, made, and removed.
+"""Compare the network of a virtual cluster with its plan, create it and remove it.
 
-Removal takes what the journal names and nothing else, so a creation that was killed half-way is
-cleaned up as well. The journal is below /run: namespaces end with the host's boot too."""
+Removal deletes only what the journal lists, so a creation that was killed is cleaned up as well.
+The journal is under /run because namespaces do not survive a reboot either.
+"""
 
 from __future__ import annotations
 
@@ -22,27 +23,27 @@ from .cabling import Cable, Plan, Port, Routes
 from .inventory import RUN, VirtualError, controller_interface
 
 NODE_MTU = 1500
-"""What an unconfigured interface has."""
+"""MTU of an interface that is not configured."""
 SYSCTLS = {
     "net.ipv4.ip_forward": "1",
     "net.ipv4.conf.all.rp_filter": "0",
     "net.ipv4.conf.default.rp_filter": "0",
 }
-"""The fabric routes between rails, as leaves and spines do. Nothing else on the host forwards."""
+"""The fabric's namespace routes between rails, as leaves and spines do."""
 ROUTER_SYSCTLS = {
     **SYSCTLS,
     "net.ipv4.conf.all.ignore_routes_with_linkdown": "1",
     "net.ipv4.fib_multipath_hash_policy": "1",
 }
-"""Of several paths one whose link is up, by ports as well as addresses, as in switches."""
+"""Routers skip paths whose link is down, and hash ports as well as addresses, as switches do."""
 MAX_INSTANCES = "proc/sys/fs/inotify/max_user_instances"
 RAISED_INSTANCES = 1024
-"""Kernels start with 128, and each systemd takes 3 to 7 of them, all as one user: root."""
+"""The kernel's default is 128; each systemd takes 3 to 7, all of them as root."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """An interface as it is."""
+    """Actual state of an interface."""
 
     index: int
     peer: Optional[int]
@@ -55,7 +56,7 @@ class Link:
 @dataclass(frozen=True)
 class State:
     links: Mapping[str, Mapping[str, Link]]
-    """Namespace -> interface -> Link. `""` is the host; a namespace without `lo` is broken."""
+    """Links by namespace and interface. `""` is the host; a namespace without `lo` is broken."""
     routes: Mapping[str, Routes] = field(default_factory=dict)
 
     def of(self, port: Port) -> Optional[Link]:
@@ -64,16 +65,16 @@ class State:
 
 @dataclass(frozen=True)
 class Batch:
-    """Lines for one `ip -batch`, all in one namespace (`""`: the host)."""
+    """Lines of one `ip -batch`, all in one namespace (`""`: the host)."""
 
     namespace: str
     lines: tuple[str, ...]
     force: bool = False
-    """Go on after an error: an end of a veth pair takes the other one along."""
+    """Continue after an error: deleting one end of a veth pair deletes the other."""
 
 
 def changes(plan: Plan, state: State, made_before: Iterable[str]) -> list[Batch]:
-    """From this state to the plan: first what is wrong goes, then what is missing comes."""
+    """Plan the commands from the actual state to the plan: delete first, then create."""
     removed = _wrong(plan, state)
     away = [
         Batch(namespace, tuple(f"link delete {name}" for name in names), force=True)
@@ -98,7 +99,7 @@ def changes(plan: Plan, state: State, made_before: Iterable[str]) -> list[Batch]
 
 
 def _wrong(plan: Plan, state: State) -> dict[str, list[str]]:
-    """Interfaces by namespace: those of no port, and ends that are not each other's."""
+    """Interfaces to delete, by namespace: unknown ones, and ends that are not peers."""
     wrong: dict[str, dict[str, None]] = {namespace: {} for namespace in state.links}
     planned = {(port.namespace, port.name) for port in plan.ports}
     for namespace in plan.owned:
@@ -113,7 +114,7 @@ def _wrong(plan: Plan, state: State) -> dict[str, list[str]]:
 
 
 def _connected(cable: Cable, state: State) -> bool:
-    """Whether the two ends are each other's: an interface index is unique within its namespace."""
+    """Return whether two ends are peers: an interface index is unique within its namespace."""
     near = state.of(cable.near)
     if cable.far is None:
         return near is not None and near.peer is None
@@ -124,7 +125,7 @@ def _connected(cable: Cable, state: State) -> bool:
 
 
 def _creation(plan: Plan, state: State) -> list[Batch]:
-    """Cables, bridges, then the ports that they hold: in the host last."""
+    """Create cables, then bridges, then the bridges' ports; the host's interface is last."""
     lines: dict[str, list[str]] = {name: [] for name in plan.namespaces}
     veths = []
     for namespace in plan.namespaces:
@@ -144,12 +145,15 @@ def _creation(plan: Plan, state: State) -> list[Batch]:
     lines[""] = []
     for port in plan.ports:
         lines[port.namespace] += _settings(port, state.of(port))
-    return [Batch("", tuple(veths)), *(Batch(name, tuple(each)) for name, each in lines.items())]
+    return [
+        Batch("", tuple(veths)),
+        *(Batch(name, tuple(commands)) for name, commands in lines.items()),
+    ]
 
 
 def _end(port: Port) -> str:
-    place = f" netns {port.namespace}" if port.namespace else ""
-    return f"name {port.name} mtu {port.mtu or NODE_MTU}{place}"
+    namespace = f" netns {port.namespace}" if port.namespace else ""
+    return f"name {port.name} mtu {port.mtu or NODE_MTU}{namespace}"
 
 
 def _settings(port: Port, link: Optional[Link]) -> list[str]:
@@ -168,21 +172,21 @@ def _settings(port: Port, link: Optional[Link]) -> list[str]:
 
 def _routing(plan: Plan, state: State) -> list[Batch]:
     batches = []
-    for namespace, wanted in plan.routes.items():
-        found = state.routes.get(namespace, {}) if namespace in state.links else {}
-        lines = [f"route delete {network}" for network in found if network not in wanted]
+    for namespace, desired in plan.routes.items():
+        actual = state.routes.get(namespace, {}) if namespace in state.links else {}
+        lines = [f"route delete {network}" for network in actual if network not in desired]
         lines += [
             " ".join([f"route replace {network}", *(f"nexthop via {hop}" for hop in sorted(hops))])
-            for network, hops in wanted.items()
-            if found.get(network) != hops
+            for network, hops in desired.items()
+            if actual.get(network) != hops
         ]
         batches.append(Batch(namespace, tuple(lines)))
     return batches
 
 
 def removal(made: Iterable[str], interface: str, state: State) -> list[Batch]:
-    """Everything that was made, gone. The kernel drops bridges and veths with their namespace."""
-    # Deleted by itself because a namespace's interfaces vanish a moment after the namespace.
+    """Plan the removal. The kernel deletes bridges and veth pairs with their namespace."""
+    # Deleted explicitly, because a namespace's interfaces disappear a moment after the namespace.
     lines = [f"link delete {interface}"] if interface in state.links.get("", {}) else []
     lines += [f"netns delete {name}" for name in made if name in state.links]
     return [Batch("", tuple(lines))] if lines else []
@@ -197,7 +201,7 @@ class Journal:
         return self._path.exists()
 
     def namespaces(self) -> list[str]:
-        """Every namespace made, or about to be made, for this cluster."""
+        """Every namespace that was created, or was about to be created, for this cluster."""
         try:
             return list(json.loads(self._path.read_text(encoding="utf-8"))["namespaces"])
         except FileNotFoundError:
@@ -214,9 +218,9 @@ class Journal:
 
 
 class Instances:
-    """The kernel's limit of inotify instances: raised while there are virtual nodes.
+    """The kernel's limit of inotify instances, raised while virtual nodes exist.
 
-    What it was lies next to the journals until the last cluster is down.
+    The previous value is stored next to the journals until the last cluster is down.
     """
 
     def __init__(self, folder: Path = RUN, root: Path = Path("/")) -> None:
@@ -224,7 +228,7 @@ class Instances:
         self._limit = root / MAX_INSTANCES
 
     def allowed(self) -> int:
-        """With what `lift` can do: in a container the file may be readable only."""
+        """The limit after `lift`. In a container the file may be read-only."""
         limit = int(self._limit.read_text(encoding="ascii"))
         return max(limit, RAISED_INSTANCES) if os.access(self._limit, os.W_OK) else limit
 
@@ -236,7 +240,7 @@ class Instances:
             self._limit.write_text(f"{RAISED_INSTANCES}\n", encoding="ascii")
 
     def put_back(self) -> None:
-        """Where no cluster is left, and unless somebody else has changed it since."""
+        """Restore the previous limit when no cluster is left and no one else changed it."""
         if not self._before.exists() or any(self._before.parent.glob("*.json")):
             return
         if int(self._limit.read_text(encoding="ascii")) == RAISED_INSTANCES:
@@ -246,14 +250,14 @@ class Instances:
 
 
 def _remove_empty(folder: Path) -> None:
-    """The folders go with the last cluster."""
-    for each in (folder, folder.parent):
+    """Remove the folders of the last cluster."""
+    for empty in (folder, folder.parent):
         with contextlib.suppress(OSError):
-            each.rmdir()
+            empty.rmdir()
 
 
 def parse_links(text: str) -> dict[str, Link]:
-    """Interfaces by name from `ip -json address show`."""
+    """Parse the output of `ip -json address show`, by interface name."""
     return {
         entry["ifname"]: Link(
             index=entry["ifindex"],
@@ -271,7 +275,7 @@ def parse_links(text: str) -> dict[str, Link]:
 
 
 def parse_routes(text: str) -> Routes:
-    """Those with next hops, from `ip -json route show`."""
+    """Parse the routes with next hops of `ip -json route show`."""
     return {
         route["dst"]: frozenset(hop["gateway"] for hop in route.get("nexthops", [route]))
         for route in json.loads(text or "[]")
@@ -280,13 +284,13 @@ def parse_routes(text: str) -> Routes:
 
 
 class HostNetwork:
-    """The machine that carries the virtual network, through iproute2."""
+    """The machine that carries the virtual network, accessed through iproute2."""
 
     def __init__(self, run: Runner) -> None:
         self._run = run
 
     def state(self, namespaces: Iterable[str], interface: str) -> State:
-        """What these namespaces have, and the host's one interface."""
+        """Read the links of these namespaces, and the host's one interface."""
         listed = self._run(["ip", "-json", "netns", "list"]).stdout.strip()
         existing = {entry["name"] for entry in json.loads(listed or "[]")}
         host = self._run(["ip", "-json", "address", "show", "dev", interface], check=False).stdout
@@ -299,7 +303,7 @@ class HostNetwork:
         return State(links, routes)
 
     def overlapping_route(self, network: ipaddress.IPv4Network, own_interface: str) -> str:
-        """The host's route that already leads to part of the management network, as text."""
+        """Describe the host's route to a part of the management network; empty if there is none."""
         for route in json.loads(self._run(["ip", "-json", "-4", "route", "show"]).stdout or "[]"):
             if route["dst"] == "default" or route.get("dev") == own_interface:
                 continue
@@ -319,7 +323,7 @@ class HostNetwork:
 
 
 def create(plan: Plan, host: HostNetwork, journal: Journal, *, check_mode: bool) -> tuple[str, ...]:
-    """Make the host's network as planned, and read it back. Returns what was run, or would be."""
+    """Apply the plan and verify the result. Returns the commands that were run, or would be."""
     made = journal.namespaces()
     state = host.state([*plan.namespaces, *made], plan.controller.name)
     _refuse_foreign(plan, state, made)
@@ -340,14 +344,14 @@ def create(plan: Plan, host: HostNetwork, journal: Journal, *, check_mode: bool)
     if batches:
         left = changes(plan, host.state(plan.namespaces, plan.controller.name), ())
         if left:
-            raise VirtualError("not in force after the change:\n  " + "\n  ".join(_shown(left)))
+            raise VirtualError("not in effect after the change:\n  " + "\n  ".join(_shown(left)))
     return _shown(batches)
 
 
 def destroy(
     cluster: str, host: HostNetwork, journal: Journal, *, check_mode: bool
 ) -> tuple[str, ...]:
-    """Remove what the journal names, then the journal."""
+    """Remove what the journal lists, then the journal."""
     if not journal.exists:
         return ()
     interface = controller_interface(cluster)
@@ -364,8 +368,8 @@ def _refuse_foreign(plan: Plan, state: State, made: Sequence[str]) -> None:
     if foreign or (plan.controller.name in state.links[""] and not made):
         named = ", ".join(foreign) or f"interface {plan.controller.name}"
         raise VirtualError(
-            f"{named}: there already, and not made by this collection. Remove it, or give the "
-            "cluster another name."
+            f"{named}: exists already and was not created by this collection. Remove it, or give "
+            "the cluster another name."
         )
 
 

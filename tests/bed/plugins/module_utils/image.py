@@ -1,9 +1,11 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What virtual nodes start from, built once per set of inputs and found again by their digest.
+"""Build container images and machine disks, once per set of inputs.
 
-Containers have images of podman. Machines have a disk: mmdebstrap fills a folder, mkfs.ext4 makes a
-file system of it within the disk, and GRUB's two stages are written before it, where grub-install
-puts them too. So nothing is mounted and no loop device is needed."""
+The digest of the inputs is part of the name. Containers start from podman images. For machines
+mmdebstrap fills a folder, mkfs.ext4 creates a file system from it inside the disk image, and the
+two stages of GRUB are written in front of it, at the offsets that grub-install uses. Nothing is
+mounted, and no loop device is needed.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ from .nodes import Module
 
 
 class Steps:
-    """Each step is timed, and all output goes to a log as it happens."""
+    """Times each step and logs all output as it is printed."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -60,32 +62,32 @@ class Steps:
             lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
             last = "\n".join(f"  {line}" for line in lines[-8:])
             raise VirtualError(
-                f"could not {name}: {command[0]} ended with {code}:\n{last}\n"
-                f"The whole log: {self._log}"
+                f"could not {name}: {command[0]} exited with status {code}:\n{last}\n"
+                f"Complete log: {self._log}"
             )
         seconds = round(time.monotonic() - started, 1)
         self.done.append({"name": name, "seconds": seconds})
 
 
 REPOSITORY = "localhost/virtual-node"
-IMAGES_KEPT = 4
-DISKS_KEPT = 2
-"""Built images of a family, and disks beside those in use, that stay: one for each checkout."""
+RETAINED_IMAGES = 4
+RETAINED_DISKS = 2
+"""Number of images per family, and of unused disks, that are retained: one for each checkout."""
 SWITCH_PARTS = ("image/build", "image/common", "switch")
-"""A simulated switch has the files of every node."""
+"""A simulated switch includes the files of every node."""
 BYTECODE = "__pycache__"
 LOCK = LOCKS / "virtual-image.lock"
 BUILD_S = 3600.0
-"""Longer than any image takes to be built."""
+"""Longer than any image takes to build."""
 
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """The Debian every locally built image stands on."""
+    """The Debian that every image is based on."""
 
     suite: str
     mirror: str
-    """Empty leaves the choice, updates and security included, to mmdebstrap."""
+    """Empty: mmdebstrap chooses the mirrors, including updates and security."""
     packages: tuple[str, ...]
 
     @property
@@ -118,17 +120,17 @@ class Bootstrap:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A family's image: the Containerfile of its last part, on top of `base`."""
+    """Image of a family: its Containerfile, on top of `base`."""
 
     family: str
     base: Bootstrap
     source: Path
     packages: Mapping[str, Sequence[str]]
-    """Build argument -> packages."""
+    """Packages by build argument."""
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Folders of `source` that go into it."""
+        """Folders of `source` that the image includes."""
         return SWITCH_PARTS if self.family == "switch" else ("image",)
 
     @property
@@ -153,7 +155,7 @@ class Recipe:
 
 
 def tree_inputs(folder: Path, without: Collection[str] = ()) -> Iterator[str]:
-    """What is in a folder, name by name; two equal folders give the same."""
+    """Describe a folder's content, file by file: equal folders have equal descriptions."""
     for path in sorted(folder.rglob("*")):
         within = path.relative_to(folder).parts
         if within[0] in without or BYTECODE in within or path.is_dir():
@@ -192,22 +194,22 @@ class Builder:
             self._steps.run("import it", ["podman", "import", "--quiet", archive, base.image])
 
     def forget_old(self, image: str) -> None:
-        """Keep the latest images of the same name; podman itself keeps those that nodes run on."""
+        """Retain the newest images of the same name; podman itself retains those in use."""
         name = image.rpartition(":")[0]
         order = ["--sort", "created", "--format", "{{.Repository}}:{{.Tag}}"]
         listed = self._run(["podman", "images", "--filter", f"reference={name}", *order])
-        for old in listed.stdout.split()[IMAGES_KEPT:]:
+        for old in listed.stdout.split()[RETAINED_IMAGES:]:
             self._run(["podman", "rmi", old], check=False)
 
 
 @contextmanager
 def one_builder(path: Optional[Path] = None) -> Iterator[None]:
-    """One build at a time on this machine: a second one waits, then finds the image."""
+    """Hold this machine's build lock, so that a second build finds the finished image."""
     try:
         with alone(path or LOCK, BUILD_S):
             yield
     except HeldError as error:
-        raise VirtualError(f"another build runs: {error}") from None
+        raise VirtualError(f"another build is running: {error}") from None
 
 
 def build(
@@ -217,9 +219,9 @@ def build(
     exists: Callable[[], bool],
     make: Callable[[], Sequence[dict[str, Any]]],
 ) -> NoReturn:
-    """Return `made` as the image, after `make` has built it, unless it `exists`.
+    """Return `made` as the image; call `make` first unless it `exists`.
 
-    `make` returns the steps that it took: none where another build came first.
+    `make` returns the steps that it ran: none if another process built the image in the meantime.
     """
     result: dict[str, Any] = {"diff": {"before": "", "after": f"{made}\n"}, "image": made}
     try:
@@ -230,7 +232,7 @@ def build(
         with one_builder():
             steps = list(make())
     except (CommandError, OSError, VirtualError) as error:
-        module.fail_json(msg=f"{made} could not be built: {error}")
+        module.fail_json(msg=f"could not build {made}: {error}")
     module.exit_json(changed=bool(steps), build=bool(steps), steps=steps, **result)
 
 
@@ -238,7 +240,7 @@ IMAGES = Path("/var/lib/baremetal-mpi-roce/virtual/images")
 SECTOR = 512
 SIZE = 4 << 30
 FIRST = 1 << 20
-"""Where the root partition begins; GRUB has the space before it."""
+"""Offset of the root partition. GRUB is in front of it."""
 LINUX = 0x83
 TABLE = slice(446, 510)
 CONTENT = "boot/grub/i386-pc"
@@ -246,14 +248,14 @@ CONTENT = "boot/grub/i386-pc"
 
 @dataclass(frozen=True)
 class DiskRecipe:
-    """What goes into a disk."""
+    """Inputs of a disk."""
 
     base: Bootstrap
-    """Its packages are all that stay."""
+    """The final set of packages."""
     build_packages: tuple[str, ...]
-    """What the kernel module is built with, and gone from the disk afterwards."""
+    """Packages that the kernel module is built with, and that are removed afterwards."""
     source: Path
-    """The folder with files of machines, `machine`, and of every node, `image/common`."""
+    """Folder with the files of machines (`machine`) and of every node (`image/common`)."""
 
     @property
     def name(self) -> str:
@@ -265,9 +267,9 @@ class DiskRecipe:
         return f"machine-{digest_of(['1', *inputs])}"
 
     def command(self, folder: Path) -> list[str]:
-        """mmdebstrap, into a folder. Its hooks get the folder as $1."""
+        """Return the mmdebstrap command. Its hooks get the folder as $1."""
         without = ["usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info"]
-        # Drivers of hardware that no machine here has are half of the kernel's package.
+        # Drivers of hardware that no machine here has make up half of the kernel package.
         drivers = ("gpu", "media", "net/wireless", "staging", "iio", "isdn", "hid", "input", "usb")
         without += ["lib/modules/*/kernel/sound"]
         without += [f"lib/modules/*/kernel/drivers/{name}" for name in drivers]
@@ -280,7 +282,7 @@ class DiskRecipe:
             '--aptopt=APT::Install-Recommends "false"',
             *(f"--dpkgopt=path-exclude=/{path}/*" for path in without),
             "--dpkgopt=force-unsafe-io",
-            # Its settings have to be there when the kernel's package makes the initramfs.
+            # Its settings must exist before the kernel package creates the initramfs.
             f'--setup-hook=mkdir -p "$1/etc" && cp -a {initramfs} "$1/etc/"',
             f"--include={','.join((*self.base.packages, *self.build_packages))}",
             '--customize-hook=mkdir "$1/virtual-node-build"',
@@ -296,7 +298,7 @@ class DiskBuilder:
         self._images = images
 
     def disk(self, recipe: DiskRecipe) -> Path:
-        """Beside it lies its kernel, which tries out accelerators."""
+        """Path of the disk. Its kernel, which is used to test accelerators, is next to it."""
         return self._images / f"{recipe.name}.raw"
 
     def exists(self, recipe: DiskRecipe) -> bool:
@@ -306,13 +308,13 @@ class DiskBuilder:
     def build(self, recipe: DiskRecipe, machines: Path) -> list[dict[str, Any]]:
         disk = self.disk(recipe)
         self._images.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=self._images, prefix="building-") as place:
-            root, raw = Path(place, "root"), Path(place, "raw")
+        with tempfile.TemporaryDirectory(dir=self._images, prefix="building-") as folder:
+            root, raw = Path(folder, "root"), Path(folder, "raw")
             name = f"bootstrap Debian {recipe.base.suite} with its kernel"
             self._steps.run(name, recipe.command(root))
             with raw.open("wb") as stream:
                 stream.truncate(SIZE)
-            self._steps.run("make its file system", file_system_command(root, raw))
+            self._steps.run("create its file system", file_system_command(root, raw))
             write_boot_loader(raw, root / CONTENT / "boot.img", root / CONTENT / "core.img")
             kernel = max((root / "boot").glob("vmlinuz-*"))
             shutil.copyfile(kernel, disk.with_suffix(".kernel"))
@@ -321,37 +323,39 @@ class DiskBuilder:
         return self._steps.done
 
     def forget_old(self, machines: Path) -> None:
-        """Remove disks that are neither among the latest nor below some machine's overlay."""
+        """Remove disks that are neither among the newest nor used by a machine's overlay."""
         disks = sorted(self._images.glob("*.raw"), key=lambda path: path.stat().st_mtime)
         used = {path.read_text(encoding="utf-8").strip() for path in machines.glob("*/*/image")}
-        for disk in disks[:-DISKS_KEPT]:
+        for disk in disks[:-RETAINED_DISKS]:
             if str(disk) not in used:
                 disk.unlink()
                 disk.with_suffix(".kernel").unlink(missing_ok=True)
-        for left in self._images.glob("building-*"):  # by a build that was killed
+        for left in self._images.glob("building-*"):  # left by a killed build
             shutil.rmtree(left)
 
 
 def file_system_command(root: Path, raw: Path) -> list[str]:
-    # Whatever is left to the first mount is done by every machine, at every first boot.
+    # Work left for the first mount would be repeated by every machine at its first boot.
     extended = f"offset={FIRST},lazy_itable_init=0,lazy_journal_init=0"
     size = f"{(SIZE - FIRST) // 1024}k"
     return ["mkfs.ext4", "-q", "-F", "-m", "0", "-E", extended, "-d", str(root), str(raw), size]
 
 
 def write_boot_loader(raw: Path, boot: Path, core: Path) -> None:
-    """GRUB's first stage and the partition table into sector 0, its second stage right after."""
+    """Write GRUB's two stages and the partition table to the start of the disk."""
     second = core.read_bytes()
     if SECTOR + len(second) > FIRST:
-        raise VirtualError(f"GRUB's core image has {len(second)} bytes: no room before 1 MiB")
+        raise VirtualError(
+            f"GRUB's core image has {len(second)} bytes: too large for the space before 1 MiB"
+        )
     with raw.open("r+b") as stream:
         stream.write(first_sector(boot.read_bytes()))
         stream.write(second)
 
 
 def first_sector(boot: bytes) -> bytes:
-    """boot.img with the partition table in the place that its code for floppies had."""
-    anywhere = b"\xfe\xff\xff"  # cylinders, heads and sectors, which nothing reads any more
+    """Return boot.img with the partition table in the bytes reserved for it."""
+    anywhere = b"\xfe\xff\xff"  # cylinders, heads and sectors, which are obsolete
     partition = struct.pack(
         "<B3sB3sII",
         0x80, anywhere, LINUX, anywhere, FIRST // SECTOR, (SIZE - FIRST) // SECTOR,

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The nodes of a virtual cluster, from the inventory, and names of namespaces and interfaces."""
+"""Nodes of a virtual cluster, read from inventory variables, and names of their interfaces."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Optional
 
 RUN = Path("/run/baremetal-mpi-roce/virtual")
 MANAGEMENT = "mgmt0"
-"""Name of a node's management interface when the model gives none."""
+"""Name of a node's management interface if the model gives none."""
 INTERFACE_LENGTH = 15
 CLUSTER_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 
@@ -23,27 +23,27 @@ def fabric_namespace(cluster: str) -> str:
 
 
 def node_namespace(cluster: str, node: str) -> str:
-    """Also the name of the node's container. No cluster name holds a dot, so none is ambiguous."""
+    """Return the name of a node's namespace and container. Cluster names contain no dot."""
     return f"{cluster}.{node}"
 
 
 def router_namespace(cluster: str, switch: str) -> str:
-    """Where a leaf or spine routes. No host name holds a dot, so no container has this name."""
+    """Return the namespace of a router. No container has this name: host names have no dot."""
     return f"{cluster}.router.{switch}"
 
 
 def controller_interface(cluster: str) -> str:
-    """The one interface on the host: the start of the name for people, a digest for uniqueness."""
+    """Return the host's one interface: a readable prefix and a digest that makes it unique."""
     return f"{cluster[:8]}-{_digest(cluster)}"
 
 
 def leaf_port(node: str, interface: str) -> str:
-    """The leaf's end of a node's cable, in the fabric's namespace."""
+    """Return the leaf's end of a node's cable, in the fabric's namespace."""
     return short_name(f"{node}-{interface}")
 
 
 def short_name(name: str) -> str:
-    """An interface name Linux has room for: `name` itself where it fits."""
+    """Return `name` if Linux accepts an interface name of this length, otherwise a shorter one."""
     return name if len(name) <= INTERFACE_LENGTH else f"{name[:8]}-{_digest(name)}"
 
 
@@ -52,12 +52,12 @@ def _digest(name: str) -> str:
 
 
 class VirtualError(Exception):
-    """The nodes cannot be made; the text has what, why and the remedy."""
+    """The nodes cannot be created. The text names subject, reason and remedy."""
 
 
 @dataclass(frozen=True)
 class Rail:
-    """One cable: the node's interface and the leaf it ends on."""
+    """One cable: the node's interface and the leaf at its other end."""
 
     interface: str
     leaf: str
@@ -65,7 +65,7 @@ class Rail:
     network: str
     gateway: Optional[str]
     pci: Optional[str] = None
-    """Where a machine has the rail's card; a container's has no such address."""
+    """PCI address of the rail's card in a machine. Containers have none."""
 
     @property
     def prefix(self) -> int:
@@ -80,11 +80,11 @@ class Node:
     interface: str
     rails: tuple[Rail, ...]
     machine: bool = False
-    """A machine with a kernel of its own, cabled by taps; else a container in a namespace."""
+    """Whether the node is a machine with a kernel, cabled with taps, and not a container."""
 
 
 def controller_address(nodes: Sequence[Node]) -> str:
-    """The last address of the management network that no node has."""
+    """Return the last address of the management network that is not taken by a node."""
     network = management_network(nodes)
     taken = {ipaddress.ip_address(node.address) for node in nodes}
     candidate = network.broadcast_address - 1
@@ -109,7 +109,7 @@ def parse_nodes(
     rails: Mapping[str, Sequence[Mapping[str, Any]]],
     machines: Collection[str] = (),
 ) -> tuple[Node, ...]:
-    """Nodes from the inventory's `cluster_management` and `cluster_rails`, by host name."""
+    """Parse nodes from the variables `cluster_management` and `cluster_rails`, by host name."""
     return tuple(
         Node(
             name=name,

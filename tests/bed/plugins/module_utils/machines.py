@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a machine is made of: the QEMU command that starts it, and the files that describe it.
+"""Plan a machine: the QEMU command that starts it, and the files that describe it.
 
-Every card has a PCI slot of its own, chosen here or in the inventory, so that the rails of a node
-have the addresses its cluster model gives, and are named by them as on hardware.
+Every card has a fixed PCI slot, chosen here or in the inventory: the rails of a node have the PCI
+addresses of the cluster model, and are named by them as on hardware.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ FW_CFG = "opt/baremetal.mpi_roce"
 DEVICE = re.compile(r"0000:00:([01][0-9a-f])\.0")
 MANAGEMENT_SLOT, DISK_SLOT, RANDOM_SLOT, SERIAL_SLOT = 2, 3, 4, 5
 BRIDGE_SLOT = 6
-"""The first PCIe port, and so the firmware counts its bus as 01; the next ports follow it."""
+"""Slot of the first PCIe port, whose bus the firmware numbers 01; the next ports follow it."""
 RAIL_SLOT = 0x10
-"""The first of the rails whose place the model leaves open."""
+"""First slot for rails without a PCI address in the model."""
 LAST_SLOT = 0x1E
-"""0x1f holds the chipset's own devices."""
+"""Slot 0x1f holds the chipset's devices."""
 VIRTIO, IGB = "virtio-net-pci", "igb"
 
 
 @dataclass(frozen=True)
 class Card:
-    """A network card: where it is, and the tap its cable ends on."""
+    """A network card: its slot, and the tap at the end of its cable."""
 
     interface: str
     tap: str
@@ -50,17 +50,17 @@ class Machine:
     name: str
     address: str
     image: str
-    """The disk image by path; its name holds the digest of its inputs."""
+    """Path of the disk image. Its name contains the digest of its inputs."""
     cards: tuple[Card, ...]
-    """The management card first, then the rails in their order."""
+    """The management card first, then the rails in order."""
     memory_mib: int
     processors: int
     files: Mapping[str, str]
-    """Name, login key, management network and rails: what QEMU gives the machine, by file name."""
+    """Contents of the files that QEMU passes to the machine, by name."""
 
     @property
     def specification(self) -> str:
-        """The digest of everything it was made with; another one makes a new machine."""
+        """Digest of everything the machine is created from; a change recreates it."""
         made_of = [self.image, dict(self.files), *_devices(self)]
         return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -68,9 +68,9 @@ class Machine:
 DISK, PID, AGENT, MONITOR, CONSOLE = "disk.qcow2", "pid", "agent", "monitor", "console.log"
 SPECIFICATION = "specification"
 IMAGE = "image"
-"""Has the path of the image that the disk stands on."""
+"""File with the path of the image that the disk is based on."""
 GIVEN = "given-"
-"""Files of a machine's folder. Taking it down removes the folder."""
+"""Files of a machine's folder. Taking the machine down removes the folder."""
 
 
 def plan_machine(
@@ -83,9 +83,9 @@ def plan_machine(
     processors: int = 1,
     sriov_rails: Sequence[str] = (),
 ) -> Machine:
-    """The machine of one node. Impossible hardware is refused with the remedy.
+    """Plan the machine of one node. Raises VirtualError, with a remedy, for impossible hardware.
 
-    `sriov_rails`: those whose card is an igb, which has SR-IOV; the others' is virtio.
+    `sriov_rails`: rails whose card is an igb, which supports SR-IOV; the others are virtio cards.
     """
     cards = _cards(cluster, node, sriov_rails)
     management, *rails = cards
@@ -122,27 +122,27 @@ def _cards(cluster: str, node: Node, sriov_rails: Sequence[str]) -> list[Card]:
 
 
 def _slot(name: str, rail: Rail, free: int) -> int:
-    """The slot the model gives on bus 00, where a machine has room; else a free one."""
+    """Return the model's slot on bus 00 if a machine can have it, otherwise a free one."""
     if not rail.pci:
         return free
-    found = DEVICE.fullmatch(rail.pci)
-    if found and RAIL_SLOT <= int(found[1], 16) <= LAST_SLOT:
-        return int(found[1], 16)
+    device = DEVICE.fullmatch(rail.pci)
+    if device and RAIL_SLOT <= int(device[1], 16) <= LAST_SLOT:
+        return int(device[1], 16)
     raise VirtualError(
-        f"{name}: {rail.interface} is at PCI address {rail.pci} in cluster.yml; a virtual machine "
-        f"has its rails at 0000:00:{RAIL_SLOT:02x}.0 to 0000:00:{LAST_SLOT:02x}.0"
+        f"{name}: {rail.interface} is at PCI address {rail.pci} in cluster.yml; rails of a virtual "
+        f"machine are at 0000:00:{RAIL_SLOT:02x}.0 to 0000:00:{LAST_SLOT:02x}.0"
     )
 
 
 def mac(cluster: str, node: str, interface: str) -> str:
-    """The same at every boot, and another one for every card: locally administered."""
+    """Return a locally administered address, stable across boots and unique per card."""
     digest = hashlib.sha256(f"{cluster}\0{node}\0{interface}".encode()).digest()
     return ":".join(f"{byte:02x}" for byte in (0x02, *digest[:5]))
 
 
 def _devices(machine: Machine) -> list[str]:
-    """The hardware as QEMU takes it, without anything that names this host."""
-    # Nothing uses what else the chipset brings, and a guest would look at all of it.
+    """Return the hardware as QEMU arguments, without anything that names this host."""
+    # The other devices of the chipset are not used, and a guest would probe all of them.
     words = [
         "-machine",
         "q35,hpet=off,sata=off,smbus=off,i8042=off,usb=off,vmport=off",
@@ -155,25 +155,25 @@ def _devices(machine: Machine) -> list[str]:
     words += ["-device", f"virtio-serial-pci,addr={SERIAL_SLOT:#x}"]
     words += ["-device", "virtserialport,chardev=agent,name=org.qemu.guest_agent.0"]
     for number, card in enumerate(machine.cards):
-        place = f"addr={card.slot:#x}"
+        location = f"addr={card.slot:#x}"
         if card.bus:
             slot = BRIDGE_SLOT + card.bus - 1
             port = f"pcie-root-port,id=port{card.bus},chassis={card.bus},addr={slot:#x}"
             words += ["-device", port]
-            place = f"bus=port{card.bus}"
+            location = f"bus=port{card.bus}"
         words += ["-netdev", f"tap,id=net{number},ifname={card.tap},script=no,downscript=no"]
-        words += ["-device", f"{card.model},netdev=net{number},{place},mac={card.mac},romfile="]
+        words += ["-device", f"{card.model},netdev=net{number},{location},mac={card.mac},romfile="]
     return words
 
 
 def qemu_command(
     machine: Machine, folder: Path, *, emulator: Sequence[str], accelerator: Sequence[str]
 ) -> list[str]:
-    """The command that starts a machine on its disk, in the background."""
+    """Return the command that starts a machine from its disk, in the background."""
     words = [
         *emulator, "-name", f"{machine.cluster}.{machine.name}", "-nodefaults", "-no-user-config",
         "-display", "none", "-daemonize", "-pidfile", str(folder / PID), *accelerator,
-        # The host's cache is enough: what a guest flushed outlives the end of QEMU, not the host's.
+        # The host's page cache suffices: data flushed by the guest survives QEMU, not a host crash.
         "-drive", f"if=none,id=disk,file={folder / DISK},format=qcow2,cache=unsafe,discard=unmap",
         "-serial", f"file:{folder / CONSOLE}",
         "-chardev", f"socket,id=agent,path={folder / AGENT},server=on,wait=off",

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What virtual nodes of both kinds share: arguments, what to do, waiting for SSH, the result."""
+"""Code shared by containers and machines: arguments, planning, waiting for SSH, results."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "directory": {"type": "str", "default": ""},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
 }
-"""Of the modules that make nodes. Described in plugins/doc_fragments/virtual.py."""
+"""Arguments of the modules that create nodes. Documented in plugins/doc_fragments/virtual.py."""
 LOGIN_USER = "ops"
-"""Unprivileged account of the images that may sudo."""
+"""Unprivileged account of the images, with sudo."""
 PARALLEL = 8
 POLL_S = 0.2
 HOST_KEY = "/etc/ssh/ssh_host_ed25519_key.pub"
@@ -41,7 +41,7 @@ class Reachable(Protocol):
 
 @dataclass(frozen=True)
 class Found:
-    """A container or machine as it is; without specification it can only be removed."""
+    """Actual container or machine. Without a specification it can only be removed."""
 
     name: str
     specification: str
@@ -60,14 +60,16 @@ class Work:
         return [f"{verb} {name}" for verb, names in steps for name in names]
 
 
-def plan_work(wanted: Mapping[str, str], found: Sequence[Found]) -> Work:
-    """Compare the wanted specifications, by name, with what is there."""
-    there = {each.name: each for each in found}
-    same = {name for name in wanted if name in there and there[name].specification == wanted[name]}
+def plan_work(desired: Mapping[str, str], found: Sequence[Found]) -> Work:
+    """Compare the desired specifications, by name, with the actual nodes."""
+    actual = {host.name: host for host in found}
+    same = {
+        name for name in desired if name in actual and actual[name].specification == desired[name]
+    }
     return Work(
-        remove=tuple(name for name in there if name not in same),
-        create=tuple(name for name in wanted if name not in same),
-        start=tuple(name for name in wanted if name in same and not there[name].running),
+        remove=tuple(name for name in actual if name not in same),
+        create=tuple(name for name in desired if name not in same),
+        start=tuple(name for name in desired if name in same and not actual[name].running),
     )
 
 
@@ -89,18 +91,22 @@ class Hosts(ABC):
 
     @abstractmethod
     def inside(self, name: str, argv: Sequence[str]) -> str:
-        """What a program prints that runs in a node. Raises CommandError."""
+        """Return the output of a program run inside a node. Raises CommandError."""
 
     @abstractmethod
     def remark(self, name: str) -> str:
-        """Where the cause is found when a node does not come up."""
+        """Return where to look if a node does not come up."""
 
-    def ended(self, name: str) -> bool:
-        """Whether waiting for it is of no use."""
+    def terminated(self, name: str) -> bool:
+        """Return whether waiting for the node is pointless."""
         return False
 
     def wait(self, nodes: Sequence[Reachable], timeout_s: float) -> dict[str, str]:
-        """Each node's public host key, once systemd is `running` and sshd answers on all."""
+        """Wait until all nodes are up, and return their public host keys.
+
+        A node is up when systemd is `running` and sshd responds. Raises VirtualError, listing every
+        node that is not up in time.
+        """
         deadline = time.monotonic() + timeout_s
         with ThreadPoolExecutor(PARALLEL) as pool:
             found = list(pool.map(lambda node: self._ready(node, deadline), nodes))
@@ -110,7 +116,7 @@ class Hosts(ABC):
         return {node.name: key for node, (key, _problem) in zip(nodes, found)}
 
     def _ready(self, node: Reachable, deadline: float) -> tuple[str, str]:
-        """The host key and what is wrong, one of them empty."""
+        """Return the host key and the problem; one of them is empty."""
         state = ""
         while True:
             state = self._ask(node, *self.asked) or state
@@ -120,17 +126,17 @@ class Hosts(ABC):
                 units = ", ".join(line.split()[0] for line in listed) or "unknown"
                 problem = f"{node.name}: systemd is degraded, failed: {units}"
                 return "", f"{problem}. {self.remark(node.name)}"
-            # Not before: a node without its address answers nothing, for as long as is waited.
+            # Only then: a node without its address would not respond until the timeout.
             if state == "running" and answers_ssh(node.address):
                 key = self._ask(node, "cat", HOST_KEY)
                 if key:
                     return " ".join(key.split()[:2]), ""
-            ended = self.ended(node.name)
-            if ended or time.monotonic() > deadline:
+            terminated = self.terminated(node.name)
+            if terminated or time.monotonic() > deadline:
                 return "", (
-                    f"{node.name}: {'ended' if ended else 'no time left'}; systemd: "
-                    f"{state or 'no answer'}; sshd at {node.address}: "
-                    f"{'answers' if answers_ssh(node.address) else 'no answer'}. "
+                    f"{node.name}: {'terminated' if terminated else 'not up in time'}; systemd: "
+                    f"{state or 'no response'}; sshd at {node.address}: "
+                    f"{'responds' if answers_ssh(node.address) else 'no response'}. "
                     f"{self.remark(node.name)}"
                 )
             self.sleep(POLL_S)
@@ -143,7 +149,7 @@ class Hosts(ABC):
 
 
 def answers_ssh(address: str, timeout_s: float = 2.0) -> bool:
-    """Whether an SSH server greets at this address."""
+    """Return whether an SSH server sends its banner at this address."""
     try:
         with socket.create_connection((address, 22), timeout=timeout_s) as connection:
             return connection.recv(4) == b"SSH-"
@@ -154,7 +160,7 @@ def answers_ssh(address: str, timeout_s: float = 2.0) -> bool:
 def login_files(
     nodes: Iterable[Reachable], keys: Mapping[str, str], directory: str
 ) -> dict[str, str]:
-    """Host keys, and an SSH configuration for `ssh -F`, as they lie in the directory."""
+    """Return host keys and a configuration for `ssh -F`, with the directory's paths."""
     known = "".join(f"{node.address},{node.name} {keys[node.name]}\n" for node in nodes)
     config = "".join(
         f"Host {node.name}\n  HostName {node.address}\n  HostKeyAlias {node.name}\n"
@@ -167,35 +173,35 @@ def login_files(
 
 
 def diff(header: str, lines: Iterable[str]) -> dict[str, str]:
-    """What is done, a line for each action."""
+    """Describe the actions, one per line, as a diff."""
     after = "".join(f"{line}\n" for line in lines)
     return {"before_header": header, "after_header": header, "before": "", "after": after}
 
 
 class Module(checks.Module, Protocol):
-    """What of AnsibleModule is needed here."""
+    """The part of AnsibleModule that is needed here."""
 
     params: dict[str, Any]
     check_mode: bool
 
 
 def act(module: Module, hosts: Hosts, present: Callable[[], dict[str, Any]]) -> NoReturn:
-    """Have the hosts as `present` makes them, or absent; return actions and seconds."""
+    """Bring up the hosts with `present`, or remove them, and exit with actions and seconds."""
     started = time.monotonic()
-    name = f"{hosts.kind} of {hosts.cluster}"
+    subject = f"{hosts.kind} of {hosts.cluster}"
     try:
         if module.params["state"] == "present":
             result = present()
         else:
-            names = [each.name for each in hosts.found()]
-            result = {"actions": [f"remove {one}" for one in names]}
+            names = [host.name for host in hosts.found()]
+            result = {"actions": [f"remove {name}" for name in names]}
             if not module.check_mode:
                 hosts.remove(names)
     except (CommandError, VirtualError) as error:
-        module.fail_json(msg=f"{name}: {error}")
+        module.fail_json(msg=f"{subject}: {error}")
     module.exit_json(
         changed=bool(result["actions"]),
-        diff=diff(name, result["actions"]),
+        diff=diff(subject, result["actions"]),
         seconds=round(time.monotonic() - started, 1),
         **result,
     )

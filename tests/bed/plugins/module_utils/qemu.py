@@ -1,12 +1,13 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Machines on this host: made, started and removed, and programs run inside by QEMU's guest agent.
+"""Create, start and remove machines on this host, and run programs inside them.
 
-Everything of a machine lies in its folder, and the folder is how it is found again: a process
-counts as the machine only while it has that folder in its command line. The guest agent needs no
-network, so an SSH host key is read from the node itself before the first connection.
+Each machine has a folder with all its files. A process counts as the machine only while that folder
+is in its command line. Programs run through QEMU's guest agent, which needs no network: the SSH
+host key is read from the node itself before the first connection.
 
-QEMU 8 brought the igb card, which has SR-IOV. Debian 12 has 7.2: then the one of its backports is
-fetched with apt's own source and keys and unpacked beside the system's."""
+The igb card, which supports SR-IOV, needs QEMU 8. Debian 12 has 7.2: there the package of its
+backports is fetched with apt's sources and keys, and unpacked next to the system's.
+"""
 
 from __future__ import annotations
 
@@ -61,27 +62,28 @@ PACKAGES = ("qemu-system-x86", "qemu-system-common", "qemu-system-data", "seabio
 def newest_emulator(
     run: Runner, *, sriov: bool, root: Path = Path("/"), folder: Path = FETCHED
 ) -> tuple[str, ...]:
-    """The words that start QEMU: one with the igb card, or the system's if that is enough."""
+    """Return the command that starts QEMU: one with the igb card, or the system's if sufficient."""
     if _has_igb(run, (PROGRAM,)):
         return (PROGRAM,)
-    words = _words(folder)
+    command = _unpacked(folder)
     try:
         with one_builder():
-            # Where its libraries were upgraded away, for instance, it is fetched again.
-            if not ((folder / f"usr/bin/{PROGRAM}").exists() and _has_igb(run, words)):
+            # Fetched again if, for instance, an upgrade removed libraries that it needs.
+            if not ((folder / f"usr/bin/{PROGRAM}").exists() and _has_igb(run, command)):
                 _fetch(run, root, folder)
-        return words
+        return command
     except CommandError as error:
         if sriov:
             raise VirtualError(
                 "virtual_nodes_sriov_rails needs a QEMU with the igb card (8 or later); the "
-                f"system has none, and Debian's backports gave none: {error}"
+                "system's has no such card, and the one of Debian's backports is not available: "
+                f"{error}"
             ) from error
     return (PROGRAM,)
 
 
-def _words(folder: Path) -> tuple[str, ...]:
-    """A QEMU beside the system's, with its own firmware and modules."""
+def _unpacked(folder: Path) -> tuple[str, ...]:
+    """Return the command of the unpacked QEMU, with its firmware and modules."""
     modules = folder / "usr/lib/x86_64-linux-gnu/qemu"
     share = folder / "usr/share"
     firmware = ("-L", str(share / "seabios"), "-L", str(share / "qemu"))
@@ -89,19 +91,19 @@ def _words(folder: Path) -> tuple[str, ...]:
 
 
 def _has_igb(run: Runner, words: tuple[str, ...]) -> bool:
-    """Asked for the card alone: a list of all of them would load every module."""
+    """Query the one card: listing all cards would load every module."""
     return bool(run([*words, "-device", "igb,help"], check=False).stdout.strip())
 
 
 def _fetch(run: Runner, root: Path, folder: Path) -> None:
-    """QEMU of this Debian's backports, verified by apt, unpacked into `folder`."""
+    """Fetch QEMU from Debian's backports, verified by apt, and unpack it into `folder`."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="qemu-") as name:
-        place = Path(name)
-        place.chmod(0o755)
-        _unpack(run, _suite(root), place)
+        work = Path(name)
+        work.chmod(0o755)
+        _unpack(run, _suite(root), work)
         shutil.rmtree(folder, ignore_errors=True)
-        (place / "root").replace(folder)
+        (work / "root").replace(folder)
 
 
 def _suite(root: Path) -> str:
@@ -112,36 +114,36 @@ def _suite(root: Path) -> str:
     return release["VERSION_CODENAME"]
 
 
-def _unpack(run: Runner, suite: str, place: Path) -> None:
+def _unpack(run: Runner, suite: str, work: Path) -> None:
     archive = run(
         ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages",
          f"Codename: {suite}"]
     ).stdout.split()  # fmt: skip
     if not archive:
-        raise CommandError(f"apt has no source of {suite} itself")
-    (place / "lists/partial").mkdir(parents=True)
+        raise CommandError(f"apt has no package source of {suite}")
+    (work / "lists/partial").mkdir(parents=True)
     source = f"deb [signed-by={KEYRING}] {archive[0]} {suite}-backports main\n"
-    (place / "sources.list").write_text(source, encoding="utf-8")
+    (work / "sources.list").write_text(source, encoding="utf-8")
     apt = [
         "apt-get", "-q",
-        "-o", f"Dir::Etc::sourcelist={place}/sources.list", "-o", "Dir::Etc::sourceparts=/dev/null",
-        "-o", f"Dir::State::lists={place}/lists", "-o", "Dir::Cache::pkgcache=",
-        "-o", "Dir::Cache::srcpkgcache=", "-o", f"Dir::Cache::archives={place}/debs",
+        "-o", f"Dir::Etc::sourcelist={work}/sources.list", "-o", "Dir::Etc::sourceparts=/dev/null",
+        "-o", f"Dir::State::lists={work}/lists", "-o", "Dir::Cache::pkgcache=",
+        "-o", "Dir::Cache::srcpkgcache=", "-o", f"Dir::Cache::archives={work}/debs",
         "-o", "Acquire::Languages=none", "-o", "APT::Get::List-Cleanup=false",
     ]  # fmt: skip
-    (place / "debs/partial").mkdir(parents=True)
+    (work / "debs/partial").mkdir(parents=True)
     run([*apt, "update"])
-    debs = place / "debs"
-    # Installing into nothing resolves no dependencies; `download` takes these four and no more.
+    debs = work / "debs"
+    # The download does not resolve dependencies: these four packages are sufficient.
     run(["sh", "-c", 'cd "$1" && shift && exec "$@"', "sh", str(debs), *apt,
          "-o", "APT::Sandbox::User=root", "download",
          *(f"{name}/{suite}-backports" for name in PACKAGES)])  # fmt: skip
     for deb in sorted(debs.glob("*.deb")):
-        run(["dpkg-deb", "--extract", str(deb), str(place / "root")])
+        run(["dpkg-deb", "--extract", str(deb), str(work / "root")])
 
 
 KVM = ("-accel", "kvm", "-cpu", "host")
-# Each vector instruction is translated: what a guest does not see, its libraries do not use.
+# Each vector instruction is translated. Libraries do not use those that the guest does not see.
 TCG = (
     "-accel", "tcg,thread=multi",
     "-cpu", "qemu64,+rdrand,+ssse3,+sse4.1,+sse4.2,+popcnt",
@@ -150,11 +152,11 @@ PROBE_S = 12.0
 
 
 def choose(wanted: str, emulator: Sequence[str], kernel: Path) -> tuple[str, ...]:
-    """QEMU's words for the accelerator: `wanted` is auto, kvm or tcg.
+    """Return QEMU's arguments for the accelerator: `wanted` is auto, kvm or tcg.
 
-    A /dev/kvm that opens proves nothing: some hosts have one that cannot run an ordinary kernel. So
-    the image's kernel is started on it without a disk: where KVM works it ends after a second, for
-    want of a root file system, and where it does not the time runs out.
+    That /dev/kvm can be opened proves nothing: on some hosts KVM cannot run an ordinary kernel. So
+    the image's kernel is started on it without a disk. Where KVM works, the kernel panics after a
+    second for lack of a root file system; where it does not, the start times out.
     """
     if wanted != "auto":
         return KVM if wanted == "kvm" else TCG
@@ -174,16 +176,16 @@ POLL_S = 0.1
 
 
 class GuestAgent:
-    """The agent behind one unix socket. Each program is a connection of its own."""
+    """The guest agent behind one unix socket. Each program is run over a new connection."""
 
     def __init__(self, path: Path, timeout_s: float = 5.0) -> None:
         self._path = path
         self._timeout_s = timeout_s
 
     def run(self, argv: Sequence[str], timeout_s: float = 30.0) -> Result:
-        """Run a program as root; its exit status is in the result.
+        """Run a program as root and return its result with the exit status.
 
-        Raises CommandError while the agent does not answer: the machine is off, or still booting.
+        Raises CommandError while the agent does not respond: the machine is off, or still booting.
         """
         words = {"path": argv[0], "arg": list(argv[1:]), "capture-output": True}
         deadline = time.monotonic() + timeout_s
@@ -196,7 +198,7 @@ class GuestAgent:
                 pid = _ask(stream, "guest-exec", words)["pid"]
                 while not (status := _ask(stream, "guest-exec-status", {"pid": pid}))["exited"]:
                     if time.monotonic() > deadline:
-                        raise CommandError(f"{' '.join(argv)}: no answer within {timeout_s:g} s")
+                        raise CommandError(f"{' '.join(argv)}: no result within {timeout_s:g} s")
                     time.sleep(POLL_S)
         except (OSError, ValueError, KeyError) as error:
             raise CommandError(f"guest agent at {self._path}: {error}") from error
@@ -205,7 +207,7 @@ class GuestAgent:
 
 
 def _synchronize(stream: BufferedRWPair) -> None:
-    """Skip what a former conversation left unread; 0xff ends any half a question of it."""
+    """Discard unread data of an earlier connection; 0xff terminates an incomplete request."""
     token = secrets.randbelow(2**31)
     _send(stream, "guest-sync-delimited", {"id": token}, b"\xff")
     while True:
@@ -216,17 +218,17 @@ def _synchronize(stream: BufferedRWPair) -> None:
 
 def _ask(stream: BufferedRWPair, command: str, arguments: dict[str, Any]) -> Any:
     _send(stream, command, arguments)
-    answer = json.loads(_line(stream))
-    if "error" in answer:
-        raise CommandError(f"guest agent: {command}: {answer['error'].get('desc')}")
-    return answer["return"]
+    response = json.loads(_line(stream))
+    if "error" in response:
+        raise CommandError(f"guest agent: {command}: {response['error'].get('desc')}")
+    return response["return"]
 
 
 def _send(
     stream: BufferedRWPair, command: str, arguments: dict[str, Any], before: bytes = b""
 ) -> None:
-    question = json.dumps({"execute": command, "arguments": arguments})
-    stream.write(before + question.encode() + b"\n")
+    request = json.dumps({"execute": command, "arguments": arguments})
+    stream.write(before + request.encode() + b"\n")
     stream.flush()
 
 
@@ -259,17 +261,17 @@ class Qemu(Hosts):
     ) -> None:
         super().__init__(cluster, sleep)
         self._run = run
-        self._place = state / cluster
+        self._folder = state / cluster
         self._root = root
 
     def folder(self, name: str) -> Path:
-        return self._place / name
+        return self._folder / name
 
     def found(self) -> list[Found]:
-        if not self._place.is_dir():
+        if not self._folder.is_dir():
             return []
         loose = self._loose_taps()
-        return [self._look(path.name, loose) for path in sorted(self._place.iterdir())]
+        return [self._look(path.name, loose) for path in sorted(self._folder.iterdir())]
 
     def _look(self, name: str, loose: Sequence[str]) -> Found:
         folder = self.folder(name)
@@ -281,7 +283,7 @@ class Qemu(Hosts):
         return Found(name, specification, running and not any(tap in loose for tap in taps))
 
     def _loose_taps(self) -> list[str]:
-        """The fabric's interfaces without a carrier: taps that no QEMU holds."""
+        """Interfaces of the fabric without a carrier: taps that no QEMU process holds."""
         shown = self._run(
             ["ip", "-n", fabric_namespace(self.cluster), "-json", "link", "show"], check=False
         )
@@ -289,7 +291,7 @@ class Qemu(Hosts):
         return [link["ifname"] for link in links if link and "LOWER_UP" not in link["flags"]]
 
     def _process(self, folder: Path) -> Optional[int]:
-        """The machine's QEMU: process ids come round again, so its command line is looked at."""
+        """Return the process id of the machine's QEMU, checked by its command line."""
         try:
             pid = int((folder / PID).read_text(encoding="ascii"))
             words = (self._root / f"proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -334,13 +336,13 @@ class Qemu(Hosts):
             (folder / file).unlink(missing_ok=True)
         command = qemu_command(machine, folder, emulator=emulator, accelerator=accelerator)
         try:
-            # Its taps' other ends are in the fabric, and so is it.
+            # The other ends of its taps are in the fabric's namespace, and so is the process.
             self._run(["ip", "netns", "exec", fabric_namespace(self.cluster), *command])
         except CommandError as error:
             raise VirtualError(f"{machine.name}: QEMU did not start: {error}") from error
 
     def _end(self, folder: Path) -> None:
-        """Ask QEMU to end, which it does at once; make it, if not."""
+        """Ask QEMU to quit, which takes effect immediately; kill it if it does not."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             deadline = time.monotonic() + END_S
             while (pid := self._process(folder)) is not None and time.monotonic() < deadline:
@@ -352,27 +354,27 @@ class Qemu(Hosts):
         for name in names:
             folder = self.folder(name)
             self._end(folder)
-            # First the mark of a whole machine: a removal that was interrupted is done again.
+            # Removed first: without it an interrupted removal is repeated.
             (folder / SPECIFICATION).unlink(missing_ok=True)
             shutil.rmtree(folder)
-        with suppress(OSError):  # not there, or with machines that stay
-            self._place.rmdir()
+        with suppress(OSError):  # missing, or still in use by other machines
+            self._folder.rmdir()
 
     def inside(self, name: str, argv: Sequence[str]) -> str:
         return GuestAgent(self.folder(name) / AGENT).run(argv).stdout
 
-    def ended(self, name: str) -> bool:
+    def terminated(self, name: str) -> bool:
         return self._process(self.folder(name)) is None
 
     def remark(self, name: str) -> str:
         console = self.folder(name) / CONSOLE
-        return f"The last of its console ({console}): {_last_line(console)}"
+        return f"Last line of its console ({console}): {_last_line(console)}"
 
 
 def _last_line(console: Path) -> str:
     try:
         text = console.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
-        return "there is none"
+        return "no console log"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][-200:] if lines else "nothing"
+    return lines[-1][-200:] if lines else "(empty)"

@@ -1,7 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What makes a container a switch: its description, certificate and password.
+"""Files that turn a container into a switch: its description, certificate and password.
 
-A folder per switch on the controller, which the container has at /etc/virtual-switch."""
+Each switch has a folder on the controller, which its container mounts at /etc/virtual-switch.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from .inventory import VirtualError
 SYSTEMS = ("sonic", "nvue", "eos")
 PASSWORD_BYTES = 18
 LANES = 8
-"""By which SONiC counts ports on."""
+"""Increment between the port numbers of SONiC."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,11 @@ class Switch:
     system: str
     asic: str
     ports: tuple[Mapping[str, Any], ...]
-    """As `switch.json` has them: name, speed_gbps, peer, peer_interface, peer_mac."""
+    """Ports as in `switch.json`: name, speed_gbps, peer, peer_interface, peer_mac."""
 
     @property
     def description(self) -> str:
-        """`switch.json`: the truth for LLDP and for the state a factory leaves."""
+        """Content of `switch.json`: the source for LLDP and for the factory configuration."""
         about = {
             "name": self.name,
             "system": self.system,
@@ -52,7 +53,7 @@ class Switch:
 
     @property
     def environment(self) -> str:
-        """For the unit that starts the simulation."""
+        """Environment of the unit that starts the simulation."""
         return f"SYSTEM={self.system}\nADDRESS={self.address}\n"
 
 
@@ -62,13 +63,13 @@ def parse_switches(
     asics: Mapping[str, str],
     ports: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> tuple[Switch, ...]:
-    """From the inventory's variables, each by host name."""
+    """Parse switches from inventory variables, each by host name."""
     for name in management:
         if systems.get(name) not in SYSTEMS:
             raise VirtualError(
-                f"{name}: there is no simulation of {systems.get(name) or 'no system'!r}, only of "
-                f"{', '.join(SYSTEMS)}. Write one of them as leaves.system or spines.system in "
-                "cluster.yml, or leave the host out of virtual_nodes_names."
+                f"{name}: {systems.get(name) or 'no system'!r} cannot be simulated; "
+                f"simulated are {', '.join(SYSTEMS)}. Set one of them as leaves.system or "
+                "spines.system in cluster.yml, or leave the host out of virtual_nodes_names."
             )
     return tuple(
         Switch(
@@ -85,7 +86,7 @@ def parse_switches(
 def _ports(
     groups: Sequence[Mapping[str, Any]], systems: Mapping[str, str]
 ) -> tuple[Mapping[str, Any], ...]:
-    """`cluster_ports`, port by port, in the order of the model."""
+    """Return the ports of `cluster_ports`, in the order of the model."""
     return tuple(
         {
             "name": port,
@@ -102,24 +103,24 @@ def _ports(
 
 
 def _announced(interface: str, system: str) -> str:
-    """SONiC announces the front panel's name of a port: Ethernet8 is etp2."""
-    found = re.fullmatch(r"Ethernet(\d+)", interface)
-    if system != "sonic" or not found:
+    """Return the front panel name that SONiC announces: etp2 for Ethernet8."""
+    port = re.fullmatch(r"Ethernet(\d+)", interface)
+    if system != "sonic" or not port:
         return interface
-    place, lane = divmod(int(found[1]), LANES)
-    return f"etp{place + 1}{'abcdefgh'[lane] if lane else ''}"
+    index, lane = divmod(int(port[1]), LANES)
+    return f"etp{index + 1}{'abcdefgh'[lane] if lane else ''}"
 
 
 DAYS = 365
 RENEW_S = 30 * 24 * 3600
-"""A certificate with less time left than this is made again."""
+"""A certificate with less time left is renewed."""
 AUTHORITY = "authority"
 
 
 class Folders:
-    """The controller's files of all switches of a cluster. Planned first, then made.
+    """The controller's files of all switches of a cluster: planned first, then written.
 
-    An authority signs for these switches, and is trusted for nothing else.
+    An authority signs the certificates of these switches and is trusted for nothing else.
     """
 
     def __init__(self, directory: Path, cluster: str, run: Runner) -> None:
@@ -133,7 +134,7 @@ class Folders:
         return self._directory / "switches" / switch.name
 
     def plan(self, switches: Sequence[Switch]) -> tuple[list[str], list[FilePlan]]:
-        """What openssl has to make (`authority`, or a switch's name), and plain files."""
+        """Return what openssl must create (`authority`, or a switch's name) and the plain files."""
         if not self._valid(self._ca, self._ca_key):
             made = [AUTHORITY, *(switch.name for switch in switches)]
         else:
@@ -183,7 +184,7 @@ class Folders:
         *extensions: str,
         signed_by: Sequence[str] = (),
     ) -> None:
-        """Certificate and key are there together or not at all: the key is written first."""
+        """Create a certificate and its key. The key is written first: both exist or neither."""
         certificate.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         certificate.unlink(missing_ok=True)
         new = certificate.with_suffix(".new")
@@ -203,14 +204,14 @@ class Folders:
         return self._valid(folder / "certificate.pem", folder / "key.pem", *subject)
 
     def _valid(self, certificate: Path, key: Path, *subject: str) -> bool:
-        """Whether it is there, ours, of this name and address, and lasts."""
+        """Return whether a certificate of this subject exists and will not expire soon."""
         later = str(int(time.time()) + RENEW_S)
         verify = ["openssl", "verify", "-CAfile", str(self._ca), "-attime", later, *subject]
-        there = certificate.is_file() and key.is_file()
-        return there and self._run([*verify, str(certificate)], check=False).rc == 0
+        exist = certificate.is_file() and key.is_file()
+        return exist and self._run([*verify, str(certificate)], check=False).rc == 0
 
     def digest(self, switch: Switch) -> str:
-        """Of all that a switch is made with: another one makes its container again."""
+        """Return the digest of all files of a switch; a change recreates its container."""
         inputs = [switch.description, switch.environment, self._known_password()]
         certificate = self.of(switch) / "certificate.pem"
         inputs.append(certificate.read_text(encoding="ascii") if certificate.exists() else "")

@@ -5,24 +5,24 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: virtual_image
-short_description: What virtual nodes start from
+short_description: Build the image or disk of virtual nodes
 extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
   - Builds the image of a family of containers, or the disk of machines, unless one with the same
-    inputs is there. Inputs are the files, the package lists and the release.
-  - An image stands on a Debian bootstrapped here from packages.
-  - A disk is Debian with its own kernel, GRUB, and a kernel module that simulates DCB settings.
-  - Runs as root on the machine that carries the virtual nodes.
+    inputs exists. Inputs are the files, the package lists and the release.
+  - Images are based on a Debian that is bootstrapped from packages.
+  - A disk holds Debian with its kernel, GRUB, and a kernel module that simulates DCB settings.
+  - Runs as root on the machine that hosts the virtual nodes.
 options:
   family:
     description:
-      - V(ubuntu) is netplan and apt, V(el) is NetworkManager and dnf, V(switch) has the simulations
-        of switches, V(machine) is the disk of machines.
+      - V(ubuntu) has netplan and apt, V(el) has NetworkManager and dnf, V(switch) has the simulated
+        switches, V(machine) is the disk of machines.
     type: str
     choices: [ubuntu, el, switch, machine]
     required: true
   source:
-    description: Folder with the folders C(image), C(switch) and C(machine).
+    description: Folder that contains C(image), C(switch) and C(machine).
     type: path
     required: true
   suite:
@@ -32,31 +32,31 @@ options:
   mirror:
     description:
       - Debian mirror. Security updates come from the same address with C(-security).
-      - When empty, mmdebstrap takes the mirror it would take by itself.
+      - If empty, mmdebstrap chooses the mirror.
     type: str
     default: ""
   bootstrap_packages:
-    description: Packages of the bootstrapped Debian; of a disk, all that stay.
+    description: Packages of the bootstrapped Debian. For a disk, the final set of packages.
     type: list
     elements: str
     default: []
   base_packages:
-    description: Packages a fresh server of this family has.
+    description: Packages of a freshly installed server of this family.
     type: list
     elements: str
     default: []
   role_packages:
-    description: Packages of the image's own repository, for the roles to install.
+    description: Packages of the repository inside the image, for the roles to install.
     type: list
     elements: str
     default: []
   build_packages:
-    description: Packages that a disk's kernel module is built with, removed afterwards.
+    description: Packages needed to build the kernel module of a disk. They are removed afterwards.
     type: list
     elements: str
     default: []
   log:
-    description: File that gets each step and all output as it happens.
+    description: Log file of all steps and their output, written as they run.
     type: path
     default: /var/log/baremetal-mpi-roce/virtual-image.log
 """
@@ -72,12 +72,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 image:
-  description: The image, or the path of the disk; its name has the digest of its inputs.
+  description: The image, or the path of the disk. The name contains the digest of the inputs.
   type: str
   returned: always
-build: {type: bool, returned: always, description: "Whether it was built, or has to be."}
+build: {type: bool, returned: always, description: "Whether it was built, or would be."}
 steps:
-  description: What was built, with the seconds each step took.
+  description: Steps of the build, with their duration in seconds.
   type: list
   elements: dict
   returned: when not in check mode
@@ -99,7 +99,7 @@ from ..module_utils.image import (
 )
 from ..module_utils.qemu import STATE
 
-WORDS: dict[str, Any] = {"type": "list", "elements": "str", "default": []}
+STRINGS: dict[str, Any] = {"type": "list", "elements": "str", "default": []}
 
 
 def image(module: AnsibleModule, bootstrap: Bootstrap) -> NoReturn:
@@ -145,10 +145,10 @@ def main() -> None:
             "source": {"type": "path", "required": True},
             "suite": {"type": "str", "default": "bookworm"},
             "mirror": {"type": "str", "default": ""},
-            "bootstrap_packages": WORDS,
-            "base_packages": WORDS,
-            "role_packages": WORDS,
-            "build_packages": WORDS,
+            "bootstrap_packages": STRINGS,
+            "base_packages": STRINGS,
+            "role_packages": STRINGS,
+            "build_packages": STRINGS,
             "log": {"type": "path", "default": "/var/log/baremetal-mpi-roce/virtual-image.log"},
         },
         supports_check_mode=True,

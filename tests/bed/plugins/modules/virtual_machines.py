@@ -5,33 +5,33 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: virtual_machines
-short_description: Virtual nodes as QEMU machines with a kernel of their own
+short_description: Run virtual nodes as QEMU machines
 extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.bed.virtual.nodes]
 description:
-  - Makes, starts and removes all virtual machines of a cluster in one call, and waits until systemd
-    is C(running) and SSH answers on every one of them.
-  - Their network cards end on the taps that M(baremetal.bed.virtual_network) made.
-  - A machine is made again when its disk image or any of its settings changed; one that is off, or
-    whose cable was cut, is started again.
-  - Runs on QEMU with the igb card (8 or later). Where the system's is older, that of Debian's
-    backports is fetched and unpacked beside it. Without one, the system's runs machines that have
-    no O(sriov_rails).
-  - Runs on the machine that carries the virtual nodes, as root.
+  - Creates, starts and removes all virtual machines of a cluster in one call. Waits until systemd
+    is C(running) and SSH responds on every machine.
+  - Their network cards use the taps created by M(baremetal.bed.virtual_network).
+  - A machine is recreated if its disk image or any of its settings changed. A machine that is off,
+    or whose cable was removed, is restarted.
+  - Uses QEMU 8 or later, which has the igb card. If the system's is older, the one of Debian's
+    backports is fetched and unpacked next to it. If that fails, the system's QEMU runs machines
+    without O(sriov_rails).
+  - Runs as root on the machine that hosts the virtual nodes.
 options:
   rails:
     description: The C(cluster_rails) variable of every machine that has rails, by host name.
     type: dict
     default: {}
   memory_mib:
-    description: Memory of each machine, by host name; 1024 for those it leaves out.
+    description: Memory of each machine, by host name. The default is 1024.
     type: dict
     default: {}
   processors:
-    description: Number of processors of each machine, by host name; 1 for those it leaves out.
+    description: Number of processors of each machine, by host name. The default is 1.
     type: dict
     default: {}
   sriov_rails:
-    description: The rails whose card has SR-IOV, a list by host name.
+    description: Lists of the rails whose card supports SR-IOV, by host name.
     type: dict
     default: {}
   disk:
@@ -40,13 +40,13 @@ options:
     default: ""
   accelerator:
     description:
-      - V(kvm) runs instructions on the processor, V(tcg) translates them.
-      - V(auto) takes KVM where a kernel runs on it.
+      - V(kvm) executes instructions on the processor, V(tcg) translates them.
+      - V(auto) uses KVM if a kernel boots on it.
     type: str
     choices: [auto, kvm, tcg]
     default: auto
   timeout_s:
-    description: Seconds within which every machine has to be up.
+    description: Seconds within which every machine must be up.
     type: int
     default: 240
 """
@@ -69,7 +69,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 known_hosts:
-  description: A line for C(known_hosts) per machine, its key read from the machine itself.
+  description: Lines for C(known_hosts), one per machine, with the key read from the machine itself.
   type: str
   returned: when O(state=present), not in check mode
 ssh_config:
@@ -77,7 +77,7 @@ ssh_config:
   type: str
   returned: when O(state=present), not in check mode
 actions:
-  description: What was done, or would be in check mode, one line per machine.
+  description: Actions that were taken, or would be in check mode, one per machine.
   type: list
   elements: str
   returned: always

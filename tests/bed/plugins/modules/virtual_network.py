@@ -5,22 +5,22 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: virtual_network
-short_description: Network of a virtual cluster, in network namespaces of its own
+short_description: Create the network of a virtual cluster in network namespaces
 extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
-  - Makes one network namespace per container, and one that holds a bridge per leaf and the
-    management bridge, and cables them with veth pairs.
-  - The cables of O(machines) are taps, for QEMU to hold the other ends.
+  - Creates one network namespace per container, and one with a bridge per leaf and the management
+    bridge. Connects them with veth pairs.
+  - The cables of O(machines) are taps whose other end is QEMU.
   - The host gets a single interface, the controller's port on the management network.
-  - The node's end of a rail is left with MTU 1500 and without an address, as a factory leaves it.
-  - With O(switches) each leaf and spine is a router in a namespace of its own, with static routes,
-    and traffic between rails goes from leaf to spine to leaf. Containers only.
-  - Raises the kernel's limit of inotify instances to 1024 where it is lower, until the last virtual
+  - The node's end of a rail has MTU 1500 and no address, as on a freshly installed server.
+  - With O(switches) each leaf and spine is a router in a separate namespace, with static routes.
+    Traffic between rails passes from leaf to spine to leaf. Containers only.
+  - Raises the kernel's limit of inotify instances to 1024 if it is lower, until the last virtual
     cluster is down.
-  - Runs on the machine that carries the virtual nodes, as root.
+  - Runs as root on the machine that hosts the virtual nodes.
 options:
   cluster:
-    description: Name of the cluster; every namespace begins with it, so several clusters coexist.
+    description: Name of the cluster, and prefix of its namespaces. Several clusters can coexist.
     type: str
     required: true
   management:
@@ -32,32 +32,32 @@ options:
     type: dict
     default: {}
   machines:
-    description: Nodes that are virtual machines; the others are containers.
+    description: Nodes that are virtual machines. The others are containers.
     type: list
     elements: str
     default: []
   addressing:
     description:
       - With V(subnet_per_rail) a leaf carries the gateway of each rail network.
-      - With V(point_to_point) the gateway stands on the leaf's port of each link.
+      - With V(point_to_point) the gateway is on the leaf's port of each link.
     type: str
     choices: [subnet_per_rail, point_to_point]
     default: subnet_per_rail
   switches:
     description:
       - The C(cluster_ports) variable of each leaf and spine of a routed fabric, by host name.
-      - Without any, leaves are bridges.
+      - If empty, leaves are bridges.
     type: dict
     default: {}
   state:
-    description: V(absent) removes what was made for this cluster, and nothing else.
+    description: V(absent) removes everything that was created for this cluster, and nothing else.
     type: str
     choices: [present, absent]
     default: present
 """
 
 EXAMPLES = r"""
-- name: Lay the cables of a virtual cluster
+- name: Create the network of a virtual cluster
   baremetal.bed.virtual_network:
     cluster: virtual
     management:
@@ -73,7 +73,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 commands:
-  description: The iproute2 commands that were run, or would be in check mode.
+  description: iproute2 commands that were run, or would be in check mode.
   type: list
   elements: str
   returned: always
@@ -130,7 +130,7 @@ def main() -> None:
                 switches=wanted["switches"],
             )
             commands = create(plan, host, journal, check_mode=check)
-        if not check:  # once the journal is written, or gone
+        if not check:  # after the journal was written or removed
             (Instances().lift if wanted["state"] == "present" else Instances().put_back)()
     except (CommandError, OSError, VirtualError) as error:
         module.fail_json(msg=f"virtual network of {cluster}: {error}")

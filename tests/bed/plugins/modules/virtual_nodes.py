@@ -5,31 +5,31 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: virtual_nodes
-short_description: Virtual nodes as podman containers with systemd and SSH
+short_description: Run virtual nodes as podman containers with systemd and SSH
 extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.bed.virtual.nodes]
 description:
-  - Makes, starts and removes all virtual nodes of a cluster in one call, and waits until systemd is
-    C(running) and SSH answers on every one of them.
-  - Each node lives in the network namespace M(baremetal.bed.virtual_network) made for it.
-  - A node is made again when its image or any of its settings changed.
-  - Runs on the machine that carries the virtual nodes, as root.
+  - Creates, starts and removes all containers of a cluster in one call. Waits until systemd is
+    C(running) and SSH responds on every container.
+  - Each container uses the network namespace created by M(baremetal.bed.virtual_network).
+  - A container is recreated if its image or any of its settings changed.
+  - Runs as root on the machine that hosts the virtual nodes.
 options:
   images:
     description: Image of every node, by host name.
     type: dict
     default: {}
   releases:
-    description: Release that a node reports, where it is not its image's own, by host name.
+    description: Release that a node reports instead of its image's default, by host name.
     type: dict
     default: {}
   folders:
     description:
-      - Folders that make nodes switches, by host name, as M(baremetal.bed.virtual_switches)
-        returns them.
+      - Folders of nodes that are switches, by host name, as returned by
+        M(baremetal.bed.virtual_switches).
     type: dict
     default: {}
   timeout_s:
-    description: Seconds within which every node has to be up.
+    description: Seconds within which every node must be up.
     type: int
     default: 60
 """
@@ -49,7 +49,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 known_hosts:
-  description: Lines for a known hosts file with every node under its address and name.
+  description: Lines for C(known_hosts), with the address and name of every node.
   type: str
   returned: when O(state=present), not in check mode
 ssh_config:
@@ -57,7 +57,7 @@ ssh_config:
   type: str
   returned: when O(state=present), not in check mode
 actions:
-  description: What was done, or would be in check mode, one line per container.
+  description: Actions that were taken, or would be in check mode, one per container.
   type: list
   elements: str
   returned: always
@@ -87,14 +87,14 @@ from ..module_utils.nodes import ARGUMENTS, act, login_files, plan_work
 def present(module: AnsibleModule, podman: Podman) -> dict[str, Any]:
     wanted = module.params
     cluster = wanted["cluster"]
-    # In check mode an image may still have to be built: then its nodes are new in any case.
+    # In check mode an image may not exist yet: its nodes are new in any case.
     ids = {
         image: podman.image_id(image) or (image if module.check_mode else "")
         for image in sorted(set(wanted["images"].values()))
     }
-    absent_images = ", ".join(image for image, found in ids.items() if not found)
+    absent_images = ", ".join(image for image, identity in ids.items() if not identity)
     if absent_images:
-        raise VirtualError(f"image {absent_images} is not there: build or pull it first")
+        raise VirtualError(f"image {absent_images} does not exist: build or pull it first")
     nodes = [
         Node(
             name=name,

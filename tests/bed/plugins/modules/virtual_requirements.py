@@ -5,15 +5,15 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: virtual_requirements
-short_description: Check that this machine can carry virtual nodes
+short_description: Check that this machine can run virtual nodes
 extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
-  - Checks root, programs, namespaces, podman, taps, inotify instances and memory, and fails with
-    one line for everything that is missing, each with its remedy.
+  - Checks root, programs, namespaces, podman, taps, inotify instances and memory. Fails with one
+    line per missing requirement, each with its remedy.
   - Changes nothing.
 options:
   nodes:
-    description: Number of virtual nodes that are containers, without switches.
+    description: Number of virtual nodes that are containers, not counting switches.
     type: int
     default: 5
   switches:
@@ -25,7 +25,8 @@ options:
     type: dict
     default: {}
   cluster:
-    description: Name of the cluster. When it is up already its nodes need nothing more.
+    description:
+      - Name of the cluster. If it is up already, memory and inotify instances are not checked.
     type: str
     default: ""
 """
@@ -57,12 +58,12 @@ from ..module_utils.host_network import Instances, Journal
 KEYRING = "usr/share/keyrings/debian-archive-keyring.gpg"
 INOTIFY_PER_NODE = 10
 INOTIFY_PER_SWITCH = 4
-"""inotify instances of the systemd and the services of one, generously: 5 to 7 and 3 are usual."""
+"""Upper bounds of inotify instances per node and per switch; 5 to 7 and 3 are usual."""
 INSTANCE = "anon_inode:inotify"
 MIB_PER_CONTAINER = 100
 MIB_PER_SWITCH = 60
 MIB_OF_QEMU = 150
-"""What a machine takes beside its own memory; translated instructions are kept as well."""
+"""Memory of QEMU in addition to the machine's: it also caches translated instructions."""
 
 PROGRAMS = {
     "ip": "iproute2",
@@ -72,37 +73,35 @@ PROGRAMS = {
     "sysctl": "procps",
     "unshare": "util-linux",
 }
-"""Program -> the Debian and Ubuntu package that has it."""
+"""Debian and Ubuntu package of each program."""
 MACHINE_PROGRAMS = {
     "mkfs.ext4": "e2fsprogs",
     "qemu-img": "qemu-utils",
     "qemu-system-x86_64": "qemu-system-x86",
 }
 
+ADD_INTERFACES = "ip link add try0 type veth peer name try1 && ip link add try2 type bridge"
 TRIALS = {
     "namespaces": (
         ("unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "true"),
-        "this machine (a container?) may not make namespaces: use a virtual machine or a "
+        "this machine (a container?) may not create namespaces: use a virtual machine or a "
         "privileged container",
     ),
     "interfaces": (
-        (
-            *("unshare", "--net", "sh", "-c"),
-            "ip link add try0 type veth peer name try1 && ip link add try2 type bridge",
-        ),
+        ("unshare", "--net", "sh", "-c", ADD_INTERFACES),
         "the kernel has no veth or bridge: modprobe veth bridge",
     ),
     "podman": (("podman", "info"), "see what `podman info` prints"),
     "taps": (
         ("unshare", "--net", "ip", "tuntap", "add", "dev", "try0", "mode", "tap"),
-        "machines are cabled by taps, and /dev/net/tun does not give any: modprobe tun, or "
-        "give this container the device; or have containers only (virtual_nodes_kind)",
+        "machines need taps, which /dev/net/tun does not provide: modprobe tun, pass the device "
+        "to this container, or use containers only (virtual_nodes_kind)",
     ),
 }
-"""What is tried: the command, and the remedy where it fails. Taps are for machines only."""
+"""Commands to try, with the remedy if one fails. Taps are tried for machines only."""
 
 
-def lacking(
+def missing(
     wanted: Mapping[str, Any],
     *,
     is_up: bool = False,
@@ -111,9 +110,10 @@ def lacking(
     which: Callable[[str], Optional[str]] = shutil.which,
     uid: Callable[[], int] = os.geteuid,
 ) -> list[str]:
-    """What is missing, one line each with the remedy. `wanted` are the module's options.
+    """List the missing requirements, each with its remedy. `wanted` are the module's options.
 
-    Nodes that are up have what they take. Without its programs nothing else can be tried.
+    Memory and inotify instances are not checked for nodes that are up. Nothing is tried while
+    programs are missing.
     """
     if uid() != 0:
         return [f"root: uid {uid()} (needed: uid 0). Run as root, or with sudo"]
@@ -128,7 +128,7 @@ def lacking(
             except CommandError as error:
                 problems.append(f"{name}: {error}. {remedy}")
     if not is_up:
-        problems += room(wanted, root)
+        problems += shortages(wanted, root)
     return problems
 
 
@@ -147,10 +147,11 @@ def _programs(
             yield f"program {program} is missing: apt-get install {package}"
 
 
-def room(wanted: Mapping[str, Any], root: Path = Path("/")) -> Iterator[str]:
-    """What is too small for these nodes.
+def shortages(wanted: Mapping[str, Any], root: Path = Path("/")) -> Iterator[str]:
+    """Yield the resources that are too small for these nodes.
 
-    systemd in every node watches files; the kernel counts all of root's together.
+    systemd in every node watches files; the kernel counts the inotify instances of all root
+    processes together.
     """
     need = wanted["nodes"] * INOTIFY_PER_NODE + wanted["switches"] * INOTIFY_PER_SWITCH
     limit, used = Instances(root=root).allowed(), _instances_of_root(root)
@@ -159,23 +160,23 @@ def room(wanted: Mapping[str, Any], root: Path = Path("/")) -> Iterator[str]:
         yield (
             f"inotify instances: {limit - used} of {limit} free (needed: {need}). sysctl -w "
             f"fs.inotify.max_user_instances={wish} (a line fs.inotify.max_user_instances = {wish} "
-            "in /etc/sysctl.d/60-virtual-nodes.conf keeps it), or take other virtual nodes down"
+            "in /etc/sysctl.d/60-virtual-nodes.conf makes it permanent), or remove other nodes"
         )
     need = wanted["nodes"] * MIB_PER_CONTAINER + wanted["switches"] * MIB_PER_SWITCH
-    need += sum(int(each) + MIB_OF_QEMU for each in wanted["machines"].values())
+    need += sum(int(memory) + MIB_OF_QEMU for memory in wanted["machines"].values())
     lines = (root / "proc/meminfo").read_text(encoding="ascii").splitlines()
     free = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")) // 1024
     if free < need:
         yield (
             f"memory: {free} MiB available (needed: {need}). Describe fewer nodes in cluster.yml, "
-            "or give the machine more memory"
+            "or add memory to this machine"
         )
 
 
 def _instances_of_root(root: Path) -> int:
     used = 0
     for path in (root / "proc").glob("[0-9]*/fd/*"):
-        with suppress(OSError):  # it may be gone
+        with suppress(OSError):  # the process may have exited
             if str(path.readlink()) == INSTANCE:
                 status = (path.parents[1] / "status").read_text(errors="replace")
                 used += "\nUid:\t0\t" in status
@@ -193,10 +194,10 @@ def main() -> None:
         supports_check_mode=True,
     )
     cluster = module.params["cluster"]
-    problems = lacking(module.params, is_up=bool(cluster) and Journal(cluster).exists)
+    problems = missing(module.params, is_up=bool(cluster) and Journal(cluster).exists)
     if problems:
         listed = "\n".join(problems)
-        module.fail_json(msg=f"This machine cannot carry virtual nodes yet:\n{listed}")
+        module.fail_json(msg=f"This machine cannot run virtual nodes yet:\n{listed}")
     module.exit_json(changed=False)
 
 

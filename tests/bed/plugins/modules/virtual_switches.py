@@ -5,13 +5,14 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: virtual_switches
-short_description: What makes virtual nodes switches
+short_description: Write the files of simulated switches
 extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
-  - Writes a folder per switch on the controller, which its container has at C(/etc/virtual-switch).
-    In it are which switch it is, what each port is cabled to, its TLS certificate and its password.
-  - Makes an authority for these certificates. Anything that is missing, is another switch's or
-    lasts less than 30 days is made again.
+  - Writes a folder per switch on the controller, which the container mounts as
+    C(/etc/virtual-switch). It holds the description of the switch, the peers of its ports, its TLS
+    certificate and its password.
+  - Creates an authority for these certificates. A certificate is renewed if it is missing, belongs
+    to another switch, or expires within 30 days.
   - Runs on the controller, as the user who runs playbooks. Needs openssl 3.
 options:
   cluster:
@@ -41,7 +42,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Make a container a switch
+- name: Write the files of a switch
   baremetal.bed.virtual_switches:
     cluster: virtual
     directory: ~/.local/state/baremetal.mpi_roce/virtual
@@ -59,11 +60,11 @@ EXAMPLES = r"""
 
 RETURN = r"""
 folders:
-  description: The folder of each switch, and a digest of all that a switch is made with.
+  description: The folder of each switch, and a digest of its content.
   type: dict
   returned: always
 signed:
-  description: C(authority), and the switches that have a new certificate.
+  description: C(authority) if it is new, and the switches with a new certificate.
   type: list
   elements: str
   returned: always

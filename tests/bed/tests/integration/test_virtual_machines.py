@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Virtual nodes with a kernel of their own: what they have, survive, and leave behind.
+"""Virtual machines: their hardware, recovery from faults, and removal without a trace.
 
-These use an instance of their own, a single machine and a launcher, so that they may break it. The
-machine's second rail is a card with SR-IOV.
+The tests use a separate cluster, one machine and a launcher, because they break it. The machine's
+second rail is a card with SR-IOV.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def test_dcb_settings_are_kept_and_called_a_simulation(cluster: Nodes) -> None:
         assert "6:strict" in node.check_output("dcb ets show dev %s tc-tsa", name)
         assert "AF31:3 CS6:6" in node.check_output("dcb app show dev %s dscp-prio", name)
         refused = node.run("dcb ets set dev %s tc-tsa all:ets tc-bw all:0 0:50", name)
-        assert refused.rc != 0, "half of the bandwidth is nobody's"
+        assert refused.rc != 0, "half of the bandwidth is not assigned"
     assert "a simulation" in node.check_output("dmesg | grep virtual_dcb")
     assert "Simulation" in node.check_output("/sbin/modinfo -F description virtual_dcb")
 

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The virtual nodes themselves: they come up, behave as machines, and go without a trace.
+"""Virtual nodes as containers: they boot, recover from faults, and are removed without a trace.
 
-These use an instance of their own, two small nodes and a launcher of both families, so that they
-may break it.
+The tests use a separate cluster, two small nodes and a launcher of both families, because they
+break it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def instance(folder: Path, name: str, net: int, addresses: str = SUBNETS) -> Nod
 
 
 def inside(node: str, script: str, cluster: str = "vntest") -> str:
-    """What a shell in the container prints; fails when it fails."""
+    """Return the output of a shell in the container. Raises if the shell fails."""
     return output("podman", "exec", f"{cluster}.{node}", "sh", "-ec", script).strip()
 
 

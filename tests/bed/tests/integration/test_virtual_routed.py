@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """A routed fabric: rails reach each other over leaf, spine and leaf, or not at all.
 
-The module's own code makes the fabric and its routes. The nodes are namespaces, in which the rails
-get the addresses of the model: tested are the fabric and the address plan, not the nodes' roles.
+The bed's code creates the fabric and its routes. The nodes are plain namespaces whose rails get the
+addresses of the model: this tests the fabric and the address plan, not the roles.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ PLANS = {"subnet_per_rail": ", prefix: 24", "point_to_point": ""}
 
 
 def lacking() -> str:
-    """What a routed fabric needs and this machine has not."""
+    """Return the requirement of a routed fabric that this machine lacks; empty if there is none."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     if shutil.which("ping") is None:
@@ -74,7 +74,7 @@ def machine() -> None:
 
 
 class Routed:
-    """The virtual network of a model, with addresses on the rails."""
+    """Create the virtual network of a model, with addresses on the rails."""
 
     def __init__(self, plan: str) -> None:
         values = {"cluster": CLUSTER, "plan": plan, "prefix": PLANS[plan]}
@@ -108,7 +108,8 @@ class Routed:
         destroy(CLUSTER, self.host, self.journal, check_mode=False)
 
     def address_rails(self) -> None:
-        """What role roce_rails does: address, MTU, and the way out by the rail's own gateway."""
+        """Configure a rail as the role roce_rails does: address, MTU, and a route by its
+        gateway."""
         for name, rails in self.rails.items():
             for rail in rails:
                 table = str(1000 + rail["rail"])
@@ -128,7 +129,7 @@ class Routed:
         return done.stdout
 
     def ping(self, source: tuple[str, int], target: tuple[str, int], size: int = 56) -> bool:
-        """A packet from a rail to another one, whole, and back."""
+        """Return whether a full-size packet from one rail to another is answered."""
         here, there = (self.rails[name][number] for name, number in (source, target))
         done = subprocess.run(
             [
@@ -142,11 +143,11 @@ class Routed:
         return done.returncode == 0
 
     def reaches(self, source: tuple[str, int], target: tuple[str, int]) -> bool:
-        """As soon as links are up; a ping that gets no answer takes a second itself."""
+        """Wait for links to come up. A ping without an answer takes a second."""
         return waiting.until(lambda: self.ping(source, target), f"{source} to reach {target}", 10)
 
     def paths(self, leaf: str, network: str, wanted: list[str]) -> bool:
-        """Whether the leaf comes to use these ports to get there, and no others."""
+        """Verify that the leaf reaches a destination over these ports, and no others."""
         found = f"{leaf} to have {wanted} to {network}"
         return waiting.until(lambda: self._paths(leaf, network) == wanted, found, 10)
 
@@ -199,13 +200,13 @@ def test_rails_of_different_leaves_meet_over_the_spines_and_one_spine_is_enough(
 
 
 def wrong_gateway(network: Routed) -> None:
-    """The leaf has another address than its nodes send to."""
+    """Give the leaf another address than the gateway of its nodes."""
     for rails in network.rails.values():
         rails[1]["gateway"] = rails[1]["gateway"].rpartition(".")[0] + ".99"
 
 
 def prefix_too_long(network: Routed) -> None:
-    """The leaf takes its network for smaller than it is: some nodes lie outside."""
+    """Give the leaf a longer prefix, so that some nodes are outside its network."""
     for rails in network.rails.values():
         base = rails[1]["network"].partition("/")[0]
         rails[1]["network"] = f"{base}/31"
@@ -221,7 +222,7 @@ def test_a_wrong_address_plan_shows_as_no_connectivity(mistake: Any) -> None:
         network.rails = right
         network.address_rails()
         assert network.reaches(("node01", 0), ("node02", 0)), "the other leaf is right"
-        # With a right plan they meet within a second or two: five tries take five.
+        # With a correct plan they reach each other within two seconds: five tries take five.
         assert not any(network.ping(("node01", 0), ("node02", 1)) for _try in range(5))
     finally:
         network.down()

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Virtual switches themselves: up without nodes, keeping what was saved, gone without a trace."""
+"""Virtual switches without nodes: they boot, retain the saved configuration, and are removed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ADDRESSES = {NVUE: "https://172.30.233.102:8765/nvue_v1/system", EOS: "https://1
 
 
 def inside(switch: str, script: str) -> str:
-    """What a shell in the container prints; fails when it fails."""
+    """Return the output of a shell in the container. Raises if the shell fails."""
     return output("podman", "exec", f"{CLUSTER}.{switch}", "sh", "-ec", script).strip()
 
 

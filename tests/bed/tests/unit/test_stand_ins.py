@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The stand-ins themselves: they are what the layers ask for, and well-formed packages."""
+"""The stand-ins are well-formed packages and provide what the layers install."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from tests.bed.stand_ins.versions import DOCAS, DRIVERS, FLOATING, KERNELS, Driv
 
 DISTRIBUTIONS = {"ubuntu": ("Ubuntu", "24.04"), "el": ("Rocky", "9.6")}
 IN_IMAGES = {"python3-dnf-plugin-versionlock"}
-"""What the images of virtual nodes have in repositories of their own."""
+"""Return the packages that the images of virtual nodes have in their repositories."""
 ORIGINS = {"key": "keys/x.asc", "key_sha256": "0" * 64, "url": "file:///x/{distribution}"}
 
 
 def wanted(family: str, driver: Driver, edition: str, release: str) -> list[PackageSet]:
-    """What both layers ask for, of a set that the repositories of an edition are to have."""
+    """Return what both layers install, from the software set that an edition provides."""
     cuda = ".".join(driver.cuda.split(".")[:2])
     software = read_software(
         {
@@ -116,7 +116,7 @@ def test_a_deb_is_one_that_dpkg_reads(tmp_path: Path) -> None:
 
 
 def test_open_mpi_of_doca_looks_for_everything_below_its_prefix() -> None:
-    """The table of directories in Debian's library: pointers to strings, which lie before it."""
+    """Read the directory table of Debian's library: pointers to strings in front of it."""
     names = [
         *(b"/usr", b"/etc/openmpi", b"${prefix}/share/man", b"${libdir}/openmpi3"),
         *(b"${prefix}/lib/x86_64-linux-gnu/openmpi/lib", b"/usr/lib/x86_64-linux-gnu/openmpi/lib"),
@@ -166,7 +166,7 @@ def test_one_run_of_rpmbuild_makes_no_name_and_no_file_twice() -> None:
 
 
 def test_nvml_refuses_when_no_driver_is_loaded(tmp_path: Path) -> None:
-    """Its answers depend on files of a node; without them it answers as the library does."""
+    """It reads files of a node. Without them it behaves like the real library."""
     path = tmp_path / "libnvidia-ml.so.1"
     path.write_bytes(table.nvml("580.95.05"))
     library = ctypes.CDLL(str(path))

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Virtual nodes as containers: what podman is told, when a node is made anew, what waiting says."""
+"""Containers: podman's arguments, when a node is recreated, and reports of failed boots."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_podman_ps_is_read(tmp_path: Path) -> None:
 def test_podman_may_not_have_noticed_a_death(
     tmp_path: Path, state: str, other: Optional[str]
 ) -> None:
-    if other:  # somebody else's process has the id now
+    if other:  # the id was reused by another process
         (tmp_path / "proc/12").mkdir(parents=True)
         (tmp_path / "proc/12/cgroup").write_text(other)
     (found,) = parse_containers(listed(state, 12), tmp_path)
@@ -150,7 +150,7 @@ def test_the_runtime_fits_the_host(root: Path) -> None:
 
 
 class FakePodman:
-    """Answers `podman exec` as a node that boots, and counts."""
+    """Answers `podman exec` like a booting node, and counts the calls."""
 
     def __init__(self, states: Sequence[str], failed: str = "") -> None:
         self.states = list(states)
@@ -195,7 +195,7 @@ def test_a_degraded_node_is_named_with_its_unit(greets: None) -> None:
 def test_a_node_that_never_answers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nodes, "answers_ssh", lambda address: False)
     fake = FakePodman(["running"])
-    with pytest.raises(VirtualError, match=r"node01.*sshd at 10\.99\.0\.11: no answer"):
+    with pytest.raises(VirtualError, match=r"node01.*sshd at 10\.99\.0\.11: no response"):
         Podman("test", fake, sleep=lambda _: None).wait([NODE], 0)
 
 

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Images of virtual nodes: found by the digest of their inputs, built when one of them changed."""
+"""Images of virtual nodes: found by the digest of their inputs, rebuilt when an input changes."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_the_second_stage_follows_and_the_file_system_is_not_touched(tmp_path: P
     assert written[SECTOR : SECTOR + 4000] == b"core" * 1000
     assert written[SECTOR + 4000 :] == b"x" * (FIRST + 100 - SECTOR - 4000)
     core.write_bytes(bytes(FIRST))
-    with pytest.raises(VirtualError, match="no room"):
+    with pytest.raises(VirtualError, match="too large"):
         write_boot_loader(raw, boot, core)
 
 
@@ -222,7 +222,7 @@ COMPILED = (
 
 
 def test_a_node_compiles_the_same_source_once(tmp_path: Path) -> None:
-    """`compiled` are the names whose sources Python compiled, in the order it did."""
+    """`compiled` lists the modules that Python compiled, in order."""
     program = (
         f"import os, sys; sys.path[:0] = [{str(COMPILED)!r}, sys.argv[1]]\n"
         "os.geteuid = lambda: 0\nimport virtual_node_compiled as v\n"

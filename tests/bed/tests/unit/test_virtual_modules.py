@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What the modules of virtual nodes do alike: act and say so, or build what is not there."""
+"""Code shared by the modules: results of actions, and builds of missing images."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class Two(Hosts):
         self.removed = names
 
     def inside(self, name: str, argv: Sequence[str]) -> str:
-        raise AssertionError("to make or remove hosts, nothing is run in one")
+        raise AssertionError("no program runs in a host to create or remove it")
 
     def remark(self, name: str) -> str:
-        raise AssertionError("what is wrong with a host is asked when it does not come up")
+        raise AssertionError("asked only if a host does not come up")
 
 
 def acted(hosts: Hosts, present: Any = None, *, check_mode: bool = False) -> Ended:
@@ -87,7 +87,7 @@ def test_what_went_wrong_is_named() -> None:
 
 
 class Images:
-    """A place with or without the image, and who holds the lock of builds."""
+    """An image store, with or without the image, and the lock of builds."""
 
     def __init__(self, there: bool) -> None:
         self.there = there
@@ -158,7 +158,7 @@ def test_a_build_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     done = built(Images(there=False), monkeypatch, make=make)
     assert done.failed
-    assert done.result == {"msg": "localhost/node:1f0c could not be built: could not import it"}
+    assert done.result == {"msg": "could not build localhost/node:1f0c: could not import it"}
 
 
 def test_the_files_of_a_login_have_each_option_in_its_place() -> None:

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Machines on this host: found by their folders, started when off or cut, gone without a trace."""
+"""Machines on this host: found by their folders, restarted when off, and removed completely."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def machine(name: str = "node01", memory: int = 1024) -> Machine:
 
 
 class Host:
-    """Runs what Qemu runs: a QEMU that starts writes its process id and appears in /proc."""
+    """Runs the commands of Qemu. A QEMU that starts writes its process id and appears in /proc."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root = folder / "root"
@@ -65,7 +65,7 @@ class Host:
         self.refuses = False
         self.stubborn = False
         self.signals: list[int] = []
-        self._pids = itertools.count(101)  # machines start at once, from several threads
+        self._pids = itertools.count(101)  # machines are started in parallel threads
         monkeypatch.setattr(os, "kill", self.kill)
 
     def __call__(
@@ -183,12 +183,12 @@ def test_one_that_does_not_end_is_made_to(host: Host, monkeypatch: pytest.Monkey
 
 def test_a_qemu_that_refuses_is_named(host: Host) -> None:
     host.refuses = True
-    with pytest.raises(VirtualError, match=r"node01: QEMU did not start(?s:.*)no KVM"):
+    with pytest.raises(VirtualError, match=r"node01: QEMU(?s:.*)no KVM"):
         host.apply(machine())
 
 
 class Agent:
-    """Answers as a machine in this state does."""
+    """Answers like a machine in this state."""
 
     def __init__(self, state: str) -> None:
         self.state = state
@@ -220,9 +220,9 @@ def test_a_machine_that_is_up_shows_its_key(host: Host, monkeypatch: pytest.Monk
     ("state", "ssh", "messages"),
     [
         ("degraded", True, "degraded, failed: bad.service"),
-        ("starting", True, "no time left; systemd: starting; sshd at 10.99.0.11: answers"),
-        ("running", False, "sshd at 10.99.0.11: no answer"),
-        ("", False, "systemd: no answer(?s:.*)Kernel panic"),
+        ("starting", True, "systemd: starting; sshd at 10.99.0.11: responds"),
+        ("running", False, "sshd at 10.99.0.11: no response"),
+        ("", False, "systemd: no response(?s:.*)Kernel panic"),
     ],
 )
 def test_what_keeps_it_from_coming_up_is_told(
@@ -239,15 +239,16 @@ def test_one_that_ends_while_it_boots_is_not_waited_for(
 ) -> None:
     host.apply(machine())
     host.kill(101, signal.SIGKILL)
-    with pytest.raises(VirtualError, match="node01: ended"):
+    with pytest.raises(VirtualError, match="node01: terminated"):
         wait(host, monkeypatch, "", ssh=False, timeout_s=3600)
 
 
-# The guest agent: one program, its output, its exit status.
+# Guest agent: one program, its output, its exit status.
 
 
 class Server:
-    """The agent behind QEMU's socket. Its channel keeps what a former client did not read."""
+    """The agent behind QEMU's socket. Data that an earlier client did not read stays in its
+    channel."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -312,15 +313,15 @@ def test_a_programs_output_and_status(server: Server) -> None:
 
 def test_one_that_runs_for_ever_is_given_up(server: Server) -> None:
     server.runs = 10**6
-    with pytest.raises(CommandError, match="no answer within"):
+    with pytest.raises(CommandError, match="no result within"):
         agent_of(server).run(["sleep", "infinity"], timeout_s=0.1)
 
 
-# Which QEMU, and whether on KVM.
+# Choice of QEMU and of KVM.
 
 
 class Apt:
-    """apt-get and dpkg-deb, as far as used. `igb`: whether the system's QEMU has the card."""
+    """Fakes apt-get and dpkg-deb. `igb`: whether the system's QEMU has the card."""
 
     def __init__(self, igb: bool = False) -> None:
         self.igb = igb

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The simulated EOS switch refuses, commits, waits, forgets and fails as EOS does."""
+"""The simulated EOS switch rejects, commits, waits, rolls back and fails as EOS does."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Refusal(Exception):
 
 
 class Api:
-    """eAPI, as a client calls it."""
+    """A client of eAPI."""
 
     def __init__(self, switch: VirtualSwitch) -> None:
         self.switch = switch
@@ -68,7 +68,7 @@ class Api:
         return answer.json()["result"]
 
     def text(self, *commands: str) -> str:
-        """What the last of the commands says."""
+        """Return the output of the last command."""
         said = self.call(version=1, cmds=["enable", *commands], format="text")
         return str(said[-1]["output"])
 
@@ -111,7 +111,7 @@ def shared(make: Make) -> Api:
 
 @pytest.fixture
 def api(shared: Api) -> Iterator[Api]:
-    """As new, but for the sessions that are completed."""
+    """Verify that the switch is in its initial state, apart from completed sessions."""
     yield shared
     shared.switch.heal()
     for name, session in shared.json("show configuration sessions")["sessions"].items():
@@ -121,7 +121,7 @@ def api(shared: Api) -> Iterator[Api]:
 
 
 def entered(*lines: str) -> list[str]:
-    """The configuration that lines make of a new switch, without a server."""
+    """Return the configuration that these lines produce on a new switch, without a server."""
     switch = hardware("eos", PORTS)
     config = eos_grammar.factory(switch)
     modes = [eos_grammar.Mode("configure", config.top)]
@@ -382,7 +382,7 @@ def test_a_session_changes_nothing_until_it_is_committed(api: Api) -> None:
 
 
 def timed(api: Api, timer: str = "01:00:00", mtu: int = 9000) -> None:
-    """With a timer that is longer than any test, where it is not to end."""
+    """Use a timer longer than any test, for cases in which it must not expire."""
     api.text(
         "configure session timed", "interface Ethernet1/1", f"mtu {mtu}", "exit",
         "interface Ethernet2/1", f"mtu {mtu}", f"commit timer {timer}",

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The simulated Cumulus Linux switch refuses, asks, waits, forgets and fails as NVUE does."""
+"""The simulated Cumulus Linux switch rejects, asks, waits, rolls back and fails as NVUE does."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ WAY = (
 )  # fmt: skip
 YES = {"ays": "ays_yes"}
 LONG_S = 3600
-"""Longer than any test: what begins with it ends by what the test does."""
+"""Longer than any test: only an action of the test ends it."""
 Make = Callable[..., "Api"]
 
 
 class Api:
-    """NVUE, as a client calls it."""
+    """A client of NVUE."""
 
     def __init__(self, switch: VirtualSwitch) -> None:
         self.switch = switch
@@ -73,7 +73,7 @@ class Api:
         return str(self.get(f"/revision/{number}")["state"])
 
     def reach(self, number: str, *states: str) -> list[str]:
-        """Those that were seen on the way."""
+        """Return the states that were seen on the way."""
         seen: list[str] = []
 
         def there() -> bool:
@@ -126,7 +126,7 @@ def make(
 
 @pytest.fixture(scope="module")
 def shared(make: Make) -> Api:
-    """For what does not disturb others."""
+    """Serves tests that change nothing."""
     return make()
 
 
@@ -149,7 +149,7 @@ def test_nobody_gets_in_without_the_password(api: Api) -> None:
 def test_a_revision_goes_through_its_states(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seen where it pauses at each: a client that looks now and then misses some."""
+    """The simulation pauses at each state, because a polling client would miss some."""
     seen = []
     pauses = SimpleNamespace(sleep=lambda _seconds: seen.append(revision.state))
     monkeypatch.setattr(nvue_revisions, "time", pauses)
@@ -349,7 +349,7 @@ def test_one_apply_at_a_time(api: Api) -> None:
     first = api.apply(mtu(6300), confirm=LONG_S)
     second = api.stage(mtu(6400, port="swp2"))
     api.command(second, "apply", **{"auto-prompt": YES})
-    # So often asked, it would have gone on.
+    # After this many requests it would have continued.
     assert {api.state(second) for _time in range(50)} == {"apply"}
     api.command(first, "confirm_yes")
     api.reach(second, "applied_and_saved")

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The simulated SONiC switch refuses, bounces, loses and fails as SONiC does."""
+"""The simulated SONiC switch rejects, bounces ports, loses settings and fails as SONiC does."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WRED = {"ecn": "ecn_all", "green_min_threshold": "1000", "green_max_threshold": 
 
 
 def test_the_factory_left_the_vendors_qos(leaf: Switch) -> None:
-    """Each of these is a mistake of the field that the contract has to repair."""
+    """Each of these is a mistake seen in practice that the contract must repair."""
     config = leaf.config
     assert config["DSCP_TO_TC_MAP"]["AZURE"]["26"] == "1"
     assert config["PORT_QOS_MAP"]["Ethernet0"]["pfc_enable"] == "3,4"
@@ -83,8 +83,8 @@ REFUSED = {
         [replace("/PFC_WD/Ethernet0/detection_time", "100")],
         "greater than or equal to POLL_INTERVAL",
     ),
-    "what is not there": ([remove("/QUEUE/Ethernet0|7")], "non-existent object 'Ethernet0|7'"),
-    "a word that is no operation": ([{"op": "put", "path": "/PORT"}], "Unknown operation"),
+    "a missing object": ([remove("/QUEUE/Ethernet0|7")], "non-existent object 'Ethernet0|7'"),
+    "an unknown operation": ([{"op": "put", "path": "/PORT"}], "Unknown operation"),
 }
 
 
@@ -103,7 +103,7 @@ def test_what_sonic_refuses_is_refused(
 
 
 def test_what_its_models_accept_is_accepted(leaf: Switch) -> None:
-    """Nobody but the driver keeps these from a switch."""
+    """Only the driver prevents these settings from reaching a switch."""
     assert leaf.patch(add("/DSCP_TO_TC_MAP/AZURE/26", "15")) == 0
     assert leaf.patch(add("/BUFFER_PG/Ethernet0|3", {"profile": "ingress_lossy_profile"})) == 0
     assert leaf.patch(replace(PFC, "5")) == 0
@@ -182,7 +182,7 @@ def test_a_link_takes_a_moment(leaf: Switch, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("patches", [1, 2])
 def test_one_patch_that_rebinds_and_removes_a_profile_strips_it(leaf: Switch, patches: int) -> None:
-    """For a moment the queue marks nothing; two patches avoid that."""
+    """For a moment the queue marks no packets. Two patches avoid that."""
     rebind = [
         replace(f"/QUEUE/{port}|{queue}/wred_profile", "MINE")
         for port in ("Ethernet0", "Ethernet8", UNUSED, "Ethernet24")
@@ -255,7 +255,7 @@ def test_a_patch_costs_what_upstream_s_was_seen_to_cost(name: str) -> None:
 
 
 def test_ignored_tables_are_one_change_that_nobody_checks_until_ports_go_up(leaf: Switch) -> None:
-    """As NonStrictPatchSorter has it: no bounce, and no look at references."""
+    """As in NonStrictPatchSorter: no port bounce, and references are not checked."""
     nothing = replace("/PORT_QOS_MAP/Ethernet0/dscp_to_tc_map", "NOBODYS")
     ignoring = ("-i", "/PORT_QOS_MAP", "--ignore-path", "/QUEUE")
     down, up = (replace("/PORT/Ethernet0/admin_status", status) for status in ("down", "up"))
@@ -317,7 +317,7 @@ def test_what_takes_longer_to_sort_than_it_may_is_ended_with_nothing_changed(
 
 
 def test_what_takes_longer_to_apply_than_it_may_is_left_in_part(leaf: Switch) -> None:
-    """With the port down: a limit has to count the changes as well."""
+    """With the port down: a limit must count the changes as well."""
     leaf.sonic.limit_s = 15
     with pytest.raises(SystemExit) as ended:
         leaf.patch(replace(PFC, "3"))
@@ -328,7 +328,7 @@ def test_what_takes_longer_to_apply_than_it_may_is_left_in_part(leaf: Switch) ->
 def test_who_asks_upstream_s_own_question_gets_its_answer(
     leaf: Switch, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The driver's, which imports the module by the name that it has on a switch."""
+    """The driver's copy, which imports the module under its name on a switch."""
     packages = PROGRAMS / "root/usr/lib/python3/dist-packages"
     monkeypatch.syspath_prepend(packages)
     monkeypatch.setattr(database, "Store", lambda: leaf.sonic.store)
@@ -340,7 +340,7 @@ def test_who_asks_upstream_s_own_question_gets_its_answer(
         assert show.db_cli(words, leaf.sonic) == 0
 
 
-# The traditional buffer model, of chips that are not Spectrum.
+# The traditional buffer model, of ASICs other than Spectrum.
 
 
 @pytest.fixture
@@ -398,7 +398,7 @@ def test_a_mellanox_takes_its_own_profile_from_a_port_that_is_down(leaf: Switch)
     assert leaf.config["BUFFER_PG"]["Ethernet0|3-4"] == row
 
 
-# Faults.
+# Faults
 
 
 def test_apply_rejected(leaf: Switch) -> None:

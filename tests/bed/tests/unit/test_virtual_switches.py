@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What makes containers switches: descriptions from the inventory, certificates, the password."""
+"""Files of simulated switches: descriptions from the inventory, certificates and the password."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def test_a_sonic_neighbour_announces_the_label_of_its_port() -> None:
 
 @pytest.mark.parametrize("system", ["", "junos"])
 def test_a_system_without_a_simulation_is_refused(system: str) -> None:
-    with pytest.raises(VirtualError, match=r"leaf1: there is no simulation.*leaves\.system"):
+    with pytest.raises(VirtualError, match=r"leaf1: .*leaves\.system"):
         parse(leaf1=system)
 
 
 class Made:
-    """A cluster's folders, made with the real openssl."""
+    """The folders of a cluster, created with the real openssl."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A machine with namespaces, veths and bridges, in memory: it does what `ip` is told, or dies."""
+"""An in-memory machine with namespaces, veth pairs and bridges, driven by `ip` commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 
 
 class Killed(BaseException):
-    """The power went out: no handler of the code under test may see this."""
+    """A power failure: no handler of the code under test may catch it."""
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Interface:
 
 
 class FakeHost:
-    """Runs the commands the virtual network uses. `lives` counts lines until it is killed."""
+    """Runs the commands of the virtual network. `lives`: lines until the run is killed."""
 
     def __init__(self, routes: Sequence[dict[str, Any]] = ()) -> None:
         self.spaces: dict[str, dict[str, Interface]] = {"": {"lo": Interface(1, up=True)}}
