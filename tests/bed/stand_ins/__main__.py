@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Build the stand-ins, and write the inventory that uses them: README.md beside this file."""
+"""Build the stand-ins, and write an inventory that uses them (README.md)."""
 
 from __future__ import annotations
 

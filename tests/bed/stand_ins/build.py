@@ -1,7 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Build everything once, and again only when what it is built from changed.
+"""Build the stand-ins, unless they exist for the same sources.
 
-`made()` gives the folder: `ubuntu.tar.gz` and `el.tar.gz` for nodes, `keys/` with the public keys.
+`made()` returns the folder: `ubuntu.tar.gz` and `el.tar.gz` for nodes, `keys/` with the public
+keys.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ SOURCES = (
     "tools/record_hardware.py",
 )
 KEPT = 3
-"""So many earlier builds stay."""
+"""Number of earlier builds that are retained."""
 FAMILIES = ("ubuntu", "el")
 LAYOUTS = {"ubuntu": ("ubuntu2404", "ubuntu24.04"), "el": ("rhel9", "rhel9")}
 KEYS = ("cuda", "doca", "distribution", "lustre")
 DEFAULT_STREAMS = {"nvidia-driver": "open-dkms"}
-"""As the vendor's repository has it: who enables no stream gets the newest driver."""
+"""As in the vendor's repository: a node that enables no stream gets the newest driver."""
 
 
 def fingerprint() -> str:
@@ -52,7 +53,7 @@ def made() -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         target = BUILT / fingerprint()
         if not target.exists():
-            # Those of a moment ago may still be on their way to nodes.
+            # Recent builds may still be copied to nodes.
             older = sorted(BUILT.glob("*[0-9a-f]/el.tar.gz"), key=lambda path: path.stat().st_mtime)
             for old in older[:-KEPT]:
                 shutil.rmtree(old.parent)
@@ -87,7 +88,7 @@ def _build(work: Path) -> None:
 
 
 def _family(family: str, work: Path, keys: dict[str, Key], mpi: debian.Debian) -> None:
-    """The packages of one family, and its repositories as they lie on a node."""
+    """Build the packages of one family, and its repositories as a node has them."""
     base = work / family
     editions = table.repositories(family, mpi)
     built: dict[tuple[str, str], Path] = {}

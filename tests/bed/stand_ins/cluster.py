@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The nodes with stand-ins that tests share, beside those of tests/nodes.py."""
+"""The nodes with stand-ins, which all tests share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.nodes import Cluster, Nodes
 
 
 class StandIns(Cluster):
-    """They play B300 nodes, and converge as Lustre clients."""
+    """Nodes that imitate B300 nodes. They converge as Lustre clients."""
 
     playbook = "molecule/lustre_client/converge.yml"
 

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Debian's own Open MPI and UCX, under the paths of DOCA's: they work, also without RDMA.
+"""Debian's Open MPI and UCX under the paths of DOCA's: they work, also without RDMA.
 
-Nodes are Debian 12, whatever the controller is. apt fetches the packages and checks their signature
-by Debian's keyring.
+Nodes are based on Debian 12, whatever the controller runs. apt fetches the packages and verifies
+their signature with Debian's keyring.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 OPEN_MPI, UCX = ("openmpi-bin", "libopenmpi3", "openmpi-common"), ("libucx0", "ucx-utils")
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 PROGRAMS = ("mpirun", "mpiexec", "orterun", "orted", "ompi_info")
-"""Those of `openmpi-bin` that run MPI; there are no headers for the compilers."""
+"""Programs of `openmpi-bin` that run MPI. Compilers are left out: there are no headers for them."""
 UNUSED = re.compile(
     "oshmem|java|mpifh|usempi|romio|psm|ofi|openib|memheap|sshmem|spml|scoll|mca_atomic"
 )
-"""Libraries and plugins for other languages and networks: half of the whole."""
+"""Libraries and plugins for other languages and networks: half of the total size."""
 
 Files = Mapping[str, File]
 
 
 @dataclass(frozen=True)
 class Debian:
-    """Files by their path in Debian, and what has to be there for them."""
+    """Files by their path in Debian, and the packages that they depend on."""
 
     open_mpi: Files
     ucx: Files
@@ -43,7 +43,7 @@ class Debian:
 
 
 def fetched(folder: Path) -> Debian:
-    """The packages of `folder`, which come there the first time."""
+    """Return the packages in `folder`; fetch them the first time."""
     names = (*OPEN_MPI, *UCX)
     if not all(any(folder.glob(f"{name}_*.deb")) for name in names):
         _fetch(folder, names)
@@ -83,7 +83,7 @@ def _run(*argv: str | Path, cwd: Path | None = None) -> bytes:
 
 
 def _files(deb: Path) -> dict[str, File]:
-    """Without documentation."""
+    """Files of a package, without documentation."""
     found = {}
     with tarfile.open(fileobj=io.BytesIO(_run("dpkg-deb", "--fsys-tarfile", deb))) as tar:
         for member in tar:
@@ -99,7 +99,8 @@ def _files(deb: Path) -> dict[str, File]:
 
 
 def open_mpi(files: Files, prefix: str) -> dict[str, File]:
-    """As DOCA's `openmpi` has it: everything below `prefix`, and working from there."""
+    """Return Open MPI as DOCA's `openmpi` has it: all files under `prefix`, and functional
+    there."""
     found = {}
     for path, file in files.items():
         folder, _slash, name = path.rpartition("/")
@@ -118,17 +119,17 @@ def open_mpi(files: Files, prefix: str) -> dict[str, File]:
 
 
 def relocated(content: bytes, prefix: bytes) -> bytes:
-    """A program or library of Open MPI that looks for everything below `prefix`.
+    """Return a program or library of Open MPI that looks for all its files under `prefix`.
 
-    Its own variable OPAL_PREFIX would do that for programs that mpirun starts, and for no others.
+    Open MPI's variable OPAL_PREFIX does the same, but only for programs that mpirun starts.
     """
     run_path = f"{LIBRARIES}/openmpi/lib".encode()
     content = content.replace(run_path + b"\0", (prefix + b"/lib").ljust(len(run_path) + 1, b"\0"))
     headers, manuals = b"${prefix}/lib/x86_64-linux-gnu/openmpi/include", b"${prefix}/share/man"
     if headers + b"\0" not in content:
         return content
-    # The library with its table of directories. Longer names lie where unused ones were, and the
-    # table points there: its read-only part is at the same place in memory as in the file.
+    # The library with its table of directories. Longer names are stored in place of unused ones,
+    # and the table points to them: the read-only part has the same offset in memory as in the file.
     for old, slot in ((b"/usr", headers), (b"/etc/openmpi", manuals)):
         pointers = (struct.pack("<QQ", 8, _place(content, each)) for each in (old, slot))
         content = content.replace(*pointers)
@@ -148,7 +149,7 @@ def _place(content: bytes, text: bytes) -> int:
 
 
 def ucx(files: Files, libraries: str) -> dict[str, File]:
-    """As DOCA's `ucx` has it, with its libraries and their plugins below `libraries`."""
+    """Return UCX as DOCA's `ucx` has it, with libraries and plugins under `libraries`."""
     return {
         path.replace(LIBRARIES, libraries): file
         for path, file in files.items()

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Packages as .deb, written here (dpkg-deb takes longer), and flat apt repositories of them."""
+"""Build .deb packages (directly, which is faster than dpkg-deb) and flat apt repositories."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ARCHITECTURE = "amd64"
 
 
 def archive(files: Mapping[str, File]) -> bytes:
-    """A gzipped tar of files and the directories above them, the same bytes for the same files."""
+    """Return a gzipped tar of files and their parent directories, reproducibly."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w", format=tarfile.GNU_FORMAT) as tar:
         for folder in sorted({str(above) for path in files for above in Path(path).parents}):
@@ -44,7 +44,7 @@ def script(text: str, when: str) -> File:
 
 
 def control(package: Package) -> str:
-    """The stanza that is in the package and in the list of its repository."""
+    """Return the stanza for the package and for the package list of its repository."""
     relations = {
         "Depends": package.requires,
         "Provides": package.provides,
@@ -54,7 +54,7 @@ def control(package: Package) -> str:
     return "".join(
         [
             f"Package: {package.name}\nVersion: {package.version}\nArchitecture: {ARCHITECTURE}\n",
-            "Maintainer: Stand-ins for tests <nobody@example.invalid>\nSection: devel\n",
+            "Maintainer: Stand-ins for tests <tests@example.invalid>\nSection: devel\n",
             "Priority: optional\n",
             *(f"{name}: {', '.join(words)}\n" for name, words in relations.items() if words),
             f"Description: stand-in for {package.name}\n {NOTE}\n",
@@ -97,10 +97,11 @@ def build(packages: Iterable[Package], folder: Path) -> dict[str, Path]:
 
 
 def repository(debs: Sequence[tuple[Package, Path]], folder: Path, origin: str, key: Key) -> None:
-    """A flat repository as the vendor's is: lists beside the packages, a signature in two forms.
+    """Write a flat repository like the vendor's: lists next to the packages, and both forms of
+    signature.
 
-    Of the list there is only the compressed form: what apt reads of a `file:` repository is then
-    always a copy, as it is of one by HTTP.
+    Only the compressed list exists: so apt copies the list of a `file:` repository, as it does with
+    HTTP.
     """
     folder.mkdir(parents=True)
     stanzas = []

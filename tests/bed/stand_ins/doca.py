@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The packages of a release of DOCA, with the names, versions and relations that have a public
-source: README.md beside this has the sources, and what is a guess.
+"""Packages of a release of DOCA. Names, versions and relations are from public sources, which
+README.md lists together with the guesses.
 
-Open MPI and UCX are Debian's programs and libraries, and work. The rest says what it stands for.
+Open MPI and UCX are Debian's programs and libraries, and work. The other packages are simulated.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from .pieces import FAULT, LIBRARIES, Y, dkms_scripts, dkms_source, document, mf
 from .versions import Doca
 
 EPOCH = "3:"
-"""Of `openmpi` on EL."""
+"""Epoch of `openmpi` on EL."""
 
 
 def packages(family: str, release: Doca, mpi: Debian | None = None) -> list[Package]:
-    """Without `mpi` there are no files of Open MPI and UCX."""
+    """Without `mpi` the packages have no files of Open MPI and UCX."""
     ubuntu = family == Y
     end = "" if ubuntu else release.distribution
     core = release.rdma_core + end
@@ -81,7 +81,7 @@ def same(package: Package, ubuntu: bool) -> str:
 def _module(
     family: str, release: Doca, name: str, package: str, *requires: str, before: str = ""
 ) -> Package:
-    """A source of kernel modules. DKMS has another version of it than the package, on EL."""
+    """A source of kernel modules. On EL, DKMS has another version of it than the package."""
     ubuntu = family == Y
     source = f"{release.stream}.{release.drivers}" if ubuntu else release.stream
     revision = "-1" if ubuntu else f"-{release.drivers}{release.distribution}"
@@ -105,7 +105,7 @@ def _drivers(family: str, release: Doca) -> list[Package]:
 
 
 def _nfs(family: str, release: Doca) -> Package:
-    """NFS over RDMA: of no profile."""
+    """NFS over RDMA, which is in no profile."""
     drivers = _drivers(family, release)[0].name
     return _module(family, release, "mlnx-nfsrdma", "mlnx-nfsrdma-dkms", drivers)
 
@@ -124,8 +124,7 @@ def _open_mpi(family: str, release: Doca, mpi: Debian | None) -> Package:
 
 
 def _ucx(family: str, release: Doca, mpi: Debian | None) -> list[Package]:
-    """On Ubuntu one package, which takes the place of the distribution's; on EL a package for each
-    transport."""
+    """On Ubuntu one package, which replaces the distribution's; on EL one package per transport."""
     name, version = "ucx", release.ucx
     ubuntu = family == Y
     libraries = "/usr/lib" if ubuntu else LIBRARIES[family]
@@ -134,7 +133,7 @@ def _ucx(family: str, release: Doca, mpi: Debian | None) -> list[Package]:
         inbox = ("libucx0", "libucx-dev", "ucx-utils")
         older = tuple(f"{each} (<< {version})" for each in inbox)
         provides = tuple(f"{each} (= {version})" for each in inbox)
-        if version < "1.19":  # with it, nothing that needs libucx0 can be there
+        if version < "1.19":  # conflicts with every package that needs libucx0
             provides = ()
         return [Package(name, version, (), provides, older, older, files)]
     found = []
@@ -151,6 +150,6 @@ def _ucx(family: str, release: Doca, mpi: Debian | None) -> list[Package]:
             )
         )
         files = {path: file for path, file in files.items() if path not in mine}
-    # Not a %config: an update writes it again.
+    # Not a %config: an update overwrites it.
     files["/etc/ucx/ucx.conf"] = File(b"# stand-in\n")
     return [Package(name, version, files=files), *found]

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The inventory of nodes with stand-ins, as any operator would write it."""
+"""The inventory of nodes with stand-ins, written as for a real cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RAILS_BELOW = 100
 
 
 def write(folder: Path, built: Path, name: str, octet: int) -> Path:
-    """An inventory in `folder`, made anew, with the keys of what was built."""
+    """Write a new inventory to `folder`, with the keys and the location of the build."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(TOP / "inventories/virtual-mixed/group_vars", folder / "group_vars")
     with open(folder / "group_vars/all.yml", "a", encoding="utf-8") as variables:

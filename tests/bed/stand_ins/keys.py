@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Keys that sign stand-in repositories: made for one build, and gone with it."""
+"""Keys that sign stand-in repositories, created for one build and deleted with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def run(*argv: str | Path, cwd: Path | None = None) -> bytes:
-    """Run a program of a build, and say what it printed when it fails."""
+    """Run a program of the build. An error includes its output."""
     words = [str(word) for word in argv]
     done = subprocess.run(
         words, cwd=cwd, capture_output=True, stdin=subprocess.DEVNULL, check=False
@@ -25,11 +25,11 @@ def run(*argv: str | Path, cwd: Path | None = None) -> bytes:
 
 
 class Key:
-    """A key pair in a home of its own."""
+    """A key pair in a separate home of gpg."""
 
     def __init__(self, home: Path, name: str) -> None:
         self.home, self.name = home, name
-        # RSA: what RPM of every distribution in question verifies.
+        # RSA, which RPM of all these distributions can verify.
         self._gpg("--quick-generate-key", name, "rsa2048", "sign", "never")
         self.public = self._gpg("--armor", "--export", name)
 
@@ -52,7 +52,7 @@ class Key:
 
 @contextlib.contextmanager
 def home() -> Iterator[Path]:
-    """A throw-away home of gpg. Short: the agent's sockets lie in it."""
+    """A temporary home of gpg. Its path is short because it holds the agent's sockets."""
     folder = Path(tempfile.mkdtemp(prefix="gpg"))
     try:
         yield folder

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The packages of a Lustre client, with the names and relations that Lustre's sources give them.
+"""Packages of a Lustre client, with the names and relations of Lustre's sources.
 
-Their programs are content/lustre_stand_in.py, which keeps its state on the node: no kernel module
-is built or loaded, and nothing is mounted.
+Their programs are content/lustre_stand_in.py, whose state is on the node: no kernel module is built
+or loaded, and nothing is mounted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .package import File, Package
 
 VERSION = "2.15.7"
 PLACE = f"lustre/{VERSION}"
-"""Of the repository, below that of an edition."""
+"""Path of the repository, relative to an edition."""
 LAYOUT = "client"
 HOME = "/var/lib/lustre-stand-in"
 BEHAVIOUR = Path(__file__).parent / "content/lustre_stand_in.py"
@@ -50,7 +50,7 @@ WantedBy=multi-user.target
 def program(name: str) -> File:
     return File(
         f"""#!/usr/bin/python3
-# Stand-in for tests: a simulation that keeps its state in {HOME}.
+# Stand-in for tests: a simulation whose state is in {HOME}.
 import sys
 
 sys.dont_write_bytecode = True
@@ -72,7 +72,7 @@ def tools() -> dict[str, File]:
 
 
 def of_the_node() -> dict[str, File]:
-    """What no package brings: the state of the servers, and what a kernel tells without Lustre."""
+    """Files that no package contains: the state of the servers, and of a kernel without Lustre."""
     return {CONTROL: program("lustre-stand-in"), LIBRARY: File(BEHAVIOUR.read_bytes())}
 
 
@@ -81,7 +81,7 @@ def document(name: str) -> dict[str, File]:
 
 
 def packages(family: str, kernel: str) -> list[Package]:
-    """`kernel`: that which the prebuilt modules of Ubuntu are for."""
+    """`kernel`: release that Ubuntu's prebuilt modules are for."""
     forget = f"rm -rf {HOME}/root/sys/module {HOME}/state.json"
     if family == "ubuntu":
         full = f"{VERSION}-1"

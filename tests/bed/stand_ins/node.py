@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The archive that makes a virtual node a B300 node as far as files can: one for each family.
+"""The archive that turns a virtual node into a B300 node, as far as files can; one per family.
 
-It holds the repositories, the states of the GPUs, and tools of the system that a stand-in has to
-stand in front of. `prepare.yml` unpacks it and runs the script `begin` in it.
+It holds the repositories, the states of the GPUs, and replacements of system tools. `prepare.yml`
+unpacks it and runs its script `begin`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ HOME = "var/lib/gpu-stand-in"
 CONTENT = Path(__file__).parent / "content"
 SIMULATED = f"{gpu_states.PRODUCT} (simulated)"
 LEFT_OUT = ("no-gpudirect", "mismatch", "not-loaded", "fabric-manager-stopped", "persistence-off")
-"""States that come about by themselves on a node: by an upgrade, by a service that is stopped."""
+"""States that are not chosen but result from an upgrade, or from a stopped service."""
 IN_FRONT = ("modinfo", "modprobe", "mokutil", "update-initramfs", "dracut")
-"""Programs of the system that a stand-in answers instead of, for what is the stand-ins'."""
+"""System programs that a stand-in replaces; it handles only what concerns the stand-ins."""
 
 BOOT_UNIT = """\
 [Unit]
@@ -61,7 +61,7 @@ set -eu
 ln -sfn /srv/stand-ins/{edition} /srv/stand-ins/now
 cat >/etc/yum.repos.d/stand-in-distribution.repo <<END
 [stand-in-distribution]
-name=What a distribution has besides (stand-ins for tests)
+name=Other packages of the distribution (stand-ins for tests)
 baseurl=file:///srv/stand-ins/distribution
 enabled=1
 gpgcheck=1
@@ -84,7 +84,7 @@ systemctl enable -q gpu-stand-in.service
 
 
 def own_files(family: str, edition: str) -> dict[str, tuple[bytes, int]]:
-    """Path to content and mode."""
+    """Content and mode by path."""
     script = BEGIN[family].format(edition=edition) + END
     files = {
         f"{HOME}/lib/stand_in.py": ((CONTENT / "stand_in.py").read_bytes(), 0o644),
@@ -101,9 +101,9 @@ def own_files(family: str, edition: str) -> dict[str, tuple[bytes, int]]:
 
 
 def states(folder: Path) -> None:
-    """Every state below `folder`/states: what tools answer, and which of the trees is its sys.
+    """Write every state to `folder`/states: the tools' output, and the tree that is its sys.
 
-    Most have the same tree, and to make one takes half a second: each is made once.
+    Most states share one tree, whose creation takes half a second: each tree is created once.
     """
     trees: list[Directory] = []
     for name in gpu_states.STATES:
@@ -115,7 +115,7 @@ def states(folder: Path) -> None:
             trees.append(tree)
         target = gpu_states.save(found, folder / "states" / name)
         (target / "tree").write_text(f"{trees.index(tree)}\n")
-        # What a boot loads and this state has not, such as the ib_umad that nobody loaded.
+        # Modules that a boot loads but this state lacks, such as ib_umad.
         (target / "lacks").write_text("\n".join(sorted({"ib_umad"} - {*tree.at("module")})) + "\n")
     (folder / "trees").mkdir()
     for number, tree in enumerate(trees):
@@ -125,7 +125,7 @@ def states(folder: Path) -> None:
 
 
 def archive(family: str, edition: str, tree: Path, target: Path) -> None:
-    """`tree` as it lies below / on a node, and the files of a node's own."""
+    """Pack `tree` as the root of a node, with the node's files."""
     with tarfile.open(target, "w:gz", compresslevel=1) as tar:
         tar.add(tree, ".", filter=_roots)
         for path, (content, mode) in own_files(family, edition).items():

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""One stand-in package, in words that the builders of .deb and .rpm share."""
+"""One stand-in package, as input of the builders of .deb and .rpm."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ class File:
 
 @dataclass(frozen=True, eq=False)
 class Package:
-    """`version` is the full one as its package manager writes it: `[epoch:]upstream-revision`.
+    """`version` is the full version in the syntax of the package manager:
+    `[epoch:]upstream-revision`.
 
-    Relations are in the package manager's own syntax. `modular` names the streams of dnf that have
-    the package; empty: it is in none.
+    Relations are in the package manager's syntax. `modular` names the dnf streams that contain the
+    package. Empty: it is not modular.
     """
 
     name: str
@@ -35,13 +36,13 @@ class Package:
     """Debian's Replaces, RPM's Obsoletes."""
     files: Mapping[str, File] = field(default_factory=dict)
     before: str = ""
-    """Shell before the files come (preinst, %pre)."""
+    """Shell script before the files are installed (preinst, %pre)."""
     after: str = ""
-    """Shell after the files came (postinst configure, %post)."""
+    """Shell script after the files are installed (postinst configure, %post)."""
     gone: str = ""
-    """Shell after the package went for good."""
+    """Shell script after the package was removed, but not after an upgrade."""
     settings: tuple[str, ...] = ()
-    """Files of the operator's once installed (conffiles, %config(noreplace))."""
+    """Configuration files (conffiles, %config(noreplace))."""
     modular: tuple[str, ...] = ()
 
     @property
@@ -54,12 +55,12 @@ class Package:
 
     @property
     def key(self) -> str:
-        """What there is one of in a repository."""
+        """Key that is unique within a repository."""
         return f"{self.name} {self.version}"
 
     @property
     def libraries(self) -> bool:
-        """Whether the linker has to look again when it comes and when it went."""
+        """Whether ldconfig must run after installation and removal."""
         return any(".so." in path for path in self.files)
 
     @property

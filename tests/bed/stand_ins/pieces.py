@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What stand-in packages are made of: programs, services, libraries, sources of kernel modules."""
+"""Components of stand-in packages: programs, services, libraries, sources of kernel modules."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ FAULT = """if [ -e /var/lib/gpu-stand-in/kill-package-manager ]; then
     kill -9 $(ps -o pid= -C apt-get,dnf,dpkg,rpm) $PPID
     sleep 5
 fi"""
-"""In the script of a package in the middle of a transaction: lets a test interrupt it there."""
+"""Part of a package's script that lets a test interrupt the transaction there."""
 
 
 def tool(name: str, version: str) -> File:
-    """A program that answers as the tool of this package does."""
+    """A program that imitates the package's tool."""
     return File(
         f"""#!/usr/bin/python3
 # Stand-in for tests: a simulation that answers from /var/lib/gpu-stand-in.
@@ -49,7 +49,7 @@ def unit(description: str, command: str, *lines: str) -> File:
 Description={description} (simulated: stand-in for tests)
 {extra}
 [Service]
-# Nothing has to stay: what a simulation serves is in files.
+# No process needs to stay: the simulation answers from files.
 Type=oneshot
 RemainAfterExit=yes
 ExecStart={command}
@@ -62,7 +62,7 @@ WantedBy=multi-user.target
 
 @functools.cache
 def shared_object(soname: str) -> bytes:
-    """What the linker takes for a library of this name; it has nothing in it."""
+    """A file that the linker accepts as a library of this name, without content."""
     with tempfile.TemporaryDirectory() as folder:
         source, built = Path(folder, "library.c"), Path(folder, "library")
         source.write_text('const char stand_in[] = "simulated: stand-in for tests";\n')
@@ -80,7 +80,7 @@ def library(family: str, name: str, version: str, number: str = "1") -> dict[str
 
 
 def document(name: str, version: str) -> dict[str, File]:
-    """A package needs a file to be seen by its file."""
+    """A file that shows that the package is installed."""
     return {f"/usr/share/doc/{name}/stand-in": File(f"stand-in for {name} {version}\n".encode())}
 
 
@@ -98,7 +98,7 @@ def dkms_scripts(name: str, version: str) -> dict[str, str]:
 
 
 def mft(version: str, origin: str) -> Package:
-    """Both the repository of CUDA and that of DOCA have it, in different versions."""
+    """In the repositories of both CUDA and DOCA, with different versions."""
     names = ("mlxconfig", "mlxfwmanager", "mst", "flint")
     files = {f"/usr/bin/{name}": tool(name, f"{version} of {origin}") for name in names}
     return Package("mft", version, files=files)

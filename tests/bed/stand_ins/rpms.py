@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Packages as .rpm, signed, and dnf repositories of them with module streams.
+"""Build signed .rpm packages, and dnf repositories with module streams.
 
-One run of rpmbuild makes many: each package is a subpackage with a version of its own.
+One run of rpmbuild builds many packages: each is a subpackage with a separate version.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ARCHITECTURE = "x86_64"
 
 
 def batches(packages: Iterable[Package]) -> list[list[Package]]:
-    """As few as can be: in one batch no name and no file comes twice."""
+    """Split packages into as few batches as possible: in a batch each name and file is unique."""
     found: list[list[Package]] = []
     for package in packages:
         for batch in found:
@@ -39,7 +39,7 @@ def section(package: Package) -> list[str]:
         "Conflicts": package.conflicts,
         "Obsoletes": package.replaces,
     }
-    # The linker points at the newest file, so it has to look again when that one is gone.
+    # The linker's cache names the newest file: it must be updated when that file is removed.
     linker = "ldconfig" if package.libraries else ""
     gone = f"if [ $1 -eq 0 ]; then\n{package.gone}\nfi" if package.gone else ""
     scripts = {
@@ -126,7 +126,7 @@ def repository(
     key: Key,
     default_streams: Mapping[str, str] | None = None,
 ) -> None:
-    """As the vendor's: packages and metadata signed, streams of modules in the metadata."""
+    """Write a repository like the vendor's: signed packages and metadata, with module streams."""
     folder.mkdir(parents=True)
     for _package, path in rpms:
         (folder / path.name).hardlink_to(path)

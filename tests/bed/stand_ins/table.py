@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The packages of the stand-in repositories, with the names and relations of the vendors'.
+"""Packages of the stand-in repositories, with the vendors' names and relations.
 
-Relations are as loose as the vendor's where those are known: `nvlink5-580` takes any fabric manager
-from 580 on, and a solver that is left alone takes the newest. Those of DOCA: doca.py.
+Relations are as loose as the vendor's where those are known: `nvlink5-580` accepts any fabric
+manager from 580 on, and an unconstrained solver takes the newest. doca.py has the packages of DOCA.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .versions import DOCAS, DRIVERS, FLOATING, KERNELS, NVCC, Driver
 
 CONTENT = Path(__file__).parent / "content"
 SUFFIXED = "580"
-"""The last branch that is in the names of packages on Ubuntu."""
+"""The last branch that is part of package names on Ubuntu."""
 
 
 @functools.cache
@@ -88,7 +88,7 @@ def smi_files(version: str) -> dict[str, File]:
 
 
 def ubuntu_driver(driver: Driver) -> list[Package]:
-    """On Ubuntu names have the branch up to 580; only one branch can be installed."""
+    """On Ubuntu names include the branch up to 580. Only one branch can be installed."""
     upstream, suffix = driver.version, driver.suffix
     full = f"{upstream}-1ubuntu1"
     plain = f"{upstream}-1"
@@ -100,7 +100,7 @@ def ubuntu_driver(driver: Driver) -> list[Package]:
         return f"{named(name, end)} (= {full})"
 
     def piece(name: str, end: str = "", **more: object) -> Package:
-        """One of those whose place only one branch can take: newer ones push older ones out."""
+        """A package of which only one branch can be installed: newer ones replace older ones."""
         older = () if suffix else (f"{name}-{SUFFIXED}{end}",)
         return Package(
             named(name, end),
@@ -163,7 +163,7 @@ def ubuntu_driver(driver: Driver) -> list[Package]:
             conflicts=("nvidia-compute-utils-575",),
         ),
         Package("nvidia-modprobe", full, files=document("nvidia-modprobe", full)),
-        # The proprietary modules, which Blackwell does not work with.
+        # The proprietary modules, which do not support Blackwell.
         Package(
             named("cuda-drivers"),
             full,
@@ -227,7 +227,7 @@ def ubuntu_driver(driver: Driver) -> list[Package]:
 
 
 def el_driver(driver: Driver) -> list[Package]:
-    """On EL the names are those of every branch, and streams of a module tell them apart."""
+    """On EL all branches share the names, and are streams of a module."""
     upstream = driver.version
     full, plain = f"3:{upstream}-1.el9", f"{upstream}-1"
     streams = (f"nvidia-driver:{driver.branch}-open",)
@@ -369,7 +369,8 @@ def toolkit(family: str, version: str) -> list[Package]:
             full,
             requires=("cuda-toolkit-config-common",),
             files={f"{place}/stand-in": File(b"simulated: stand-in for tests\n")},
-            # On EL the name of a link to alternatives; nodes that play EL have no other.
+            # On EL this is the name of a link to alternatives; nodes that imitate EL have no other
+            # name.
             after=f"update-alternatives --install /usr/local/cuda cuda {place} 1{major}{minor}",
         ),
         Package(
@@ -383,7 +384,7 @@ def toolkit(family: str, version: str) -> list[Package]:
 
 
 def floating(family: str, versions: dict[str, str], cudas: Iterable[str]) -> list[Package]:
-    """What has versions of its own, and no branch."""
+    """Packages with separate versions, without a branch."""
     exact = "(= {})" if family == Y else "= {}"
     end = "" if family == Y else ".el9"
     found = []
@@ -408,7 +409,7 @@ def floating(family: str, versions: dict[str, str], cudas: Iterable[str]) -> lis
             requires=(f"datacenter-gpu-manager-4-core {exact.format(epoch)}",),
             files=document("datacenter-gpu-manager-4-cuda13", epoch),
         ),
-        # Of the versions of the others: Azure/azhpc-images, components/install_dcgm.sh.
+        # Versions of the others: Azure/azhpc-images, components/install_dcgm.sh.
         *(
             Package(
                 f"datacenter-gpu-manager-4-proprietary{end}",
@@ -478,7 +479,7 @@ def floating(family: str, versions: dict[str, str], cudas: Iterable[str]) -> lis
 
 
 def cuda(family: str, edition: str) -> list[Package]:
-    """The repository of CUDA: `first` as it is in the beginning, `all` with what came later."""
+    """The repository of CUDA: `first` is the initial one, `all` includes later versions."""
     drivers = DRIVERS[:1] if edition == "first" else DRIVERS
     make = ubuntu_driver if family == Y else el_driver
     found = [package for driver in drivers for package in make(driver)]
@@ -489,7 +490,7 @@ def cuda(family: str, edition: str) -> list[Package]:
     return found
 
 
-# What a distribution has of its own, as far as the layers need it and the nodes lack it.
+# Packages of the distribution that the layers need and the nodes lack.
 
 
 def distribution(family: str) -> list[Package]:
@@ -508,7 +509,7 @@ def distribution(family: str) -> list[Package]:
         ]
     version = kernel.removesuffix(".x86_64")
     return [
-        # What the scripts of packages run under: nodes that play EL have it from elsewhere.
+        # Interpreters of package scripts: nodes that imitate EL have them from another source.
         Package("stand-in-shell", "1-1", provides=("/bin/sh",), files=document("shell", "1")),
         Package("dkms", "3.2.2-1.el9", files={"/usr/sbin/dkms": tool("dkms", "3.2.2")}),
         Package(
@@ -522,7 +523,7 @@ def distribution(family: str) -> list[Package]:
 
 
 def repositories(family: str, mpi: Debian | None = None) -> dict[str, dict[str, list[Package]]]:
-    """Edition to repository to packages. `first` is what there is in the beginning."""
+    """Packages by edition and repository. `first` is the initial edition."""
     docas = {f"doca/{one.version}": doca.packages(family, one, mpi) for one in DOCAS}
     first = f"doca/{DOCAS[0].version}"
     common = {

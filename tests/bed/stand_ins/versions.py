@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Every version that stand-in repositories have: one table.
+"""All versions in the stand-in repositories.
 
-Those of DOCA have their sources in README.md; what a stand-in does depends on no version.
+README.md lists the sources for DOCA. The behaviour of a stand-in depends on no version.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 KERNELS = {"ubuntu": "6.8.0-60-generic", "el": "5.14.0-570.12.1.el9_6.x86_64"}
-"""What runs, according to the hardware root of the stand-ins."""
+"""Running kernel, according to the hardware root of the stand-ins."""
 
 
 @dataclass(frozen=True)
 class Driver:
-    """A driver, and what the repository has beside it. `branch` ends names where names have it."""
+    """A driver and its companion packages. `branch` is the suffix of names that have one."""
 
     version: str
     cuda: str
-    """Of the toolkit in full: `13.0.2`."""
+    """Full version of the toolkit, for example `13.0.2`."""
 
     @property
     def branch(self) -> str:
@@ -26,7 +26,7 @@ class Driver:
 
     @property
     def suffix(self) -> str:
-        """Of names on Ubuntu: the last branch with one is 580."""
+        """Suffix of names on Ubuntu. 580 is the last branch with one."""
         return f"-{self.branch}" if int(self.branch) <= 580 else ""
 
 
@@ -34,7 +34,7 @@ FIRST = Driver("580.95.05", "13.0.2")
 NEWER = Driver("580.105.08", "13.0.2")
 """A later version of the same branch."""
 NEXT = Driver("590.44.01", "13.1.0")
-"""The branch after it."""
+"""The next branch."""
 DRIVERS = (FIRST, NEWER, NEXT)
 NVCC = {"13.0.2": "13.0.88", "13.1.0": "13.1.80"}
 
@@ -57,18 +57,18 @@ FLOATING = {
         "collectx": "1.22.2",
     },
 }
-"""What has versions of its own in the repository of CUDA: at first, and added later."""
+"""Packages in CUDA's repository with separate versions: initial ones, and ones added later."""
 
 
 @dataclass(frozen=True)
 class Doca:
-    """A release of DOCA. Versions are `upstream-revision`; README.md has where they come from."""
+    """A release of DOCA. Versions are `upstream-revision`; README.md lists their sources."""
 
     version: str
     build: str
     """Revision of its profiles."""
     ofed: str
-    """Of its drivers: `25.10-1.7.1`."""
+    """Version of its drivers: `25.10-1.7.1`."""
     rdma_core: str
     perftest: str
     mft: str
@@ -77,15 +77,15 @@ class Doca:
     openmpi: str
     sharp: str
     extra: str
-    """`doca-extra`, which has versions of its own."""
+    """`doca-extra`, which has a separate version."""
     hcoll: str = ""
     mpitests: str = ""
     distribution: str = ".el9"
-    """End of the revision of packages that are built for one release of EL."""
+    """Suffix of the revision of packages built for one EL release."""
 
     @property
     def stream(self) -> str:
-        """Of the drivers: `25.10`."""
+        """Short version of the drivers: `25.10`."""
         return self.ofed.partition("-")[0]
 
     @property

@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What the tools of a Lustre client say, with a state in files: a simulation, marked as one.
+"""Tools of a Lustre client, with their state in files: a simulation that says so.
 
-Lies on nodes of tests as /var/lib/lustre-stand-in/lib/lustre_stand_in.py; the stand-in packages
-have small programs that call it under the name of the tool. Unit tests call `Machine.run` with a
-directory of their own. No kernel module is loaded, and nothing is mounted: what the kernel would
-tell lies below `root`, as sys and proc. README.md beside this directory has the state's keys.
+Test nodes have it as /var/lib/lustre-stand-in/lib/lustre_stand_in.py. The stand-in packages install
+small programs that call it under the name of the tool. Unit tests call `Machine.run` with a
+separate directory. No kernel module is loaded, and nothing is mounted: sys and proc are files under
+`root`. README.md of the parent directory lists the keys of the state.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ DEFAULTS = {
     "lustre": {},
     "libcfs": {},
 }
-"""Options of modules, as far as anybody asks for them here."""
+"""Module options that the tests use."""
 RUNTIME = ("lnet_transaction_timeout", "lnet_retry_count", "lnet_health_sensitivity")
-"""Those that may be written while the module is loaded; the kernel shows it by their mode."""
+"""Options that can be written while the module is loaded; their file mode shows it."""
 FRESH: dict[str, Any] = {
     "version": "2.15.7",
     "nets": {},
@@ -62,7 +62,7 @@ FRESH: dict[str, Any] = {
 
 
 class Machine:
-    """`place`: where the node's own files are (/etc/lnet.conf, /etc/modprobe.d)."""
+    """`place`: root of the node's files (/etc/lnet.conf, /etc/modprobe.d)."""
 
     def __init__(self, home: Path = HOME, place: Path = Path("/")) -> None:
         self.home = home
@@ -84,8 +84,8 @@ class Machine:
         return (self.root / "sys/module" / module).is_dir()
 
     def appear(self, interfaces: Path = Path("/sys/class/net")) -> None:
-        """What a kernel tells before anything of Lustre is loaded: its interfaces are real, and
-        rails get an RDMA device, which a container does not show."""
+        """Return the state of a kernel before Lustre is loaded. Its interfaces are real; rails
+        get an RDMA device, which a container does not have."""
         self._table(self._lines())
         net = self.root / "sys/class/net"
         if not net.is_symlink():
@@ -99,7 +99,8 @@ class Machine:
     # The programs
 
     def run(self, name: str, argv: list[str]) -> tuple[int, str, str]:
-        """Status, output, errors. `hang` of the state names programs that never end."""
+        """Return status, output and errors. `hang` of the state lists programs that never
+        return."""
         words = [name, *argv]
         if any(words[: len(each.split())] == each.split() for each in self.state["hang"]):
             raise Hangs(" ".join(words))
@@ -133,7 +134,7 @@ class Machine:
             path.write_text(f"{value}\n")
             path.chmod(0o644 if name in RUNTIME else 0o444)
         if module == "lnet":
-            # The network drivers come with a network; what LNet is told at its load, it knows.
+            # Network drivers are loaded with a network; LNet reads its options when it is loaded.
             off = known["lnet_peer_discovery_disabled"]
             self.change(nets={}, routes=[], peers=[], discovery=int(off == "0"))
 
@@ -222,7 +223,7 @@ class Machine:
         return text
 
     def _import(self, path: Path) -> tuple[int, str, str]:
-        """Adds what stands there; what is there already is an error, as lnetctl has it."""
+        """Import a configuration. As in lnetctl, it is an error if a network exists already."""
         if not self.loaded("lnet"):
             return 1, "", "add:\n    - net:\n          errno: -100\n"
         path = self.place / str(path).lstrip("/")
@@ -344,7 +345,7 @@ class Machine:
         return result
 
     def _name_of(self, path: str) -> str:
-        """The file system that a path is on; empty for none."""
+        """Return the file system of a path; empty if there is none."""
         points = [p for p in self.state["mounts"] if path == p or path.startswith(p + "/")]
         if not points:
             return ""
@@ -454,7 +455,7 @@ class Machine:
 
 
 class Hangs(Exception):
-    """The state wants this program never to end."""
+    """The state lists this program as one that never returns."""
 
 
 def method_of(program: str) -> str:
@@ -467,7 +468,7 @@ def _down(what: str) -> str:
 
 
 def main(name: str, argv: list[str]) -> int:
-    """As a program on a node."""
+    """Run as a program on a node."""
     machine = Machine()
     machine.appear()
     if name == "lustre-stand-in":

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What the tools of a B300 node say, answered from a state: a simulation, marked as one.
+"""Tools of a B300 node, whose output comes from a state: a simulation that says so.
 
-Lies on the nodes of tests as /var/lib/gpu-stand-in/lib/stand_in.py; the stand-in packages and
-/usr/local have small programs that call it under the name of the tool. README.md beside this
-directory says which tools there are, what they read, and how a state is chosen.
+Test nodes have it as /var/lib/gpu-stand-in/lib/stand_in.py. The stand-in packages and /usr/local
+have small programs that call it under the name of the tool. README.md of the parent directory lists
+the tools, the files that they read, and how to choose a state.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROOT = HOME / "root"
 NOW = HOME / "now"
 BOOT = HOME / "boot"
 RECORDED = "580.95.05"
-"""The driver that the states were written for; what runs is put in its place."""
+"""Driver version in the recorded states. The running version replaces it."""
 CUDA = {"580": "13.0", "590": "13.1"}
 NOTICE = "(simulated: stand-in for tests, no GPU is behind this)"
 KERNEL_OWN = (
@@ -37,7 +37,7 @@ KERNEL_OWN = (
     "rpcrdma",
     "nouveau",
 )
-"""Modules that the stand-in's kernel brings; the others come with packages, by way of DKMS."""
+"""Modules included in the stand-in's kernel. DKMS builds the others from packages."""
 RDMA = ("mlx5_core", "mlx5_ib", "ib_core", "ib_uverbs", "ib_umad", "rdma_cm", "rdma_ucm")
 PARTS = {
     "nvidia": ("nvidia-uvm", "nvidia-modeset", "nvidia-drm", "nvidia-peermem"),
@@ -46,7 +46,7 @@ PARTS = {
     "mlnx-nfsrdma": ("rpcrdma",),
     "nvidia-open": ("nvidia", "nvidia-uvm", "nvidia-modeset", "nvidia-drm", "nvidia-peermem"),
 }
-"""Kernel modules that DKMS makes of one source, besides the one of its name."""
+"""Additional kernel modules that DKMS builds from the source of a package."""
 
 
 def say(text: str) -> None:
@@ -71,12 +71,12 @@ def modules() -> Path:
 
 
 def on_disk(name: str) -> Path | None:
-    """The file of a module that DKMS installed for the kernel: `key: value` lines."""
+    """Return the file of a module that DKMS installed for the kernel: `key: value` lines."""
     return module_file(name, kernel())
 
 
 def module_file(name: str, release: str) -> Path | None:
-    """By either spelling: NVIDIA's files have hyphens, those of the kernel underscores."""
+    """Accept both spellings: NVIDIA's files have hyphens, the kernel's have underscores."""
     folder = Path("/lib/modules", release, "updates/dkms")
     for spelling in (name.replace("_", "-"), name.replace("-", "_")):
         if (folder / f"{spelling}.ko").exists():
@@ -113,14 +113,14 @@ def bind(driver: str) -> None:
 
 
 def load(name: str) -> bool:
-    """Into the kernel of the tree: what `modprobe` does. False where there is no such module."""
+    """Load a module into the kernel of the tree, as `modprobe` does. False if it does not exist."""
     name = name.replace("-", "_")
     folder = ROOT / "sys/module" / name
     path = on_disk(name)
     if folder.exists():
         return True
     if path is None and (name not in KERNEL_OWN or (name == "rpcrdma" and on_disk("ib_core"))):
-        return False  # the kernel's own was built for the kernel's own ib_core
+        return False  # the kernel's module was built for the kernel's ib_core
     if name.startswith("nvidia_") and not load("nvidia"):
         return False
     folder.mkdir(parents=True)
@@ -156,7 +156,7 @@ def unload(name: str) -> None:
 
 
 def boot() -> None:
-    """What a boot loads: the driver of every GPU, and what /etc/modules-load.d names."""
+    """Load what a boot loads: the driver of every GPU, and the modules in /etc/modules-load.d."""
     if BOOT.exists() and BOOT.read_text() == boot_id():
         return
     unload("nvidia")
@@ -172,7 +172,7 @@ def boot() -> None:
 
 
 def loaded() -> str:
-    """Version of the driver that runs, loaded by whoever asks first, as on a real node."""
+    """Return the version of the running driver. The first query loads it, as on a real node."""
     boot()
     load("nvidia")
     path = ROOT / "sys/module/nvidia/version"
@@ -180,7 +180,7 @@ def loaded() -> str:
 
 
 def choose(name: str) -> None:
-    """Another state: its tree, with what is loaded now, and from now on its answers."""
+    """Switch to another state: its tree, with the modules loaded now, and its tool output."""
     target = HOME / "states" / name
     if not (target / "tree").exists():
         names = ", ".join(sorted(path.name for path in (HOME / "states").iterdir()))
@@ -193,7 +193,7 @@ def choose(name: str) -> None:
     (newer / "proc/sys/kernel/osrelease").write_text((HOME / "kernel").read_text())
     first = not ROOT.exists()
     if not first:
-        # What runs goes on running, also where packages have brought another version since.
+        # Services continue to run, even if packages installed another version in the meantime.
         for path in ("sys/module", "proc/driver"):
             shutil.rmtree(newer / path, ignore_errors=True)
             if (ROOT / path).exists():
@@ -219,11 +219,11 @@ def active(unit: str) -> bool:
     return done.returncode == 0
 
 
-# The tools. Each gets the version of its package and its arguments, and returns its exit status.
+# The tools. Each gets its package version and its arguments, and returns its exit status.
 
 
 def library() -> str:
-    """Version of the installed library NVML: the file that the link of its soname leads to."""
+    """Return the version of the installed NVML: the target of the link of its soname."""
     for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib64"):
         link = Path(folder, "libnvidia-ml.so.1")
         if link.exists():
@@ -279,7 +279,7 @@ def nvidia_smi(version: str, words: list[str]) -> int:
 
 
 def no_fabric(text: str) -> str:
-    """Nobody sets the fabric up: each GPU waits for it."""
+    """No fabric manager runs: each GPU waits for the fabric."""
     text = re.sub(
         r"(<fabric>\s*<state>)Completed(</state>\s*<status>)Success<", r"\1In Progress\2N/A<", text
     )
@@ -287,7 +287,7 @@ def no_fabric(text: str) -> str:
 
 
 def only(text: str, wanted: str) -> str:
-    """Of the XML one GPU, chosen by its PCI address as `-i` takes it."""
+    """Return one GPU of the XML, chosen by its PCI address as with `-i`."""
     kept = wanted.upper().removeprefix("0000:").removeprefix("00000000:")
     head, *gpus = re.split(r"(?=<gpu id=)", text)
     found = [gpu for gpu in gpus if kept in gpu.split(">", 1)[0]]
@@ -324,7 +324,7 @@ def persistenced(version: str, words: list[str]) -> int:
 
 
 def _service(unit: str) -> int:
-    """Whether a state has this service running: 1 where it says that it fails."""
+    """Run a service. Returns 1 if the state lists it as failed."""
     for line in (NOW / "services.txt").read_text().splitlines():
         name, _load, is_active, *_rest = line.split()
         if name == unit and is_active == "failed":
@@ -401,7 +401,7 @@ def perftest(version: str, words: list[str]) -> int:
 
 
 def dkms(version: str, words: list[str]) -> int:
-    """`status`, and `install`, `build`, `add`, `remove` of what /var/lib/dkms or /usr/src has."""
+    """`status`, and `install`, `build`, `add`, `remove` of sources in /var/lib/dkms or /usr/src."""
     options = dict(zip(words, words[1:], strict=False))
     name, source = options.get("-m", ""), options.get("-v", "")
     if "/" in name:
@@ -508,7 +508,8 @@ def journalctl(version: str, words: list[str]) -> int:
 
 
 def mokutil(version: str, words: list[str]) -> int:
-    """Secure Boot is off unless the file `secure-boot` is in HOME: `enabled`, or with a key."""
+    """Secure Boot is off unless HOME has the file `secure-boot`: `enabled`, or `enrolled` with a
+    key."""
     path = HOME / "secure-boot"
     on = path.exists()
     if "--sb-state" in words:
@@ -527,7 +528,7 @@ def initramfs(version: str, words: list[str]) -> int:
 
 
 def real(name: str, words: list[str]) -> int:
-    """The system's own program, which the stand-in stands in front of."""
+    """Return the system's program that the stand-in replaces."""
     for folder in ("/usr/sbin", "/usr/bin", "/sbin", "/bin"):
         path = Path(folder, name)
         if path.exists():

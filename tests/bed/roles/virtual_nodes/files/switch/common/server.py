@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""HTTPS with a password, as a simulated switch offers it."""
+"""HTTPS server of a simulated switch, with basic authentication."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from .state import Faults, Log
 
 USER = "ops"
 IDLE_SECONDS = 60.0
-"""After that a connection without a request is closed."""
+"""Connections without a request for this long are closed."""
 
 
 class NoAnswer(Exception):
-    """The request is not answered: its connection is closed."""
+    """Close the connection without a response."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ class Request:
 class Answer:
     status: int
     body: Any
-    """Anything but text and None is sent as JSON."""
+    """Body of the response. Anything but text and None is sent as JSON."""
     headers: dict[str, str] = field(default_factory=dict)
 
 
 def admits(password: str, header: Optional[str]) -> bool:
-    """Whether this header is the user with the password."""
+    """Return whether the header holds the user and the password."""
     kind, _space, word = (header or "").partition(" ")
     known = base64.b64encode(f"{USER}:{password}".encode())
     return kind.lower() == "basic" and hmac.compare_digest(word.strip().encode(), known)
@@ -58,7 +58,7 @@ Handle = Callable[[Request], Answer]
 
 
 class SwitchServer(ThreadingHTTPServer):
-    """Answers by `handle`, or not at all while the connection is cut."""
+    """Responds with `handle`, or not at all while the connection is cut."""
 
     daemon_threads = True
     request_queue_size = 64
@@ -83,7 +83,7 @@ class SwitchServer(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def cut(self, seconds: float) -> None:
-        """No answers for so long. What the switch does by itself goes on."""
+        """Send no responses for this long. The switch itself continues to run."""
         with self._cut_lock:
             self._cut_until = time.monotonic() + seconds
 
@@ -92,7 +92,7 @@ class SwitchServer(ThreadingHTTPServer):
         return time.monotonic() < self._cut_until
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """TLS is begun in the thread of the connection, so that a slow client delays no other."""
+        """Start TLS in the connection's thread, so that a slow client does not delay others."""
         if self.is_cut:
             return
         try:
@@ -117,7 +117,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = "simulation"
     sys_version = ""
-    wbufsize = 65536  # head and body in one piece: two of them wait for an acknowledgement
+    wbufsize = 65536  # head and body in one write: two writes would wait for an acknowledgement
     disable_nagle_algorithm = True
 
     def _serve(self) -> None:
@@ -163,11 +163,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Requests are not logged: changes are, elsewhere."""
+        """Do not log requests: changes are logged elsewhere."""
 
 
 def _path(raw: str) -> str:
-    """Without a slash at its end; `%2F` stays a part of its word."""
+    """Return the path without a trailing slash. `%2F` remains part of its segment."""
     return "/" + "/".join(unquote(word).replace("/", "\0") for word in raw.split("/") if word)
 
 
@@ -177,7 +177,7 @@ def words(path: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """All that a simulation has to do with."""
+    """Everything outside of the configuration that a simulation uses."""
 
     hardware: switch.Hardware
     faults: Faults
@@ -186,7 +186,8 @@ class Surroundings:
 
 
 def main(denied: Answer, make: Any) -> int:
-    """`serve.py FOLDER STATE LOG ADDRESS PORT`; the folder is the switch's /etc/virtual-switch."""
+    """Parse `serve.py FOLDER STATE LOG ADDRESS PORT`. The folder is the switch's
+    /etc/virtual-switch."""
     folder, state, log = (Path(word) for word in sys.argv[1:4])
     state.mkdir(parents=True, exist_ok=True)
     faults = Faults(folder / "faults.json", state)

@@ -1,14 +1,13 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Files of a simulated switch: what it keeps, its log of changes, and its faults.
+"""Files of a simulated switch: its state, its log of changes, and its faults.
 
 Faults are read at every request:
 
-    {"apply": "rejected" | "partial" | "cut" | "disk_full", "confirm": "lost", "read": "wrong",
-     "delay_s": 5, "lldp": {"swp1": {"system": "leaf02", "port": "swp7"}},
-     "seconds": 30, "times": 1}
+{"apply": "rejected" | "partial" | "cut" | "disk_full", "confirm": "lost", "read": "wrong",
+"delay_s": 5, "lldp": {"swp1": {"system": "leaf02", "port": "swp7"}}, "seconds": 30, "times": 1}
 
-`seconds` is how long a cut lasts. `times` counts what has been done wrong, over all kinds: after
-that many the switch behaves. Another content of the file starts the count again.
+`seconds` is the length of a cut. `times` limits the number of faults, over all kinds: after that
+the switch behaves normally. Changing the file resets the count.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path, default: Any) -> Any:
-    """What was written last, or the default where nothing was."""
+    """Return the last stored value, or the default if there is none."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -44,7 +43,7 @@ def read_json(path: Path, default: Any) -> Any:
 
 
 class Log:
-    """Appends `2026-01-31T10:20:30.123 applied revision=4 by=ops`."""
+    """Append `2026-01-31T10:20:30.123 applied revision=4 by=ops`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -70,13 +69,13 @@ class Faults:
         self._lock = threading.Lock()
 
     def take(self, kind: str) -> Any:
-        """The fault of this kind that has to happen now, counted as done; None for none."""
+        """Return the pending fault of this kind and count it, or None."""
         with self._lock:
             wanted = self._wanted()
             return self._count(wanted, wanted.get(kind))
 
     def take_if(self, kind: str, value: str) -> bool:
-        """Whether this very fault has to happen now, counted as done if so."""
+        """Return whether this fault is pending, and count it if so."""
         with self._lock:
             wanted = self._wanted()
             return wanted.get(kind) == value and self._count(wanted, value) is not None
@@ -87,7 +86,7 @@ class Faults:
 
     @property
     def lldp(self) -> dict[str, dict[str, Any]]:
-        """Neighbours that are heard instead of the true ones. Not counted."""
+        """Neighbours to report instead of the real ones. They are not counted."""
         neighbours = self._wanted().get("lldp")
         return neighbours if isinstance(neighbours, dict) else {}
 

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a simulated switch is: its name, chip, ports, and what is plugged into them."""
+"""Hardware of a simulated switch: its name, ASIC, ports, and the peers of the ports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .state import Faults
 
 
 def natural(text: str) -> list[Any]:
-    """Ethernet2/1 before Ethernet10/1."""
+    """Sort key that puts Ethernet2/1 before Ethernet10/1."""
     return [
         (0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", text)
     ]
@@ -24,15 +24,15 @@ class Port:
     name: str
     speed_gbps: int
     peer: str
-    """Host name at the other end; empty: nothing is plugged in, and the link is down."""
+    """Host name of the peer. Empty: nothing is plugged in, and the link is down."""
     peer_interface: str
     peer_mac: Optional[str]
-    """Set where the other end announces its MAC address by LLDP, as the firmware of a NIC does."""
+    """Set if the peer announces its MAC address by LLDP, as the firmware of a NIC does."""
 
 
 @dataclass(frozen=True)
 class Heard:
-    """What LLDP hears on a port."""
+    """LLDP neighbour of a port."""
 
     system: str
     port: str
@@ -45,26 +45,27 @@ class Hardware:
     system: str
     asic: str
     release: str
-    """Of the software; empty: the newest that the simulation knows."""
+    """Software release. Empty: the newest that the simulation supports."""
     ports: tuple[Port, ...]
     step_s: float = 0.04
-    """How long each of the steps takes that an apply consists of."""
+    """Duration of each step of an apply."""
 
     overlays: bool = False
-    """NVUE: whether queues that are listed add to those of the vendor. It is documented for no
-    releases, so both can be tried."""
+    """NVUE: whether configured queues are added to the vendor's. No release documents this, so
+    both variants can be tested."""
     ranges: bool = False
-    """NVUE: whether a configuration that is read names like objects in one key, as `nv config show`
-    does. No document shows a REST answer with several, so both can be tried."""
+    """NVUE: whether reading a configuration combines like objects in one key, as `nv config
+    show` does. No documented REST response has several such objects, so both variants can be
+    tested."""
 
     queue: str = "tx-queue"
-    """EOS: what its chip calls a unicast queue."""
+    """EOS: keyword for a unicast queue, which depends on the ASIC."""
 
     def port(self, name: str) -> Optional[Port]:
         return next((port for port in self.ports if port.name == name), None)
 
     def neighbours(self, faults: Faults) -> dict[str, Heard]:
-        """By port, with the swapped cables that the faults ask for."""
+        """Neighbours by port, including the swapped cables of the faults."""
         heard = {}
         swapped = faults.lldp
         for port in self.ports:

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A configuration as a tree of lines, each in a place of its own, and as EOS writes it down."""
+"""A configuration as a tree of lines, each with a key, rendered as EOS writes it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from common.switch import natural
 
 INDENT = "   "
 QUEUES = ("tx-queue", "uc-tx-queue")
-"""What chips call a unicast queue."""
+"""Keywords for a unicast queue, by ASIC."""
 MAPS = ("qos map cos", "qos map dscp", "qos map traffic-class")
-"""Maps whose values are kept one by one and written in groups: `qos map dscp 8 9 to ...`."""
+"""Maps stored value by value and written in groups: `qos map dscp 8 9 to ...`."""
 
 
 @dataclass
 class Line:
-    """One line, or the head of a block. Its place is the key under which its parent has it."""
+    """A line, or the header of a block. Its parent stores it under a key."""
 
     text: str
     order: int
@@ -41,8 +41,8 @@ def read_line(kept: dict[str, Any]) -> Line:
 
 
 def default_of(kind: str, value: int) -> int:
-    """Maps of the factory: DSCP by its upper three bits, but with the two lowest classes swapped;
-    traffic classes to queues of their number."""
+    """Factory maps: DSCP by its upper three bits, with the two lowest classes swapped; each
+    traffic class to the queue of the same number."""
     if kind == "qos map traffic-class":
         return value
     group = value // 8 if kind == "qos map dscp" else value
@@ -51,12 +51,12 @@ def default_of(kind: str, value: int) -> int:
 
 @dataclass
 class Config:
-    """Everything that is configured. What equals a default is not kept."""
+    """The whole configuration. Default values are not stored."""
 
     top: dict[str, Line] = field(default_factory=dict)
     maps: dict[str, dict[int, int]] = field(default_factory=lambda: {kind: {} for kind in MAPS})
     queue: str = QUEUES[0]
-    """In the last map of traffic classes that was typed."""
+    """Keyword of the last map of traffic classes that was entered."""
 
     def copy(self) -> Config:
         return copy.deepcopy(self)
@@ -87,7 +87,7 @@ def read(kept: dict[str, Any]) -> Config:
 
 
 def written(config: Config) -> list[str]:
-    """The lines between the header and `end`."""
+    """Return the lines between the header and `end`."""
     lines = [*config.top.values(), *_maps_as_lines(config)]
     result: list[str] = []
     before = None
@@ -102,7 +102,7 @@ def written(config: Config) -> list[str]:
 
 LINES_OF_A_GROUP = 10
 ORDER_OF_MAPS = 50
-"""Orders 0 to 9, 10 to 19, ... stand together without a `!` between them."""
+"""Lines with an order in the same group of ten are written without a `!` between them."""
 
 
 def _place(line: Line) -> tuple[int, list[Any]]:

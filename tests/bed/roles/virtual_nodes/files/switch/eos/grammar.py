@@ -1,9 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The configuration commands that the simulation knows, mode by mode, and how EOS refuses others.
+"""Configuration commands of the simulation, by mode, and the errors of EOS for others.
 
-Known are those of QoS, flow control and interfaces. What an operator has besides (`ntp server`,
-`vlan`, `router bgp`, ...) is taken as it comes and kept word for word, a block without blocks of
-its own.
+Commands for QoS, flow control and interfaces are parsed. Others (`ntp server`, `vlan`, `router
+bgp`, ...) are stored unchanged; of their blocks only one level is supported.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from .config import MAPS, QUEUES, Config, Line
 
 
 class Refused(Exception):
-    """The line is no command here. The text is what eAPI has in its list of errors."""
+    """The line is not a valid command. The text is the one in eAPI's list of errors."""
 
 
 class Failed(Exception):
-    """A command that EOS understands and cannot do."""
+    """A valid command that EOS cannot carry out."""
 
 
 @dataclass
 class Mode:
-    """Where lines go at present."""
+    """The block that lines currently go to."""
 
     name: str
     lines: dict[str, Line]
@@ -36,7 +35,7 @@ class Mode:
 
 Words = list[str]
 LARGEST_MTU = 9214
-"""Of layer 3, as this class of switches counts."""
+"""Largest MTU, of layer 3 in this class of switches."""
 USUAL_MTU = "1500"
 
 
@@ -67,23 +66,23 @@ KINDS: dict[str, Callable[[str], bool]] = {
     "speed": lambda word: re.fullmatch(r"auto|\d{1,6}[gG]?(-[1248])?(full)?", word) is not None,
     "share": lambda word: re.fullmatch(r"\d{1,3}(/\d{1,3})?", word) is not None,
 }
-"""Words and units as pyavd 6 writes them (aristanetworks/avd, eos_cli_config_gen) and as published
-configurations have them (docs.habana.ai, Arista switch configuration, L2 and L3)."""
+"""Keywords and units as in pyavd 6 (aristanetworks/avd, eos_cli_config_gen) and in published
+configurations (docs.habana.ai, Arista switch configuration, L2 and L3)."""
 
 
 @dataclass(frozen=True)
 class Command:
     pattern: str
-    """Words; `<kind>` for a value, `<kind!>` for one that names the line, `<kind>+` for several of
-    one kind, `<rest>` for all that follow."""
+    """Words of the command: `<kind>` is a value, `<kind!>` a value that identifies the line,
+    `<kind>+` several values of one kind, `<rest>` all remaining words."""
     order: int
     enters: str = ""
-    """Mode of the block that this line begins."""
+    """Mode of the block that this line opens."""
     place: str = ""
-    """Lines of one place replace each other. Else those of the same words before their value."""
+    """Lines with the same key replace each other. Default: the words in front of the value."""
 
     def fits(self, words: Words) -> tuple[int, int, int]:
-        """How many parts of the pattern and words fit, and how many words name the line."""
+        """Return how many words match, and how many of them identify the line."""
         at, named = 0, -1
         parts = self.pattern.split()
         for number, part in enumerate(parts):
@@ -199,7 +198,7 @@ COMMANDS = {
 }
 
 OTHERS = 9
-"""Where an operator's lines stand in an interface."""
+"""Position of unparsed lines in an interface."""
 FREE_LINES = (
     "aaa", "agent", "alias", "arp", "boot", "clock", "dns", "errdisable", "hardware", "ip", "ipv6",
     "lldp", "load-interval", "logging", "mac", "monitor", "ntp", "platform", "queue-monitor",
@@ -220,13 +219,13 @@ OF_INTERFACES = (
     "node", "ntp", "phy", "pim", "poe", "port-channel", "ptp", "sflow", "snmp", "spanning-tree",
     "storm-control", "switchport", "sync-e", "tcp", "traffic-policy", "transceiver", "vrrp",
 )  # fmt: skip
-"""First words of an operator's lines in an interface (aristanetworks/avd, eos_cli_config_gen)."""
+"""First words of unparsed lines in an interface (aristanetworks/avd, eos_cli_config_gen)."""
 LEAVES_BLOCK = ("interface", "hostname", "qos", "priority-flow-control", *FREE_BLOCKS)
 ORDERS = {"vlan": 24, "vrf": 25, "router": 80, "management": 81}
 
 
 def complaint(patterns: Sequence[Command], words: Words) -> str:
-    """The complaint of EOS about words that fit no pattern."""
+    """Return the error of EOS for words that match no pattern."""
     best = max((command.fits(words)[1] for command in patterns), default=0)
     if best == len(words):
         return f"Incomplete command (at token {len(words)}: None)"
@@ -234,7 +233,7 @@ def complaint(patterns: Sequence[Command], words: Words) -> str:
 
 
 def enter(config: Config, modes: list[Mode], text: str, hardware: Hardware) -> None:
-    """One line of configuration, in the mode that the last entry of `modes` is, or one above it."""
+    """Enter one line of configuration in the last mode of `modes`, or in one above it."""
     words = text.split()
     if not words or words[0].startswith("!"):
         return
@@ -310,17 +309,17 @@ def _command(
 
 
 def _usual_mtu(config: Config, mode: Mode) -> str:
-    """Of a port: `interface defaults` may have another one than EOS."""
+    """Return the default MTU of a port, which `interface defaults` may change."""
     above = config.top.get("interface defaults")
     line = above.below.get("mtu") if above and mode.name == "interface" else None
     return line.text.split()[1] if line else USUAL_MTU
 
 
 def _check(lines: dict[str, Line]) -> None:
-    """What EOS refuses of values that are right one by one."""
+    """Reject combinations that EOS rejects although each value is valid."""
     timeout, poll = (lines.get(f"{TIMES} {name}") for name in ("timeout", "polling-interval"))
     if timeout and poll:
-        # It has to look at least twice before a time-out.
+        # At least two polls are needed before a time-out.
         often = poll.text.split()[-1]
         if often != "auto" and float(often) > float(timeout.text.split()[-1]) / 2:
             raise Failed("Polling interval should be less than or equal to half of the timeout")
@@ -332,7 +331,7 @@ def _check(lines: dict[str, Line]) -> None:
 
 
 def _negate(config: Config, mode: Mode, words: Words, hardware: Hardware) -> None:
-    """`no` needs only the words that name the setting, not its value: `no mtu`."""
+    """`no` needs only the words that identify the setting, not its value: `no mtu`."""
     rest = words[1:]
     text = " ".join(rest)
     if mode.name == "configure" and rest[0] == "interface":
@@ -385,7 +384,7 @@ def _interface(mode: Mode, words: Words, hardware: Hardware) -> Mode:
 def _free_line(
     mode: Mode, words: Words, negative: bool, order: Optional[int] = None
 ) -> Optional[Mode]:
-    """Lines below what is not known: kept as they are, unless they begin something that is."""
+    """Store lines of an unknown block unchanged, unless they start a known one."""
     if words[1 if negative else 0] in LEAVES_BLOCK:
         raise Refused(f"Invalid input (at token 0: {words[0]!r})")
     text = " ".join(words)
@@ -396,7 +395,7 @@ def _free_line(
 
 
 def factory(hardware: Hardware) -> Config:
-    """What a switch in service has before anybody begins here: its name and its management."""
+    """Initial configuration of a switch in service: its name and its management."""
     config = Config()
     modes = [Mode("configure", config.top)]
     for text in (f"hostname {hardware.name}", "management api http-commands", "no shutdown"):

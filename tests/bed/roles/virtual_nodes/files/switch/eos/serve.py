@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A simulation of an EOS switch, as its eAPI shows it."""
+"""A simulation of an EOS switch as seen through eAPI."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class RpcError(Exception):
 
 @dataclass
 class Shell:
-    """Where the commands of one request have got to."""
+    """Progress of the commands of one request."""
 
     privileged: bool = False
     modes: list[Mode] = field(default_factory=list)

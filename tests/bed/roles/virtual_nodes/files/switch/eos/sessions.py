@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Configuration sessions: changes in hand, committed, committed for a time."""
+"""Configuration sessions: pending, committed, or committed with a timer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Sessions:
         self.timer_ends = 0.0
         kept = store.read_json(self._file, None)
         self.startup: Config = configs.read(kept) if kept else factory(self._hardware)
-        """A switch in service: its name and ports were saved before anybody begins here."""
+        """A switch in service: its name and ports are saved before the first request."""
         self.running = self.startup.copy()
         self._log("boot", saved=bool(kept))
 
@@ -53,7 +53,7 @@ class Sessions:
         return {session.name: session.state for session in self._sessions.values()}
 
     def enter(self, name: str) -> Session:
-        """An open session of that name, made from what runs now unless there is one."""
+        """Return the open session of that name. A new one starts from the running configuration."""
         session = self._sessions.get(name)
         if session is None:
             session = self._sessions[name] = Session(name, self.running.copy())
@@ -123,7 +123,7 @@ class Sessions:
         session.state = "completed"
         done = [one for one in self._sessions.values() if one.state == "completed"]
         for one in done:
-            if one is not session:  # only the last one is remembered
+            if one is not session:  # only the last one is stored
                 del self._sessions[one.name]
         self._log("committed", session=session.name)
 
@@ -164,7 +164,7 @@ class Sessions:
 
 
 def _half(before: Config, wanted: Config) -> Config:
-    """Every second of what changes, block by block; the first is left out."""
+    """Return every second change, block by block; the first change is left out."""
     result = before.copy()
     keys = sorted({*before.top, *wanted.top})
     changed = [key for key in keys if _kept(before, key) != _kept(wanted, key)]

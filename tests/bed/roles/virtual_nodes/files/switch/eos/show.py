@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What each show command prints, as text or as JSON."""
+"""Output of the show commands, as text or as JSON."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Shows:
 
 
 def _wrong(lines: list[str]) -> list[str]:
-    """Read-back that is not what is there: another MTU, and no lossless priority."""
+    """Return wrong values for the fault `read`: another MTU, and no lossless priority."""
     return [
         "   mtu 1501" if line.strip().startswith("mtu ") else line
         for line in lines
@@ -115,7 +115,7 @@ def _wrong(lines: list[str]) -> list[str]:
 
 
 def _dotted(mac: str) -> str:
-    """EOS writes 0011.2233.4455."""
+    """Format a MAC address as EOS does: 0011.2233.4455."""
     digits = mac.replace(":", "")
     return ".".join(digits[place : place + 4] for place in (0, 4, 8)) if len(digits) == 12 else mac
 

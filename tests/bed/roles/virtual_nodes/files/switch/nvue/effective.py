@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a configuration comes to: with every default filled in, and as each port carries it out."""
+"""The effective configuration: with every default, and as applied to each port."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from .tree import Tree, merged
 
 
 class Invalid(Exception):
-    """The configuration contradicts itself or the hardware: where, and why."""
+    """The configuration contradicts itself or the hardware. The text has the path and the
+    reason."""
 
     def __init__(self, location: str, reason: str) -> None:
         super().__init__(reason)
@@ -33,7 +34,7 @@ def is_able(word: Any) -> bool:
 
 
 def roce(config: Tree) -> Tree:
-    """The RoCE settings in force; empty where the feature is off."""
+    """Return the effective RoCE settings; empty if the feature is off."""
     given = config.get("qos", {}).get("roce")
     if given is None:
         return {}
@@ -46,7 +47,7 @@ def roce(config: Tree) -> Tree:
 
 
 def qos(config: Tree, hardware: Hardware) -> Tree:
-    """Branch `qos` with defaults: the factory's, those of RoCE, then what is configured."""
+    """Return branch `qos` with defaults: the factory's, those of RoCE, then the configuration."""
     tree = vendor.factory_qos()
     settings = roce(config)
     if settings:
@@ -73,8 +74,8 @@ LISTS = {
     "traffic-pool": "switch-priority",
     "mapping": "",
 }
-"""Features with profiles, and what is listed in each: what is listed replaces the list that the
-factory or RoCE brought, as the vendor's examples show. With overlays queues add to theirs."""
+"""Features with profiles. A configured list replaces the list of the factory or of RoCE, as in
+the vendor's examples. With overlays queues are added."""
 FLOW = {"tx": "enable", "rx": "enable", "cable-length": vendor.REACH["profile"]}
 
 
@@ -98,7 +99,7 @@ def _over(feature: str, base: Tree, given: Tree, overlays: bool) -> Tree:
 
 
 def _spelt(tree: Tree, release: tuple[int, ...]) -> Tree:
-    """On and off as this release spells them."""
+    """The keywords for on and off of this release."""
     words = {"enable": able(release, True), "disable": able(release, False)}
 
     def spell(value: Any) -> Any:
@@ -111,7 +112,7 @@ def _spelt(tree: Tree, release: tuple[int, ...]) -> Tree:
 
 
 def check(config: Tree, hardware: Hardware) -> None:
-    """Invalid where NVUE refuses to apply what its schema took."""
+    """Raise Invalid for configurations that pass the schema but that NVUE refuses to apply."""
     whole = qos(config, hardware)
     for name, profile in whole.get("congestion-control", {}).items():
         for queue, value in profile.get("traffic-class", {}).items():
@@ -167,7 +168,7 @@ def _check_interface(
 
 
 def paused(name: str, config: Tree, whole: Tree) -> bool:
-    """Whether the port has priorities with flow control."""
+    """Return whether the port has priorities with flow control."""
     own = config.get("interface", {}).get(name, {}).get("qos", {})
     profile = own.get("pfc", {}).get("profile", vendor.PROFILE)
     known = whole.get("pfc", {}).get(profile, {})
@@ -175,7 +176,7 @@ def paused(name: str, config: Tree, whole: Tree) -> bool:
 
 
 def filled(config: Tree, hardware: Hardware) -> Tree:
-    """The configuration with its defaults: what a GET of it shows unless `filled=false`."""
+    """Return the configuration with its defaults, as a GET without `filled=false` does."""
     release = vendor.version(hardware)
     tree = copy.deepcopy(config)
     whole = qos(config, hardware)
@@ -213,7 +214,8 @@ def _port_defaults() -> Tree:
 
 
 def operational(config: Tree, hardware: Hardware, faults: Faults) -> Tree:
-    """What the switch does: its configuration carried out, with links, neighbours and rounding."""
+    """Return the operational state: the applied configuration, links, neighbours and rounded
+    values."""
     tree = filled(config, hardware)
     heard = hardware.neighbours(faults)
     whole = qos(config, hardware)
@@ -260,7 +262,8 @@ def _wanted_state(config: Tree, name: str) -> Tree:
 
 
 def port_qos(name: str, config: Tree, whole: Tree, hardware: Hardware) -> Tree:
-    """What is in force on one port, thresholds as the chip keeps them. `whole`: branch `qos`."""
+    """Return the operational state of one port, thresholds rounded as in the ASIC. `whole`:
+    branch `qos`."""
     own = config.get("interface", {}).get(name, {}).get("qos", {})
     profile = own.get("congestion-control", {}).get("profile", vendor.PROFILE)
     marking = copy.deepcopy(whole["congestion-control"].get(profile, {}))
@@ -269,7 +272,7 @@ def port_qos(name: str, config: Tree, whole: Tree, hardware: Hardware) -> Tree:
         for threshold in ("min-threshold", "max-threshold"):
             queue[threshold] = vendor.in_steps(queue[threshold], hardware.asic)
     watched = "pfc-watchdog" in own and is_able(own["pfc-watchdog"].get("state", "enable"))
-    # Every release says it so: 5.15 renamed other keys.
+    # Every release uses this spelling: 5.15 renamed other keys.
     result["pfc-watchdog"] = {"state": "enable" if watched else "disable"}
     return result
 

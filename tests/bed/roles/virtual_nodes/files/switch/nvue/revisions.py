@@ -1,11 +1,11 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Revisions: configurations with a state, one of them applied, one of them saved.
+"""Revisions: configurations with a state. One of them is applied, one of them is saved.
 
-    pending -> apply -> checking -> checked -> verifying -> verified -> (ays) -> readying -> ready
-            -> reloading -> reloaded -> (confirm) -> applied | applied_and_saved
+pending -> apply -> checking -> checked -> verifying -> verified -> (ays) -> readying -> ready ->
+reloading -> reloaded -> (confirm) -> applied | applied_and_saved
 
-`invalid`, `ays_fail`, `ready_error`, `apply_fail` and `confirm_fail` are where it ends otherwise;
-with each of them the revision before stays applied, or is applied again.
+A failed apply ends in `invalid`, `ays_fail`, `ready_error`, `apply_fail` or `confirm_fail`. In each
+case the previous revision stays applied, or is applied again.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from . import effective, schema, vendor
 from .tree import Tree, difference, ends, merged, under
 
 PROMPT_SECONDS = 10.0
-"""How long the question before a new layout of buffers waits for an answer."""
+"""How long the question about a new buffer layout waits for an answer."""
 STEPS = ("checking", "checked", "verifying", "verified")
 LATER_STEPS = ("readying", "ready", "reloading", "reloaded")
 SETTLED = ("applied", "applied_and_saved", "saved", "save", "saving", "auto_save")
 EDITABLE = ("pending", "invalid", "ays_fail", "confirm_fail", "ready_error", "inactive")
 PROMPTED = ("roce", "pfc", "traffic-pool", "link-pause", "advance-buffer-config")
-"""Branches of qos that lay out the buffers again, for which NVUE asks."""
+"""Branches of qos that change the buffer layout, which NVUE asks to confirm."""
 
 
 class Unknown(Exception):
@@ -39,7 +39,7 @@ class Unknown(Exception):
 
 
 class NotNow(Exception):
-    """The revision is in no state for that."""
+    """The state of the revision does not permit that."""
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Revision:
     number: str
     config: Tree
     base: Tree
-    """What it was made from: only what differs from it is carried over to another."""
+    """Configuration that the revision was created from. Only the difference is carried over."""
     state: str = "pending"
     progress: str = ""
     issues: list[dict[str, Any]] = field(default_factory=list)
@@ -88,7 +88,7 @@ class Revisions:
         self._boot()
 
     def _boot(self) -> None:
-        """What was saved is applied; what was under way when the switch went down is not."""
+        """Start from the saved revision. An apply in progress at the reboot is lost."""
         kept = store.read_json(self._file, {})
         self.startup: Tree = kept.get("startup", vendor.factory(self._hardware))
         self._next = int(kept.get("next", 1))
@@ -107,9 +107,9 @@ class Revisions:
             last.state, last.was_applied = "applied", True
         self._applied = last.number
         self._saved = ""
-        """The revision that an apply of the saved configuration made, if there was one."""
+        """The revision created by applying the saved configuration, if there was one."""
         self.running = copy.deepcopy(self.startup)
-        """What the switch does. Another thing than the applied revision where an apply failed."""
+        """Configuration in effect. It differs from the applied revision if an apply failed."""
         self._keep()
         self._log("boot", revision=last.number)
 
@@ -177,7 +177,7 @@ class Revisions:
             self._log("deleted", revision=name)
 
     def command(self, name: str, given: Tree) -> Tree:
-        """A PATCH of the revision itself: apply, answer, confirm, save."""
+        """Handle a PATCH of the revision itself: apply, answer, confirm, save."""
         with self.lock:
             if name == "startup" and given.get("state") == "apply":
                 again = self._new(self.startup)
@@ -230,7 +230,7 @@ class Revisions:
             time.sleep(self._hardware.step_s)
 
     def _apply(self, revision: Revision) -> None:
-        """One revision at a time: another one waits in state `apply` until this one is settled."""
+        """Apply one revision. Others wait in state `apply` until it is done."""
         with self._turn:
             try:
                 self._carry_out(revision)
@@ -278,14 +278,17 @@ class Revisions:
         self._settle(revision)
 
     def _rebased(self, revision: Revision) -> Tree:
-        """What it changes, on what is applied now. Applied before: all of it, as it was."""
+        """Return the revision's changes on top of the applied configuration.
+
+        A revision that was applied before is returned unchanged.
+        """
         if revision.was_applied:
             return copy.deepcopy(revision.config)
         changed = difference(revision.config, revision.base)
         return schema.pruned(self._schema, merged(self.config("applied"), changed))
 
     def _ask(self, revision: Revision, before: Tree, wanted: Tree) -> None:
-        """Buffers are laid out again: this has to be confirmed, in advance or now."""
+        """Ask to confirm a new buffer layout, unless it was confirmed in advance."""
         changed = difference(wanted, before).get("qos") or {}
         if not any(branch in changed for branch in PROMPTED):
             return
@@ -329,7 +332,7 @@ class Revisions:
 
 
 class _Ended(Exception):
-    """The revision ends in this state."""
+    """Finish the revision in this state."""
 
     def __init__(self, state: str, progress: str, text: str, code: str = "generic") -> None:
         super().__init__(text)
@@ -352,7 +355,7 @@ def _auto_save(config: Tree) -> Any:
 
 
 def _half(before: Tree, wanted: Tree) -> Tree:
-    """Every second change of value, the first of them among those that are left out."""
+    """Return every second changed value; the first one is left out."""
     result = copy.deepcopy(before)
     for place, (way, value) in enumerate(ends(difference(wanted, before))):
         if place % 2:

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What may be configured, as NVUE's schema has it for qos, lldp and links of interfaces.
+"""NVUE's schema for qos, lldp and links of interfaces.
 
-Other branches are taken as they come: they are the operator's, and nothing here looks into them.
+Other branches are accepted without a check.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from .tree import Place, Tree
 
 
 class Refused(Exception):
-    """The text that a 400 has as its detail."""
+    """Text of a 400 response."""
 
 
 @dataclass(frozen=True)
 class Many:
-    """An object whose keys are names: of profiles, of interfaces, of priorities."""
+    """An object whose keys are names of profiles, interfaces or priorities."""
 
     allowed: Callable[[str], bool]
     item: Node
 
 
 Check = Callable[[Any], str]
-"""Of a value: what is wrong with it, or nothing."""
+"""Check of a value: returns the problem, or an empty text."""
 Keys = dict[str, Any]
-"""An object with these keys, each with its node; REST is the node of all others."""
+"""An object with these keys, each with its node. REST is the node of all others."""
 Node = Union[Many, Keys, Check]
 REST = "*"
 
@@ -80,7 +80,7 @@ POOLS = ("default-lossy", "default-lossless", "mc-lossy", "roce-lossy", "roce-lo
 
 
 def root(release: tuple[int, ...]) -> Keys:
-    """The schema of a release."""
+    """Return the schema of a release."""
     new = vendor.says_state(release)
     able = ENABLED if new else words("enable", "disable")
     switch: Keys = {"state": ENABLED} if new else {"enable": ON_OFF}
@@ -153,14 +153,15 @@ def root(release: tuple[int, ...]) -> Keys:
 
 
 def _next(node: Node, key: str) -> Optional[Node]:
-    """What may stand below; None where nothing may."""
+    """Return the permitted child; None if there is none."""
     if isinstance(node, Many):
         return node.item if node.allowed(key) else None
     return node.get(key, node.get(REST)) if isinstance(node, dict) else node
 
 
 def check(node: Node, value: Any, place: Place = ()) -> None:
-    """Refused where a PATCH has what the schema has not. Null unsets, wherever a value may be."""
+    """Reject keys of a PATCH that are not in the schema. Null unsets and is allowed for any
+    value."""
     where = f" - '{'.'.join(place)}'" if place else ""
     if value is None and place:
         return
@@ -179,7 +180,7 @@ def check(node: Node, value: Any, place: Place = ()) -> None:
 
 
 def node_at(node: Node, place: Place) -> Optional[Node]:
-    """What may stand there; None where nothing may."""
+    """Return the permitted node at this path; None if there is none."""
     found: Optional[Node] = node
     for word in place:
         found = _next(found, word) if found is not None else None
@@ -187,7 +188,7 @@ def node_at(node: Node, place: Place) -> Optional[Node]:
 
 
 def pruned(node: Node, tree: Tree) -> Tree:
-    """Without empty objects: what was unset leaves no shells behind."""
+    """Remove empty objects, which remain after values were unset."""
     result: Tree = {}
     for key, value in tree.items():
         below = _next(node, key) or free

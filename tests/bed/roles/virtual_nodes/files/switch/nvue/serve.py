@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A simulation of a Cumulus Linux switch, as its NVUE REST interface shows it."""
+"""A simulation of a Cumulus Linux switch as seen through its NVUE REST API."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class Cumulus:
 
 
 def _wrong(tree: Tree) -> Tree:
-    """Read-back that is not what is there: every MTU and every paused priority is another."""
+    """Return wrong values for the fault `read`: every MTU and every PFC priority differs."""
     for interface in tree.get("interface", {}).values():
         if "mtu" in interface.get("link", {}):
             interface["link"]["mtu"] = 1500

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Configuration as NVUE keeps it: objects within objects, values at the ends."""
+"""Configuration as NVUE stores it: nested objects, with values as leaves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Place = tuple[str, ...]
 
 
 def merged(base: Tree, patch: Tree) -> Tree:
-    """What a PATCH makes of it: null unsets, everything else is added or replaces."""
+    """Apply a PATCH: null unsets, everything else is added or replaced."""
     result = copy.deepcopy(base)
     for key, value in patch.items():
         if value is None:
@@ -28,14 +28,14 @@ def merged(base: Tree, patch: Tree) -> Tree:
 
 
 def under(place: Place, value: Any) -> Tree:
-    """The value wrapped in what leads to it."""
+    """Wrap the value in objects along the path."""
     for word in reversed(place):
         value = {word: value}
     return value if isinstance(value, dict) else {}
 
 
 def at(tree: Any, place: Place) -> Any:
-    """What stands there; KeyError where nothing does."""
+    """Return the value at this path. Raises KeyError if there is none."""
     for word in place:
         if not isinstance(tree, dict):
             raise KeyError(word)
@@ -44,7 +44,8 @@ def at(tree: Any, place: Place) -> Any:
 
 
 def difference(tree: Any, other: Any) -> Tree:
-    """Of `tree` what `other` has not, or has otherwise; null where only `other` has something."""
+    """Return what `tree` has and `other` lacks or has with another value; null for what only
+    `other` has."""
     result: Tree = {}
     for key in [*tree, *(key for key in other if key not in tree)]:
         if key not in tree:
@@ -61,7 +62,7 @@ def difference(tree: Any, other: Any) -> Tree:
 
 
 def ends(tree: Tree, before: Place = ()) -> Iterator[tuple[Place, Any]]:
-    """Every end with the way to it; an empty object is an end."""
+    """Yield every leaf with its path. An empty object is a leaf."""
     for key, value in tree.items():
         if isinstance(value, dict) and value:
             yield from ends(value, (*before, key))
@@ -70,7 +71,7 @@ def ends(tree: Tree, before: Place = ()) -> Iterator[tuple[Place, Any]]:
 
 
 def chosen(tree: Any, include: str) -> Any:
-    """What the patterns `/*/link/mtu,/swp1/qos` leave, relative to what was asked for."""
+    """Remove the patterns `/*/link/mtu,/swp1/qos`, relative to the requested path."""
     wanted = [tuple(one.strip("/").split("/")) for one in include.split(",") if one.strip("/")]
     if not wanted or not isinstance(tree, dict):
         return tree
@@ -91,8 +92,8 @@ def _leads(pattern: Place, place: Place) -> bool:
 
 
 def in_ranges(tree: Any) -> Any:
-    """With one key for what is alike, as the vendor prints it: `lo,swp51-54,vlan10,20,30` (demos of
-    Cumulus Linux 5.1, `nv config show`), `swp1-2s0-1`."""
+    """Combine like objects in one key, as the vendor prints them: `lo,swp51-54,vlan10,20,30`
+    (demos of Cumulus Linux 5.1, `nv config show`), `swp1-2s0-1`."""
     if not isinstance(tree, dict):
         return tree
     alike: dict[str, tuple[list[str], Any]] = {}
@@ -107,7 +108,7 @@ NUMBERED = re.compile(r"(?P<stem>[a-z]*)(?P<first>0|[1-9]\d*)(?:s(?P<second>\d))
 
 
 def together(names: list[str]) -> str:
-    """Of names with numbers; a single name is itself."""
+    """Combine names with numbers to ranges. A single name is unchanged."""
     parts: dict[str, list[int]] = {}
     halves: dict[tuple[str, int], list[int]] = {}
     if len(names) == 1:

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What Cumulus Linux itself sets: from the factory, and with `qos roce`. The vendor's numbers.
+"""Defaults of Cumulus Linux: from the factory, and with `qos roce`. The vendor's numbers.
 
-They are the numbers of the switch that is simulated, and are not to follow any contract: where a
-contract has the same, it was taken from here.
+They describe the simulated switch and must not follow the contract. Where a contract has the same
+number, it was taken from here.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ Tree = dict[str, Any]
 
 NEWEST = "5.13"
 LARGEST_MTU = 9216
-"""Also of a port without configuration."""
+"""Default of a port without configuration."""
 SMALLEST_MTU = 552
 PROFILE = "default-global"
 
 MARK = {"least": 150000, "most": 1500000, "share": 100}
-"""Congestion control of a queue without settings of its own, in bytes and per cent."""
+"""Default congestion control of a queue, in bytes and per cent."""
 DATA, NOTIFICATIONS = 3, 6
 """Switch priority and queue of RoCE and of its CNPs, with `qos roce`."""
 HALF = 50
 REACH = {"profile": 10, "roce": 100}
-"""Metres of cable that are assumed."""
+"""Assumed cable length in metres."""
 
 CELLS = {"spectrum1": 96, "spectrum2": 144, "spectrum3": 144, "spectrum4": 192}
 CELLS_PER_STEP = 64
-"""Thresholds are kept in steps of so many cells, rounded up: 150000 bytes become 159744 on
-Spectrum-4 and 156672 on Spectrum-3, as the vendor's own examples show."""
+"""Thresholds are rounded up to multiples of this number of cells: 150000 bytes become 159744 on
+Spectrum-4 and 156672 on Spectrum-3, as in the vendor's examples."""
 
 
 def factory(hardware: Hardware) -> Tree:
-    """What a switch in service has before anybody begins here: its name and its management."""
+    """Initial configuration of a switch in service: its name and its management."""
     return {
         "interface": {"eth0": {"ip": {"address": {"dhcp": {}}, "vrf": "mgmt"}, "type": "eth"}},
         "system": {"hostname": hardware.name},
@@ -47,7 +47,7 @@ def version(hardware: Hardware) -> tuple[int, ...]:
 
 
 def says_state(release: tuple[int, ...]) -> bool:
-    """From 5.15 on it is `state: enabled` where it was `enable: on`."""
+    """From 5.15 on `state: enabled` replaces `enable: on`."""
     return release >= (5, 15)
 
 
@@ -56,7 +56,7 @@ def saves_by_itself(release: tuple[int, ...]) -> bool:
 
 
 def in_steps(count: int, asic: str) -> int:
-    """A threshold as the chip keeps it."""
+    """Round a threshold as the ASIC does."""
     step = CELLS.get(asic.replace("-", "").lower(), CELLS["spectrum4"]) * CELLS_PER_STEP
     return -(-count // step) * step
 
@@ -98,7 +98,8 @@ def factory_qos() -> Tree:
 
 
 def roce_qos(mode: str, metres: int) -> Tree:
-    """What `qos roce` adds to it. Lossy is lossless without flow control and its pool."""
+    """Return the settings that `qos roce` adds. Lossy mode is lossless mode without flow control
+    and its pool."""
     queues = {str(one): {"traffic-class": 0} for one in range(8)}
     queues[str(DATA)] = {"traffic-class": DATA}
     queues[str(NOTIFICATIONS)] = {"traffic-class": NOTIFICATIONS}

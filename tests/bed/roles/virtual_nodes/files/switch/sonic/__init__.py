@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A SONiC switch without hardware: its databases, its commands, and what its daemons do.
+"""A SONiC switch without hardware: its databases, its commands, and the effects of its daemons.
 
-`yang.py` and `patch.py` refuse what SONiC refuses, `updater.py` is its generic config updater,
-`daemons.py` what orchagent and buffermgrd do with a change. docs/virtual-switches.md has what is
-left out. Standard library only.
+`yang.py` and `patch.py` reject what SONiC rejects, `updater.py` is its generic config updater,
+`daemons.py` applies changes as orchagent and buffermgrd do. docs/virtual-switches.md lists the
+limits. Standard library only.
 """

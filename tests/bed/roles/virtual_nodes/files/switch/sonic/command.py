@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Every command of the simulation, by its name, which comes before its words."""
+"""Entry point of every command of the simulation. The first argument is the command's name."""
 
 from __future__ import annotations
 

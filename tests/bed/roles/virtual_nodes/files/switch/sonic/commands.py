@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The commands beside `config`: sonic-cfggen, sonic-db-cli, sonic-db-dump and pfcwd."""
+"""Commands other than `config`: sonic-cfggen, sonic-db-cli, sonic-db-dump and pfcwd."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def cfggen(words: Sequence[str], switch: Optional[Sonic] = None) -> int:
 
 
 def db_cli(words: Sequence[str], switch: Optional[Sonic] = None) -> int:
-    """`sonic-db-cli CONFIG_DB HSET 'PORT|Ethernet0' mtu 9100`: by hand, and unchecked."""
+    """`sonic-db-cli CONFIG_DB HSET 'PORT|Ethernet0' mtu 9100`: a write without checks."""
     switch = switch or here(REDIS)
     if words[:1] != [CONFIG] or words[1:2] not in (["HSET"], ["DEL"]) or len(words) < 3:
         sys.stderr.write(f"sonic-db-cli: this simulation has no {' '.join(words)}\n")
@@ -57,7 +57,7 @@ def db_dump(words: Sequence[str], switch: Optional[Sonic] = None) -> int:
 
 
 def pfcwd(words: Sequence[str], switch: Optional[Sonic] = None) -> int:
-    """`pfcwd interval 200`: the only way to a PFC_WD|GLOBAL that is not there yet."""
+    """`pfcwd interval 200`: the only way to create the row PFC_WD|GLOBAL."""
     if len(words) != 2 or words[0] != "interval" or not words[1].isdigit():
         sys.stderr.write("Usage: pfcwd interval POLL_INTERVAL (this simulation has no more)\n")
         return 2

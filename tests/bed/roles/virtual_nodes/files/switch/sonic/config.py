@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The command `config`: patches, checkpoints and saving, as sonic-utilities words them."""
+"""The command `config`: patches, checkpoints and saving, with the messages of sonic-utilities."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXTENSION = ".cp.json"
 
 
 class Failed(Exception):
-    """A command that ends with status 2: its own line, and the cause as click prints it."""
+    """Exit with status 2, and print the error and its cause as click does."""
 
 
 def main(words: Sequence[str], switch: Optional[Sonic] = None) -> int:
@@ -68,7 +68,7 @@ def apply_patch(switch: Sonic, wanted: argparse.Namespace) -> int:
 
 
 def _tables(wanted: argparse.Namespace) -> list[str]:
-    """This simulation ignores whole tables."""
+    """This simulation ignores whole tables only."""
     return [path.removeprefix("/") for path in wanted.ignore_path]
 
 
@@ -96,7 +96,7 @@ def checkpoint(switch: Sonic, wanted: argparse.Namespace) -> int:
     path = switch.checkpoints / f"{wanted.name}{EXTENSION}"
     if switch.faults.take_if("apply", "disk_full"):
         switch.log("fault", apply="disk_full", at="checkpoint")
-        files.write(path, "")  # as upstream leaves it
+        files.write(path, "")  # upstream leaves it as well
         raise Failed("Failed to create a config checkpoint") from _full(path)
     files.write(path, as_text(switch.config()))
     switch.log("checkpoint", name=wanted.name)
@@ -126,7 +126,7 @@ def save(switch: Sonic, _wanted: argparse.Namespace) -> int:
         return 1
     if switch.faults.take_if("confirm", "disk_full"):
         switch.log("fault", confirm="disk_full")
-        path.write_text("")  # the shell has opened it, and then there is no room
+        path.write_text("")  # the shell creates the file, and then the disk is full
         sys.stderr.write(f"{_full(path)}\n")
         return 1
     path.write_text(as_text(switch.config()), encoding="utf-8")

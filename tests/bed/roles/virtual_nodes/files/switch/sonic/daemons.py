@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What the switch does with a changed configuration: links, neighbours, buffers of its own."""
+"""Effects of a changed configuration: links, neighbours, and buffers set by the daemons."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .database import APPL, OWN, STATE, Config, Row, Store
 from .platforms import platform_of
 
 LINK_S = 1.0
-"""From admin up until the link is there."""
+"""Delay from admin up until the link is up."""
 SINCE = "LINK_DOWN_UNTIL"
 
 
 class Daemons:
-    """Orchagent, buffermgrd and lldpd, run whenever something was written or is to be read."""
+    """Orchagent, buffermgrd and lldpd. They run after each write and before each read."""
 
     def __init__(self, store: Store, hardware: Hardware, log: Log) -> None:
         self._store = store
@@ -28,7 +28,7 @@ class Daemons:
         self._log = log
 
     def react(self, old: Config, new: Config) -> None:
-        """A change of CONFIG_DB has been written."""
+        """React to a change of CONFIG_DB."""
         until = self._store.read(OWN, SINCE)
         for port, row in new.get("PORT", {}).items():
             before = old.get("PORT", {}).get(port)
@@ -40,7 +40,7 @@ class Daemons:
         self.links(new)
 
     def links(self, config: Config) -> None:
-        """State of every port as it is now."""
+        """Return the current state of every port."""
         until = self._store.read(OWN, SINCE)
         cabled = {port.name for port in self._hardware.ports if port.peer}
         now = time.time()
@@ -66,7 +66,7 @@ class Daemons:
         self._store.write(STATE, state)
 
     def neighbours(self, heard: dict[str, Heard]) -> None:
-        """What lldp_syncd keeps: nothing of a port that is down."""
+        """Return the rows of lldp_syncd: none for a port that is down."""
         ports = self._store.rows(APPL, "PORT_TABLE:*")
         rows: dict[str, Optional[Row]] = dict.fromkeys(self._store.rows(APPL, "LLDP_ENTRY_TABLE:*"))
         for port, neighbour in heard.items():
@@ -86,9 +86,9 @@ class Daemons:
         self._store.write(APPL, rows)
 
     def _buffers(self, old: Config, new: Config) -> None:
-        """buffermgrd of the traditional model (sonic-swss e6b0c5b5, cfgmgr/buffermgr.cpp): it binds
-        a profile of its own to each lossless priority group of a port that changed, whatever was
-        bound. On a Mellanox it takes its own away from a port that goes down."""
+        """buffermgrd of the traditional model (sonic-swss e6b0c5b5, cfgmgr/buffermgr.cpp). It
+        binds its profile to each lossless priority group of a changed port, and replaces any
+        other. On a Mellanox it removes its profile from a port that goes down."""
         if new.get("DEVICE_METADATA", {}).get("localhost", {}).get("buffer_model") == "dynamic":
             return
         after = {table: dict(rows) for table, rows in new.items()}
@@ -147,7 +147,7 @@ def _pfc(config: Config, port: str) -> str:
 
 
 def groups(enabled: str) -> list[str]:
-    """`3,4` is the range 3-4, `3` is 3, `1,3,4` are 1 and 3-4."""
+    """Parse `3,4` as the range 3-4, `3` as 3, and `1,3,4` as 1 and 3-4."""
     found: list[list[int]] = []
     for number in sorted(int(word) for word in enabled.split(",") if word):
         if found and number == found[-1][-1] + 1:
@@ -158,6 +158,6 @@ def groups(enabled: str) -> list[str]:
 
 
 def chassis(name: str) -> str:
-    """A MAC address that a system of this name has."""
+    """Return the MAC address of a system of this name."""
     digits = f"{sum(ord(letter) * 31**place for place, letter in enumerate(name)) % 2**40:010x}"
     return ":".join(["02", *(digits[place : place + 2] for place in range(0, 10, 2))])

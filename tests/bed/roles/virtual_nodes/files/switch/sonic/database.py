@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""SONiC's databases of rows of text, in a file that a reboot loses, and CONFIG_DB as JSON."""
+"""SONiC's databases, in a file that a reboot clears, and CONFIG_DB as JSON."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from common.switch import natural
 Row = dict[str, Any]
 Config = dict[str, dict[str, Row]]
 CONFIG, APPL, STATE, OWN = "CONFIG_DB", "APPL_DB", "STATE_DB", "OWN"
-"""OWN is the simulation's."""
+"""OWN is used by the simulation only."""
 FILE = Path("/run/virtual-switch.json")
 
 
 class Store:
-    """The databases. Programs share them: a write is read and replaced under a lock."""
+    """The databases. Programs share them: a write locks, reads and replaces the file."""
 
     def __init__(self, path: Path = FILE) -> None:
         self._path = path

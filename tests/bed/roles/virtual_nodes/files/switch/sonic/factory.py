@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""CONFIG_DB as a switch comes: its ports, and the vendor's default QoS, which is no RoCE contract.
+"""CONFIG_DB as delivered: the ports, and the vendor's default QoS, which breaks a RoCE contract.
 
-DSCP 26 goes to a lossy class, queue 6 (CNP) is DWRR, PFC is on for 3 and 4, every cable is 5 m.
+DSCP 26 maps to a lossy class, queue 6 (CNP) is DWRR, PFC is on for 3 and 4, and every cable is 5 m.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from .database import Config, Row
 from .platforms import Platform, platform_of
 
 FREE_PORTS = 2
-"""Ports that the model does not have, which belong to the operator."""
+"""Ports that are not in the model."""
 MTU = "9100"
 
 
 def release(hardware: Hardware) -> str:
-    """`202511`: its month."""
+    """Release, for example `202511`."""
     return hardware.release or "202605"
 
 
@@ -82,7 +82,7 @@ def _ports(hardware: Hardware) -> dict[str, Row]:
 
 
 def alias(name: str) -> str:
-    """What the front panel calls a port of eight lanes, or a part of one: etp2, etp2a."""
+    """Front panel name of a port of eight lanes, or of a part of one: etp2, etp2a."""
     found = re.fullmatch(r"Ethernet(\d+)", name)
     if not found:
         return name
@@ -96,7 +96,7 @@ def _numbers(names: list[str]) -> list[int]:
 
 
 def _lanes(names: list[str]) -> int:
-    """Of a port: names count them. At most eight."""
+    """Return the lanes of a port, derived from the numbers of the ports; at most eight."""
     numbers = _numbers(names)
     return min([8, *(after - before for before, after in zip(numbers, numbers[1:]))])
 
@@ -108,7 +108,7 @@ def _free(names: list[str]) -> Iterable[str]:
 
 
 def qos(ports: list[str], platform: Platform) -> Config:
-    """The vendor's default for these ports."""
+    """Return the vendor's default QoS for these ports."""
     mellanox = platform.asic_type == "mellanox"
     lossy = "q_lossy_profile" if mellanox else "egress_lossy_profile"
     same = {str(number): str(number) for number in range(8)}
@@ -175,7 +175,7 @@ def qos(ports: list[str], platform: Platform) -> Config:
     }
     if mellanox:
         tables["PFC_PRIORITY_TO_PRIORITY_GROUP_MAP"] = {"AZURE": {"3": "3", "4": "4"}}
-        # The dynamic model computes the sizes itself, and keeps them out of CONFIG_DB.
+        # The dynamic model computes the sizes and does not write them to CONFIG_DB.
         tables["BUFFER_PG"] |= {f"{port}|3-4": {"profile": "NULL"} for port in ports}
         tables["DEFAULT_LOSSLESS_BUFFER_PARAMETER"] = {"AZURE": {"default_dynamic_th": "0"}}
     return tables

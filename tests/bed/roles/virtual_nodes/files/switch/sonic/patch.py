@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Patches (RFC 6902) on CONFIG_DB as JSON, the patch between two states, and what SONiC refuses."""
+"""Patches (RFC 6902) of CONFIG_DB as JSON, the patch between two states, and SONiC's checks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pointer(parts: Sequence[str]) -> str:
 
 
 def applied(patch: Sequence[Operation], document: Config) -> Config:
-    """What the document becomes; PatchError, and the document as it was, where it cannot be."""
+    """Return the patched document. Raises PatchError and leaves the document unchanged."""
     result = copy.deepcopy(document)
     for operation in patch:
         _apply(operation, result)
@@ -71,7 +71,7 @@ def _found(document: Any, path: Sequence[str]) -> Any:
 
 
 def difference(old: Config, new: Config) -> list[Operation]:
-    """As jsonpatch makes it: what goes and comes with the same value elsewhere is a move."""
+    """Create a patch as jsonpatch does: a removal and an addition of the same value are a move."""
     gone: dict[str, list[Operation]] = {}
     rest: list[Operation] = []
     for operation in _difference((), old, new):
@@ -120,11 +120,11 @@ NEVER_REMOVED = ("/PFC_WD/GLOBAL/POLL_INTERVAL", "/PFC_WD/GLOBAL", "/LOOPBACK_IN
 
 
 class IllegalOperationError(Exception):
-    """A change that is not permitted on this field."""
+    """A change that is not permitted for this field."""
 
 
 def permitted(old: Config, new: Config) -> list[Operation]:
-    """What changes between two states, once it is known that each of it may."""
+    """Return the changes between two states. Raises if one of them is not permitted."""
     operations = difference(old, new)
     for operation in operations:
         if operation["op"] == "remove" and operation["path"] in NEVER_REMOVED:
@@ -141,8 +141,8 @@ LISTED = (
     *("acs-msn2700", "acs-msn3700", "acs-msn4700", "acs-sn5600", "acs-sn5640", "acs-sn6600_ld"),
     *("arista-7060x6-64pe", "nokia-ixr7220-h5-64d"),
 )
-"""Hardware SKUs of gcu_field_operation_validators.conf.json that this simulation can be. On others
-fields of PFC_WD and BUFFER_PROFILE cannot be changed."""
+"""Hardware SKUs of gcu_field_operation_validators.conf.json that the simulation supports. On
+others the fields of PFC_WD and BUFFER_PROFILE cannot be changed."""
 
 
 def permit(operation: Operation, config: Config) -> None:

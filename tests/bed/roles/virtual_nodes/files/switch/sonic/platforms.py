@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Hardware that the simulation copies, as SONiC describes it: names, buffers and headroom rows.
 
-Figures are those of sonic-net/sonic-buildimage 086b03bd, device/: of ACS-SN5600 and, for chips that
-are no Spectrum, of Nokia-IXR7220-H5-64D (Tomahawk 5), which has a pool with room after XOFF, a size
-below XON, and the column xon_offset. Both are known to config apply-patch (PFC_WD).
+The figures are from sonic-net/sonic-buildimage 086b03bd, device/: ACS-SN5600 for Spectrum, and
+Nokia-IXR7220-H5-64D (Tomahawk 5) for other ASICs, whose pool has space after XOFF and a size below
+XON, and whose rows have the column xon_offset. config apply-patch supports both (PFC_WD).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ POOL = "ingress_lossless_pool"
 @dataclass(frozen=True)
 class Platform:
     folder: str
-    """Under /usr/share/sonic/device: platform and hardware SKU."""
+    """Directories under /usr/share/sonic/device: platform and hardware SKU."""
     asic_type: str
     buffer_model: str
     pools: Config
-    """BUFFER_POOL and the profiles in them."""
+    """BUFFER_POOL and the profiles of its pools."""
     rows: str
     """speed cable size xon xoff threshold [xon_offset]"""
 
@@ -36,11 +36,12 @@ class Platform:
 
     @property
     def ini(self) -> str:
-        """pg_profile_lookup.ini."""
+        """Rows of pg_profile_lookup.ini."""
         return f"# speed cable size xon xoff threshold xon_offset\n{self.rows.strip()}\n"
 
     def profile(self, speed: str, cable: str) -> Row:
-        """What buffermgrd makes for a speed (Mb/s) and a cable; nothing where it has no row."""
+        """Return buffermgrd's profile for a speed (Mb/s) and a cable; None without a row for
+        them."""
         for line in self.rows.strip().splitlines():
             its_speed, its_cable, size, xon, xoff, threshold, *offset = line.split()
             if (its_speed, its_cable) == (speed, cable):
@@ -108,7 +109,7 @@ _TOMAHAWK5_ROWS = """
 
 
 def _mellanox(folder: str) -> Platform:
-    # Rows of Spectrum-4 for all: in the dynamic model, which these come with, nothing reads them.
+    # Rows of Spectrum-4 for all Spectrum ASICs: the dynamic model does not read them.
     return Platform(folder, "mellanox", "dynamic", _SPECTRUM, _SPECTRUM4_ROWS)
 
 
@@ -132,5 +133,5 @@ PLATFORMS = {
 
 
 def platform_of(asic: str) -> Platform:
-    """Of a chip as the model names it."""
+    """Return the platform of an ASIC named by the model."""
     return PLATFORMS.get(asic, BROADCOM)

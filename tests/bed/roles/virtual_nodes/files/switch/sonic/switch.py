@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""One simulated SONiC switch: all that its commands work on."""
+"""One simulated SONiC switch, as used by its commands."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from .database import OWN, Config, Store
 from .platforms import platform_of
 
 PENDING = "CHANGE"
-"""Row of the simulation's own database: a patch was applied, and neither saved nor undone."""
+"""Row of the simulation's database: a patch was applied, and neither saved nor undone."""
 
 
 class Link:
-    """The management interface of this container: cut for so long, or until `restore`."""
+    """The container's management interface: cut for this many seconds, or until `restore`."""
 
     def __init__(self) -> None:
         words = Path("/proc/1/environ").read_bytes().decode().split("\0")
@@ -54,7 +54,7 @@ class Sonic:
     management: Link
     root: Path = Path("/")
     limit_s: float = math.inf
-    """Of `timeout`, for which no time passes here."""
+    """Limit set by `timeout`. No time passes in the simulation."""
 
     @property
     def release(self) -> str:
@@ -76,7 +76,7 @@ class Sonic:
         return database.load(self.store)
 
     def shown(self) -> Config:
-        """CONFIG_DB as it is read: not always as it is, where a fault wants that."""
+        """Return CONFIG_DB as commands read it, with the fault `read` if it is pending."""
         config = self.config()
         if self.pending and self.faults.take_if("read", "wrong"):
             self.log("fault", read="wrong")
@@ -87,12 +87,12 @@ class Sonic:
         return config
 
     def write(self, old: Config, new: Config) -> None:
-        """CONFIG_DB, and what the daemons make of it."""
+        """Write CONFIG_DB and let the daemons react."""
         database.save(self.store, old, new)
         self.daemons.react(old, new)
 
     def settle(self) -> None:
-        """Bring the state that time changes up to date, before it is read."""
+        """Update the state that depends on time, before it is read."""
         self.daemons.links(self.config())
         self.daemons.neighbours(self.hardware.neighbours(self.faults))
 
@@ -105,7 +105,7 @@ class Sonic:
         self.store.write(OWN, {PENDING: {"since": str(time.time())} if value else None})
 
     def boot(self) -> None:
-        """From what was saved; from the factory's state where nothing was."""
+        """Boot from the saved configuration, or from the factory's if none was saved."""
         self.store.clear()
         if not self.saved.exists():
             files.write(self.saved, as_text(factory.config(self.hardware)))
@@ -118,7 +118,7 @@ class Sonic:
         try:
             saved: Config = json.loads(self.saved.read_text(encoding="utf-8"))
         except ValueError:
-            saved = {}  # as the real one: half a file is no configuration
+            saved = {}  # as on a real switch: half a file is not a configuration
         self.write({}, saved)
         self.settle()
         self.log("boot", system="sonic", rows=sum(len(rows) for rows in saved.values()))
@@ -147,7 +147,7 @@ def here(refusal: str = "Root privileges are required for this operation") -> So
 
 
 def _limit_s() -> float:
-    """Of `timeout N config ...`."""
+    """Run `timeout N config ...`."""
     words = Path(f"/proc/{os.getppid()}/cmdline").read_text(encoding="utf-8").split("\0")
     limited = Path(words[0]).name == "timeout" and words[1].isdigit()
     return float(words[1]) if limited else math.inf

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The generic config updater: patches that are checked, sorted and applied one change at a time.
+"""The generic config updater: checks and sorts a patch, and applies it change by change.
 
-Nothing is undone when it fails half-way.
+A patch that fails half-way is not undone.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ OBJECTS = (
     "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP", "WRED_PROFILE", "SCHEDULER", "BUFFER_POOL",
     "BUFFER_PROFILE",
 )  # fmt: skip
-"""What others refer to: added before those, removed after them."""
+"""Tables that others refer to: added before those, removed after them."""
 BOUNCING = {
     "BUFFER_PG", "BUFFER_QUEUE", "PORT_QOS_MAP", "QUEUE", "BUFFER_PORT_INGRESS_PROFILE_LIST",
     "BUFFER_PORT_EGRESS_PROFILE_LIST",
 }  # fmt: skip
-"""A change of a port's row in these is made while the port is down."""
+"""Tables in which a port's row is changed while the port is down."""
 BACKEND = ("BUFFER_PG", "BUFFER_PROFILE", "FLEX_COUNTER_TABLE")
-"""Not compared after a patch: daemons write them as well."""
+"""Not compared after a patch: daemons write these tables as well."""
 REFERENCE = {"WRED_PROFILE": ("QUEUE", "wred_profile")}
-"""Objects whose fields may all go: the sorter takes them one by one, bound or not."""
+"""Objects whose fields can all be removed: the sorter handles each field separately."""
 
 
 class UpdateError(Exception):
-    """The patch was refused, or failed half-way."""
+    """The patch was rejected, or failed half-way."""
 
 
 TIME_UP = 124
-"""As `timeout` ends."""
+"""Exit status of `timeout`."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of a patch on a real switch; no clock of this simulation counts it."""
+    """Seconds that a patch takes on a real switch. The simulation does not wait."""
 
     sorting_s: float
     changes: int
@@ -58,13 +58,13 @@ BULK_FROM = "202605"
 
 
 def cost(old: Config, new: Config, ignored: Sequence[str], release: str) -> Cost:
-    """What sorting takes, and each change after it.
+    """Time of sorting, and of each change after it.
 
-    Sorters were run on one core (sonic-utilities 691b1bbc, and a092c970 of 202511): a port with
-    its rows in BOUNCING took 13 s and 9 changes (202511: 40 s and 18), 2 and 3 of them in one patch
-    32 and 74 s, objects 1.3 s (5.9 s), and 64 ports in patches that ignore those tables 25 s in all
-    (161 s for 320 changes). From 202605 on like changes are one, with a sleep of 1 s after each
-    (change_applier.py); before, `sonic-cfggen` runs twice, 0.8 s (sonic-buildimage issue 22370).
+    Sorters were run on one core (sonic-utilities 691b1bbc, and a092c970 of 202511). A port with its
+    rows in BOUNCING took 13 s and 9 changes (202511: 40 s and 18); 2 and 3 ports in one patch took
+    32 and 74 s; objects took 1.3 s (5.9 s). 64 ports in patches that ignore those tables took 25 s
+    in total (161 s for 320 changes). From 202605 on like changes are one, followed by a sleep of 1
+    s (change_applier.py); before, `sonic-cfggen` ran twice, 0.8 s (sonic-buildimage issue 22370).
     """
     bulk = release >= BULK_FROM
     critical = set(_touched(old, new, BOUNCING - set(ignored)))
@@ -103,9 +103,10 @@ def apply_patch(
     fails: bool = True,
     ignored: Sequence[str] = (),
 ) -> int:
-    """Number of changes. UpdateError or another exception as the real one lets them through.
+    """Apply a patch and return the number of changes. Raises UpdateError, or exceptions that the
+    real updater does not catch either.
 
-    `fails`: with the faults that are set for the switch. `ignored`: tables of `-i`.
+    `fails`: inject the configured faults. `ignored`: tables of `-i`.
     """
     old = switch.config()
     new = applied(patch, old)
@@ -127,7 +128,7 @@ def apply_patch(
         raise UpdateError(f"Given patch will produce invalid config. Error: {error}") from error
     price = cost(old, new, ignored, switch.release)
     if price.sorting_s > switch.limit_s:
-        raise SystemExit(TIME_UP)  # while it sorts: nothing was changed
+        raise SystemExit(TIME_UP)  # interrupted while sorting: nothing was changed
     if not dry_run:
         steps = list(_steps(old, new, ignored))
         _apply(switch, old, new, steps, price, switch.faults.take("apply") if fails else None)
@@ -167,7 +168,7 @@ def _apply(
                 f"change {number + 1} of {len(steps)} failed by a fault of this simulation"
             )
         if price.sorting_s + number * applied_s > switch.limit_s:
-            raise SystemExit(TIME_UP)  # what was changed stays
+            raise SystemExit(TIME_UP)  # changes made so far remain
         _log_stripped(switch, before, step)
         switch.write(before, step)
         before = step
@@ -192,7 +193,7 @@ def _log_stripped(switch: Sonic, before: Config, step: Config) -> None:
 
 
 def _steps(old: Config, new: Config, ignored: Sequence[str]) -> Iterator[Config]:
-    """The changes in an order that keeps references whole; ports are down for some of them.
+    """Return the changes in an order that preserves references; some need a port to be down.
 
     Ignored tables come first, as one change that takes no port down.
     """
@@ -233,7 +234,7 @@ def _states(old: Config, new: Config) -> Iterator[Config]:
 
 
 def bounced(old: Config, new: Config) -> list[str]:
-    """Ports that are up, stay, and have a row that is only changed while they are down."""
+    """Return ports that are up, remain, and have a row that can change only while they are down."""
     touched = set(_touched(old, new, BOUNCING))
     return [
         port

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Which tables, rows and values SONiC's models accept, as far as QoS and ports go.
+"""Tables, rows and values that SONiC's YANG models accept, for QoS and ports.
 
-They accept things that a switch would not like: a traffic class of 15, overlapping ranges of
-priority groups, PFC without a lossless group. So does this.
+The models accept some settings that no switch supports: a traffic class of 15, overlapping ranges
+of priority groups, PFC without a lossless group. So does this simulation.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .database import Config, Row
 
 Problem = str
 Check = Callable[[str, Config], Problem]
-"""Of one value: what is wrong with it, or nothing."""
+"""Check of a value: returns the problem, or an empty text."""
 
 
 class YangError(Exception):
@@ -105,7 +105,7 @@ MAPS: dict[str, tuple[Check, Check]] = {
     "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP": (pattern("[0-7]?"), pattern("[0-7]?")),
     "CABLE_LENGTH": (PORT_REF, pattern("[0-9]+m|None")),
 }
-"""Tables whose fields are data: what a field and its value may be."""
+"""Tables whose fields are data: the checks of field and value."""
 
 FIELDS: dict[str, dict[str, Check]] = {
     "PORT": {

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Keeps what Python compiles of Ansible's modules, so that all nodes can share one machine.
+"""Caches the bytecode of Ansible's modules, so that all nodes can share one machine.
 
-A module travels as a zip archive of sources, which Python compiles in every run: half of what it
-costs. A server has processors of its own for that; virtual nodes share a few, or emulate them. So
-the same source under the same name is compiled once on each node, for root alone.
+Ansible sends a module as a zip archive of sources, which Python compiles in every run: half of its
+processor time. Servers have enough processors for that; virtual nodes share a few, or emulate them.
+So the same source under the same name is compiled once per node, for root only.
 """
 
 import _imp
@@ -17,7 +17,7 @@ plain = getattr(zipimport, "_compile_source", None)
 
 
 def compile_source(path, source):
-    """What zipimport takes for itself, from the file that has it since an earlier run."""
+    """Return the bytecode for zipimport, from the cache of an earlier run if there is one."""
     name = path.partition(".zip/")[2].encode()
     digest = _imp.source_hash(sys.hexversion, name + b"\0" + source).hex()
     kept = os.path.join(KEPT, digest)
@@ -35,7 +35,7 @@ def compile_source(path, source):
             stream.write(marshal.dumps(code))
         os.replace(own, kept)
     except OSError:
-        pass  # a full disk, or a read-only one: a later run may keep it
+        pass  # the disk is full or read-only: a later run may store it
     return code
 
 

@@ -1,5 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What `config apply-patch` asks about each operation, for others who ask. No fault delays it."""
+"""The check that `config apply-patch` makes of each operation, for other programs. Faults do not
+delay it."""
 
 from __future__ import annotations
 
