@@ -177,7 +177,7 @@ class Nodes:
         """Reboot hosts without any of the modules under test, and wait until they are back."""
         subprocess.run(
             [
-                *(BIN / "ansible", pattern, f"--inventory={self.inventory}", "--become"),
+                BIN / "ansible", pattern, f"--inventory={self.inventory}", "--become",
                 "--module-name=ansible.builtin.reboot",
                 f"--args=reboot_timeout={waiting.deadline(600):.0f}",
             ],
@@ -185,7 +185,7 @@ class Nodes:
             env=self.environment,
             stdin=subprocess.DEVNULL,
             check=True,
-        )
+        )  # fmt: skip
 
     def stop(self, name: str) -> None:
         """Stop the container of a node."""

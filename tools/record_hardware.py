@@ -42,24 +42,24 @@ from pathlib import Path
 from typing import Optional, Union
 
 PCI_FILES = (
-    *("class", "vendor", "device", "revision", "subsystem_vendor", "subsystem_device", "numa_node"),
-    *("current_link_speed", "current_link_width", "max_link_speed", "max_link_width"),
-    *("sriov_totalvfs", "sriov_numvfs"),
-)
+    "class", "vendor", "device", "revision", "subsystem_vendor", "subsystem_device", "numa_node",
+    "current_link_speed", "current_link_width", "max_link_speed", "max_link_width",
+    "sriov_totalvfs", "sriov_numvfs",
+)  # fmt: skip
 PCI_LINKS = ("driver", "subsystem", "physfn", "virtfn*")
 RDMA_FILES = (
-    *("node_type", "fw_ver", "board_id", "hca_type", "hw_rev", "parent", "tc/*/traffic_class"),
-    *("ports/*/state", "ports/*/phys_state", "ports/*/link_layer", "ports/*/rate"),
-)
+    "node_type", "fw_ver", "board_id", "hca_type", "hw_rev", "parent", "tc/*/traffic_class",
+    "ports/*/state", "ports/*/phys_state", "ports/*/link_layer", "ports/*/rate",
+)  # fmt: skip
 NET_FILES = (
-    *("type", "flags", "mtu", "operstate", "carrier", "speed", "dev_port", "phys_port_name"),
-    *("ecn/*/enable/*", "ecn/roce_np/cnp_dscp", "ecn/roce_np/cnp_802p_prio"),
-)
+    "type", "flags", "mtu", "operstate", "carrier", "speed", "dev_port", "phys_port_name",
+    "ecn/*/enable/*", "ecn/roce_np/cnp_dscp", "ecn/roce_np/cnp_802p_prio",
+)  # fmt: skip
 DEVICE_LINKS = ("device", "driver", "subsystem")
 MODULES = (
-    *("bnxt_re", "ib_core", "ib_umad", "ib_uverbs", "irdma", "mlx5_core", "mlx5_ib", "nvidia"),
-    *("nvidia_peermem", "rdma_cm", "rdma_rxe", "siw"),
-)
+    "bnxt_re", "ib_core", "ib_umad", "ib_uverbs", "irdma", "mlx5_core", "mlx5_ib", "nvidia",
+    "nvidia_peermem", "rdma_cm", "rdma_rxe", "siw",
+)  # fmt: skip
 CLASSES = ("02", "03", "0801")
 """PCI classes that are recorded, with all bridges above them: network, display, DMA."""
 MELLANOX = "0x15b3"

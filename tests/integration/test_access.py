@@ -174,9 +174,9 @@ def test_site_by_a_user_without_root(guarded: Nodes) -> None:
         for path in (home, *home.rglob("*")):
             os.chown(path, UNPRIVILEGED, UNPRIVILEGED)
         unprivileged = [
-            *("setpriv", f"--reuid={UNPRIVILEGED}", f"--regid={UNPRIVILEGED}", "--clear-groups"),
-            *("env", f"HOME={home}", f"BAREMETAL_MPI_ROCE_REPORTS={home}/reports"),
-        ]
+            "setpriv", f"--reuid={UNPRIVILEGED}", f"--regid={UNPRIVILEGED}", "--clear-groups",
+            "env", f"HOME={home}", f"BAREMETAL_MPI_ROCE_REPORTS={home}/reports",
+        ]  # fmt: skip
         readable = subprocess.run(
             [*unprivileged, guarded.command("")[0], "--version"],
             cwd=TOP,

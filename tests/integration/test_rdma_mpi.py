@@ -117,15 +117,15 @@ def test_a_node_without_its_rdma_device_fails_by_name(machines: Nodes) -> None:
 def test_a_mark_that_is_not_the_contracts_fails(machines: Nodes) -> None:
     kept = machines.of("node01")["mpi_stack_environment"]
     run = machines.play(
-        *("site.yml", "--tags", "mpi", "--limit", "node01", "--check"),
+        "site.yml", "--tags", "mpi", "--limit", "node01", "--check",
         extra(mpi_stack_environment={**kept, "UCX_RC_VERBS_TRAFFIC_CLASS": "0"}),
-    )
+    )  # fmt: skip
     assert run.total("changed") > 0, "check mode shows what it would write"
     run = machines.play(
-        *("site.yml", "--tags", "mpi", "--limit", "node01"),
+        "site.yml", "--tags", "mpi", "--limit", "node01",
         extra(mpi_stack_environment={**kept, "UCX_RC_VERBS_TRAFFIC_CLASS": "0"}),
         expect=2,
-    )
+    )  # fmt: skip
     assert "contract UCX_IB_TRAFFIC_CLASS" in run.output
     assert "UCX_RC_VERBS_TRAFFIC_CLASS=0" in run.output
     machines.play("site.yml", "--tags", "mpi", "--limit", "node01")

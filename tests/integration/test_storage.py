@@ -352,10 +352,10 @@ def test_a_job_that_loses_a_rank_goes_on_from_its_checkpoint_on_the_server(
         variables = {
             "mpi_job_files": [{"src": str(TOP / "docs/examples/train.py"), "dest": program}],
             "mpi_job_program": [
-                *("python3", program, "--deterministic", "--steps=60", "--every=5", "--report=1")
+                "python3", program, "--deterministic", "--steps=60", "--every=5", "--report=1"
             ],
             "mpi_job_checkpoint_directory": f"{point}/{name}",
-        }
+        }  # fmt: skip
         return machines.command("playbooks/run.yml", "--extra-vars", json.dumps(variables))
 
     def job(name: str) -> Job:

@@ -66,10 +66,10 @@ def _fetch(folder: Path, names: tuple[str, ...]) -> None:
         (place / "lists/partial").mkdir(parents=True)
         (place / "list").write_text(f"deb [signed-by={KEYRING}] {MIRROR} {SUITE} main\n")
         options = (
-            *(f"Dir::Etc::sourcelist={place}/list", "Dir::Etc::sourceparts=/dev/null"),
-            *(f"Dir::State::lists={place}/lists", "Dir::Cache::pkgcache="),
-            *("Dir::Cache::srcpkgcache=", "Acquire::Languages=none", "APT::Sandbox::User=root"),
-        )
+            f"Dir::Etc::sourcelist={place}/list", "Dir::Etc::sourceparts=/dev/null",
+            f"Dir::State::lists={place}/lists", "Dir::Cache::pkgcache=",
+            "Dir::Cache::srcpkgcache=", "Acquire::Languages=none", "APT::Sandbox::User=root",
+        )  # fmt: skip
         apt = ["apt-get", "-q", *(word for option in options for word in ("-o", option))]
         _run(*apt, "update")
         _run(*apt, "download", *(f"{name}/{SUITE}" for name in names), cwd=folder)

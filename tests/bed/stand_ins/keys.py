@@ -45,9 +45,9 @@ class Key:
 
     def _gpg(self, *words: str | Path) -> bytes:
         return run(
-            *("gpg", "--homedir", self.home, "--batch", "--quiet", "--no-permission-warning"),
-            *("--passphrase", "", "--pinentry-mode", "loopback", "--local-user", self.name, *words),
-        )
+            "gpg", "--homedir", self.home, "--batch", "--quiet", "--no-permission-warning",
+            "--passphrase", "", "--pinentry-mode", "loopback", "--local-user", self.name, *words,
+        )  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -105,18 +105,18 @@ def build(packages: Iterable[Package], folder: Path, work: Path, key: Key) -> di
         spec = work / f"{number}.spec"
         spec.write_text(specification(batch, number, root))
         run(
-            *("rpmbuild", "-bb", "--quiet", "--target", f"{ARCHITECTURE}-linux"),
-            *("--define", f"_topdir {work}/rpm{number}", "--define", f"_rpmdir {folder}"),
-            *("--define", "_rpmfilename %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm"),
-            *("--define", "__os_install_post %{nil}", "--define", "_build_id_links none"),
-            *("--define", "debug_package %{nil}", "--define", "_binary_payload w1.gzdio"),
-            *("--define", "source_date_epoch_from_changelog 0", spec),
-        )
+            "rpmbuild", "-bb", "--quiet", "--target", f"{ARCHITECTURE}-linux",
+            "--define", f"_topdir {work}/rpm{number}", "--define", f"_rpmdir {folder}",
+            "--define", "_rpmfilename %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm",
+            "--define", "__os_install_post %{nil}", "--define", "_build_id_links none",
+            "--define", "debug_package %{nil}", "--define", "_binary_payload w1.gzdio",
+            "--define", "source_date_epoch_from_changelog 0", spec,
+        )  # fmt: skip
     run(
-        *("rpmsign", "--addsign", "--define", f"_gpg_name {key.name}"),
-        *("--define", f"_gpg_path {key.home}", "--define", "__gpg /usr/bin/gpg"),
-        *("--define", "_gpg_digest_algo sha256", *built.values()),
-    )
+        "rpmsign", "--addsign", "--define", f"_gpg_name {key.name}",
+        "--define", f"_gpg_path {key.home}", "--define", "__gpg /usr/bin/gpg",
+        "--define", "_gpg_digest_algo sha256", *built.values(),
+    )  # fmt: skip
     return built
 
 
@@ -135,8 +135,8 @@ def repository(
         for stream in package.modular:
             streams.setdefault(stream, []).append(package)
     run(
-        *("createrepo_c", "--quiet", "--no-database", "--workers", str(os.cpu_count() or 1), folder)
-    )
+        "createrepo_c", "--quiet", "--no-database", "--workers", str(os.cpu_count() or 1), folder
+    )  # fmt: skip
     if streams:
         modules = folder / "modules.yaml"
         modules.write_text(modulemd(streams, default_streams or {}))

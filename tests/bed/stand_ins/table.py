@@ -45,10 +45,10 @@ def nvml(version: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         built = Path(folder, "library")
         command = [
-            *("gcc", "-shared", "-fPIC", "-O1", "-s", "-std=gnu11", "-Wall", "-Wextra", "-Werror"),
-            *(f'-DVERSION="{version}"', f'-DNVML_VERSION="13.{version}"'),
-            *("-Wl,-soname,libnvidia-ml.so.1", "-o", str(built), str(CONTENT / "libnvidia-ml.c")),
-        ]
+            "gcc", "-shared", "-fPIC", "-O1", "-s", "-std=gnu11", "-Wall", "-Wextra", "-Werror",
+            f'-DVERSION="{version}"', f'-DNVML_VERSION="13.{version}"',
+            "-Wl,-soname,libnvidia-ml.so.1", "-o", str(built), str(CONTENT / "libnvidia-ml.c"),
+        ]  # fmt: skip
         subprocess.run(command, check=True, capture_output=True)
         return built.read_bytes()
 
@@ -226,6 +226,9 @@ def ubuntu_driver(driver: Driver) -> list[Package]:
     ]
 
 
+NVLINK_PARTS = ("libnvidia-nscq", "libnvsdm", "nvidia-fabricmanager", "nvidia-imex")
+
+
 def el_driver(driver: Driver) -> list[Package]:
     """On EL all branches share the names, and are streams of a module."""
     upstream = driver.version
@@ -311,12 +314,7 @@ def el_driver(driver: Driver) -> list[Package]:
                 name,
                 plain,
                 requires=(
-                    *(
-                        f"{part} >= {driver.branch}"
-                        for part in (
-                            *("libnvidia-nscq", "libnvsdm", "nvidia-fabricmanager", "nvidia-imex"),
-                        )
-                    ),
+                    *(f"{part} >= {driver.branch}" for part in NVLINK_PARTS),
                     "collectx-bringup >= 1.22.1",
                     "mft >= 4.33.0",
                     "nvlsm >= 2025.06.11",

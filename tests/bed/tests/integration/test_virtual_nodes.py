@@ -76,7 +76,7 @@ def test_each_family_is_what_ansible_sees(cluster: Nodes) -> None:
     for name, system, manager in (("node01", "Ubuntu", "apt"), ("node02", "Rocky", "dnf")):
         facts = subprocess.run(
             [
-                *("ansible", name, f"--inventory={cluster.inventory}", "--module-name=setup"),
+                "ansible", name, f"--inventory={cluster.inventory}", "--module-name=setup",
                 "--args=gather_subset=!all,!min,distribution,pkg_mgr,service_mgr",
             ],
             cwd=TOP,
@@ -84,7 +84,7 @@ def test_each_family_is_what_ansible_sees(cluster: Nodes) -> None:
             capture_output=True,
             text=True,
             check=True,
-        ).stdout
+        ).stdout  # fmt: skip
         assert f'"ansible_distribution": "{system}"' in facts
         assert f'"ansible_pkg_mgr": "{manager}"' in facts
         assert '"ansible_service_mgr": "systemd"' in facts

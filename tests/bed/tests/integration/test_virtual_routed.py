@@ -133,13 +133,13 @@ class Routed:
         here, there = (self.rails[name][number] for name, number in (source, target))
         done = subprocess.run(
             [
-                *("ip", "netns", "exec", node_namespace(CLUSTER, source[0])),
-                *("ping", "-n", "-c1", "-W1", "-M", "do", "-s", str(size)),
-                *("-I", here["address"], there["address"]),
+                "ip", "netns", "exec", node_namespace(CLUSTER, source[0]),
+                "ping", "-n", "-c1", "-W1", "-M", "do", "-s", str(size),
+                "-I", here["address"], there["address"],
             ],
             check=False,
             capture_output=True,
-        )
+        )  # fmt: skip
         return done.returncode == 0
 
     def reaches(self, source: tuple[str, int], target: tuple[str, int]) -> bool:

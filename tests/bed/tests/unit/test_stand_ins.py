@@ -118,10 +118,10 @@ def test_a_deb_is_one_that_dpkg_reads(tmp_path: Path) -> None:
 def test_open_mpi_of_doca_looks_for_everything_below_its_prefix() -> None:
     """Read the directory table of Debian's library: pointers to strings in front of it."""
     names = [
-        *(b"/usr", b"/etc/openmpi", b"${prefix}/share/man", b"${libdir}/openmpi3"),
-        *(b"${prefix}/lib/x86_64-linux-gnu/openmpi/lib", b"/usr/lib/x86_64-linux-gnu/openmpi/lib"),
+        b"/usr", b"/etc/openmpi", b"${prefix}/share/man", b"${libdir}/openmpi3",
+        b"${prefix}/lib/x86_64-linux-gnu/openmpi/lib", b"/usr/lib/x86_64-linux-gnu/openmpi/lib",
         b"${prefix}/lib/x86_64-linux-gnu/openmpi/include",
-    ]
+    ]  # fmt: skip
     strings = b"\0" + b"\0".join(names) + b"\0"
     places = [strings.index(b"\0" + name + b"\0") + 1 for name in names]
     pointing = b"".join(struct.pack("<QQ", 8, place) for place in places)
@@ -130,9 +130,9 @@ def test_open_mpi_of_doca_looks_for_everything_below_its_prefix() -> None:
     pointers = struct.unpack(f"<{2 * len(names)}Q", content[len(strings) :])[1::2]
     found = [content[place:].split(b"\0")[0].decode() for place in pointers]
     assert found == [
-        *("/usr/mpi/gcc/openmpi-4.1.9a1", "${prefix}/etc", "${prefix}/etc", "${libdir}/openmpi"),
-        *("${prefix}/lib", "/usr/mpi/gcc/openmpi-4.1.9a1/lib", "/usr/mpi/gcc/openmpi-4.1.9a1"),
-    ]
+        "/usr/mpi/gcc/openmpi-4.1.9a1", "${prefix}/etc", "${prefix}/etc", "${libdir}/openmpi",
+        "${prefix}/lib", "/usr/mpi/gcc/openmpi-4.1.9a1/lib", "/usr/mpi/gcc/openmpi-4.1.9a1",
+    ]  # fmt: skip
 
 
 def test_ubuntus_ucx_gives_way_and_what_needs_it_stays_where_the_release_provides_it() -> None:

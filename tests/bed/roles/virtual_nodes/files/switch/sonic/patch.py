@@ -138,9 +138,9 @@ def permitted(old: Config, new: Config) -> list[Operation]:
 
 
 LISTED = (
-    *("acs-msn2700", "acs-msn3700", "acs-msn4700", "acs-sn5600", "acs-sn5640", "acs-sn6600_ld"),
-    *("arista-7060x6-64pe", "nokia-ixr7220-h5-64d"),
-)
+    "acs-msn2700", "acs-msn3700", "acs-msn4700", "acs-sn5600", "acs-sn5640", "acs-sn6600_ld",
+    "arista-7060x6-64pe", "nokia-ixr7220-h5-64d",
+)  # fmt: skip
 """Hardware SKUs of gcu_field_operation_validators.conf.json that the simulation supports. On
 others the fields of PFC_WD and BUFFER_PROFILE cannot be changed."""
 
