@@ -16,10 +16,10 @@ description:
     host's own name on a loopback address, as installers write it, is removed (RV(removed)).
   - Adds lines for C(localhost) where there are none; Open MPI asks DNS for it otherwise.
   - Configures cloud-init, where it is installed, not to change both files at the next boot.
-options:
-  name: {type: str, required: true, description: "Name of this host, as the inventory has it."}
-  table: {type: str, required: true, description: "Lines of a hosts file, for the whole cluster."}
-  own: {type: dict, required: true, description: "This host's names, with their addresses."}
+options: # generated from layers/names.yml by tools/generate_layers.py
+  name: {type: str, required: true, description: 'Name of this host, as in the inventory.'}
+  table: {type: str, required: true, description: Lines of a hosts file for the whole cluster.}
+  own: {type: dict, required: true, description: 'Names of this host, with their addresses.'}
 """
 
 EXAMPLES = r"""
@@ -77,13 +77,17 @@ def distribution_facts() -> dict[str, str]:
     }
 
 
+# Generated from layers/ by tools/generate_layers.py.
+ARGUMENTS = {
+    "name": {"type": "str", "required": True},
+    "table": {"type": "str", "required": True},
+    "own": {"type": "dict", "required": True},
+}
+
+
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            "name": {"type": "str", "required": True},
-            "table": {"type": "str", "required": True},
-            "own": {"type": "dict", "required": True},
-        },
+        argument_spec=ARGUMENTS,
         supports_check_mode=True,
     )
     table = [tuple(line.split()) for line in module.params["table"].splitlines()]

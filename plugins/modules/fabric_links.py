@@ -12,22 +12,30 @@ description:
     both values, the wrong end and the command that repairs it.
   - Runs on the controller without a connection. It reads the variables C(switch_qos_state) and
     C(roce_rails_state), which the roles switch_qos and roce_rails register.
-options:
+options: # generated from layers/links.yml by tools/generate_layers.py
   step:
-    description:
-      - V(judge) compares all links, prints a table and saves a report, without failing.
-      - V(verdict) returns its findings to each host, and fails the host whose end is wrong.
     type: str
-    required: true
     choices: [judge, verdict]
-  qos: {type: dict, description: "QoS contract, the variable C(roce_qos); for V(judge)."}
-  asics: {type: dict, default: {}, description: "Switch chips, the variable C(cluster_asics)."}
-  judged: {type: str, description: Name of the variable in which V(judge) was registered.}
+    required: true
+    description:
+      - V(judge) compares all links, prints a table and saves a report. It does not fail.
+      - >-
+        V(verdict) returns to each host the findings at its end, and fails a host whose end is
+        wrong.
+  qos: {type: dict, description: 'QoS contract, compiled by the cluster model.'}
+  asics: {type: dict, default: {}, description: Switch chips declared in the cluster model.}
   strict:
-    description: Whether a mismatch that another layer would repair fails in check mode too.
     type: bool
     default: false
-  report_directory: {type: path, description: Directory on the controller for the report.}
+    description: >-
+      Whether a mismatch that another layer would repair also fails in check mode, as in
+      playbooks/verify.yml.
+  report_directory:
+    type: path
+    description: >-
+      Directory on the controller for the results, relative to the current directory. If empty,
+      nothing is saved.
+  judged: {type: str, description: Name of the variable that registered V(judge).}
 """
 
 EXAMPLES = r"""
@@ -51,3 +59,13 @@ by_host: {type: dict, returned: by V(judge), description: "By host, the checks t
 report: {type: str, returned: by V(judge), description: Path of the report on the controller.}
 checks: {type: list, elements: dict, returned: by V(verdict), description: Those of this host.}
 """
+
+# Generated from layers/ by tools/generate_layers.py.
+ARGUMENTS = {
+    "step": {"type": "str", "choices": ["judge", "verdict"], "required": True},
+    "qos": {"type": "dict"},
+    "asics": {"type": "dict", "default": {}},
+    "strict": {"type": "bool", "default": False},
+    "report_directory": {"type": "path"},
+    "judged": {"type": "str"},
+}

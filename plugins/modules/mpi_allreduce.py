@@ -15,74 +15,104 @@ description:
   - On failure it runs again on fewer and fewer nodes until the node or the pair at fault is found.
   - A run ends after its time limit, and no process of it is left on any node. Changes nothing.
   - The action plugin of the same name shows progress and figures, and saves them on the controller.
-options:
-  rankfile: {type: str, default: "", description: Rankfile; empty places ranks slot by slot.}
-  max_bytes: {type: int, default: 67108864, description: "Largest buffer, in bytes."}
-  size_step: {type: int, default: 4, description: "Ratio of one size to the next, from 4 bytes on."}
+options: # generated from layers/smoke.yml by tools/generate_layers.py
+  rankfile:
+    type: str
+    default: ''
+    description: Rankfile on the launcher. If empty, ranks are placed slot by slot.
+  max_bytes: {type: int, default: 67108864, description: 'Largest buffer, in bytes.'}
+  size_step:
+    type: int
+    default: 4
+    description: Ratio of one buffer size to the next, starting at 4 bytes.
   combinations:
-    description:
-      - Combinations of type, operation and placement to check at each size, in turn; V(0) for all.
     type: int
     default: 0
+    description: >-
+      Number of combinations of type, operation and placement to check at each size, in rotation;
+      V(0) for all.
   iterations: {type: int, default: 200, description: Timed iterations of each size up to 64 KiB.}
   iterations_large: {type: int, default: 50, description: Timed iterations of each larger size.}
-  warmup: {type: int, default: 2, description: Untimed iterations before those.}
-  bind_rails: {type: bool, default: true, description: Give each rank its GPU's rails and cores.}
+  warmup: {type: int, default: 2, description: Untimed iterations before the timed ones.}
+  bind_rails:
+    type: bool
+    default: true
+    description: >-
+      Whether each rank uses the rail and the cores of its GPU, so that every rail is tested.
   python: {type: path, default: /usr/bin/python3, description: Python interpreter of the ranks.}
-  time_limit_s: {type: float, default: 300, description: Seconds after which the run has failed.}
+  time_limit_s:
+    type: float
+    default: 300
+    description: Seconds after which the run is stopped and has failed.
   bisect_runs:
-    description: At most this many short runs to find the node or pair at fault; V(0) for none.
     type: int
     default: 24
-  bisect_limit_s: {type: float, default: 30, description: Seconds for each of these.}
-  min_busbw_gbytes_s:
-    description: Least bus bandwidth (10^9 bytes per second) that the best size has to reach.
+    description: Largest number of short runs; V(0) disables the search.
+  bisect_limit_s:
     type: float
+    default: 30
+    description: Seconds after which a short run that locates a fault has failed.
+  min_busbw_gbytes_s:
+    type: float
+    description: >-
+      Bus bandwidth in 10^9 bytes per second that the best size must reach. Unset, there is no
+      threshold.
   nccl_tests:
-    description:
-      - C(all_reduce_perf) of nccl-tests, built with MPI, by name or path on every node; where no
-        node has it, the check C(nccl_allreduce) is not applicable.
     type: str
     default: all_reduce_perf
-  nccl_min_bytes: {type: int, default: 1073741824, description: "Its smallest buffer, in bytes."}
-  nccl_max_bytes: {type: int, default: 17179869184, description: "Its largest buffer, in bytes."}
+    description: >-
+      C(all_reduce_perf) of nccl-tests, built with MPI, by name or path on every node. If no node
+      has it, the check C(nccl_allreduce) is not applicable.
+  nccl_min_bytes:
+    type: int
+    default: 1073741824
+    description: Smallest buffer of nccl-tests, in bytes.
+  nccl_max_bytes:
+    type: int
+    default: 17179869184
+    description: Largest buffer of nccl-tests, in bytes.
   min_nccl_share:
-    description: Share of a node's line rate that its average bus bandwidth has to reach.
     type: float
+    description: >-
+      Share of a node's line rate that the average bus bandwidth of nccl-tests must reach.
   gpu_limit_s:
-    description: Seconds after which a run on GPU memory has failed.
     type: float
     default: 120
+    description: Seconds after which a run on GPU memory is stopped and has failed.
   management_bytes:
-    description: Bytes on a management interface that are not yet a finding.
     type: int
     default: 1048576
+    description: Bytes on a management interface that are tolerated.
   management_share:
-    description: Share of a node's rail traffic that may pass management in addition.
     type: float
     default: 0.02
-  max_tcp_retries:
     description: >-
-      Share of the TCP segments of a rail that may be sent again because they were lost.
+      Share of a node's rail traffic that is tolerated on the management interface in addition.
+  max_tcp_retries:
     type: float
     default: 0.01
+    description: Share of a rail's TCP segments that may be retransmitted because of loss.
   max_rdma_retries:
-    description: >-
-      Retries, timeouts and packets out of sequence that an RDMA device may count, as a share of the
-      packets it sends.
     type: float
-    default: 0.00001
+    default: 1.0e-05
+    description: >-
+      Retries, timeouts and out-of-sequence packets of an RDMA device, as a share of the packets
+      that it sends.
   program_sha256:
-    description: Checksum that the allreduce program has to have on every node; empty accepts any.
     type: str
-    default: ""
+    default: ''
+    description: >-
+      Checksum that the allreduce program must have on every node. If empty, it is not checked.
   run_id:
-    description: Name of this run, in the command line of each process; empty makes one up.
     type: str
-    default: ""
+    default: ''
+    description: >-
+      Name of this run, part of the command line of each process. If empty, a name is generated.
   report_directory:
-    description: Where the controller saves the result as JSON; empty saves nothing.
     type: path
+    description: >-
+      Directory on the controller for the results, relative to the current directory. If empty,
+      nothing is saved.
 attributes:
   check_mode:
     description: Shows the command and launches nothing.
@@ -161,36 +191,39 @@ def request_of(params: dict) -> session.Request:
     )
 
 
+# Generated from layers/ by tools/generate_layers.py.
+ARGUMENTS = {
+    "rankfile": {"type": "str", "default": ""},
+    "max_bytes": {"type": "int", "default": 67108864},
+    "size_step": {"type": "int", "default": 4},
+    "combinations": {"type": "int", "default": 0},
+    "iterations": {"type": "int", "default": 200},
+    "iterations_large": {"type": "int", "default": 50},
+    "warmup": {"type": "int", "default": 2},
+    "bind_rails": {"type": "bool", "default": True},
+    "python": {"type": "path", "default": "/usr/bin/python3"},
+    "time_limit_s": {"type": "float", "default": 300},
+    "bisect_runs": {"type": "int", "default": 24},
+    "bisect_limit_s": {"type": "float", "default": 30},
+    "min_busbw_gbytes_s": {"type": "float"},
+    "nccl_tests": {"type": "str", "default": "all_reduce_perf"},
+    "nccl_min_bytes": {"type": "int", "default": 1073741824},
+    "nccl_max_bytes": {"type": "int", "default": 17179869184},
+    "min_nccl_share": {"type": "float"},
+    "gpu_limit_s": {"type": "float", "default": 120},
+    "management_bytes": {"type": "int", "default": 1048576},
+    "management_share": {"type": "float", "default": 0.02},
+    "max_tcp_retries": {"type": "float", "default": 0.01},
+    "max_rdma_retries": {"type": "float", "default": 1e-05},
+    "program_sha256": {"type": "str", "default": ""},
+    "run_id": {"type": "str", "default": ""},
+    "report_directory": {"type": "path"},
+}
+
+
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            **LAUNCHED,
-            "rankfile": {"type": "str", "default": ""},
-            "max_bytes": {"type": "int", "default": 67108864},
-            "size_step": {"type": "int", "default": 4},
-            "combinations": {"type": "int", "default": 0},
-            "iterations": {"type": "int", "default": 200},
-            "iterations_large": {"type": "int", "default": 50},
-            "warmup": {"type": "int", "default": 2},
-            "bind_rails": {"type": "bool", "default": True},
-            "python": {"type": "path", "default": "/usr/bin/python3"},
-            "time_limit_s": {"type": "float", "default": 300},
-            "bisect_runs": {"type": "int", "default": 24},
-            "bisect_limit_s": {"type": "float", "default": 30},
-            "min_busbw_gbytes_s": {"type": "float"},
-            "nccl_tests": {"type": "str", "default": "all_reduce_perf"},
-            "nccl_min_bytes": {"type": "int", "default": 1073741824},
-            "nccl_max_bytes": {"type": "int", "default": 17179869184},
-            "min_nccl_share": {"type": "float"},
-            "gpu_limit_s": {"type": "float", "default": 120},
-            "management_bytes": {"type": "int", "default": 1048576},
-            "management_share": {"type": "float", "default": 0.02},
-            "max_tcp_retries": {"type": "float", "default": 0.01},
-            "max_rdma_retries": {"type": "float", "default": 0.00001},
-            "program_sha256": {"type": "str", "default": ""},
-            "run_id": {"type": "str", "default": ""},
-            "report_directory": {"type": "path"},
-        },
+        argument_spec={**LAUNCHED, **ARGUMENTS},
         supports_check_mode=True,
     )
     module.params["run_id"] = module.params["run_id"] or uuid.uuid4().hex[:12]

@@ -18,49 +18,57 @@ description:
   - Never reboots. What only a reboot can bring into effect is recorded under
     C(/var/lib/baremetal-mpi-roce/reboot-required.d/rdma.json) and returned in RV(reboot_reasons).
   - In a container, what belongs to the host's kernel is C(not_applicable), with the reason.
-options:
+options: # generated from layers/rdma.yml by tools/generate_layers.py
   change_in_use:
-    description: Whether drivers are changed although something has RDMA devices open.
     type: bool
     default: false
+    description: >-
+      Whether to change drivers while processes have RDMA devices open or NFS or Lustre is mounted
+      over RDMA.
   restart_driver:
-    description:
-      - Whether changed drivers are loaded at once, by C(openibd), where nothing uses RDMA.
-      - Otherwise they wait for the reboot that is recorded.
     type: bool
     default: false
+    description: >-
+      Whether to load changed drivers immediately (C(openibd)) if nothing uses RDMA, instead of at
+      the recorded reboot. Every RDMA device and every rail disappears while they are reloaded.
   modules:
-    description:
-      - Kernel modules that are loaded now and at every boot.
-      - C(mlx5_ib) is left out where no NIC is for it.
-      - C(rpcrdma) is one of them where a file system of the model uses NFS over RDMA.
     type: list
     elements: str
     default: [mlx5_ib, ib_umad, rdma_ucm]
+    description:
+      - Kernel modules to load now and at every boot, because no device triggers their loading.
+      - >-
+        C(mlx5_ib) is left out on hosts without a NIC that it drives. C(rpcrdma) is added if a file
+        system of the model uses NFS over RDMA.
   iommu:
-    description:
-      - V(pt) lets devices reach memory directly, V(on) translates, V(off) turns it off.
-      - Empty leaves it as it is.
     type: str
-    choices: [pt, "on", "off", ""]
+    choices: [pt, 'on', 'off', '']
     default: pt
-  acs:
     description:
-      - V(disable) turns redirection by PCIe ACS off between GPUs and NICs, now and at every boot.
-      - V(verify) fails where it is on, V(keep) does not look.
+      - >-
+        V(pt) lets devices access memory without translation, V(on) translates, V(off) disables the
+        IOMMU (docs/rdma.md).
+      - An empty value leaves it unchanged.
+  acs:
     type: str
     choices: [disable, verify, keep]
     default: disable
+    description: >-
+      PCIe ACS redirection between GPUs and NICs. V(disable) turns it off now and at every boot,
+      because a kernel that uses an IOMMU turns it on. V(verify) fails if it is on. V(keep) ignores
+      it.
   firmware_minimum:
-    description: Oldest firmware that the rails' NICs may have; empty for any.
     type: str
-    default: ""
+    default: ''
+    description: >-
+      Oldest accepted firmware of the rails' NICs, for example V(40.47.1026); empty accepts any.
+      NICs of the same type must have the same firmware in any case.
   hardware_root:
-    description:
-      - Directory below which C(sys) is read. Another one than C(/) is a simulation, and is reported
-        in RV(simulated).
     type: path
     default: /
+    description: >-
+      Directory under which C(sys) and C(proc) are read. Anything other than C(/) is a simulation
+      and reported as one.
 """
 
 EXAMPLES = r"""
@@ -171,22 +179,21 @@ def stack(
     ]
 
 
+# Generated from layers/ by tools/generate_layers.py.
+ARGUMENTS = {
+    "change_in_use": {"type": "bool", "default": False},
+    "restart_driver": {"type": "bool", "default": False},
+    "modules": {"type": "list", "elements": "str", "default": ["mlx5_ib", "ib_umad", "rdma_ucm"]},
+    "iommu": {"type": "str", "choices": ["pt", "on", "off", ""], "default": "pt"},
+    "acs": {"type": "str", "choices": ["disable", "verify", "keep"], "default": "disable"},
+    "firmware_minimum": {"type": "str", "default": ""},
+    "hardware_root": {"type": "path", "default": "/"},
+}
+
+
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            **DRIVER_STACK,
-            "change_in_use": {"type": "bool", "default": False},
-            "restart_driver": {"type": "bool", "default": False},
-            "modules": {
-                "type": "list",
-                "elements": "str",
-                "default": ["mlx5_ib", "ib_umad", "rdma_ucm"],
-            },
-            "iommu": {"type": "str", "choices": ["pt", "on", "off", ""], "default": "pt"},
-            "acs": {"type": "str", "choices": ["disable", "verify", "keep"], "default": "disable"},
-            "firmware_minimum": {"type": "str", "default": ""},
-            "hardware_root": {"type": "path", "default": "/"},
-        },
+        argument_spec={**DRIVER_STACK, **ARGUMENTS},
         supports_check_mode=True,
     )
     carry_out(module, LAYER, partial(converge, module.params))

@@ -15,37 +15,41 @@ description:
     Secrets are not options, because Ansible prints options.
   - It changes only the ports of the model and objects named C(BAREMETAL_MPI_ROCE) or
     beginning with it.
-options:
+options: # generated from layers/fabric.yml by tools/generate_layers.py
   step:
-    description:
-      - V(plan) reads and compares. Obstacles are returned in C(problem) without failing.
-      - V(verdict) fails a host whose plan, registered as C(switch_qos_state), has a problem.
-      - V(batches) returns the order in which the switches of the play are changed, and fails
-        when one of them has dropped out.
-      - V(apply) changes this switch, reads it again and keeps the change, or undoes it and fails.
     type: str
-    required: true
     choices: [plan, verdict, batches, apply]
+    required: true
+    description:
+      - V(plan) reads and compares. It returns obstacles in C(problem) and does not fail.
+      - V(verdict) fails a host whose plan, registered as C(switch_qos_state), has a problem.
+      - >-
+        V(batches) returns the order in which to change the switches of the play, and fails if one
+        has dropped out.
+      - >-
+        V(apply) changes this switch, reads it again and confirms the change, or undoes it and
+        fails.
   allowed_impact:
-    description: Highest accepted impact. V(loss) of packets for a moment, or V(bounce) of links.
     type: str
     choices: [none, loss, bounce]
     default: bounce
+    description: >-
+      Highest accepted impact: V(loss) of packets for a moment, or V(bounce), links go down and up.
   confirm_s:
-    description: Seconds after which the switch rolls back an unconfirmed change, from 10 to 86400.
     type: int
     default: 300
+    description: Seconds after which a switch rolls back an unconfirmed change, from 10 to 86400.
   settle_s:
-    description: For V(plan), seconds to wait for ports that were up in C(switch_qos_state).
     type: int
     default: 0
+    description: For V(plan), seconds to wait for ports that were up in C(switch_qos_state).
   at_once:
-    description:
-      - For V(batches), leaves that are changed in parallel. Spines, and leaves that serve the
-        same node in the same rail, are changed one by one.
     type: int
     default: 1
-  order: {type: dict, description: "For V(apply), the result of V(batches)."}
+    description: >-
+      Number of leaves to change in parallel. Spines, and leaves that serve the same node in the
+      same rail, are changed one at a time.
+  order: {type: dict, description: 'For V(apply), the result of V(batches).'}
 attributes:
   check_mode: {support: full, description: Only V(plan) runs in check mode; nothing is changed.}
 requirements:
@@ -86,3 +90,13 @@ report: {type: dict, returned: by V(plan) and V(apply), description: "Its ports,
 batches: {type: list, elements: list, returned: by V(batches), description: Names by batch.}
 turns: {type: dict, returned: by V(batches), description: "By switch, the number of its batch."}
 """
+
+# Generated from layers/ by tools/generate_layers.py.
+ARGUMENTS = {
+    "step": {"type": "str", "choices": ["plan", "verdict", "batches", "apply"], "required": True},
+    "allowed_impact": {"type": "str", "choices": ["none", "loss", "bounce"], "default": "bounce"},
+    "confirm_s": {"type": "int", "default": 300},
+    "settle_s": {"type": "int", "default": 0},
+    "at_once": {"type": "int", "default": 1},
+    "order": {"type": "dict"},
+}
