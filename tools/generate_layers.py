@@ -83,7 +83,7 @@ def folded(text: str, indent: str, width: int) -> list[str]:
 
 
 def entry(key: str, value: Any, indent: str, width: int, block: bool = False) -> Iterator[str]:
-    """Lines of one key; `block` puts the keys of a mapping on lines of their own."""
+    """Lines of one key; `block` puts each key of a mapping on a separate line."""
     line = f"{indent}{key}: {flow(value)}"
     if len(line) <= width and not block:
         yield line

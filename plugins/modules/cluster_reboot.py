@@ -4,11 +4,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: cluster_reboot
-short_description: Reboots the hosts that recorded a reason, in batches, none with a job on it
+short_description: Reboots hosts that recorded a reason, in batches, never one with a running job
 extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
-  - The steps of the role cluster_reboot, in the order of O(step). A host is rebooted only when a
-    layer recorded a reason in the boot that runs.
+  - Implements the steps of the role cluster_reboot, in the order of O(step). A host is rebooted
+    only if a layer recorded a reason during the current boot.
 options: # generated from layers/reboot.yml by tools/generate_layers.py
   step:
     type: str
@@ -74,12 +74,12 @@ options: # generated from layers/reboot.yml by tools/generate_layers.py
   failure: {type: str, default: '', description: Message of that task.}
 attributes:
   check_mode:
-    description: In check mode V(read), V(plan) and V(verdict) are the whole of it.
+    description: Only V(read), V(plan) and V(verdict) run in check mode.
     support: full
 """
 
 EXAMPLES = r"""
-- name: Read why this host waits for a reboot, and what runs on it
+- name: Read why this host needs a reboot, and its running jobs
   baremetal.mpi_roce.cluster_reboot:
     step: read
   register: found
@@ -87,8 +87,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 found: {type: dict, returned: by V(read), description: State of the host.}
-reboot_plan: {type: dict, returned: by V(plan), description: Batches and hosts that are left.}
-reboot_outcome: {type: dict, returned: by the last step of a turn, description: Of this host.}
+reboot_plan: {type: dict, returned: by V(plan), description: Batches and skipped hosts.}
+reboot_outcome: {type: dict, returned: by the last step of a turn, description: Outcome.}
 layer: {type: str, returned: by V(verdict), description: V(reboot).}
 checks: {type: list, elements: dict, returned: by V(verdict), description: See docs/checks.md.}
 """

@@ -8,8 +8,8 @@ short_description: Compares both ends of every link with the contract and the mo
 extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
   - Compares, for each link of the cluster model, the QoS contract with the settings of NIC and
-    switch port, and the LLDP neighbours with the model. Each mismatch is one line with the link,
-    both values, the wrong end and the command that repairs it.
+    switch port, and the LLDP neighbours with the model. Each mismatch is reported in one line
+    with the link, both values, the end that is wrong and the command that repairs it.
   - Runs on the controller without a connection. It reads the variables C(switch_qos_state) and
     C(roce_rails_state), which the roles switch_qos and roce_rails register.
 options: # generated from layers/links.yml by tools/generate_layers.py
@@ -39,25 +39,25 @@ options: # generated from layers/links.yml by tools/generate_layers.py
 """
 
 EXAMPLES = r"""
-- name: Judge every link
+- name: Compare every link
   baremetal.mpi_roce.fabric_links:
     step: judge
     qos: "{{ roce_qos }}"
     report_directory: reports
-  register: judged
+  register: compared
   run_once: true
 
 - name: Return to each host the findings at its end
   baremetal.mpi_roce.fabric_links:
     step: verdict
-    judged: judged
+    judged: compared
 """
 
 RETURN = r"""
 layer: {type: str, returned: by V(verdict), description: Tag of the layer.}
-by_host: {type: dict, returned: by V(judge), description: "By host, the checks that concern it."}
+by_host: {type: dict, returned: by V(judge), description: "Checks, by host."}
 report: {type: str, returned: by V(judge), description: Path of the report on the controller.}
-checks: {type: list, elements: dict, returned: by V(verdict), description: Those of this host.}
+checks: {type: list, elements: dict, returned: by V(verdict), description: Checks of this host.}
 """
 
 # Generated from layers/ by tools/generate_layers.py.

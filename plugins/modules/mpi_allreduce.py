@@ -4,17 +4,21 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: mpi_allreduce
-short_description: Prove the cluster with an allreduce over every rank
+short_description: Verifies the cluster with an allreduce over every rank
 extends_documentation_fragment: [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.launched]
 description:
   - Launches an mpi4py allreduce from the launcher, as the MPI user, over the hostfile.
-  - Checks every result to the bit on every rank, where the ranks run, which transport UCX used, and
-    that the bytes went over each rail and not over management. Measures every size.
-  - Where every node has GPUs and MPI was built with CUDA, does so from GPU memory as well and reads
-    from UCX whether it passed the host; then runs nccl-tests where they are.
-  - On failure it runs again on fewer and fewer nodes until the node or the pair at fault is found.
-  - A run ends after its time limit, and no process of it is left on any node. Changes nothing.
-  - The action plugin of the same name shows progress and figures, and saves them on the controller.
+  - Verifies on every rank that the results are bit-exact, and checks where the ranks run, which
+    transport UCX used, and that the bytes went over each rail and not over management. Measures
+    every size.
+  - If every node has GPUs and MPI was built with CUDA, repeats the test from GPU memory and reads
+    from UCX whether the data was staged in host memory; then runs nccl-tests if it is installed.
+  - After a failure, runs again on fewer and fewer nodes until the node or the pair at fault is
+    found.
+  - A run terminates after its time limit, and none of its processes remains on any node. Changes
+    nothing.
+  - The action plugin of the same name shows progress and figures, and saves them on the
+    controller.
 options: # generated from layers/smoke.yml by tools/generate_layers.py
   rankfile:
     type: str
@@ -120,7 +124,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Prove the cluster
+- name: Verify the cluster
   baremetal.mpi_roce.mpi_allreduce:
     nodes: "{{ directory }}"
     user: mpi
@@ -133,19 +137,19 @@ layer: {type: str, returned: always, description: Tag of the layer.}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 figures:
   description: >-
-    What was measured, in 10^9 bytes per second and microseconds. The line rate is that of all rails
-    of a node in one direction, nominal where C(virtual). The time of an iteration is that of its
-    slowest rank. C(rails) has the least that a node sent over each rail, and the most beside RDMA.
-    C(gpu) and C(nccl) are there where the allreduce of GPU memory and nccl-tests ran.
+    Measurements, in 10^9 bytes per second and microseconds. The line rate is the sum of all rails
+    of a node in one direction, nominal if C(virtual). The time of an iteration is that of its
+    slowest rank. C(rails) has the smallest amount that a node sent over each rail, and the largest
+    that bypassed RDMA. C(gpu) and C(nccl) exist if the allreduce of GPU memory and nccl-tests ran.
   type: dict
   returned: always
 traffic: {type: list, elements: dict, returned: on success, description: Bytes by node and rail.}
-lanes: {type: list, elements: dict, returned: on success, description: Endpoints that UCX reported.}
+lanes: {type: list, elements: dict, returned: on success, description: Endpoints reported by UCX.}
 nodes: {type: list, elements: str, returned: always, description: Nodes in the order of ranks.}
-culprit: {type: dict, returned: always, description: "What the search found, or null."}
+culprit: {type: dict, returned: always, description: "Node or pair at fault, or null."}
 command: {type: str, returned: always, description: The launcher's command line.}
 lines: {type: list, elements: str, returned: always, description: Error lines of the launcher.}
-seconds: {type: float, returned: always, description: Seconds it took in all.}
+seconds: {type: float, returned: always, description: Total time in seconds.}
 """
 
 import uuid
@@ -242,7 +246,7 @@ def main() -> None:
                 return session.Session(request, commands.run, launcher, show).run()
         except HeldError as error:
             raise PlanError(
-                f"another allreduce test runs: {error}. Its ranks are ended with:"
+                f"another allreduce test runs: {error}. Stop its ranks with:"
                 " systemctl stop 'baremetal-mpi-smoke-*'"
             ) from error
 

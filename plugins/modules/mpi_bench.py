@@ -8,9 +8,9 @@ short_description: Latency and bandwidth of MPI between ranks, over message size
 extends_documentation_fragment: [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.launched]
 description:
   - Measures with the definitions of the OSU micro-benchmarks, as jobs of
-    M(baremetal.mpi_roce.mpi_job) on the launcher. Prints a table of each benchmark, saves all of
-    them as JSON, and draws each as SVG with line rate and threshold where the controller has
-    matplotlib.
+    M(baremetal.mpi_roce.mpi_job) on the launcher. Prints a table for each benchmark, saves all of
+    them as JSON and, if the controller has matplotlib, draws each as SVG with line rate and
+    threshold.
 options: # generated from layers/bench.yml by tools/generate_layers.py
   program:
     type: str
@@ -78,9 +78,9 @@ EXAMPLES = r"""
 RETURN = r"""
 sweeps:
   description: >-
-    Each benchmark between some ranks: C(benchmark), C(where), C(ranks), C(line_rate_gbytes_s),
-    C(threshold), C(best), and C(by_size) with C(bytes), C(latency_us) and C(gbytes_s), which is
-    10^9 bytes per second, of allreduce and alltoall the bus bandwidth.
+    For each benchmark and set of ranks, C(benchmark), C(where), C(ranks), C(line_rate_gbytes_s),
+    C(threshold), C(best), and C(by_size) with C(bytes), C(latency_us) and C(gbytes_s) in 10^9 bytes
+    per second; for allreduce and alltoall the latter is the bus bandwidth.
   type: list
   elements: dict
   returned: when it was measured

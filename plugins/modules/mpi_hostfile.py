@@ -1,20 +1,20 @@
 #!/usr/bin/python
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Write the MPI hostfile of the whole cluster, and rank placement beside it."""
+"""Write the MPI hostfile of the whole cluster, and optionally the rank placement."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: mpi_hostfile
-short_description: Writes the MPI hostfile of the whole cluster, and rank placement beside it
+short_description: Writes the MPI hostfile of the whole cluster, and optionally the rank placement
 extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.directory]
 description:
-  - Writes the hostfile that V(mpirun) reads, from the directory of the cluster, never from the
-    hosts of a run. Drained nodes are left out and named in a comment.
-  - Optionally writes a rankfile, which binds rank k of a node to the cores near GPU k, and a map of
-    which GPU and rails each rank is to use.
-  - Files are read back, and every name in the hostfile is resolved on this host and compared with
-    the address in the directory.
+  - Writes the hostfile for V(mpirun) from the whole inventory, regardless of the hosts of a run.
+    Drained nodes are left out and named in a comment.
+  - Optionally writes a rankfile, which binds rank k of a node to the cores near GPU k, and a
+    table of the GPU and rails of each rank.
+  - Reads the files back, resolves every name of the hostfile on this host, and compares the
+    addresses with the inventory's.
 options: # generated from layers/hostfile.yml by tools/generate_layers.py
   path:
     type: path
@@ -97,7 +97,7 @@ EXAMPLES = r"""
   baremetal.mpi_roce.mpi_hostfile:
     directory: "{{ cluster.directory }}"
 
-- name: Bind each rank to the cores beside its GPU
+- name: Bind each rank to the cores near its GPU
   baremetal.mpi_roce.mpi_hostfile:
     directory: "{{ cluster.directory }}"
     rankfile: true

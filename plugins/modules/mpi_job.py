@@ -9,15 +9,15 @@ module: mpi_job
 short_description: Runs a program over MPI on the nodes of the hostfile
 extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.launched]
 description:
-  - Runs on the launcher, as the MPI user. Before it starts anything, each node has to answer, with
-    its rails up, the program and the working directory there, no other MPI job, idle GPUs, and
-    shared file systems mounted, that of checkpoints with room.
+  - Runs on the launcher, as the MPI user. Before anything starts, each node must respond, with
+    its rails up, the program and the working directory present, no other MPI job, idle GPUs, and
+    shared file systems mounted, including enough free space for checkpoints.
   - Saves mpirun's command line as a script, with environment and hostfile, and the output of all
     ranks, each line with its rank, in a directory of the job.
-  - Ends the job at its time limit, when a node is lost, when O(lease_s) runs out, and on SIGTERM,
-    which the action plugin sends when ansible-playbook is interrupted. Kills what
-    the job left on any node, and removes its session directories and shared memory.
-  - The action plugin of the same name runs it detached and shows the output as it comes.
+  - Stops the job at its time limit, when a node is lost, when O(lease_s) expires, and on SIGTERM,
+    which the action plugin sends when ansible-playbook is interrupted. Kills the job's remaining
+    processes on every node, and removes its session directories and shared memory.
+  - The action plugin of the same name runs it detached and shows the output as it arrives.
 options: # generated from layers/job.yml by tools/generate_layers.py
   program:
     type: list
@@ -92,19 +92,19 @@ EXAMPLES = r"""
 
 RETURN = r"""
 rc: {type: int, returned: always, description: Exit status of mpirun.}
-seconds: {type: float, returned: always, description: Seconds it ran.}
-stopped: {type: str, returned: always, description: "Why it was ended, if it was."}
+seconds: {type: float, returned: always, description: Run time in seconds.}
+stopped: {type: str, returned: always, description: Why the job was stopped.}
 failed_rank: {type: int, returned: always, description: "The rank that failed first, or null."}
-lines: {type: list, elements: str, returned: always, description: "Causes, then last lines."}
-missing: {type: dict, returned: always, description: "By node that was left out, the reason."}
-first_output_s: {type: float, returned: always, description: "Seconds to its first line, or null."}
+lines: {type: list, elements: str, returned: always, description: Causes of failure and last lines.}
+missing: {type: dict, returned: always, description: Reason for each node that was left out.}
+first_output_s: {type: float, returned: always, description: Seconds to the first line.}
 checkpoint:
   description: >-
-    C(directory), and C(path), C(bytes) and C(age_s) of the newest file in it as the first node sees
-    it, with C(own), whether this job wrote it. Empty without a directory of checkpoints.
+    C(directory), with C(path), C(bytes) and C(age_s) of its newest file as the first node sees it,
+    and C(own), whether this job wrote that file. Empty without a checkpoint directory.
   type: dict
   returned: always
-removed: {type: dict, returned: always, description: "By node, what killed ranks had left."}
+removed: {type: dict, returned: always, description: "Remains of killed ranks, by node."}
 command: {type: str, returned: always, description: The launcher's command line.}
 directory: {type: str, returned: always, description: "Directory with script, hostfile and output."}
 nodes: {type: list, elements: str, returned: always, description: Nodes in the order of ranks.}

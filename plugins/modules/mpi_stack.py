@@ -4,15 +4,15 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: mpi_stack
-short_description: Configure Open MPI, UCX and mpi4py on one host, and read back what they offer
+short_description: Configures Open MPI, UCX and mpi4py on one host, and reads back what they offer
 extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
   - Writes the MPI environment, its profile for login shells, Open MPI's parameter block and the
-    programs that the launcher starts on each node. Every device is named, and none is guessed.
-  - With the transport V(rc) it finds the RDMA device of each rail and the place of its RoCE v2 GID
-    that has the rail's own address, and marks traffic by the QoS contract.
-  - Ends by asking C(mpirun), C(ucx_info) and mpi4py what is installed and whether every rail can be
-    used with the wanted transport.
+    programs that the launcher starts on each node. Every device is named explicitly.
+  - With the transport V(rc), finds the RDMA device of each rail and the index of the RoCE v2 GID
+    with the rail's own address, and marks traffic according to the QoS contract.
+  - Finally queries C(mpirun), C(ucx_info) and mpi4py for their versions, and for whether every
+    rail is usable with the configured transport.
   - Installs nothing; the role P(baremetal.mpi_roce.mpi_stack#role) installs the packages first.
 options: # generated from layers/mpi.yml by tools/generate_layers.py
   transport:
@@ -162,7 +162,7 @@ EXAMPLES = r"""
 RETURN = r"""
 layer: {type: str, returned: always, description: Tag of the layer.}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
-versions: {type: dict, returned: always, description: "What is installed; null without an answer."}
+versions: {type: dict, returned: always, description: Installed versions.}
 environment: {type: dict, returned: always, description: The MPI environment of this host.}
 rdma: {type: list, elements: dict, returned: for V(rc), description: RDMA port and GID of rails.}
 """
@@ -183,7 +183,7 @@ from ..module_utils.qos import HostSettings
 from ..module_utils.storage.file_system import CHECKPOINTS, DATASETS, of_variable
 
 STORAGE_VARIABLES = {CHECKPOINTS: "CLUSTER_CHECKPOINT_DIR", DATASETS: "CLUSTER_DATASETS_DIR"}
-"""By purpose of a file system. What is for homes and software is found by its path."""
+"""Variables by the purpose of a file system. Homes and software are found by their paths."""
 LAYOUT_VARIABLES = {
     "bin_directory": "MPI_ROCE_BIN",
     "library_directory": "MPI_ROCE_LIB",

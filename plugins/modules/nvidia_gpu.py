@@ -9,19 +9,20 @@ module: nvidia_gpu
 short_description: Installs NVIDIA's driver stack on a node and verifies every GPU
 extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.driver_stack]
 description:
-  - Brings driver, fabric manager, CUDA, DCGM, GDRCopy and NCCL of one node to the cluster's set in
-    one call, keeps nouveau away, loads what has to be loaded, starts the services, and reads all of
-    it back, with the state of every GPU.
-  - Everything is validated and planned before anything is changed. Run again, it repairs what an
-    interrupted run left.
-  - A machine on which this driver must not be installed is refused untouched, with what to do; for
-    instance with Secure Boot on and no key enrolled, or with a driver from another source.
-  - The driver is not changed while a process uses the GPUs, unless O(change_under_jobs).
-  - Never reboots. What only a reboot can bring into effect is recorded under
+  - Brings driver, fabric manager, CUDA, DCGM, GDRCopy and NCCL of one node to the software set in
+    one call, disables nouveau, loads the driver, starts the services, and reads everything back
+    together with the state of every GPU.
+  - Validates and plans everything before it changes anything. Another run repairs an interrupted
+    one.
+  - Refuses a machine on which this driver must not be installed, before any change and with the
+    remedy; for example if Secure Boot is on without an enrolled key, or if the driver comes from
+    another source.
+  - Never changes the driver while a process uses the GPUs, unless O(change_under_jobs).
+  - Never reboots. Changes that need a reboot are recorded in
     C(/var/lib/baremetal-mpi-roce/reboot-required.d/gpu.json) and returned in RV(reboot_reasons).
-  - A driver that others installed (C(manage) of C(software.driver) is V(false)) is verified only.
-  - Without a driver in the set, without GPUs in the model and in a container the layer is
-    C(not_applicable), with the reason.
+  - Only verifies a driver that is managed elsewhere (C(software.driver.manage) is V(false)).
+  - Without a driver in the software set, without GPUs in the model, and in a container, the layer
+    is C(not_applicable), with the reason.
 options: # generated from layers/gpu.yml by tools/generate_layers.py
   change_under_jobs:
     type: bool
@@ -94,7 +95,7 @@ options: # generated from layers/gpu.yml by tools/generate_layers.py
 """
 
 EXAMPLES = r"""
-- name: The GPU stack of the cluster's set
+- name: Install the GPU stack of the software set
   baremetal.mpi_roce.nvidia_gpu:
     software: "{{ cluster_software }}"
     keys: "{{ lookup('baremetal.mpi_roce.repository_keys', 'gpu', software=cluster_software,
@@ -104,7 +105,7 @@ EXAMPLES = r"""
     nvml_bindings: "{{ lookup('baremetal.mpi_roce.nvml_bindings') }}"
   become: true
 
-- name: With thresholds of one's own
+- name: Set other thresholds
   baremetal.mpi_roce.nvidia_gpu:
     software: "{{ cluster_software }}"
     gpus: "{{ cluster_gpus }}"
@@ -118,10 +119,10 @@ EXAMPLES = r"""
 RETURN = r"""
 layer: {type: str, returned: always, description: Tag of the layer.}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
-simulated: {type: list, elements: str, returned: always, description: "What was simulated."}
-container: {type: str, returned: success, description: "The container engine, or null."}
+simulated: {type: list, elements: str, returned: always, description: Simulated inputs.}
+container: {type: str, returned: success, description: "Container engine, or null."}
 reboot_required: {type: bool, returned: success, description: Whether a reboot is needed.}
-reboot_reasons: {type: list, elements: dict, returned: success, description: Its reasons.}
+reboot_reasons: {type: list, elements: dict, returned: success, description: Why.}
 """
 
 import base64

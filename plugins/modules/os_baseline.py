@@ -9,11 +9,11 @@ module: os_baseline
 short_description: Prepares the operating system of a node for MPI over RoCE
 extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
-  - Sets kernel parameters, resource limits, hugepages, the CPU governor, swap, time and the kernel
-    command line of one node in one call, for now and for every boot to come, and reads it all back.
-  - Never reboots. What only a reboot can bring into effect is recorded under
+  - Sets kernel parameters, resource limits, hugepages, CPU governor, swap, time and kernel
+    command line of one node in one call, now and for every later boot, and reads them back.
+  - Never reboots. Changes that need a reboot are recorded in
     C(/var/lib/baremetal-mpi-roce/reboot-required.d/os.json) and returned in RV(reboot_reasons).
-  - In a container, what belongs to the host's kernel is C(not_applicable), with the reason.
+  - In a container, settings of the host's kernel are C(not_applicable), with the reason.
 options: # generated from layers/os.yml by tools/generate_layers.py
   sysctls: {type: dict, default: {}, description: Kernel parameters by name.}
   optional_sysctls:
@@ -116,7 +116,7 @@ options: # generated from layers/os.yml by tools/generate_layers.py
 """
 
 EXAMPLES = r"""
-- name: A node for MPI over RoCE
+- name: Prepare a node for MPI over RoCE
   baremetal.mpi_roce.os_baseline:
     sysctls:
       kernel.numa_balancing: 0
@@ -136,9 +136,9 @@ EXAMPLES = r"""
 RETURN = r"""
 layer: {type: str, returned: always, description: Tag of the layer.}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
-container: {type: str, returned: success, description: "The container engine, or null."}
+container: {type: str, returned: success, description: "Container engine, or null."}
 reboot_required: {type: bool, returned: success, description: Whether a reboot is needed.}
-reboot_reasons: {type: list, elements: dict, returned: success, description: Its reasons.}
+reboot_reasons: {type: list, elements: dict, returned: success, description: Why.}
 """
 
 from ansible.module_utils.basic import AnsibleModule

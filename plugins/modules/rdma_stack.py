@@ -9,15 +9,16 @@ module: rdma_stack
 short_description: Installs and verifies the RDMA drivers and tools of a node
 extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.driver_stack]
 description:
-  - Brings the RDMA drivers and tools of one node to the cluster's set in one call, DOCA-OFED or
-    those of the distribution, loads the kernel modules that nothing else loads, sets the IOMMU and
-    PCIe ACS, and reads all of it back, with the RDMA device and the firmware of every rail.
-  - Everything is validated and planned before anything is changed. Run again, it repairs what an
-    interrupted run left.
-  - A change of drivers is refused while something uses RDMA, unless O(change_in_use).
-  - Never reboots. What only a reboot can bring into effect is recorded under
+  - Brings the RDMA drivers and tools of one node to the software set in one call (DOCA-OFED, or
+    those of the distribution), loads the kernel modules that no device loads, configures the
+    IOMMU and PCIe ACS, and reads everything back together with the RDMA device and the firmware
+    of every rail.
+  - Validates and plans everything before it changes anything. Another run repairs an interrupted
+    one.
+  - Refuses to change drivers while RDMA is in use, unless O(change_in_use).
+  - Never reboots. Changes that need a reboot are recorded in
     C(/var/lib/baremetal-mpi-roce/reboot-required.d/rdma.json) and returned in RV(reboot_reasons).
-  - In a container, what belongs to the host's kernel is C(not_applicable), with the reason.
+  - In a container, settings of the host's kernel are C(not_applicable), with the reason.
 options: # generated from layers/rdma.yml by tools/generate_layers.py
   change_in_use:
     type: bool
@@ -72,13 +73,13 @@ options: # generated from layers/rdma.yml by tools/generate_layers.py
 """
 
 EXAMPLES = r"""
-- name: The distribution's RDMA stack
+- name: Install the distribution's RDMA stack
   baremetal.mpi_roce.rdma_stack:
     rails: "{{ cluster_rails }}"
     gpus: "{{ cluster_gpus }}"
   become: true
 
-- name: The RDMA stack of the cluster's set
+- name: Install the RDMA stack of the software set
   baremetal.mpi_roce.rdma_stack:
     software: "{{ cluster_software }}"
     keys: "{{ lookup('baremetal.mpi_roce.repository_keys', 'rdma', software=cluster_software,
@@ -92,14 +93,14 @@ EXAMPLES = r"""
 RETURN = r"""
 layer: {type: str, returned: always, description: Tag of the layer.}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
-simulated: {type: list, elements: str, returned: always, description: "What was simulated."}
+simulated: {type: list, elements: str, returned: always, description: Simulated inputs.}
 source:
-  description: Whose RDMA stack is wanted, C(doca), C(inbox) or C(none).
+  description: Configured source of the RDMA stack, C(doca), C(inbox) or C(none).
   type: str
   returned: success
-container: {type: str, returned: success, description: "The container engine, or null."}
+container: {type: str, returned: success, description: "Container engine, or null."}
 reboot_required: {type: bool, returned: success, description: Whether a reboot is needed.}
-reboot_reasons: {type: list, elements: dict, returned: success, description: Its reasons.}
+reboot_reasons: {type: list, elements: dict, returned: success, description: Why.}
 """
 
 import base64

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: rdma_verify
-short_description: Proves each rail by RDMA verbs, and the QoS contract on the wire
+short_description: Verifies each rail by RDMA verbs, and the QoS contract on the wire
 extends_documentation_fragment: [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.health]
 description:
-  - Measures every rail of every node against the same rail of the next node with perftest and UCX,
-    and counts packets meanwhile. Changes nothing.
-  - Both ends of a pair must run at the same time, and Ansible's only barrier is the end of a task,
-    so there are five steps. V(pairs) and V(report) run on the controller alone.
+  - Measures every rail of every node against the same rail of the next node with perftest and
+    UCX, and counts packets meanwhile. Changes nothing.
+  - Both ends of a pair must run at the same time, and Ansible's only barrier is the end of a
+    task, hence the five steps. V(pairs) and V(report) run only on the controller.
   - Servers run in a transient systemd unit with a time limit. The next run replaces them.
 options: # generated from layers/verbs.yml by tools/generate_layers.py
   step:
@@ -161,16 +161,16 @@ RETURN = r"""
 layer: {type: str, returned: always, description: Tag of the layer.}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 run_id: {type: str, returned: for V(pairs), description: Name of this run.}
-parts: {type: dict, returned: for V(pairs), description: "By host, its pairs and unpaired rails."}
-at_once: {type: int, returned: for V(pairs), description: Hosts that drive at once.}
+parts: {type: dict, returned: for V(pairs), description: "Pairs and unpaired rails, by host."}
+at_once: {type: int, returned: for V(pairs), description: Hosts that drive in parallel.}
 limit_s: {type: float, returned: for V(pairs), description: Time limit of servers.}
 missing: {type: list, elements: str, returned: for V(serve), description: Missing packages.}
 problems: {type: dict, returned: for V(serve), description: Rails that cannot be served.}
 ports: {type: list, elements: int, returned: for V(serve), description: TCP ports of the servers.}
 figures:
   description: >-
-    C(pairs) has for every rail and peer each exchange with its figures (10^9 bits per second,
-    microseconds), its packets, and by how much each of the NIC's counters grew.
+    For every rail and peer, C(pairs) has each exchange with its figures (10^9 bits per second,
+    microseconds), its packets, and the increase of each of the NIC's counters.
   type: dict
   returned: for V(drive)
 report: {type: str, returned: for V(report), description: File on the controller.}
@@ -189,7 +189,7 @@ from ..module_utils.verbs import ends, exchanges, judging
 from ..module_utils.verbs.exchanges import EXCHANGES, Half, Options, Request
 
 LAYER = "verbs"
-REMEDY = "Run again for these rails alone: --tags verbs --limit HOST,PEER"
+REMEDY = "Run again for these rails only: --tags verbs --limit HOST,PEER"
 
 
 def request_of(params: dict) -> Request:

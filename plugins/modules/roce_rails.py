@@ -9,17 +9,17 @@ module: roce_rails
 short_description: Gives every rail of a host its name, address, MTU, routes and QoS settings
 extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.health]
 description:
-  - Configures all rails of a host in one call, for the next boot in the files of the system's own
-    network service (NetworkManager or systemd-networkd), and in the running kernel.
+  - Configures all rails of a host in one call, in the running kernel and, for later boots, in the
+    files of the host's network service (NetworkManager or systemd-networkd).
   - Names each interface by its PCI address with a systemd C(.link) file. An idle interface is
-    renamed at once; one in use gets its name at the next boot, which is recorded in
+    renamed immediately; one in use is renamed at the next boot, which is recorded in
     C(/var/lib/baremetal-mpi-roce/reboot-required.d/rails.json).
-  - Sets up only the rails that differ, and removes what does not belong on a rail. A rail that a
-    file of the operator claims is refused.
-  - Compares the NICs with the model, and sets each rail's RoCE NIC to what the QoS contract needs,
-    all settings of a rail or none.
+  - Sets up only the rails that differ, and removes configuration that does not belong on a rail.
+    A rail that a file of the operator claims is refused.
+  - Compares the NICs with the model, and applies the QoS contract to the RoCE NIC of each rail,
+    either all settings of a rail or none.
   - Reads everything back within a bounded time. A rail that does not come up gets its former
-    configuration back. A run that was killed is repaired by the next.
+    configuration back. The next run repairs one that was killed.
 options: # generated from layers/rails.yml by tools/generate_layers.py
   rails:
     type: list
@@ -179,28 +179,28 @@ EXAMPLES = r"""
 
 RETURN = r"""
 layer: {type: str, returned: always, description: Tag of the layer.}
-backend: {type: str, returned: success, description: The network service.}
+backend: {type: str, returned: success, description: Network service that configures the rails.}
 reconfigured:
-  {type: list, elements: str, returned: success, description: Interfaces that it set up.}
+  {type: list, elements: str, returned: success, description: Interfaces that were set up.}
 rolled_back:
-  description: Rails that have their former configuration or NIC settings again.
+  description: Rails whose former configuration or NIC settings were restored.
   type: list
   elements: str
   returned: success
-removed: {type: list, elements: str, returned: success, description: Former rails.}
+removed: {type: list, elements: str, returned: success, description: Removed former rails.}
 rails:
-  description: Per rail that is there, what the kernel has at the end.
+  description: State of the kernel at the end, for each rail that is present.
   type: dict
   returned: success
 settings:
   description: >-
-    Per rail and setting of its NIC, what was wanted and found, with the C(status) of its check.
-    C(persistence) is V(runtime), which a reboot forgets, or V(firmware).
+    Desired and actual value of each NIC setting of each rail, with the C(status) of its check.
+    C(persistence) is V(runtime), lost by a reboot, or V(firmware).
   type: dict
   returned: success
 reboot_required: {type: bool, returned: success, description: Whether a reboot is needed.}
-reboot_reasons: {type: list, elements: dict, returned: success, description: Its reasons.}
-container: {type: str, returned: success, description: "The container engine, or null."}
+reboot_reasons: {type: list, elements: dict, returned: success, description: Why.}
+container: {type: str, returned: success, description: "Container engine, or null."}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 """
 

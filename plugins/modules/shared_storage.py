@@ -9,19 +9,20 @@ module: shared_storage
 short_description: Mounts, and serves, the shared file systems of a host
 extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
-  - Installs what mounting and serving take, serves by NFS what this host serves, sets up the client
-    of Lustre, mounts through systemd, and reads all of it back.
-  - What is mounted is read from the kernel's table alone. A dead server is a failed check, after
+  - Installs the required software, exports by NFS what this host serves, configures the Lustre
+    client, mounts through systemd, and reads everything back.
+  - Reads the mounts only from the kernel's table. A dead server is a failed check after
     O(mount_wait_s).
-  - A mount that is in use is not unmounted; its processes are named. A directory that holds
-    anything is not mounted over, and a device that has anything on it is not formatted.
-  - In a container mounts are C(not_applicable); units, packages and exports are real.
+  - Never unmounts a mount in use, and names the processes that use it. Never mounts over a
+    directory with content, and never formats a device with content.
+  - In a container, mounts are C(not_applicable); units, packages and exports are still
+    configured.
 attributes:
   check_mode:
     support: full
     description:
-      - Differences are C(pending) checks. An automount point that is armed and as wanted is used as
-        any program would, so its file system is mounted.
+      - Differences are C(pending) checks. Accessing a correctly configured automount point mounts
+        its file system, as with any program.
 options: # generated from layers/storage.yml by tools/generate_layers.py
   filesystems:
     type: list
@@ -117,10 +118,10 @@ EXAMPLES = r"""
 RETURN = r"""
 layer: {type: str, returned: always, description: Tag of the layer.}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
-simulated: {type: list, elements: str, returned: always, description: "What was simulated."}
-container: {type: str, returned: success, description: "The container engine, or null."}
+simulated: {type: list, elements: str, returned: always, description: Simulated inputs.}
+container: {type: str, returned: success, description: "Container engine, or null."}
 reboot_required: {type: bool, returned: success, description: Whether a reboot is needed.}
-reboot_reasons: {type: list, elements: dict, returned: success, description: Its reasons.}
+reboot_reasons: {type: list, elements: dict, returned: success, description: Why.}
 """
 
 from collections.abc import Mapping

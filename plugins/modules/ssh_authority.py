@@ -6,12 +6,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ssh_authority
-short_description: Prepares on the controller what every node trusts over SSH
+short_description: Prepares on the controller the trust that every node receives over SSH
 extends_documentation_fragment: [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.directory]
 description:
   - Runs on the controller, once for all nodes (C(run_once)), without a connection.
-  - Makes the cluster's certificate authorities for users and hosts, takes each due step of a
-    rotation, and revokes nodes that left the inventory, whatever the limit.
+  - Creates the cluster's certificate authorities for users and hosts, takes each due step of a
+    rotation, and revokes nodes that left the inventory, regardless of the limit.
   - Maintains C(known_hosts) in O(state_directory), with which operators and the controller verify
     all nodes.
 options: # generated from layers/ssh.yml by tools/generate_layers.py
@@ -116,16 +116,16 @@ EXAMPLES = r"""
 RETURN = r"""
 authority:
   description: >-
-    What every node gets, for M(baremetal.mpi_roce.ssh_trust). Public keys, host patterns, the list
-    of revoked certificates and the paths, not the content, of private keys.
+    Data for every node, for M(baremetal.mpi_roce.ssh_trust). Public keys, host patterns, the list
+    of revoked certificates and the paths, but not the content, of private keys.
   type: dict
   returned: success
 hosts: {type: dict, returned: success, description: "Names, targets and journal of each node."}
 state_directory: {type: str, returned: success, description: The directory on the controller.}
 removed: {type: list, elements: str, returned: without O(after), description: Revoked nodes.}
-outdated: {type: list, elements: str, returned: success, description: With an old revocation list.}
+outdated: {type: list, elements: str, returned: success, description: Nodes with an old list.}
 incomplete: {type: list, elements: str, returned: success, description: Nodes without a run yet.}
-steps: {type: list, elements: str, returned: without O(after), description: Steps taken or waiting.}
+steps: {type: list, elements: str, returned: without O(after), description: Steps taken or due.}
 """
 
 # Generated from layers/ by tools/generate_layers.py.

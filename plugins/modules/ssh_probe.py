@@ -6,18 +6,17 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ssh_probe
-short_description: Proves that the MPI user gets from this host to others over SSH
+short_description: Verifies that the MPI user reaches other hosts from this host over SSH
 extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
-  - Logs in to every target as the MPI user, without a terminal and without questions, as V(mpirun)
-    does, several at a time, and names each pair that fails and why, or where another host answers.
-    Changes nothing. Shells of such logins that a login file keeps here after their connection are
-    ended.
-  - Logs in to this host itself, looks at what the session has (limits, variables, parameters,
-    programs, room), and names the file that gives what is not the collection's.
-  - Reads from C(ssh -G), as the MPI user, whether ssh checks host keys by the cluster's authority,
-    goes to the right address and port, and offers the cluster's certificate.
-  - Names the host that differs. A host that refuses is not the one that was refused.
+  - Logs in to every target as the MPI user, without a terminal or prompts, as V(mpirun) does,
+    several at a time. Reports each pair that fails and the cause, or that another host responded.
+    Changes nothing. Shells that a login file leaves behind after the connection are terminated.
+  - Logs in to this host itself, inspects the session (limits, variables, parameters, programs,
+    free space), and names the file that sets a foreign value.
+  - Reads from C(ssh -G), as the MPI user, whether ssh checks host keys by the cluster's
+    authority, connects to the right address and port, and offers the cluster's certificate.
+  - Names the host that is at fault, which for a refused login is the host that refuses.
 options: # generated from layers/ssh.yml by tools/generate_layers.py
   targets:
     type: list
@@ -63,12 +62,12 @@ options: # generated from layers/ssh.yml by tools/generate_layers.py
   parallel: {type: int, default: 32, description: Number of simultaneous logins from one host.}
 attributes:
   check_mode:
-    description: The same, but where the trust is not configured yet, the proof is pending.
+    description: The same, but checks are pending if the trust is not configured yet.
     support: full
 """
 
 EXAMPLES = r"""
-- name: Prove that the launcher reaches two nodes
+- name: Verify that the launcher reaches two nodes
   baremetal.mpi_roce.ssh_probe:
     here: launcher
     targets:
@@ -79,7 +78,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 layer: {type: str, returned: always, description: Tag of the layer.}
-attempts: {type: list, elements: dict, returned: success, description: "Logins, and C(why) not."}
+attempts: {type: list, elements: dict, returned: success, description: Logins and causes.}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 """
 

@@ -9,12 +9,12 @@ module: ssh_trust
 short_description: Configures host-verified, passwordless SSH between all nodes for the MPI user
 extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
-  - Makes the MPI user's account and key pair where they are missing, makes sshd and ssh trust the
-    cluster's certificate authority, and installs this node's user and host certificate.
-  - The action on the controller holds the authority and signs; the module makes keys and writes
-    files. Private keys never leave the host they were made on.
-  - All settings apply to the MPI user, and for ssh to the hosts of the cluster. sshd's
-    configuration is tested before sshd reads it, and is restored when it is invalid.
+  - Creates the MPI user's account and key pair if they are missing, makes sshd and ssh trust the
+    cluster's certificate authority, and installs this node's user and host certificates.
+  - The action plugin on the controller holds the authority and signs; the module creates keys and
+    writes files. Private keys never leave the host on which they were created.
+  - All settings apply to the MPI user only and, for ssh, to the hosts of the cluster. sshd's
+    configuration is tested before sshd reads it, and restored if it is invalid.
 options: # generated from layers/ssh.yml by tools/generate_layers.py
   authority:
     type: dict
@@ -91,7 +91,7 @@ options: # generated from layers/ssh.yml by tools/generate_layers.py
     description: Revoked public keys of this node. Set by the action plugin.
 attributes:
   diff_mode:
-    description: Shows every file that changes. Of keys it shows public halves, modes and owners.
+    description: Shows every changed file; of keys only public halves, modes and owners.
     support: full
 """
 
@@ -107,8 +107,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 layer: {type: str, returned: always, description: Tag of the layer.}
-public_keys: {type: dict, returned: success, description: Of the MPI user here and of the node.}
-sign: {type: dict, returned: success, description: "Certificates that were signed anew, and why."}
+public_keys: {type: dict, returned: success, description: Keys of MPI user and node.}
+sign: {type: dict, returned: success, description: "Renewed certificates, and why."}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 """
 

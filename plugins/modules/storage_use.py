@@ -6,17 +6,17 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: storage_use
-short_description: Proves shared file systems by use, on every host at once
+short_description: Verifies shared file systems by use, on all hosts simultaneously
 extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
-  - Each host writes files of its own as the MPI user, with fsync and a rename over older ones; then
-    it reads those of its neighbour in a ring over the hosts of the play, to the byte.
-  - Nothing is written unless the directory that was opened is of the wanted file system.
-  - Whatever may hang is done in a process of its own for at most O(time_limit_s). One that cannot
-    be ended is left behind and named.
+  - Each host writes its own files as the MPI user, with fsync and a rename over older ones, then
+    reads those of its neighbour in a ring over the hosts of the play and compares every byte.
+  - Writes only if the opened directory is on the expected file system.
+  - Operations that may hang run in a separate process for at most O(time_limit_s). A process that
+    cannot be killed is left behind and named.
 attributes:
   check_mode:
-    description: Writes nothing. Mount, answer, writability and room are judged all the same.
+    description: Writes nothing. Mount, response, writability and free space are still checked.
     support: full
 options: # generated from layers/storage.yml by tools/generate_layers.py
   round:
@@ -80,7 +80,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Make the ring
+- name: Plan the ring
   baremetal.mpi_roce.storage_use:
     round: plan
     filesystems: "{{ cluster_filesystems }}"
@@ -100,7 +100,7 @@ RETURN = r"""
 layer: {type: str, returned: always, description: Tag of the layer.}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 measured:
-  description: What the host measured, by file system.
+  description: Measurements of the host, by file system.
   type: dict
   returned: after V(write) and V(read)
 virtual:
@@ -116,7 +116,7 @@ verdicts:
   type: dict
   returned: after V(report)
 figures:
-  description: Figures of each file system, as they were shown. 10^9 bytes per second.
+  description: Figures of each file system as shown, in 10^9 bytes per second.
   type: dict
   returned: after V(report)
 """
@@ -141,7 +141,7 @@ ROUNDS = {"write": proof.write, "read": proof.read}
 
 
 def mpi_user(name: str, uid: int) -> pwd.struct_passwd:
-    """The account, or its number alone: it may be made later, by the layer ssh."""
+    """The account, or only its number: the layer ssh may create the account later."""
     return account.find(name) or pwd.struct_passwd((name, "x", uid, uid, "", "/", ""))
 
 
@@ -191,7 +191,7 @@ ARGUMENTS = {
     "size_mib": {"type": "int", "default": 64},
     "time_limit_s": {"type": "float", "default": 60},
     "alone": {"type": "bool", "default": False},
-    "token": {"type": "str", "default": ""},
+    "token": {"type": "str", "no_log": False, "default": ""},
     "seats": {"type": "dict", "default": {}},
     "report_directory": {"type": "path"},
 }

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: switch_qos
-short_description: Keeps the QoS contract on a leaf or spine with SONiC, NVUE or EOS
+short_description: Applies the QoS contract to a leaf or spine with SONiC, NVUE or EOS
 extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
-  - Compares the settings of a switch with the cluster model and the QoS contract, reports
-    the impact of a change, and applies it under the switch's own rollback timer.
-  - Everything happens on the controller. SONiC is configured by its own commands over Ansible's
+  - Compares the settings of a switch with the cluster model and the QoS contract, reports the
+    impact of a change, and applies it under the switch's own rollback timer.
+  - Runs entirely on the controller. SONiC is configured with its own commands over Ansible's
     connection, NVUE and EOS over HTTPS. Nothing is copied to a switch.
-  - Reads variables of the cluster model, and for HTTPS the variables of the role switch_qos.
+  - Reads variables of the cluster model and, for HTTPS, the variables of the role switch_qos.
     Secrets are not options, because Ansible prints options.
-  - It changes only the ports of the model and objects named C(BAREMETAL_MPI_ROCE) or
-    beginning with it.
+  - Changes only the ports of the model and objects whose names begin with C(BAREMETAL_MPI_ROCE).
 options: # generated from layers/fabric.yml by tools/generate_layers.py
   step:
     type: str
@@ -79,14 +78,14 @@ EXAMPLES = r"""
 RETURN = r"""
 layer: {type: str, returned: by V(plan) and V(apply), description: Tag of the layer.}
 checks:
-  description: One check per aspect and group of like ports. Empty when V(apply) follows V(plan).
+  description: One check per aspect and group of equal ports. Empty if V(apply) follows V(plan).
   type: list
   elements: dict
   returned: by V(plan) and V(apply)
 differs: {type: bool, returned: by V(plan) and V(apply), description: Whether a change is needed.}
 impact: {type: dict, returned: by V(plan) and V(apply), description: Impact of the change.}
-problem: {type: str, returned: by V(plan), description: Why the switch cannot have the contract.}
-report: {type: dict, returned: by V(plan) and V(apply), description: "Its ports, or null."}
+problem: {type: str, returned: by V(plan), description: Why the contract cannot apply.}
+report: {type: dict, returned: by V(plan) and V(apply), description: "Ports, or null."}
 batches: {type: list, elements: list, returned: by V(batches), description: Names by batch.}
 turns: {type: dict, returned: by V(batches), description: "By switch, the number of its batch."}
 """

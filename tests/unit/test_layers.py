@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""layers/*.yml: what is generated from them is committed, and what they declare is used."""
+"""layers/*.yml: the generated files are committed, and every declared option is used."""
 
 from __future__ import annotations
 
