@@ -20,6 +20,7 @@ from ..module_utils.mpi import job
 from ..module_utils.software.software_set import SoftwareSet
 from ..module_utils.ssh import authorized
 from ..plugin_utils import model as cluster_model
+from ..plugin_utils.layers import RENAMED
 from ..plugin_utils.model import digest, directory, names
 from ..plugin_utils.model.cluster import DIGEST
 from ..plugin_utils.model.software_rules import REFUSED, judge
@@ -66,7 +67,8 @@ class ActionModule(ActionBase):
         _check_model(hosts, sources, findings)
         if arguments["role_variables"]:
             known = _options()
-            settings = dict(_settings(task_vars, known))
+            settings = dict(_settings(task_vars, [*known, *RENAMED]))
+            _check_renamed(settings, findings)
             _check_roles(known, settings.items(), findings)
             _check_launch(settings, findings)
         ports = _ssh_ports(hosts, task_vars["hostvars"], findings)
@@ -221,6 +223,20 @@ def _options() -> dict[str, dict[str, Any]]:
     return found
 
 
+def _check_renamed(hosts: Mapping[str, dict[str, Any]], findings: Findings) -> None:
+    """Refuse former names of options, which Ansible would ignore, and take them from `hosts`."""
+    for old, new in RENAMED.items():
+        where = [name for name, variables in hosts.items() if variables.pop(old, None) is not None]
+        if where:
+            others = f" (and on {counted(len(where) - 1, 'other host')})" if where[1:] else ""
+            findings.add(
+                "inventory.renamed_variable",
+                (where[0], old),
+                f"this option is now named {new}{others}",
+                f"Rename it to {new}",
+            )
+
+
 def _check_roles(
     known: Mapping[str, dict[str, Any]],
     hosts: Iterable[tuple[str, Mapping[str, Any]]],
@@ -302,7 +318,8 @@ def _known(hostvars: Any, name: str, known: Iterable[str]) -> dict[str, Any]:
         if key in raw:
             # What cannot be templated is judged where it is used.
             with contextlib.suppress(AnsibleError):
-                found[key] = _resolved(hostvars[name][key]) if _has_template(raw[key]) else raw[key]
+                templated = key not in RENAMED and _has_template(raw[key])
+                found[key] = _resolved(hostvars[name][key]) if templated else raw[key]
     return found
 
 

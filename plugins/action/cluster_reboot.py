@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Optional
 
-import yaml
 from ansible import constants as C
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
 from ansible.utils.display import Display
@@ -35,7 +34,6 @@ display = Display()
 LAYER = "reboot"
 MODULE = "baremetal.mpi_roce.cluster_reboot"
 SUMMARY = "baremetal.mpi_roce.summary"
-VERIFY = Path(__file__).resolve().parents[2] / "playbooks/verify.yml"
 FOUND, PLAN, OUTCOME = (
     "cluster_reboot_found",
     "cluster_reboot_plan",
@@ -89,7 +87,7 @@ class ActionModule(SteppedAction):
             except guards.LockedError as error:
                 raise AnsibleActionFail(f"nothing was rebooted: {error}") from None
         controller = planning.Controller(machine.boot_id(), node.machine_id(), socket.gethostname())
-        roles = verified_by()
+        roles = planning.VERIFIERS
         judged = []
         for name in task_vars["ansible_play_hosts_all"]:  # as the inventory orders them
             found = (task_vars["hostvars"][name].get(FOUND) or {}).get("found")
@@ -133,7 +131,7 @@ class ActionModule(SteppedAction):
             not in (table.VERIFIED, table.LEFT)
         ]
         turn = next(turn for turn in batches[number]["turns"] if turn["name"] == name)
-        roles = verified_by()
+        roles = planning.VERIFIERS
         return {
             "changed": False,
             "stopped": bool(wrong),
@@ -307,12 +305,6 @@ class ActionModule(SteppedAction):
         """Arguments of the task, with their types and defaults."""
         given: dict[str, Any] = self.validate_argument_spec(argument_spec=ARGUMENTS)[1]
         return given
-
-
-def verified_by() -> dict[str, str]:
-    """Layer -> role, as playbooks/verify.yml has it."""
-    plays = yaml.safe_load(VERIFY.read_text(encoding="utf-8"))
-    return planning.verifiers(play for play in plays if isinstance(play, Mapping))
 
 
 def _group(name: str, groups: Mapping[str, Any]) -> str:

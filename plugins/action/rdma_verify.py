@@ -61,7 +61,7 @@ class ActionModule(SteppedAction):
             int(arguments.get("first_port", 18515)),
         )
         options = Options(
-            seconds=int(arguments.get("seconds", Options.seconds)),
+            duration_s=int(arguments.get("duration_s", Options.duration_s)),
             time_limit_s=int(arguments.get("time_limit_s", Options.time_limit_s)),
         )
         when = rail_pairs.schedule(

@@ -20,9 +20,9 @@ from ..module_utils.core.locks import HeldError
 from ..module_utils.core.text import some
 from ..module_utils.ssh.keys import HOST, USER
 from ..module_utils.ssh.texts import authority_lines
+from ..modules.ssh_authority import ARGUMENTS
 from ..plugin_utils.ssh import identity, publishing
 from ..plugin_utils.ssh.authority import (
-    MAX_REMOVED,
     AuthorityError,
     AuthorityStore,
     Outcome,
@@ -31,27 +31,7 @@ from ..plugin_utils.ssh.authority import (
 )
 from ..plugin_utils.ssh.journal import Journal
 
-ARGUMENTS = {
-    "directory": {"type": "list", "elements": "dict", "required": True},
-    "cluster_name": {"type": "str", "required": True},
-    "domain": {"type": "str", "default": ""},
-    "management_prefix": {"type": "int", "default": 24},
-    "user": {"type": "str", "default": "mpi"},
-    "between_compute": {"type": "bool", "default": True},
-    "extra_sources": {"type": "list", "elements": "str", "default": []},
-    "state_dir": {"type": "path", "default": ""},
-    "ca_generation": {"type": "int", "default": 1},
-    "ca_overlap": {"type": "bool", "default": True},
-    "user_ca_key": {"type": "path", "default": ""},
-    "host_ca_key": {"type": "path", "default": ""},
-    "signer": {"type": "list", "elements": "str", "default": []},
-    "warn_days": {"type": "float", "default": 14},
-    "max_removed": {"type": "int", "default": MAX_REMOVED},
-    "take_over": {"type": "str", "default": ""},
-    "revoke": {"type": "list", "elements": "str", "default": []},
-    "after": {"type": "bool", "default": False},
-    "reached": {"type": "list", "elements": "str", "default": []},
-}
+DIRECTORY = {"type": "list", "elements": "dict", "required": True}
 
 
 class ActionModule(ActionBase):
@@ -62,14 +42,16 @@ class ActionModule(ActionBase):
 
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
-        _spec, arguments = self.validate_argument_spec(argument_spec=ARGUMENTS)
+        _spec, arguments = self.validate_argument_spec(
+            argument_spec={**ARGUMENTS, "directory": DIRECTORY}
+        )
         arguments["ca_passphrase"] = passphrase_of(self._templar, task_vars)
         try:
             result.update(prepare(arguments, write=not self._task.check_mode))
         except (AuthorityError, CommandError, HeldError) as error:
             result.update(failed=True, msg=f"ssh: {error}")
         except OSError as error:
-            where = error.filename or state_dir_of(arguments)
+            where = error.filename or state_directory_of(arguments)
             result.update(
                 failed=True, msg=f"ssh: on the controller: {where}: {error.strerror or error}"
             )
@@ -81,7 +63,7 @@ def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
     entries = publishing.members(arguments["directory"])
     names = [str(entry["name"]) for entry in entries]
     arguments["extra_sources"] = [_network(each) for each in arguments["extra_sources"]]
-    journal = Journal(state_dir_of(arguments))
+    journal = Journal(state_directory_of(arguments))
     store = AuthorityStore(journal, arguments.get("ca_passphrase", ""))
     supplied = _supplied(arguments["user_ca_key"], arguments["host_ca_key"], arguments["signer"])
     if arguments["after"]:
@@ -163,7 +145,7 @@ def _result(
             arguments["signer"],
             arguments["domain"],
         ),
-        "state_dir": str(journal.directory),
+        "state_directory": str(journal.directory),
         # One that left is no longer admitted: a login there fails, as long as no run reaches it.
         "incomplete": [
             name
@@ -210,9 +192,9 @@ def _network(text: str) -> str:
         ) from error
 
 
-def state_dir_of(arguments: dict[str, Any]) -> Path:
+def state_directory_of(arguments: dict[str, Any]) -> Path:
     default = Path.home() / ".local/state/baremetal.mpi_roce" / arguments["cluster_name"] / "ssh-ca"
-    return Path(arguments["state_dir"] or default)
+    return Path(arguments["state_directory"] or default)
 
 
 def _supplied(user: str, host: str, signer: Sequence[str]) -> Optional[dict[str, Path]]:

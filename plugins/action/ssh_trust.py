@@ -35,17 +35,23 @@ class ActionModule(ActionBase):
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
         super().run(tmp, task_vars)
         arguments = {key: value for key, value in self._task.args.items() if key not in RESERVED}
-        state_dir = arguments.pop("state_dir", None)
+        state_directory = arguments.pop("state_directory", None)
         known = (arguments.get("host") or {}).get("known")
-        if not state_dir or not known:
-            return {"failed": True, "msg": "ssh: state_dir and host of ssh_authority are required"}
-        secret, journal = passphrase_of(self._templar, task_vars), Journal(Path(str(state_dir)))
+        if not state_directory or not known:
+            return {
+                "failed": True,
+                "msg": "ssh: state_directory and host of ssh_authority are required",
+            }
+        secret, journal = (
+            passphrase_of(self._templar, task_vars),
+            Journal(Path(str(state_directory))),
+        )
         try:
             return self._configure(arguments, journal, known, task_vars, secret)
         except (SigningError, CommandError, HeldError) as error:
             return {"failed": True, "msg": f"ssh: on the controller: {error}"}
         except OSError as error:
-            where = f"{error.filename or state_dir}: {error.strerror or error}"
+            where = f"{error.filename or state_directory}: {error.strerror or error}"
             return {"failed": True, "msg": f"ssh: on the controller: {where}"}
 
     def _configure(

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The directory of the cluster, as the modules take it that need all of its hosts."""
+"""Option `directory` of the modules that need every host of the cluster."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ class ModuleDocFragment:
 options:
   directory:
     description:
-      - Every host of the cluster, as the action M(baremetal.mpi_roce.cluster_directory) returns it
-        under RV(baremetal.mpi_roce.cluster_directory#module:directory).
+      - Every host of the cluster, from
+        RV(baremetal.mpi_roce.cluster_directory#module:directory).
     type: list
     elements: dict
     required: true

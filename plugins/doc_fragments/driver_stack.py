@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What the modules that install drivers from the cluster's set are given alike.
+"""Options of the modules that install drivers of the software set.
 
-Their arguments: DRIVER_STACK in plugins/module_utils/software/software_set.py.
+Their argument_spec: DRIVER_STACK in plugins/module_utils/software/software_set.py.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
   software:
-    description: The set of software, as the variable C(cluster_software).
+    description: Software set of the cluster, from the variable C(cluster_software).
     type: dict
     default: {}
   keys:
@@ -19,16 +19,16 @@ options:
     type: dict
     default: {}
   allow_downgrade:
-    description: Whether a package of a newer version than the set's is replaced by the older one.
+    description: Whether to replace a package that is newer than the software set's with the older version.
     type: bool
     default: false
   rails:
-    description: The rails of this host, as the variable C(cluster_rails).
+    description: Rails of this host, from the variable C(cluster_rails).
     type: list
     elements: dict
     default: []
   gpus:
-    description: The GPUs of this host, as the variable C(cluster_gpus).
+    description: GPUs of this host, from the variable C(cluster_gpus).
     type: list
     elements: dict
     default: []

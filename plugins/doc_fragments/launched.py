@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What the modules that launch ranks over the hostfile are given alike.
+"""Options of the modules that launch ranks over the hostfile.
 
-Their arguments: LAUNCHED in plugins/module_utils/mpi/launcher.py.
+Their argument_spec: LAUNCHED in plugins/module_utils/mpi/launcher.py.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ class ModuleDocFragment:
 options:
   nodes:
     description:
-      - Nodes, as C(directory) of M(baremetal.mpi_roce.cluster_directory); those that are drained or
-        do not compute are left out.
+      - Nodes, from RV(baremetal.mpi_roce.cluster_directory#module:directory). Drained nodes and
+        hosts that do not compute are left out.
     type: list
     elements: dict
     required: true
   user: {type: str, required: true, description: MPI user that launches.}
   hostfile:
-    description: The cluster's hostfile on the launcher.
+    description: Hostfile of the cluster on the launcher.
     type: path
     default: /etc/baremetal-mpi-roce/hostfile
   provider:
-    description: Provider of the model; ranks are launched by Open MPI, with V(impi) by Intel MPI.
+    description: Provider of the model. V(impi) launches with Intel MPI, any other with Open MPI.
     type: str
     default: distribution
   parameters:
-    description: Further parameters of Open MPI; with O(provider=impi) variables of the ranks.
+    description: Additional Open MPI parameters. With O(provider=impi), environment variables of the ranks.
     type: dict
     default: {}
   transport:
-    description: Transport of the cluster; with V(rc) the RDMA port of each rail has to be active.
+    description: Transport between nodes. With V(rc), the RDMA port of each rail must be active.
     type: str
     choices: [tcp, rc]
-    default: tcp
+    default: rc
 """

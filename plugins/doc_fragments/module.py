@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What all modules have in common: author, version, and the support of check and diff mode."""
+"""Attributes of all modules: author, version, and support for check mode and diff mode."""
 
 from __future__ import annotations
 

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: cluster_directory
-short_description: One view of every host of the cluster, from the inventory
+short_description: Returns one view of every host of the cluster, from the inventory
 extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
   - Reads the variables of all hosts in the groups V(compute), V(launcher) and V(storage) from the
-    inventory, whatever hosts the play has and whatever C(--limit) is, and returns them as one
+    inventory, regardless of the hosts of the play and of C(--limit), and returns them as one
     list.
-  - Fails, before any host is touched, when C(roce_qos) or a C(cluster_) variable of a host is not
-    what the model compiled, naming host and variable. Change C(cluster.yml) instead.
+  - Fails, before any host is touched, if C(roce_qos) or a C(cluster_) variable of a host differs
+    from the compiled model, and names host and variable. Change C(cluster.yml) instead.
   - Fails on an inventory without a cluster model.
 options:
   role_variables:
     description:
-      - Check also what the inventory and the command line set of the variables of this collection's
-        roles, on every host, against the C(meta/argument_specs.yml) of the roles.
+      - Whether to validate the variables of this collection's roles too, as set by the inventory
+        and the command line for every host, against the C(meta/argument_specs.yml) of the roles.
     type: bool
     default: false
   domain:
     description:
-      - DNS domain of the cluster, or empty. With one a host's canonical name is its full one.
-      - RV(names) is made, and names are checked, where this is given.
+      - DNS domain of the cluster, or empty. With a domain, canonical names are fully qualified.
+      - RV(names) is returned, and names are checked, only if this option is given.
     type: str
   needs:
-    description: A group of which C(--limit) has to leave a host; the task fails otherwise.
+    description: A group of which C(--limit) must include a host; otherwise the task fails.
     type: str
 notes:
   - Runs on the controller and opens no connection. Use C(run_once).
@@ -36,12 +36,12 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Know the whole cluster
+- name: Look up the whole cluster
   baremetal.mpi_roce.cluster_directory:
   run_once: true
   register: cluster
 
-- name: Show where ranks run
+- name: Show the number of ranks
   ansible.builtin.debug:
     msg: "{{ cluster.total_slots }} ranks on {{ cluster.compute_hosts | join(', ') }}"
   run_once: true
@@ -50,7 +50,7 @@ EXAMPLES = r"""
 RETURN = r"""
 cluster_name: {type: str, returned: success, description: Name of the cluster.}
 compute_hosts: {type: list, elements: str, returned: success, description: "Their names, in order."}
-drained_hosts: {type: list, elements: str, returned: success, description: Those without ranks.}
+drained_hosts: {type: list, elements: str, returned: success, description: Drained hosts.}
 total_slots: {type: int, returned: success, description: MPI slots of hosts that are not drained.}
 software_doubts: {type: list, elements: str, returned: success, description: Warnings.}
 directory:
@@ -63,9 +63,9 @@ directory:
   returned: success
 names:
   description: >-
-    For M(baremetal.mpi_roce.cluster_hosts), C(table), a line of a hosts file for each host and each
-    rail, and C(own), by host its own names with their addresses.
+    For M(baremetal.mpi_roce.cluster_hosts), C(table) with a line of a hosts file for each host and
+    rail, and C(own) with the names and addresses of each host itself.
   type: dict
   returned: when O(domain) is given
-findings: {type: list, elements: str, returned: failure, description: "What is wrong, a line each."}
+findings: {type: list, elements: str, returned: failure, description: Errors.}
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: cluster_discover
-short_description: Drafts a cluster model from machines, or shows what differs from the model
+short_description: Drafts a cluster model from machines, or reports differences from the model
 version_added: "1.0.0"
 author: [Baremetal MPI RoCE founders (@baremetal)]
 attributes:
@@ -15,17 +15,17 @@ attributes:
     support: full
     description: Shows the draft.
 description:
-  - Takes what M(baremetal.mpi_roce.rdma_facts) with O(baremetal.mpi_roce.rdma_facts#module:host)
-    returned on the hosts of the play.
-  - Without a cluster model, writes a draft of one that compiles. The majority decides its values;
-    a comment with C(CHECK) stands where no machine showed one. Machines that differ from the
-    majority are listed.
-  - With a model (V(baremetal.mpi_roce.cluster) inventory), lists what differs from it, and writes
-    nothing.
+  - Uses the results of M(baremetal.mpi_roce.rdma_facts) with
+    O(baremetal.mpi_roce.rdma_facts#module:host) from the hosts of the play.
+  - Without a cluster model, writes a draft that compiles. The majority of the machines determines
+    its values; the comment C(CHECK) marks values that no machine showed. Machines that differ
+    from the majority are listed.
+  - With a model (V(baremetal.mpi_roce.cluster) inventory), lists the differences from it, and
+    writes nothing.
 options:
-  read: {type: str, required: true, description: Name of the variable that was registered.}
+  read: {type: str, required: true, description: Name of the registered variable.}
   path:
-    description: File of the draft on the controller. A file that exists is not overwritten.
+    description: File of the draft on the controller. An existing file is not overwritten.
     type: path
     default: cluster.draft.yml
 notes:
@@ -52,7 +52,7 @@ EXAMPLES = r"""
 RETURN = r"""
 path: {type: str, returned: without a model, description: File of the draft.}
 differences:
-  description: What differs, each with C(host), C(where), C(what), C(found) and C(expected).
+  description: Differences, each with C(host), C(where), C(what), C(found) and C(expected).
   type: list
   elements: dict
   returned: success

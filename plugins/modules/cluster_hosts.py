@@ -9,17 +9,17 @@ module: cluster_hosts
 short_description: Sets a host's name, and writes the names of the whole cluster
 extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
-  - Sets the host's name, in C(/etc/hostname) and in the running kernel. No systemd is needed.
-  - Writes one managed block in C(/etc/hosts) with the management address of every host and the
-    address of every rail (C(node01-rail0)). Other lines are the operator's and stay.
-  - A line outside of the block that gives one of these names another address is refused. This
-    host's own name on a loopback address, as installers write it, is removed (RV(removed)).
-  - Adds lines for C(localhost) where there are none; Open MPI asks DNS for it otherwise.
-  - Configures cloud-init, where it is installed, not to change both files at the next boot.
-options:
-  name: {type: str, required: true, description: "Name of this host, as the inventory has it."}
-  table: {type: str, required: true, description: "Lines of a hosts file, for the whole cluster."}
-  own: {type: dict, required: true, description: "This host's names, with their addresses."}
+  - Sets the host name in C(/etc/hostname) and in the running kernel, without requiring systemd.
+  - Maintains one block in C(/etc/hosts) with the management address of every host and the address
+    of every rail (C(node01-rail0)). Other lines belong to the operator and are left unchanged.
+  - Refuses a line outside the block that gives one of these names another address. This host's
+    name on a loopback address, as written by installers, is removed (RV(removed)).
+  - Adds missing lines for C(localhost), which Open MPI would otherwise look up in DNS.
+  - Configures cloud-init, if it is installed, to leave both files unchanged at boot.
+options: # generated from layers/names.yml by tools/generate_layers.py
+  name: {type: str, required: true, description: 'Name of this host, as in the inventory.'}
+  table: {type: str, required: true, description: Lines of a hosts file for the whole cluster.}
+  own: {type: dict, required: true, description: 'Names of this host, with their addresses.'}
 """
 
 EXAMPLES = r"""
@@ -33,11 +33,11 @@ EXAMPLES = r"""
 RETURN = r"""
 layer: {type: str, returned: always, description: Tag of the layer.}
 names: {type: int, returned: success, description: Number of names in the managed block.}
-removed: {type: list, elements: str, returned: success, description: Lines that were removed.}
+removed: {type: list, elements: str, returned: success, description: Removed lines.}
 ansible_facts:
   description: >-
-    Of Ansible's own facts C(distribution), C(distribution_version), C(distribution_major_version),
-    C(os_family) and C(pkg_mgr), so that later layers of the run need no C(setup) for them.
+    Ansible's facts C(distribution), C(distribution_version), C(distribution_major_version),
+    C(os_family) and C(pkg_mgr), so that later layers of the run do not need C(setup).
   type: dict
   returned: on Debian, Ubuntu, RHEL, Rocky and AlmaLinux
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
@@ -77,13 +77,17 @@ def distribution_facts() -> dict[str, str]:
     }
 
 
+# Generated from layers/ by tools/generate_layers.py.
+ARGUMENTS = {
+    "name": {"type": "str", "required": True},
+    "table": {"type": "str", "required": True},
+    "own": {"type": "dict", "required": True},
+}
+
+
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            "name": {"type": "str", "required": True},
-            "table": {"type": "str", "required": True},
-            "own": {"type": "dict", "required": True},
-        },
+        argument_spec=ARGUMENTS,
         supports_check_mode=True,
     )
     table = [tuple(line.split()) for line in module.params["table"].splitlines()]

@@ -7,17 +7,19 @@ module: cluster_preflight
 short_description: Finds what would stop the first run on a host, and changes nothing
 extends_documentation_fragment: [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.driver_stack]
 description:
-  - Reads one host, by what the layers plan there. Findings are checks, and fail nothing yet.
-  - With O(read), on the controller, shows those of all hosts, and fails where one stops a run.
+  - Reads one host and evaluates what the layers would plan there. Findings are checks, and
+    nothing fails yet.
+  - With O(read), on the controller, shows the findings of all hosts, and fails if one of them
+    would stop a run.
 options:
-  read: {type: str, description: Name of the variable that was registered on the hosts.}
+  read: {type: str, description: Name of the variable registered on the hosts.}
   management: {type: dict, default: {}, description: As the variable C(cluster_management).}
-  clock: {type: float, description: The time of the controller in seconds.}
+  clock: {type: float, description: Time of the controller in seconds.}
   hardware_root: {type: path, default: /, description: Directory below which C(sys) is read.}
 """
 
 EXAMPLES = r"""
-- name: Show what stops the first run on hosts that were read
+- name: Show what would stop the first run
   baremetal.mpi_roce.cluster_preflight:
     read: preflight_read
   run_once: true

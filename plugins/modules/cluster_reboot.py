@@ -4,63 +4,82 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: cluster_reboot
-short_description: Reboots the hosts that recorded a reason, in batches, none with a job on it
+short_description: Reboots hosts that recorded a reason, in batches, never one with a running job
 extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
-  - The steps of the role cluster_reboot, in the order of O(step). A host is rebooted only when a
-    layer recorded a reason in the boot that runs.
-options:
+  - Implements the steps of the role cluster_reboot, in the order of O(step). A host is rebooted
+    only if a layer recorded a reason during the current boot.
+options: # generated from layers/reboot.yml by tools/generate_layers.py
   step:
-    description:
-      - V(read) returns why a host waits for a reboot, what runs on it and when it booted.
-      - V(plan) decides on the controller which hosts are rebooted, in which batch, and which are
-        left and why.
-      - V(turn) checks that exactly the hosts of the next batch play, and that those before came
-        back.
-      - V(reboot) drains the host, reboots it, and waits until it is up in another boot.
-      - V(finish) resumes it in Slurm, and clears the reasons that a verification disproved.
-      - V(failed) records why a host did not come back right.
-      - V(verdict) returns the outcome of each host, and fails those that still wait for a reboot.
-      - V(leave) and V(arrive) are the parts of V(reboot) that run on the host.
     type: str
-    required: true
     choices: [read, plan, turn, reboot, finish, failed, verdict, leave, arrive]
+    required: true
+    description:
+      - V(read) returns why a host needs a reboot, its running jobs and when it booted.
+      - >-
+        V(plan) decides on the controller which hosts are rebooted in which batch, and which are
+        skipped and why.
+      - >-
+        V(turn) checks that exactly the hosts of the next batch are in the play, and that the
+        previous ones came back.
+      - V(reboot) drains the host, reboots it, and waits until it is up in another boot.
+      - V(finish) resumes it in Slurm, and clears the reasons that the verification disproved.
+      - V(failed) records why a host did not come back correctly.
+      - V(verdict) returns the outcome of each host, and fails those that still need a reboot.
+      - V(leave) and V(arrive) are the parts of V(reboot) that run on the host.
   batch:
-    description: Compute nodes rebooted at once; a number, or a share of those that wait (V(25%)).
     type: str
-    default: "1"
+    default: '1'
+    description: >-
+      Number of compute nodes to reboot simultaneously, or a share of the waiting ones (V(25%)).
   storage:
-    description: Whether storage hosts are rebooted, last, or never.
     type: str
     choices: [last, never]
     default: never
-  wait_s: {type: float, default: 0, description: Seconds to wait for jobs; 0 leaves a busy host.}
-  min_hours: {type: float, default: 12, description: Hours between reboots; 0 for no limit.}
-  max_per_day: {type: int, default: 3, description: Reboots in 24 hours; 0 for no limit.}
-  timeout_s: {type: float, default: 1800, description: Seconds until a host has to be back.}
+    description: Whether to reboot storage hosts, after all others.
+  wait_s:
+    type: float
+    default: 0
+    description: Seconds to wait for jobs to finish; V(0) skips a host with a running job.
+  min_hours:
+    type: float
+    default: 12
+    description: Hours in which a host is rebooted at most once; V(0) for no limit.
+  max_per_day:
+    type: int
+    default: 3
+    description: Largest number of reboots of a host in 24 hours; V(0) for no limit.
+  timeout_s:
+    type: float
+    default: 1800
+    description: Seconds within which a host must be back after it starts to reboot.
   commands:
-    description: Names of further programs that keep a host from its reboot while they run.
     type: list
     elements: str
     default: []
-  state_directory: {type: path, description: Directory on the controller for the lock.}
-  boot_id: {type: str, default: "", description: The boot that ends or was verified.}
-  reasons: {type: list, elements: str, default: [], description: Why the host is rebooted.}
+    description: Names of additional programs that prevent the reboot of a host while they run.
+  state_directory:
+    type: path
+    description:
+      - Directory on the controller for the lock of this cluster.
+      - Defaults to C(~/.local/state/baremetal.mpi_roce/CLUSTER).
+  boot_id: {type: str, default: '', description: Boot that was left or verified.}
+  reasons: {type: list, elements: str, default: [], description: Reasons of the reboot.}
   records:
-    description: Names of the records whose layers were verified.
     type: list
     elements: str
     default: []
-  task: {type: str, default: "", description: Name of the task that failed.}
-  failure: {type: str, default: "", description: Message of that task.}
+    description: Names of the records whose layers were verified.
+  task: {type: str, default: '', description: Name of the task that failed.}
+  failure: {type: str, default: '', description: Message of that task.}
 attributes:
   check_mode:
-    description: In check mode V(read), V(plan) and V(verdict) are the whole of it.
+    description: Only V(read), V(plan) and V(verdict) run in check mode.
     support: full
 """
 
 EXAMPLES = r"""
-- name: Read why this host waits for a reboot, and what runs on it
+- name: Read why this host needs a reboot, and its running jobs
   baremetal.mpi_roce.cluster_reboot:
     step: read
   register: found
@@ -68,8 +87,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 found: {type: dict, returned: by V(read), description: State of the host.}
-reboot_plan: {type: dict, returned: by V(plan), description: Batches and hosts that are left.}
-reboot_outcome: {type: dict, returned: by the last step of a turn, description: Of this host.}
+reboot_plan: {type: dict, returned: by V(plan), description: Batches and skipped hosts.}
+reboot_outcome: {type: dict, returned: by the last step of a turn, description: Outcome.}
 layer: {type: str, returned: by V(verdict), description: V(reboot).}
 checks: {type: list, elements: dict, returned: by V(verdict), description: See docs/checks.md.}
 """
@@ -80,18 +99,22 @@ from ..module_utils.core.commands import CommandError, run
 from ..module_utils.reboot import node
 
 REMOTE = ("read", "leave", "arrive", "finish")
-
-
-TEXT = {"type": "str", "default": ""}
-TEXTS = {"type": "list", "elements": "str", "default": []}
+# Generated from layers/ by tools/generate_layers.py.
 ARGUMENTS = {
     "step": {
         "type": "str",
-        "required": True,
         "choices": [
-            *("read", "plan", "turn", "reboot", "finish", "failed", "verdict"),
-            *("leave", "arrive"),
+            "read",
+            "plan",
+            "turn",
+            "reboot",
+            "finish",
+            "failed",
+            "verdict",
+            "leave",
+            "arrive",
         ],
+        "required": True,
     },
     "batch": {"type": "str", "default": "1"},
     "storage": {"type": "str", "choices": ["last", "never"], "default": "never"},
@@ -99,13 +122,13 @@ ARGUMENTS = {
     "min_hours": {"type": "float", "default": 12},
     "max_per_day": {"type": "int", "default": 3},
     "timeout_s": {"type": "float", "default": 1800},
-    "commands": TEXTS,
+    "commands": {"type": "list", "elements": "str", "default": []},
     "state_directory": {"type": "path"},
-    "boot_id": TEXT,
-    "reasons": TEXTS,
-    "records": TEXTS,
-    "task": TEXT,
-    "failure": TEXT,
+    "boot_id": {"type": "str", "default": ""},
+    "reasons": {"type": "list", "elements": "str", "default": []},
+    "records": {"type": "list", "elements": "str", "default": []},
+    "task": {"type": "str", "default": ""},
+    "failure": {"type": "str", "default": ""},
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: cluster_verify
-short_description: The first and the last step of playbooks/verify.yml
+short_description: First and last step of playbooks/verify.yml
 extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
   - Runs on the controller and changes nothing.
@@ -12,9 +12,9 @@ options:
   step:
     description:
       - V(reach) runs a command on a node, the launcher or a storage server by SSH and sudo. A host
-        on which it fails is unreachable, for the reason in the message, and Ansible leaves it out
-        of later plays. Other hosts are passed over.
-      - V(verdict) fails when, in the plays of this run with E(BAREMETAL_MPI_ROCE_VERIFY) in their
+        on which it fails is unreachable, with the cause in the message, and Ansible leaves it out
+        of later plays. Other hosts are skipped.
+      - V(verdict) fails if, in the plays of this run with E(BAREMETAL_MPI_ROCE_VERIFY) in their
         environment, a task failed or would change something, or a host was not verified. It needs
         the callback P(baremetal.mpi_roce.summary#callback), which counts them.
     type: str
@@ -27,7 +27,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Fail for whatever failed, would change or was not verified
+- name: Fail if anything failed, would change or was not verified
   baremetal.mpi_roce.cluster_verify:
     step: verdict
   run_once: true
@@ -35,7 +35,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 verdict:
-  description: By layer, the hosts of which it failed or was not verified.
+  description: Hosts that failed or were not verified, by layer.
   type: dict
   returned: by V(verdict)
 """

@@ -8,46 +8,64 @@ short_description: Compares both ends of every link with the contract and the mo
 extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
   - Compares, for each link of the cluster model, the QoS contract with the settings of NIC and
-    switch port, and the LLDP neighbours with the model. Each mismatch is one line with the link,
-    both values, the wrong end and the command that repairs it.
+    switch port, and the LLDP neighbours with the model. Each mismatch is reported in one line
+    with the link, both values, the end that is wrong and the command that repairs it.
   - Runs on the controller without a connection. It reads the variables C(switch_qos_state) and
     C(roce_rails_state), which the roles switch_qos and roce_rails register.
-options:
+options: # generated from layers/links.yml by tools/generate_layers.py
   step:
-    description:
-      - V(judge) compares all links, prints a table and saves a report, without failing.
-      - V(verdict) returns its findings to each host, and fails the host whose end is wrong.
     type: str
-    required: true
     choices: [judge, verdict]
-  qos: {type: dict, description: "QoS contract, the variable C(roce_qos); for V(judge)."}
-  asics: {type: dict, default: {}, description: "Switch chips, the variable C(cluster_asics)."}
-  judged: {type: str, description: Name of the variable in which V(judge) was registered.}
+    required: true
+    description:
+      - V(judge) compares all links, prints a table and saves a report. It does not fail.
+      - >-
+        V(verdict) returns to each host the findings at its end, and fails a host whose end is
+        wrong.
+  qos: {type: dict, description: 'QoS contract, compiled by the cluster model.'}
+  asics: {type: dict, default: {}, description: Switch chips declared in the cluster model.}
   strict:
-    description: Whether a mismatch that another layer would repair fails in check mode too.
     type: bool
     default: false
-  report_directory: {type: path, description: Directory on the controller for the report.}
+    description: >-
+      Whether a mismatch that another layer would repair also fails in check mode, as in
+      playbooks/verify.yml.
+  report_directory:
+    type: path
+    description: >-
+      Directory on the controller for the results, relative to the current directory. If empty,
+      nothing is saved.
+  judged: {type: str, description: Name of the variable that registered V(judge).}
 """
 
 EXAMPLES = r"""
-- name: Judge every link
+- name: Compare every link
   baremetal.mpi_roce.fabric_links:
     step: judge
     qos: "{{ roce_qos }}"
     report_directory: reports
-  register: judged
+  register: compared
   run_once: true
 
 - name: Return to each host the findings at its end
   baremetal.mpi_roce.fabric_links:
     step: verdict
-    judged: judged
+    judged: compared
 """
 
 RETURN = r"""
 layer: {type: str, returned: by V(verdict), description: Tag of the layer.}
-by_host: {type: dict, returned: by V(judge), description: "By host, the checks that concern it."}
+by_host: {type: dict, returned: by V(judge), description: "Checks, by host."}
 report: {type: str, returned: by V(judge), description: Path of the report on the controller.}
-checks: {type: list, elements: dict, returned: by V(verdict), description: Those of this host.}
+checks: {type: list, elements: dict, returned: by V(verdict), description: Checks of this host.}
 """
+
+# Generated from layers/ by tools/generate_layers.py.
+ARGUMENTS = {
+    "step": {"type": "str", "choices": ["judge", "verdict"], "required": True},
+    "qos": {"type": "dict"},
+    "asics": {"type": "dict", "default": {}},
+    "strict": {"type": "bool", "default": False},
+    "report_directory": {"type": "path"},
+    "judged": {"type": "str"},
+}

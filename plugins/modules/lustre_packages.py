@@ -10,8 +10,8 @@ short_description: Installs the packages of the Lustre client, pinned
 extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
   - Called by the action plugin of M(baremetal.mpi_roce.shared_storage), before that module, on a
-    host that mounts Lustre and for which a method is set. Packages are not changed while Lustre is
-    mounted.
+    host that mounts Lustre and for which a method is set. Packages are never changed while Lustre
+    is mounted.
 options:
   packages: {type: dict, required: true, description: Key C(packages) of C(shared_storage_lustre).}
   key: {type: str, required: true, description: "Public key of the repository, in base64."}
@@ -21,7 +21,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Lustre client
+- name: Install the Lustre client
   baremetal.mpi_roce.lustre_packages:
     packages: "{{ shared_storage_lustre.packages }}"
     key: "{{ lookup('file', 'keys/lustre.asc') | b64encode }}"

@@ -4,85 +4,119 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: mpi_allreduce
-short_description: Prove the cluster with an allreduce over every rank
+short_description: Verifies the cluster with an allreduce over every rank
 extends_documentation_fragment: [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.launched]
 description:
   - Launches an mpi4py allreduce from the launcher, as the MPI user, over the hostfile.
-  - Checks every result to the bit on every rank, where the ranks run, which transport UCX used, and
-    that the bytes went over each rail and not over management. Measures every size.
-  - Where every node has GPUs and MPI was built with CUDA, does so from GPU memory as well and reads
-    from UCX whether it passed the host; then runs nccl-tests where they are.
-  - On failure it runs again on fewer and fewer nodes until the node or the pair at fault is found.
-  - A run ends after its time limit, and no process of it is left on any node. Changes nothing.
-  - The action plugin of the same name shows progress and figures, and saves them on the controller.
-options:
-  rankfile: {type: str, default: "", description: Rankfile; empty places ranks slot by slot.}
-  max_bytes: {type: int, default: 67108864, description: "Largest buffer, in bytes."}
-  size_step: {type: int, default: 4, description: "Ratio of one size to the next, from 4 bytes on."}
+  - Verifies on every rank that the results are bit-exact, and checks where the ranks run, which
+    transport UCX used, and that the bytes went over each rail and not over management. Measures
+    every size.
+  - If every node has GPUs and MPI was built with CUDA, repeats the test from GPU memory and reads
+    from UCX whether the data was staged in host memory; then runs nccl-tests if it is installed.
+  - After a failure, runs again on fewer and fewer nodes until the node or the pair at fault is
+    found.
+  - A run terminates after its time limit, and none of its processes remains on any node. Changes
+    nothing.
+  - The action plugin of the same name shows progress and figures, and saves them on the
+    controller.
+options: # generated from layers/smoke.yml by tools/generate_layers.py
+  rankfile:
+    type: str
+    default: ''
+    description: Rankfile on the launcher. If empty, ranks are placed slot by slot.
+  max_bytes: {type: int, default: 67108864, description: 'Largest buffer, in bytes.'}
+  size_step:
+    type: int
+    default: 4
+    description: Ratio of one buffer size to the next, starting at 4 bytes.
   combinations:
-    description:
-      - Combinations of type, operation and placement to check at each size, in turn; V(0) for all.
     type: int
     default: 0
+    description: >-
+      Number of combinations of type, operation and placement to check at each size, in rotation;
+      V(0) for all.
   iterations: {type: int, default: 200, description: Timed iterations of each size up to 64 KiB.}
   iterations_large: {type: int, default: 50, description: Timed iterations of each larger size.}
-  warmup: {type: int, default: 2, description: Untimed iterations before those.}
-  bind_rails: {type: bool, default: true, description: Give each rank its GPU's rails and cores.}
+  warmup: {type: int, default: 2, description: Untimed iterations before the timed ones.}
+  bind_rails:
+    type: bool
+    default: true
+    description: >-
+      Whether each rank uses the rail and the cores of its GPU, so that every rail is tested.
   python: {type: path, default: /usr/bin/python3, description: Python interpreter of the ranks.}
-  time_limit_s: {type: float, default: 300, description: Seconds after which the run has failed.}
+  time_limit_s:
+    type: float
+    default: 300
+    description: Seconds after which the run is stopped and has failed.
   bisect_runs:
-    description: At most this many short runs to find the node or pair at fault; V(0) for none.
     type: int
     default: 24
-  bisect_limit_s: {type: float, default: 30, description: Seconds for each of these.}
-  min_busbw_gbytes_s:
-    description: Least bus bandwidth (10^9 bytes per second) that the best size has to reach.
+    description: Largest number of short runs; V(0) disables the search.
+  bisect_limit_s:
     type: float
+    default: 30
+    description: Seconds after which a short run that locates a fault has failed.
+  min_busbw_gbytes_s:
+    type: float
+    description: >-
+      Bus bandwidth in 10^9 bytes per second that the best size must reach. Unset, there is no
+      threshold.
   nccl_tests:
-    description:
-      - C(all_reduce_perf) of nccl-tests, built with MPI, by name or path on every node; where no
-        node has it, the check C(nccl_allreduce) is not applicable.
     type: str
     default: all_reduce_perf
-  nccl_min_bytes: {type: int, default: 1073741824, description: "Its smallest buffer, in bytes."}
-  nccl_max_bytes: {type: int, default: 17179869184, description: "Its largest buffer, in bytes."}
+    description: >-
+      C(all_reduce_perf) of nccl-tests, built with MPI, by name or path on every node. If no node
+      has it, the check C(nccl_allreduce) is not applicable.
+  nccl_min_bytes:
+    type: int
+    default: 1073741824
+    description: Smallest buffer of nccl-tests, in bytes.
+  nccl_max_bytes:
+    type: int
+    default: 17179869184
+    description: Largest buffer of nccl-tests, in bytes.
   min_nccl_share:
-    description: Share of a node's line rate that its average bus bandwidth has to reach.
     type: float
+    description: >-
+      Share of a node's line rate that the average bus bandwidth of nccl-tests must reach.
   gpu_limit_s:
-    description: Seconds after which a run on GPU memory has failed.
     type: float
     default: 120
+    description: Seconds after which a run on GPU memory is stopped and has failed.
   management_bytes:
-    description: Bytes on a management interface that are not yet a finding.
     type: int
     default: 1048576
+    description: Bytes on a management interface that are tolerated.
   management_share:
-    description: Share of a node's rail traffic that may pass management in addition.
     type: float
     default: 0.02
-  max_tcp_retries:
     description: >-
-      Share of the TCP segments of a rail that may be sent again because they were lost.
+      Share of a node's rail traffic that is tolerated on the management interface in addition.
+  max_tcp_retries:
     type: float
     default: 0.01
+    description: Share of a rail's TCP segments that may be retransmitted because of loss.
   max_rdma_retries:
-    description: >-
-      Retries, timeouts and packets out of sequence that an RDMA device may count, as a share of the
-      packets it sends.
     type: float
-    default: 0.00001
+    default: 1.0e-05
+    description: >-
+      Retries, timeouts and out-of-sequence packets of an RDMA device, as a share of the packets
+      that it sends.
   program_sha256:
-    description: Checksum that the allreduce program has to have on every node; empty accepts any.
     type: str
-    default: ""
+    default: ''
+    description: >-
+      Checksum that the allreduce program must have on every node. If empty, it is not checked.
   run_id:
-    description: Name of this run, in the command line of each process; empty makes one up.
     type: str
-    default: ""
+    default: ''
+    description: >-
+      Name of this run, part of the command line of each process. If empty, a name is generated.
   report_directory:
-    description: Where the controller saves the result as JSON; empty saves nothing.
     type: path
+    description: >-
+      Directory on the controller for the results, relative to the current directory. If empty,
+      nothing is saved.
 attributes:
   check_mode:
     description: Shows the command and launches nothing.
@@ -90,7 +124,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Prove the cluster
+- name: Verify the cluster
   baremetal.mpi_roce.mpi_allreduce:
     nodes: "{{ directory }}"
     user: mpi
@@ -103,19 +137,19 @@ layer: {type: str, returned: always, description: Tag of the layer.}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 figures:
   description: >-
-    What was measured, in 10^9 bytes per second and microseconds. The line rate is that of all rails
-    of a node in one direction, nominal where C(virtual). The time of an iteration is that of its
-    slowest rank. C(rails) has the least that a node sent over each rail, and the most beside RDMA.
-    C(gpu) and C(nccl) are there where the allreduce of GPU memory and nccl-tests ran.
+    Measurements, in 10^9 bytes per second and microseconds. The line rate is the sum of all rails
+    of a node in one direction, nominal if C(virtual). The time of an iteration is that of its
+    slowest rank. C(rails) has the smallest amount that a node sent over each rail, and the largest
+    that bypassed RDMA. C(gpu) and C(nccl) exist if the allreduce of GPU memory and nccl-tests ran.
   type: dict
   returned: always
 traffic: {type: list, elements: dict, returned: on success, description: Bytes by node and rail.}
-lanes: {type: list, elements: dict, returned: on success, description: Endpoints that UCX reported.}
+lanes: {type: list, elements: dict, returned: on success, description: Endpoints reported by UCX.}
 nodes: {type: list, elements: str, returned: always, description: Nodes in the order of ranks.}
-culprit: {type: dict, returned: always, description: "What the search found, or null."}
+culprit: {type: dict, returned: always, description: "Node or pair at fault, or null."}
 command: {type: str, returned: always, description: The launcher's command line.}
 lines: {type: list, elements: str, returned: always, description: Error lines of the launcher.}
-seconds: {type: float, returned: always, description: Seconds it took in all.}
+seconds: {type: float, returned: always, description: Total time in seconds.}
 """
 
 import uuid
@@ -161,36 +195,39 @@ def request_of(params: dict) -> session.Request:
     )
 
 
+# Generated from layers/ by tools/generate_layers.py.
+ARGUMENTS = {
+    "rankfile": {"type": "str", "default": ""},
+    "max_bytes": {"type": "int", "default": 67108864},
+    "size_step": {"type": "int", "default": 4},
+    "combinations": {"type": "int", "default": 0},
+    "iterations": {"type": "int", "default": 200},
+    "iterations_large": {"type": "int", "default": 50},
+    "warmup": {"type": "int", "default": 2},
+    "bind_rails": {"type": "bool", "default": True},
+    "python": {"type": "path", "default": "/usr/bin/python3"},
+    "time_limit_s": {"type": "float", "default": 300},
+    "bisect_runs": {"type": "int", "default": 24},
+    "bisect_limit_s": {"type": "float", "default": 30},
+    "min_busbw_gbytes_s": {"type": "float"},
+    "nccl_tests": {"type": "str", "default": "all_reduce_perf"},
+    "nccl_min_bytes": {"type": "int", "default": 1073741824},
+    "nccl_max_bytes": {"type": "int", "default": 17179869184},
+    "min_nccl_share": {"type": "float"},
+    "gpu_limit_s": {"type": "float", "default": 120},
+    "management_bytes": {"type": "int", "default": 1048576},
+    "management_share": {"type": "float", "default": 0.02},
+    "max_tcp_retries": {"type": "float", "default": 0.01},
+    "max_rdma_retries": {"type": "float", "default": 1e-05},
+    "program_sha256": {"type": "str", "default": ""},
+    "run_id": {"type": "str", "default": ""},
+    "report_directory": {"type": "path"},
+}
+
+
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            **LAUNCHED,
-            "rankfile": {"type": "str", "default": ""},
-            "max_bytes": {"type": "int", "default": 67108864},
-            "size_step": {"type": "int", "default": 4},
-            "combinations": {"type": "int", "default": 0},
-            "iterations": {"type": "int", "default": 200},
-            "iterations_large": {"type": "int", "default": 50},
-            "warmup": {"type": "int", "default": 2},
-            "bind_rails": {"type": "bool", "default": True},
-            "python": {"type": "path", "default": "/usr/bin/python3"},
-            "time_limit_s": {"type": "float", "default": 300},
-            "bisect_runs": {"type": "int", "default": 24},
-            "bisect_limit_s": {"type": "float", "default": 30},
-            "min_busbw_gbytes_s": {"type": "float"},
-            "nccl_tests": {"type": "str", "default": "all_reduce_perf"},
-            "nccl_min_bytes": {"type": "int", "default": 1073741824},
-            "nccl_max_bytes": {"type": "int", "default": 17179869184},
-            "min_nccl_share": {"type": "float"},
-            "gpu_limit_s": {"type": "float", "default": 120},
-            "management_bytes": {"type": "int", "default": 1048576},
-            "management_share": {"type": "float", "default": 0.02},
-            "max_tcp_retries": {"type": "float", "default": 0.01},
-            "max_rdma_retries": {"type": "float", "default": 0.00001},
-            "program_sha256": {"type": "str", "default": ""},
-            "run_id": {"type": "str", "default": ""},
-            "report_directory": {"type": "path"},
-        },
+        argument_spec={**LAUNCHED, **ARGUMENTS},
         supports_check_mode=True,
     )
     module.params["run_id"] = module.params["run_id"] or uuid.uuid4().hex[:12]
@@ -209,7 +246,7 @@ def main() -> None:
                 return session.Session(request, commands.run, launcher, show).run()
         except HeldError as error:
             raise PlanError(
-                f"another allreduce test runs: {error}. Its ranks are ended with:"
+                f"another allreduce test runs: {error}. Stop its ranks with:"
                 " systemctl stop 'baremetal-mpi-smoke-*'"
             ) from error
 

@@ -8,52 +8,62 @@ short_description: Latency and bandwidth of MPI between ranks, over message size
 extends_documentation_fragment: [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.launched]
 description:
   - Measures with the definitions of the OSU micro-benchmarks, as jobs of
-    M(baremetal.mpi_roce.mpi_job) on the launcher. Prints a table of each benchmark, saves all of
-    them as JSON, and draws each as SVG with line rate and threshold where the controller has
-    matplotlib.
-options:
+    M(baremetal.mpi_roce.mpi_job) on the launcher. Prints a table for each benchmark, saves all of
+    them as JSON and, if the controller has matplotlib, draws each as SVG with line rate and
+    threshold.
+options: # generated from layers/bench.yml by tools/generate_layers.py
   program:
-    description:
-      - V(mpi4py) is the collection's own program; V(osu) starts C(osu_latency) and the others,
-        V(nccl) C(all_reduce_perf), C(alltoall_perf) and C(sendrecv_perf), where they are installed.
     type: str
     choices: [mpi4py, osu, nccl]
     default: mpi4py
+    description: >-
+      V(mpi4py) is the collection's own program; V(osu) runs C(osu_latency) and others, V(nccl)
+      C(all_reduce_perf), C(alltoall_perf) and C(sendrecv_perf), which must be installed on every
+      node.
   benchmarks:
-    description: What to measure.
     type: list
     elements: str
     choices: [latency, bw, bibw, allreduce, alltoall]
     default: [latency, bw, bibw, allreduce, alltoall]
+    description: Benchmarks to run.
   pairs:
-    description:
-      - Pairs of ranks for latency and bandwidth, as V(node01:0 - node02:0). Empty for one inside a
-        node, one whose rails share a leaf, and one whose rails are on different leaves.
     type: list
     elements: str
     default: []
-  min_bytes: {type: int, default: 1, description: "Smallest message, in bytes."}
-  max_bytes: {type: int, default: 4194304, description: "Largest message, in bytes."}
+    description: >-
+      Pairs of ranks for latency and bandwidth, as V(node01:0 - node02:0). If empty, one inside a
+      node, one whose rails share a leaf, and one whose rails are on different leaves.
+  min_bytes: {type: int, default: 1, description: 'Smallest message, in bytes.'}
+  max_bytes: {type: int, default: 4194304, description: 'Largest message, in bytes.'}
   iterations:
-    description: Timed iterations of each size; V(0) for those of the OSU micro-benchmarks.
     type: int
     default: 0
+    description: Timed iterations of each size; V(0) for those of the OSU micro-benchmarks.
   python: {type: path, default: /usr/bin/python3, description: Python interpreter of the ranks.}
-  program_directory: {type: path, default: "", description: "Of OSU's or NCCL's; empty: the path."}
+  program_directory:
+    type: path
+    default: ''
+    description: >-
+      Directory of OSU's programs or nccl-tests. If empty, they are looked up on the path.
   min_share:
-    description: Share of the line rate between two nodes that V(bw) and V(bibw) have to reach.
     type: float
+    description: Share of the line rate between two nodes that V(bw) and V(bibw) must reach.
   max_latency_us:
-    description: Most microseconds of a message of at most 8 bytes between two nodes.
     type: float
+    description: Largest latency of a message of up to 8 bytes between two nodes, in microseconds.
   min_busbw_gbytes_s:
-    description: Least bus bandwidth (10^9 bytes per second) of V(allreduce) by MPI.
     type: float
+    description: Bus bandwidth of V(allreduce) by MPI in 10^9 bytes per second that must be reached.
   min_nccl_share:
-    description: Share of a node's line rate that V(allreduce) by NCCL has to reach.
     type: float
+    description: Share of a node's line rate that V(allreduce) by NCCL must reach.
   time_limit_s: {type: float, default: 1800, description: Seconds after which a job has failed.}
-  report_directory: {type: path, default: "", description: "On the controller; empty: no report."}
+  report_directory:
+    type: path
+    default: ''
+    description: >-
+      Directory on the controller for the results, relative to the current directory. If empty,
+      nothing is saved.
 """
 
 EXAMPLES = r"""
@@ -68,9 +78,9 @@ EXAMPLES = r"""
 RETURN = r"""
 sweeps:
   description: >-
-    Each benchmark between some ranks: C(benchmark), C(where), C(ranks), C(line_rate_gbytes_s),
-    C(threshold), C(best), and C(by_size) with C(bytes), C(latency_us) and C(gbytes_s), which is
-    10^9 bytes per second, of allreduce and alltoall the bus bandwidth.
+    For each benchmark and set of ranks, C(benchmark), C(where), C(ranks), C(line_rate_gbytes_s),
+    C(threshold), C(best), and C(by_size) with C(bytes), C(latency_us) and C(gbytes_s) in 10^9 bytes
+    per second; for allreduce and alltoall the latter is the bus bandwidth.
   type: list
   elements: dict
   returned: when it was measured
@@ -78,3 +88,26 @@ virtual: {type: bool, returned: when it was measured, description: Whether line 
 report: {type: str, returned: when it was saved, description: Path of the report.}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 """
+
+# Generated from layers/ by tools/generate_layers.py.
+ARGUMENTS = {
+    "program": {"type": "str", "choices": ["mpi4py", "osu", "nccl"], "default": "mpi4py"},
+    "benchmarks": {
+        "type": "list",
+        "elements": "str",
+        "choices": ["latency", "bw", "bibw", "allreduce", "alltoall"],
+        "default": ["latency", "bw", "bibw", "allreduce", "alltoall"],
+    },
+    "pairs": {"type": "list", "elements": "str", "default": []},
+    "min_bytes": {"type": "int", "default": 1},
+    "max_bytes": {"type": "int", "default": 4194304},
+    "iterations": {"type": "int", "default": 0},
+    "python": {"type": "path", "default": "/usr/bin/python3"},
+    "program_directory": {"type": "path", "default": ""},
+    "min_share": {"type": "float"},
+    "max_latency_us": {"type": "float"},
+    "min_busbw_gbytes_s": {"type": "float"},
+    "min_nccl_share": {"type": "float"},
+    "time_limit_s": {"type": "float", "default": 1800},
+    "report_directory": {"type": "path", "default": ""},
+}

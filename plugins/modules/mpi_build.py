@@ -9,22 +9,22 @@ module: mpi_build
 short_description: Builds UCX and Open MPI from archives on one host, and packs them for the others
 extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
-  - Configures, compiles and packs, at low priority and within a time limit, in C(PREFIX.build). The
-    archives are there, below C(archives), by the names of O(builds).
-  - The action plugin of the same name runs it detached, shows its steps, and keeps the pack on the
-    controller. With O(read) it only looks which host has to build, and changes nothing.
+  - Configures, compiles and packs in C(PREFIX.build), at low priority and within a time limit.
+    The archives, named as in O(builds), are already in its directory C(archives).
+  - The action plugin of the same name runs it detached, shows its steps, and stores the pack on
+    the controller. With O(read) it only determines which host must build, and changes nothing.
 options:
-  prefix: {type: path, required: true, description: Where the result is unpacked.}
+  prefix: {type: path, required: true, description: Directory to which the result is unpacked.}
   builds:
-    description: What is built, in this order, as in C(cluster_software.mpi.sources.builds).
+    description: Builds in their order, from C(cluster_software.mpi.sources.builds).
     type: list
     elements: dict
     default: []
-  jobs: {type: int, default: 16, description: Compilers that run at the same time.}
-  time_limit_s: {type: float, default: 3600, description: Seconds after which the build is ended.}
-  pack: {type: path, description: "Where the controller keeps the result, of this distribution."}
+  jobs: {type: int, default: 16, description: Number of parallel compilers.}
+  time_limit_s: {type: float, default: 3600, description: Seconds after which the build is stopped.}
+  pack: {type: path, description: "File of the result on the controller, for this distribution."}
   read: {type: str, description: Variable that hosts registered in the role's tasks/wanted.yml.}
-  cuda: {type: bool, default: false, description: Whether the host that builds needs the toolkit.}
+  cuda: {type: bool, default: false, description: Whether the building host needs the CUDA toolkit.}
   run_id: {type: str, default: "", description: Name of this run.}
 attributes:
   check_mode:
@@ -44,11 +44,11 @@ EXAMPLES = r"""
 
 RETURN = r"""
 pack: {type: str, returned: after a build and with O(read), description: "Archive of the result on
-  the controller; empty where it has none yet."}
-sha256: {type: str, returned: after a build, description: Its checksum.}
-bytes: {type: int, returned: after a build, description: Its size.}
-seconds: {type: float, returned: after a build, description: Seconds that it took.}
-builder: {type: str, returned: with O(read), description: "The host that has to build, or empty."}
+  the controller, or empty."}
+sha256: {type: str, returned: after a build, description: SHA-256 of the pack.}
+bytes: {type: int, returned: after a build, description: Size of the pack.}
+seconds: {type: float, returned: after a build, description: Duration in seconds.}
+builder: {type: str, returned: with O(read), description: "Host that must build, or empty."}
 """
 
 import os

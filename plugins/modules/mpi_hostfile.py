@@ -1,72 +1,90 @@
 #!/usr/bin/python
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Write the MPI hostfile of the whole cluster, and rank placement beside it."""
+"""Write the MPI hostfile of the whole cluster, and optionally the rank placement."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: mpi_hostfile
-short_description: Writes the MPI hostfile of the whole cluster, and rank placement beside it
+short_description: Writes the MPI hostfile of the whole cluster, and optionally the rank placement
 extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.directory]
 description:
-  - Writes the hostfile that V(mpirun) reads, from the directory of the cluster, never from the
-    hosts of a run. Drained nodes are left out and named in a comment.
-  - Optionally writes a rankfile, which binds rank k of a node to the cores near GPU k, and a map of
-    which GPU and rails each rank is to use.
-  - Files are read back, and every name in the hostfile is resolved on this host and compared with
-    the address in the directory.
-options:
+  - Writes the hostfile for V(mpirun) from the whole inventory, regardless of the hosts of a run.
+    Drained nodes are left out and named in a comment.
+  - Optionally writes a rankfile, which binds rank k of a node to the cores near GPU k, and a
+    table of the GPU and rails of each rank.
+  - Reads the files back, resolves every name of the hostfile on this host, and compares the
+    addresses with the inventory's.
+options: # generated from layers/hostfile.yml by tools/generate_layers.py
   path:
-    description: The hostfile. Missing directories are made.
     type: path
     default: /etc/baremetal-mpi-roce/hostfile
+    description: Path of the hostfile. Missing directories are created.
   format:
-    description:
-      - V(openmpi) is C(node01 slots=8 max_slots=8).
-      - V(intelmpi) and V(mpich) are C(node01:8), to be given with C(-machinefile) (Intel MPI reads
-        the number after the colon with that option only) or C(-f) (MPICH).
-      - V(plain) repeats the name, one line for each slot.
     type: str
     choices: [openmpi, intelmpi, mpich, plain]
     default: openmpi
-  order:
     description:
-      - Order of the nodes, and so of the ranks. V(rack) and V(rail_group) keep nodes of one rack,
-        or on the same leaves, together, otherwise in the order of the model.
+      - Syntax of the hostfile. If empty, the provider's.
+      - V(openmpi) writes C(node01 slots=8 max_slots=8).
+      - >-
+        V(intelmpi) and V(mpich) write C(node01:8), for C(-machinefile) (Intel MPI, which reads the
+        number only with that option) or C(-f) (MPICH).
+      - V(plain) writes the name once per slot.
+  order:
     type: str
     choices: [model, rack, rail_group]
     default: model
+    description: >-
+      Order of the nodes, and therefore of the ranks. V(rack) and V(rail_group) group nodes by rack
+      or by leaves, and otherwise follow the model.
   names:
-    description: Names by which MPI launches, V(management) or a rail's interface such as V(rail0).
     type: str
     default: management
+    description: >-
+      Names used for launching, V(management) or the interface of a rail such as V(rail0).
   max_slots:
-    description: With V(openmpi), write C(max_slots), so that Open MPI 5 does not oversubscribe.
     type: bool
     default: true
+    description: >-
+      With V(openmpi), whether to write C(max_slots) too, which prevents oversubscription (Open MPI
+      5).
   rankfile:
-    description:
-      - Whether to write a rankfile; V(false) removes one of this module. Needs the format
-        V(openmpi), a GPU for each slot, and O(numa_cores).
     type: bool
     default: false
-  rankfile_path: {type: path, default: /etc/baremetal-mpi-roce/rankfile, description: The rankfile.}
+    description: >-
+      Whether to write a rankfile, which binds rank k of a node to the cores near GPU k. V(false)
+      removes one that this role wrote. Requires the format V(openmpi), a GPU for each slot, and
+      O(numa_cores).
+  rankfile_path:
+    type: path
+    default: /etc/baremetal-mpi-roce/rankfile
+    description: Path of the rankfile.
   numa_cores:
-    description:
-      - CPUs of each NUMA node by its number as lscpu prints them, V(0-55,112-167), or its cores as
-        hwloc numbers them. In the rankfile there are hwloc's cores, which Open MPI reads.
     type: dict
     default: {}
+    description:
+      - >-
+        CPUs of each NUMA node as lscpu prints them, for example C({0: '0-55,112-167', 1:
+        '56-111,168-223'}), or its cores as hwloc numbers them; the same on every node. The rankfile
+        contains hwloc's numbers, which Open MPI reads.
+      - Each node compares them with its own (check C(numa_cores) of the layer mpi).
+      - Defaults to the inventory's C(cluster_numa_cores), or none.
   rankfile_cores:
-    description: Give each rank its part of the cores of its GPU's NUMA node, or all of them.
     type: str
     choices: [divided, all]
     default: divided
+    description: Whether ranks divide the cores of their GPU's NUMA node, or each gets all of them.
   rankmap:
-    description: Write a table of rank, host, local rank, GPU and rails; V(false) removes it.
     type: bool
     default: false
-  rankmap_path: {type: path, default: /etc/baremetal-mpi-roce/rankmap, description: The table.}
+    description: >-
+      Whether to write a table of rank, host, local rank, GPU and rails, for launch wrappers.
+      V(false) removes it.
+  rankmap_path:
+    type: path
+    default: /etc/baremetal-mpi-roce/rankmap
+    description: Path of that table.
 """
 
 EXAMPLES = r"""
@@ -79,7 +97,7 @@ EXAMPLES = r"""
   baremetal.mpi_roce.mpi_hostfile:
     directory: "{{ cluster.directory }}"
 
-- name: Bind each rank to the cores beside its GPU
+- name: Bind each rank to the cores near its GPU
   baremetal.mpi_roce.mpi_hostfile:
     directory: "{{ cluster.directory }}"
     rankfile: true
@@ -157,26 +175,30 @@ class Hostfile:
         return Verdict(resolve.name_checks(wanted, found, check_mode=node.check_mode))
 
 
+DIRECTORY = {"type": "list", "elements": "dict", "required": True}
+# Generated from layers/ by tools/generate_layers.py.
+ARGUMENTS = {
+    "path": {"type": "path", "default": "/etc/baremetal-mpi-roce/hostfile"},
+    "format": {
+        "type": "str",
+        "choices": ["openmpi", "intelmpi", "mpich", "plain"],
+        "default": "openmpi",
+    },
+    "order": {"type": "str", "choices": ["model", "rack", "rail_group"], "default": "model"},
+    "names": {"type": "str", "default": "management"},
+    "max_slots": {"type": "bool", "default": True},
+    "rankfile": {"type": "bool", "default": False},
+    "rankfile_path": {"type": "path", "default": "/etc/baremetal-mpi-roce/rankfile"},
+    "numa_cores": {"type": "dict", "default": {}},
+    "rankfile_cores": {"type": "str", "choices": ["divided", "all"], "default": "divided"},
+    "rankmap": {"type": "bool", "default": False},
+    "rankmap_path": {"type": "path", "default": "/etc/baremetal-mpi-roce/rankmap"},
+}
+
+
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            "directory": {"type": "list", "elements": "dict", "required": True},
-            "path": {"type": "path", "default": "/etc/baremetal-mpi-roce/hostfile"},
-            "format": {"type": "str", "choices": list(hostfile.FORMATS), "default": "openmpi"},
-            "order": {"type": "str", "choices": list(hostfile.ORDERS), "default": "model"},
-            "names": {"type": "str", "default": hostfile.MANAGEMENT},
-            "max_slots": {"type": "bool", "default": True},
-            "rankfile": {"type": "bool", "default": False},
-            "rankfile_path": {"type": "path", "default": "/etc/baremetal-mpi-roce/rankfile"},
-            "numa_cores": {"type": "dict", "default": {}},
-            "rankfile_cores": {
-                "type": "str",
-                "choices": ["divided", "all"],
-                "default": "divided",
-            },
-            "rankmap": {"type": "bool", "default": False},
-            "rankmap_path": {"type": "path", "default": "/etc/baremetal-mpi-roce/rankmap"},
-        },
+        argument_spec={**ARGUMENTS, "directory": DIRECTORY},
         supports_check_mode=True,
     )
     arguments: dict[str, Any] = module.params

@@ -9,61 +9,72 @@ module: mpi_job
 short_description: Runs a program over MPI on the nodes of the hostfile
 extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.launched]
 description:
-  - Runs on the launcher, as the MPI user. Before it starts anything, each node has to answer, with
-    its rails up, the program and the working directory there, no other MPI job, idle GPUs, and
-    shared file systems mounted, that of checkpoints with room.
+  - Runs on the launcher, as the MPI user. Before anything starts, each node must respond, with
+    its rails up, the program and the working directory present, no other MPI job, idle GPUs, and
+    shared file systems mounted, including enough free space for checkpoints.
   - Saves mpirun's command line as a script, with environment and hostfile, and the output of all
     ranks, each line with its rank, in a directory of the job.
-  - Ends the job at its time limit, when a node is lost, when O(lease_s) runs out, and on SIGTERM,
-    which the action plugin sends when ansible-playbook is interrupted. Kills what
-    the job left on any node, and removes its session directories and shared memory.
-  - The action plugin of the same name runs it detached and shows the output as it comes.
-options:
+  - Stops the job at its time limit, when a node is lost, when O(lease_s) expires, and on SIGTERM,
+    which the action plugin sends when ansible-playbook is interrupted. Kills the job's remaining
+    processes on every node, and removes its session directories and shared memory.
+  - The action plugin of the same name runs it detached and shows the output as it arrives.
+options: # generated from layers/job.yml by tools/generate_layers.py
   program:
-    description: Program and arguments. A path is one on every node.
     type: list
     elements: str
     required: true
-  ranks: {type: int, default: 0, description: Number of ranks; 0 for every slot.}
+    description: Program and arguments. A path refers to a file on every node.
+  ranks: {type: int, default: 0, description: Number of ranks; V(0) for every slot.}
   places:
-    description: Ranks by node, for a job on some of them; empty for every slot of all nodes.
     type: dict
     default: {}
+    description: >-
+      Number of ranks by node, as C({node01: 8}), for a job on some of the nodes. If empty, every
+      slot of all nodes.
   mapping:
-    description:
-      - V(gpu) places ranks node by node, each with the rail of its own GPU and on cores of that
-        GPU's NUMA node; V(node) one on each node in turn, unbound; V(core) node by node, each bound
-        to a core.
     type: str
     choices: [gpu, node, core]
     default: gpu
+    description: >-
+      V(gpu) places ranks node by node, each with the rail of its GPU and on cores of that GPU's
+      NUMA node; V(node) places one on each node in turn, unbound; V(core) places them node by node,
+      each bound to a core.
   environment:
-    description: Variables of every rank, beside those of the cluster. They are not logged.
     type: dict
     default: {}
-  work_directory: {type: path, default: /tmp, description: "Where ranks start, on every node."}
+    description: Environment variables of every rank. They are not logged.
+  work_directory:
+    type: path
+    default: /tmp
+    description: Working directory of the ranks, on every node.
   time_limit_s:
-    {type: float, default: 3600, description: Seconds after which the job is ended and has failed.}
+    type: float
+    default: 3600
+    description: Seconds after which the job is stopped and has failed.
   lease_s:
-    description: Seconds without a sign of the controller after which the job is ended; 0 for never.
     type: float
     default: 0
+    description: >-
+      Seconds without a sign of life from the controller after which the job is stopped; V(0) for
+      never.
   allow_missing:
-    description: Whether to run without nodes that cannot take part.
     type: bool
     default: false
+    description: Whether to run without nodes that cannot take part.
   checkpoint_directory:
-    description:
-      - Where ranks write checkpoints, as C(CLUSTER_CHECKPOINT_DIR); empty for that of the cluster.
-        It, or its parent, has to be there on every node, and take files of the MPI user.
     type: path
+    description: >-
+      Directory for checkpoints, which ranks find in C(CLUSTER_CHECKPOINT_DIR). If empty, that of
+      the cluster. It, or its parent, must exist on every node and be writable by the MPI user.
   storage:
-    description: Whether each node has to have the shared file systems.
     type: bool
     default: true
+    description: Whether each node must have the shared file systems mounted.
   checkpoint_room_gb:
-    {type: float, default: 0, description: GB that have to be free there; 10^9 bytes.}
-  run_id: {type: str, default: "", description: Name of this job; empty makes one up.}
+    type: float
+    default: 0
+    description: Space in GB (10^9 bytes) that must be free there.
+  run_id: {type: str, default: '', description: 'Name of this job. If empty, a name is generated.'}
 attributes:
   check_mode:
     description: Shows the command and launches nothing.
@@ -81,19 +92,19 @@ EXAMPLES = r"""
 
 RETURN = r"""
 rc: {type: int, returned: always, description: Exit status of mpirun.}
-seconds: {type: float, returned: always, description: Seconds it ran.}
-stopped: {type: str, returned: always, description: "Why it was ended, if it was."}
+seconds: {type: float, returned: always, description: Run time in seconds.}
+stopped: {type: str, returned: always, description: Why the job was stopped.}
 failed_rank: {type: int, returned: always, description: "The rank that failed first, or null."}
-lines: {type: list, elements: str, returned: always, description: "Causes, then last lines."}
-missing: {type: dict, returned: always, description: "By node that was left out, the reason."}
-first_output_s: {type: float, returned: always, description: "Seconds to its first line, or null."}
+lines: {type: list, elements: str, returned: always, description: Causes of failure and last lines.}
+missing: {type: dict, returned: always, description: Reason for each node that was left out.}
+first_output_s: {type: float, returned: always, description: Seconds to the first line.}
 checkpoint:
   description: >-
-    C(directory), and C(path), C(bytes) and C(age_s) of the newest file in it as the first node sees
-    it, with C(own), whether this job wrote it. Empty without a directory of checkpoints.
+    C(directory), with C(path), C(bytes) and C(age_s) of its newest file as the first node sees it,
+    and C(own), whether this job wrote that file. Empty without a checkpoint directory.
   type: dict
   returned: always
-removed: {type: dict, returned: always, description: "By node, what killed ranks had left."}
+removed: {type: dict, returned: always, description: "Remains of killed ranks, by node."}
 command: {type: str, returned: always, description: The launcher's command line.}
 directory: {type: str, returned: always, description: "Directory with script, hostfile and output."}
 nodes: {type: list, elements: str, returned: always, description: Nodes in the order of ranks.}
@@ -114,28 +125,30 @@ from ..module_utils.core.locks import LOCKS, HeldError, alone, progress
 from ..module_utils.core.part import PlanError
 from ..module_utils.mpi import job
 from ..module_utils.mpi.allreduce.plan import nodes_of
-from ..module_utils.mpi.launcher import LAUNCHED, MAPPINGS, of_provider
+from ..module_utils.mpi.launcher import LAUNCHED, of_provider
 from ..module_utils.ssh import account
+
+# Generated from layers/ by tools/generate_layers.py.
+ARGUMENTS = {
+    "program": {"type": "list", "elements": "str", "required": True},
+    "ranks": {"type": "int", "default": 0},
+    "places": {"type": "dict", "default": {}},
+    "mapping": {"type": "str", "choices": ["gpu", "node", "core"], "default": "gpu"},
+    "environment": {"type": "dict", "default": {}},
+    "work_directory": {"type": "path", "default": "/tmp"},
+    "time_limit_s": {"type": "float", "default": 3600},
+    "lease_s": {"type": "float", "default": 0},
+    "allow_missing": {"type": "bool", "default": False},
+    "checkpoint_directory": {"type": "path"},
+    "storage": {"type": "bool", "default": True},
+    "checkpoint_room_gb": {"type": "float", "default": 0},
+    "run_id": {"type": "str", "default": ""},
+}
 
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            **LAUNCHED,
-            "program": {"type": "list", "elements": "str", "required": True},
-            "ranks": {"type": "int", "default": 0},
-            "places": {"type": "dict", "default": {}},
-            "mapping": {"type": "str", "choices": list(MAPPINGS), "default": "gpu"},
-            "environment": {"type": "dict", "default": {}},
-            "work_directory": {"type": "path", "default": "/tmp"},
-            "time_limit_s": {"type": "float", "default": 3600},
-            "lease_s": {"type": "float", "default": 0},
-            "allow_missing": {"type": "bool", "default": False},
-            "checkpoint_directory": {"type": "path"},
-            "storage": {"type": "bool", "default": True},
-            "checkpoint_room_gb": {"type": "float", "default": 0},
-            "run_id": {"type": "str", "default": ""},
-        },
+        argument_spec={**LAUNCHED, **ARGUMENTS},
         supports_check_mode=True,
         # The environment is neither logged nor returned. As an option with no_log, each of its
         # values, 8 as well, would be masked in all that is returned.

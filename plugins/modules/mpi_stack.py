@@ -4,111 +4,144 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: mpi_stack
-short_description: Configure Open MPI, UCX and mpi4py on one host, and read back what they offer
+short_description: Configures Open MPI, UCX and mpi4py on one host, and reads back what they offer
 extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
   - Writes the MPI environment, its profile for login shells, Open MPI's parameter block and the
-    programs that the launcher starts on each node. Every device is named, and none is guessed.
-  - With the transport V(rc) it finds the RDMA device of each rail and the place of its RoCE v2 GID
-    that has the rail's own address, and marks traffic by the QoS contract.
-  - Ends by asking C(mpirun), C(ucx_info) and mpi4py what is installed and whether every rail can be
-    used with the wanted transport.
+    programs that the launcher starts on each node. Every device is named explicitly.
+  - With the transport V(rc), finds the RDMA device of each rail and the index of the RoCE v2 GID
+    with the rail's own address, and marks traffic according to the QoS contract.
+  - Finally queries C(mpirun), C(ucx_info) and mpi4py for their versions, and for whether every
+    rail is usable with the configured transport.
   - Installs nothing; the role P(baremetal.mpi_roce.mpi_stack#role) installs the packages first.
-options:
+options: # generated from layers/mpi.yml by tools/generate_layers.py
   transport:
-    description: Transport between nodes. V(rc) needs an RDMA device behind every rail.
     type: str
     choices: [tcp, rc]
-    default: tcp
+    default: rc
+    description: Transport between nodes. V(rc) is RDMA and needs an RDMA device behind every rail.
   management:
-    description: Management address of this host, as in C(cluster_management).
     type: dict
     required: true
+    description: Management address, prefix and interface of this host, from the cluster model.
     suboptions:
       address: {type: str, required: true, description: IP address on the management network.}
-      prefix: {type: int, required: true, description: "Prefix length of the network, in bits."}
-      interface: {type: str, description: "Interface, over which NCCL's ranks meet; may be empty."}
+      prefix: {type: int, required: true, description: 'Prefix length of the network, in bits.'}
+      interface:
+        type: str
+        description: Interface through which NCCL's ranks connect; may be empty.
   rails:
-    description: Rails of this host, as in C(cluster_rails); empty on a launcher without rails.
     type: list
     elements: dict
     default: []
-  slots: {type: int, default: 0, description: MPI slots (ranks) of this host.}
-  gpus: {type: int, default: 0, description: GPUs; with some UCX gets its ways to GPU memory.}
+    description: Rails of this host, from the cluster model; empty on a launcher.
+  slots:
+    type: int
+    default: 0
+    description: MPI slots of this host, from the cluster model; 0 on a launcher.
+  gpus:
+    type: int
+    default: 0
+    description: Number of GPUs. UCX gets its GPU transports if there are any.
   numa_cores:
-    description: CPUs of each NUMA node, as in C(cluster_numa_cores), compared with this host's.
     type: dict
     default: {}
-  qos: {type: dict, default: {}, description: "What the QoS contract asks, as in C(cluster_qos)."}
+    description: >-
+      CPUs of each NUMA node, as declared for the rankfile. They are compared with this host's.
+  qos:
+    type: dict
+    default: {}
+    description: >-
+      NIC and MPI settings of the QoS contract, compiled by the cluster model; used with V(rc).
   filesystems:
-    description:
-      - Shared file systems, as in C(cluster_filesystems). On hosts that mount them, the environment
-        has C(CLUSTER_CHECKPOINT_DIR) and C(CLUSTER_DATASETS_DIR).
     type: list
     elements: dict
     default: []
+    description: >-
+      Shared file systems, from the variable C(cluster_filesystems). Hosts that mount them get
+      C(CLUSTER_CHECKPOINT_DIR) and C(CLUSTER_DATASETS_DIR) in the environment.
   groups:
-    description: Groups of this host, by which it mounts them.
     type: list
     elements: str
     default: []
+    description: Groups of this host, which decide what it mounts.
   oversubscribe:
+    type: bool
+    default: false
     description: Whether ranks share cores. They then yield while waiting and are not bound.
-    type: bool
-    default: false
   tree_spawn:
-    description:
-      - Whether nodes start each other in a tree at launch. Quicker from some hundred nodes on, and
-        one node that cannot reach another then breaks the launch.
     type: bool
     default: false
+    description: >-
+      Whether nodes start each other in a tree at launch, instead of the launcher starting all of
+      them. Faster with several hundred nodes, but one node that cannot reach another breaks the
+      launch. Requires C(ssh_trust_between_compute).
   concurrent_launches:
-    description: Number of ssh connections the launcher opens at once.
     type: int
     default: 128
+    description: Number of simultaneous ssh connections of the launcher.
   mca_file: {type: path, required: true, description: Open MPI's system-wide parameter file.}
   bin_directory:
-    description: Directory of C(mpirun) where it is not on the default path, else empty. With colons
-      further ones, such as that of C(ucx_info).
     type: str
-    default: ""
+    default: ''
+    description: >-
+      Directory of C(mpirun), or empty if it is on the default path. Further directories, such as
+      that of C(ucx_info), follow after colons.
   library_directory:
-    description: Directories of Open MPI's libraries where the loader does not know them, else
-      empty. Separated by colons.
     type: str
-    default: ""
-  ucx_file: {type: path, default: etc/ucx/ucx.conf, description: File that this UCX reads.}
-  nccl_file: {type: bool, default: false, description: Whether C(/etc/nccl.conf) has NCCL's.}
+    default: ''
+    description: >-
+      Directories of Open MPI's libraries, separated by colons, or empty if the loader finds them.
+  ucx_file:
+    type: path
+    default: etc/ucx/ucx.conf
+    description: Configuration file that this UCX reads.
+  nccl_file:
+    type: bool
+    default: false
+    description: >-
+      Whether to write NCCL's variables to C(/etc/nccl.conf) as well, for jobs without a login
+      shell.
   prefix:
-    description: Directory that this MPI was unpacked to, else empty. Others beside it are removed
-      where nothing uses them.
     type: str
-    default: ""
+    default: ''
+    description: >-
+      Directory to which this MPI was unpacked, or empty. Other such directories are removed unless
+      in use.
   provider:
-    description: Provider of the model. V(impi) is Intel MPI, which reads no O(mca_file).
     type: str
     default: distribution
-  variables: {type: dict, default: {}, description: Variables that this MPI needs besides.}
+    description: Provider of the model. V(impi) is Intel MPI, which does not read O(mca_file).
+  variables: {type: dict, default: {}, description: Environment variables that this MPI requires.}
   modulefiles:
-    description: Whether the unpacked MPI has a modulefile, for environment-modules and Lmod.
     type: bool
     default: false
+    description: Whether an unpacked MPI gets a modulefile, for environment-modules and Lmod.
   keep_former:
-    description: Whether other unpacked MPIs, and their modulefiles, stay.
     type: bool
     default: false
+    description: Whether previously unpacked MPIs, and their modulefiles, remain.
   python_directory:
-    description: Directory of mpi4py where Python does not look by itself, else empty.
     type: str
-    default: ""
-  python: {type: path, default: /usr/bin/python3, description: Interpreter of MPI programs.}
-  environment: {type: dict, default: {}, description: Further variables. They override others.}
-  parameters: {type: dict, default: {}, description: Further Open MPI parameters. The same.}
-  profile: {type: str, required: true, description: Content of the profile script for login shells.}
-  programs:
-    description: Content by name of programs for C(/usr/local/libexec/baremetal-mpi-roce).
+    default: ''
+    description: Directory of mpi4py, or empty if it is on Python's default path.
+  python: {type: path, default: /usr/bin/python3, description: Python interpreter of MPI programs.}
+  environment:
     type: dict
     default: {}
+    description: Additional environment variables, of UCX and others. They override the role's.
+  parameters:
+    type: dict
+    default: {}
+    description: >-
+      Additional Open MPI parameters; with Intel MPI, environment variables. They override the
+      role's.
+  profile: {type: str, required: true, description: Content of the profile script for login shells.}
+  programs:
+    type: dict
+    default: {}
+    description: >-
+      Programs to install in C(/usr/local/libexec/baremetal-mpi-roce), as content by name.
 """
 
 EXAMPLES = r"""
@@ -129,7 +162,7 @@ EXAMPLES = r"""
 RETURN = r"""
 layer: {type: str, returned: always, description: Tag of the layer.}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
-versions: {type: dict, returned: always, description: "What is installed; null without an answer."}
+versions: {type: dict, returned: always, description: Installed versions.}
 environment: {type: dict, returned: always, description: The MPI environment of this host.}
 rdma: {type: list, elements: dict, returned: for V(rc), description: RDMA port and GID of rails.}
 """
@@ -150,7 +183,7 @@ from ..module_utils.qos import HostSettings
 from ..module_utils.storage.file_system import CHECKPOINTS, DATASETS, of_variable
 
 STORAGE_VARIABLES = {CHECKPOINTS: "CLUSTER_CHECKPOINT_DIR", DATASETS: "CLUSTER_DATASETS_DIR"}
-"""By purpose of a file system. What is for homes and software is found by its path."""
+"""Variables by the purpose of a file system. Homes and software are found by their paths."""
 LAYOUT_VARIABLES = {
     "bin_directory": "MPI_ROCE_BIN",
     "library_directory": "MPI_ROCE_LIB",
@@ -208,46 +241,50 @@ def storage_directories(params: dict) -> dict[str, str]:
     return {variable: mount for variable, mount in found.items() if mount is not None}
 
 
+# Generated from layers/ by tools/generate_layers.py.
+ARGUMENTS = {
+    "transport": {"type": "str", "choices": ["tcp", "rc"], "default": "rc"},
+    "management": {
+        "type": "dict",
+        "required": True,
+        "options": {
+            "address": {"type": "str", "required": True},
+            "prefix": {"type": "int", "required": True},
+            "interface": {"type": "str"},
+        },
+    },
+    "rails": {"type": "list", "elements": "dict", "default": []},
+    "slots": {"type": "int", "default": 0},
+    "gpus": {"type": "int", "default": 0},
+    "numa_cores": {"type": "dict", "default": {}},
+    "qos": {"type": "dict", "default": {}},
+    "filesystems": {"type": "list", "elements": "dict", "default": []},
+    "groups": {"type": "list", "elements": "str", "default": []},
+    "oversubscribe": {"type": "bool", "default": False},
+    "tree_spawn": {"type": "bool", "default": False},
+    "concurrent_launches": {"type": "int", "default": 128},
+    "mca_file": {"type": "path", "required": True},
+    "bin_directory": {"type": "str", "default": ""},
+    "library_directory": {"type": "str", "default": ""},
+    "ucx_file": {"type": "path", "default": "etc/ucx/ucx.conf"},
+    "nccl_file": {"type": "bool", "default": False},
+    "prefix": {"type": "str", "default": ""},
+    "provider": {"type": "str", "default": "distribution"},
+    "variables": {"type": "dict", "default": {}},
+    "modulefiles": {"type": "bool", "default": False},
+    "keep_former": {"type": "bool", "default": False},
+    "python_directory": {"type": "str", "default": ""},
+    "python": {"type": "path", "default": "/usr/bin/python3"},
+    "environment": {"type": "dict", "default": {}},
+    "parameters": {"type": "dict", "default": {}},
+    "profile": {"type": "str", "required": True},
+    "programs": {"type": "dict", "default": {}},
+}
+
+
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            "transport": {"type": "str", "choices": ["tcp", "rc"], "default": "tcp"},
-            "management": {
-                "type": "dict",
-                "required": True,
-                "options": {
-                    "address": {"type": "str", "required": True},
-                    "prefix": {"type": "int", "required": True},
-                    "interface": {"type": "str"},
-                },
-            },
-            "rails": {"type": "list", "elements": "dict", "default": []},
-            "slots": {"type": "int", "default": 0},
-            "gpus": {"type": "int", "default": 0},
-            "numa_cores": {"type": "dict", "default": {}},
-            "qos": {"type": "dict", "default": {}},
-            "filesystems": {"type": "list", "elements": "dict", "default": []},
-            "groups": {"type": "list", "elements": "str", "default": []},
-            "oversubscribe": {"type": "bool", "default": False},
-            "tree_spawn": {"type": "bool", "default": False},
-            "concurrent_launches": {"type": "int", "default": 128},
-            "mca_file": {"type": "path", "required": True},
-            "bin_directory": {"type": "str", "default": ""},
-            "library_directory": {"type": "str", "default": ""},
-            "python_directory": {"type": "str", "default": ""},
-            "ucx_file": {"type": "path", "default": "etc/ucx/ucx.conf"},
-            "nccl_file": {"type": "bool", "default": False},
-            "prefix": {"type": "str", "default": ""},
-            "provider": {"type": "str", "default": "distribution"},
-            "variables": {"type": "dict", "default": {}},
-            "modulefiles": {"type": "bool", "default": False},
-            "keep_former": {"type": "bool", "default": False},
-            "python": {"type": "path", "default": "/usr/bin/python3"},
-            "environment": {"type": "dict", "default": {}},
-            "parameters": {"type": "dict", "default": {}},
-            "profile": {"type": "str", "required": True},
-            "programs": {"type": "dict", "default": {}},
-        },
+        argument_spec=ARGUMENTS,
         supports_check_mode=True,
     )
     params = module.params

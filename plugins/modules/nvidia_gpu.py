@@ -9,94 +9,93 @@ module: nvidia_gpu
 short_description: Installs NVIDIA's driver stack on a node and verifies every GPU
 extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.driver_stack]
 description:
-  - Brings driver, fabric manager, CUDA, DCGM, GDRCopy and NCCL of one node to the cluster's set in
-    one call, keeps nouveau away, loads what has to be loaded, starts the services, and reads all of
-    it back, with the state of every GPU.
-  - Everything is validated and planned before anything is changed. Run again, it repairs what an
-    interrupted run left.
-  - A machine on which this driver must not be installed is refused untouched, with what to do; for
-    instance with Secure Boot on and no key enrolled, or with a driver from another source.
-  - The driver is not changed while a process uses the GPUs, unless O(change_under_jobs).
-  - Never reboots. What only a reboot can bring into effect is recorded under
+  - Brings driver, fabric manager, CUDA, DCGM, GDRCopy and NCCL of one node to the software set in
+    one call, disables nouveau, loads the driver, starts the services, and reads everything back
+    together with the state of every GPU.
+  - Validates and plans everything before it changes anything. Another run repairs an interrupted
+    one.
+  - Refuses a machine on which this driver must not be installed, before any change and with the
+    remedy; for example if Secure Boot is on without an enrolled key, or if the driver comes from
+    another source.
+  - Never changes the driver while a process uses the GPUs, unless O(change_under_jobs).
+  - Never reboots. Changes that need a reboot are recorded in
     C(/var/lib/baremetal-mpi-roce/reboot-required.d/gpu.json) and returned in RV(reboot_reasons).
-  - A driver that others installed (C(manage) of C(software.driver) is V(false)) is verified only.
-  - Without a driver in the set, without GPUs in the model and in a container the layer is
-    C(not_applicable), with the reason.
-options:
+  - Only verifies a driver that is managed elsewhere (C(software.driver.manage) is V(false)).
+  - Without a driver in the software set, without GPUs in the model, and in a container, the layer
+    is C(not_applicable), with the reason.
+options: # generated from layers/gpu.yml by tools/generate_layers.py
   change_under_jobs:
-    description: Whether the driver is changed although processes use the GPUs. They may fail.
     type: bool
     default: false
+    description: >-
+      Whether to change the driver while processes use the GPUs. Those processes may fail.
   reload_driver:
-    description:
-      - Whether a changed driver replaces the running kernel module at once, where nothing uses it.
-      - Otherwise it waits for the reboot that is recorded.
     type: bool
     default: false
+    description: >-
+      Whether to reload a changed driver immediately if nothing uses it, instead of waiting for the
+      recorded reboot.
   gpudirect:
-    description:
-      - How NICs reach GPU memory. V(auto) is dma-buf, and C(nvidia_peermem) where the kernel has
-        none. V(none) does not look.
     type: str
     choices: [auto, dmabuf, peermem, none]
     default: auto
-  fabric_wait:
-    description:
-      - Seconds that the fabric of NVSwitches has to come up, after the services started. In check
-        mode as well, as for a node that has just booted.
+    description: >-
+      How NICs access GPU memory. V(auto) requires dma-buf, or C(nvidia_peermem) if the kernel does
+      not support dma-buf. V(none) disables the check.
+  fabric_wait_s:
     type: int
     default: 300
+    description: >-
+      Seconds to wait for the NVLink fabric after the services have started, in check mode as well.
   health:
-    description: Thresholds of the verification of every GPU. What is not given is as published.
     type: dict
     default: {}
+    description: >-
+      Thresholds for the state of every GPU. Values that are not set are as published (docs/gpu.md).
     suboptions:
       product:
-        description: Product name that every GPU has. Without it, any, as long as all are alike.
         type: str
+        description: Required product name. Without it all GPUs of a node must have the same one.
       vbios:
-        description: VBIOS version that every GPU has. Without it, any, as long as all are alike.
         type: str
-      fabric: {type: bool, description: Whether the GPUs are connected by NVSwitches.}
-      nvlinks: {type: int, description: Active NVLinks of each GPU.}
-      mig:
-        description: Whether GPUs may be split by MIG. Otherwise one that is split is a finding.
-        type: bool
-      persistence: {type: bool, description: Whether persistence is on.}
-      ecc: {type: bool, description: Whether ECC is on.}
+        description: Required VBIOS version. Without it all GPUs of a node must have the same one.
+      fabric: {type: bool, description: Whether NVSwitches connect the GPUs.}
+      nvlinks: {type: int, description: Number of active NVLinks of each GPU.}
+      mig: {type: bool, description: Whether GPUs may be in MIG mode.}
+      persistence: {type: bool, description: Whether persistence mode is enabled.}
+      ecc: {type: bool, description: Whether ECC is enabled.}
       volatile_uncorrectable:
-        description: Most uncorrectable memory errors since the driver was loaded.
         type: int
-      remapped_rows: {type: int, description: Most remapped rows of memory.}
-      pcie_width: {type: int, description: Lanes of each GPU's PCIe link.}
-      pcie_gts: {type: float, description: GT/s of a lane; V(0) for the most that both ends can.}
+        description: Largest number of uncorrectable memory errors since the driver was loaded.
+      remapped_rows: {type: int, description: Largest number of remapped memory rows.}
+      pcie_width: {type: int, description: Number of lanes of each GPU's PCIe link.}
+      pcie_gts:
+        type: float
+        description: Speed of the PCIe link in GT/s; V(0) for the highest that both ends support.
       xids:
-        description:
-          - Numbers of the Xids and SXids after which a GPU is not to be used, and no others.
-          - Without it, NVIDIA's catalogue has what each asks for.
         type: list
         elements: int
-      xids_ignored:
-        description: Numbers of Xids and SXids that are no finding.
-        type: list
-        elements: int
+        description: >-
+          Xids and SXids after which a GPU must not be used, in place of those from NVIDIA's
+          catalogue.
+      xids_ignored: {type: list, elements: int, description: Xids and SXids to ignore.}
   hardware_root:
-    description:
-      - Directory below which C(sys) and C(proc) are read. Another one than C(/) is a simulation,
-        and is marked as one in the result.
     type: path
     default: /
+    description: >-
+      Directory under which C(sys) and C(proc) are read. Anything other than C(/) is a simulation
+      and reported as one.
   nvml_bindings:
-    description:
-      - C(pynvml.py) as the lookup P(baremetal.mpi_roce.nvml_bindings#lookup) packs it, installed as
-        C(/usr/local/libexec/baremetal-mpi-roce/pynvml.py).
-      - Without it, the file that is there stays. It is left out of results for its size.
     type: str
-    default: ""
+    default: ''
+    description: >-
+      C(pynvml.py), packed by the lookup P(baremetal.mpi_roce.nvml_bindings#lookup), to install as
+      C(/usr/local/libexec/baremetal-mpi-roce/pynvml.py). If empty, an installed file remains. The
+      value is left out of results because of its size.
 """
 
 EXAMPLES = r"""
-- name: The GPU stack of the cluster's set
+- name: Install the GPU stack of the software set
   baremetal.mpi_roce.nvidia_gpu:
     software: "{{ cluster_software }}"
     keys: "{{ lookup('baremetal.mpi_roce.repository_keys', 'gpu', software=cluster_software,
@@ -106,7 +105,7 @@ EXAMPLES = r"""
     nvml_bindings: "{{ lookup('baremetal.mpi_roce.nvml_bindings') }}"
   become: true
 
-- name: With thresholds of one's own
+- name: Set other thresholds
   baremetal.mpi_roce.nvidia_gpu:
     software: "{{ cluster_software }}"
     gpus: "{{ cluster_gpus }}"
@@ -120,10 +119,10 @@ EXAMPLES = r"""
 RETURN = r"""
 layer: {type: str, returned: always, description: Tag of the layer.}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
-simulated: {type: list, elements: str, returned: always, description: "What was simulated."}
-container: {type: str, returned: success, description: "The container engine, or null."}
+simulated: {type: list, elements: str, returned: always, description: Simulated inputs.}
+container: {type: str, returned: success, description: "Container engine, or null."}
 reboot_required: {type: bool, returned: success, description: Whether a reboot is needed.}
-reboot_reasons: {type: list, elements: dict, returned: success, description: Its reasons.}
+reboot_reasons: {type: list, elements: dict, returned: success, description: Why.}
 """
 
 import base64
@@ -182,23 +181,43 @@ def converge(options: Mapping[str, Any], node: Node) -> Settled:
     return stack.converge(options, software, node, installer)
 
 
+# Generated from layers/ by tools/generate_layers.py.
+ARGUMENTS = {
+    "change_under_jobs": {"type": "bool", "default": False},
+    "reload_driver": {"type": "bool", "default": False},
+    "gpudirect": {
+        "type": "str",
+        "choices": ["auto", "dmabuf", "peermem", "none"],
+        "default": "auto",
+    },
+    "fabric_wait_s": {"type": "int", "default": 300},
+    "health": {
+        "type": "dict",
+        "default": {},
+        "options": {
+            "product": {"type": "str"},
+            "vbios": {"type": "str"},
+            "fabric": {"type": "bool"},
+            "nvlinks": {"type": "int"},
+            "mig": {"type": "bool"},
+            "persistence": {"type": "bool"},
+            "ecc": {"type": "bool"},
+            "volatile_uncorrectable": {"type": "int"},
+            "remapped_rows": {"type": "int"},
+            "pcie_width": {"type": "int"},
+            "pcie_gts": {"type": "float"},
+            "xids": {"type": "list", "elements": "int"},
+            "xids_ignored": {"type": "list", "elements": "int"},
+        },
+    },
+    "hardware_root": {"type": "path", "default": "/"},
+    "nvml_bindings": {"type": "str", "no_log": True, "default": ""},
+}
+
+
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            **DRIVER_STACK,
-            "change_under_jobs": {"type": "bool", "default": False},
-            "reload_driver": {"type": "bool", "default": False},
-            "gpudirect": {
-                "type": "str",
-                "choices": ["auto", "dmabuf", "peermem", "none"],
-                "default": "auto",
-            },
-            "fabric_wait": {"type": "int", "default": 300},
-            "health": {"type": "dict", "default": {}, "options": HEALTH},
-            "hardware_root": {"type": "path", "default": "/"},
-            # No secret: this keeps 70 kB out of every result.
-            "nvml_bindings": {"type": "str", "default": "", "no_log": True},
-        },
+        argument_spec={**DRIVER_STACK, **ARGUMENTS},
         supports_check_mode=True,
     )
     carry_out(module, LAYER, partial(converge, module.params))

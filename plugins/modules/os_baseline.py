@@ -9,85 +9,114 @@ module: os_baseline
 short_description: Prepares the operating system of a node for MPI over RoCE
 extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
-  - Sets kernel parameters, resource limits, hugepages, the CPU governor, swap, time and the kernel
-    command line of one node in one call, for now and for every boot to come, and reads it all back.
-  - Never reboots. What only a reboot can bring into effect is recorded under
+  - Sets kernel parameters, resource limits, hugepages, CPU governor, swap, time and kernel
+    command line of one node in one call, now and for every later boot, and reads them back.
+  - Never reboots. Changes that need a reboot are recorded in
     C(/var/lib/baremetal-mpi-roce/reboot-required.d/os.json) and returned in RV(reboot_reasons).
-  - In a container, what belongs to the host's kernel is C(not_applicable), with the reason.
-options:
-  sysctls: {type: dict, default: {}, description: "Kernel parameters, with values of C(/proc/sys)."}
+  - In a container, settings of the host's kernel are C(not_applicable), with the reason.
+options: # generated from layers/os.yml by tools/generate_layers.py
+  sysctls: {type: dict, default: {}, description: Kernel parameters by name.}
   optional_sysctls:
-    description: Those of O(sysctls) that the kernel may be without.
     type: list
     elements: str
     default: []
+    description: Parameters of O(sysctls) that a kernel may lack.
   limits:
-    description:
-      - Limits of every session, soft and hard, as in limits.conf (memory in KiB, or V(unlimited)).
-      - Known are C(memlock), C(stack), C(core), C(nofile) and C(nproc).
     type: dict
     default: {}
+    description:
+      - >-
+        Soft and hard limits of every session, by item of limits.conf (memory in KiB, or
+        V(unlimited)).
+      - Supported items are C(memlock), C(stack), C(core), C(nofile) and C(nproc).
   service_limits:
-    description: Those of O(limits) that services started by systemd get as well.
     type: list
     elements: str
     default: []
-  limits_user: {type: str, default: nobody, description: Account whose session proves them.}
+    description: Items of O(limits) that also apply to services started by systemd.
+  limits_user:
+    type: str
+    default: nobody
+    description: >-
+      Account whose session is used to verify the limits; C(nobody) until that account exists.
   hugepages:
-    description: Pools of hugepages. Without any, hugepages are left as they are.
     type: list
     elements: dict
     default: []
+    description: >-
+      Pools of hugepages, for example C({size: 2M, count: 4096, node: 0}). If empty, hugepages are
+      left unchanged.
     suboptions:
       size:
-        description: Size of a page. Pages of 1 GiB are asked for on the kernel command line too.
         type: str
-        required: true
         choices: [2M, 1G]
+        required: true
+        description: Page size. Pages of 1 GiB are also requested on the kernel command line.
       count: {type: int, required: true, description: Number of pages.}
-      node: {type: int, description: NUMA node; by default all of them together.}
+      node: {type: int, description: NUMA node. Without it the pages are spread over all nodes.}
   transparent_hugepages:
-    description: When programs get them; V(keep) leaves the distribution's choice.
     type: str
     choices: [keep, always, madvise, never]
     default: keep
-  governor: {type: str, default: keep, description: "CPU frequency governor, or V(keep)."}
+    description: When programs get transparent hugepages. V(keep) leaves the distribution's setting.
+  governor:
+    type: str
+    default: keep
+    description: CPU frequency governor, or V(keep) to leave it unchanged.
   swap:
-    description: V(off) ends swapping now and at every boot; lines of C(/etc/fstab) are set aside.
     type: str
-    choices: ["off", keep]
+    choices: ['off', keep]
     default: keep
+    description: >-
+      V(off) disables swap now and at boot, and comments out its lines in C(/etc/fstab). V(keep)
+      leaves it unchanged.
   irqbalance:
-    description: Whether irqbalance runs; V(keep) leaves it as it is.
     type: str
-    choices: ["on", "off", keep]
+    choices: ['on', 'off', keep]
     default: keep
-  time: {type: bool, default: true, description: Whether chrony has to synchronise the clock.}
+    description: >-
+      Whether irqbalance runs. Use V(off) if NIC interrupts are pinned manually; V(keep) leaves it
+      unchanged.
+  time:
+    type: bool
+    default: true
+    description:
+      - >-
+        Whether chrony is installed, runs and synchronizes the clock instead of systemd-timesyncd.
+        With V(false) the clock is not managed.
+      - >-
+        A node on which another time service (ntpd, ntpsec, openntpd, PTP) is active is refused
+        before any change.
   time_servers:
-    description: NTP servers, instead of those of the distribution.
     type: list
     elements: str
     default: []
-  time_max_offset: {type: float, default: 0.1, description: Seconds the clock may be off.}
-  time_wait: {type: int, default: 30, description: Seconds to wait for a first synchronisation.}
+    description: NTP servers to use instead of the distribution's.
+  time_max_offset_s:
+    type: float
+    default: 0.1
+    description: Largest accepted offset of the clock, in seconds.
+  time_wait_s: {type: int, default: 30, description: Seconds to wait for the first synchronization.}
   admitted_networks:
-    description:
-      - Networks from which firewalld or ufw, where one runs, admits everything. Those that this
-        module admitted, and that are no longer listed, are taken back.
     type: list
     elements: str
     default: []
+    description: >-
+      Networks that firewalld or ufw, if one of them is running, admits without restriction. A
+      network that this module admitted earlier and that is no longer listed is withdrawn.
   kernel_arguments:
-    description:
-      - Arguments of the kernel command line, one per entry.
-      - Only arguments that this module added are removed when they are no longer listed.
     type: list
     elements: str
     default: []
+    description:
+      - >-
+        Arguments of the kernel command line, one per entry. An argument that leaves the list is
+        removed only if this role added it.
+      - The role rdma_stack manages the IOMMU arguments.
 """
 
 EXAMPLES = r"""
-- name: A node for MPI over RoCE
+- name: Prepare a node for MPI over RoCE
   baremetal.mpi_roce.os_baseline:
     sysctls:
       kernel.numa_balancing: 0
@@ -107,9 +136,9 @@ EXAMPLES = r"""
 RETURN = r"""
 layer: {type: str, returned: always, description: Tag of the layer.}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
-container: {type: str, returned: success, description: "The container engine, or null."}
+container: {type: str, returned: success, description: "Container engine, or null."}
 reboot_required: {type: bool, returned: success, description: Whether a reboot is needed.}
-reboot_reasons: {type: list, elements: dict, returned: success, description: Its reasons.}
+reboot_reasons: {type: list, elements: dict, returned: success, description: Why.}
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -148,45 +177,49 @@ def parts(options: dict) -> list[Part]:
     if options["irqbalance"] != KEEP:
         found.append(Irqbalance(options["irqbalance"] == "on"))
     if options["time"]:
-        bound, wait_s = options["time_max_offset"], options["time_wait"]
+        bound, wait_s = options["time_max_offset_s"], options["time_wait_s"]
         found.append(Clock(options["time_servers"], bound, wait_s))
     found.append(Admitted(options["admitted_networks"]))
     return [*found, KernelArguments([*options["kernel_arguments"], *boot_arguments(pages)])]
 
 
-def main() -> None:
-    keep_or = {"type": "str", "default": "keep"}
-    module = AnsibleModule(
-        argument_spec={
-            "sysctls": {"type": "dict", "default": {}},
-            "optional_sysctls": {"type": "list", "elements": "str", "default": []},
-            "limits": {"type": "dict", "default": {}},
-            "service_limits": {"type": "list", "elements": "str", "default": []},
-            "limits_user": {"type": "str", "default": "nobody"},
-            "hugepages": {
-                "type": "list",
-                "elements": "dict",
-                "default": [],
-                "options": {
-                    "size": {"type": "str", "choices": ["2M", "1G"], "required": True},
-                    "count": {"type": "int", "required": True},
-                    "node": {"type": "int"},
-                },
-            },
-            "transparent_hugepages": {
-                **keep_or,
-                "choices": ["keep", "always", "madvise", "never"],
-            },
-            "governor": keep_or,
-            "swap": {**keep_or, "choices": ["off", "keep"]},
-            "irqbalance": {**keep_or, "choices": ["on", "off", "keep"]},
-            "time": {"type": "bool", "default": True},
-            "time_servers": {"type": "list", "elements": "str", "default": []},
-            "time_max_offset": {"type": "float", "default": 0.1},
-            "time_wait": {"type": "int", "default": 30},
-            "admitted_networks": {"type": "list", "elements": "str", "default": []},
-            "kernel_arguments": {"type": "list", "elements": "str", "default": []},
+# Generated from layers/ by tools/generate_layers.py.
+ARGUMENTS = {
+    "sysctls": {"type": "dict", "default": {}},
+    "optional_sysctls": {"type": "list", "elements": "str", "default": []},
+    "limits": {"type": "dict", "default": {}},
+    "service_limits": {"type": "list", "elements": "str", "default": []},
+    "limits_user": {"type": "str", "default": "nobody"},
+    "hugepages": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "size": {"type": "str", "choices": ["2M", "1G"], "required": True},
+            "count": {"type": "int", "required": True},
+            "node": {"type": "int"},
         },
+    },
+    "transparent_hugepages": {
+        "type": "str",
+        "choices": ["keep", "always", "madvise", "never"],
+        "default": "keep",
+    },
+    "governor": {"type": "str", "default": "keep"},
+    "swap": {"type": "str", "choices": ["off", "keep"], "default": "keep"},
+    "irqbalance": {"type": "str", "choices": ["on", "off", "keep"], "default": "keep"},
+    "time": {"type": "bool", "default": True},
+    "time_servers": {"type": "list", "elements": "str", "default": []},
+    "time_max_offset_s": {"type": "float", "default": 0.1},
+    "time_wait_s": {"type": "int", "default": 30},
+    "admitted_networks": {"type": "list", "elements": "str", "default": []},
+    "kernel_arguments": {"type": "list", "elements": "str", "default": []},
+}
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec=ARGUMENTS,
         supports_check_mode=True,
     )
     carry_out(module, LAYER, lambda node: Settled(settle(parts(module.params), node)))

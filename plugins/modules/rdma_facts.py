@@ -1,39 +1,40 @@
 #!/usr/bin/python
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Return what NICs, RDMA devices and GPUs a machine has, and which NIC belongs to which GPU."""
+"""Return the NICs, RDMA devices and GPUs of a machine, and the GPU of each NIC."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: rdma_facts
-short_description: Returns what NICs, RDMA devices and GPUs a machine has
+short_description: Returns the NICs, RDMA devices and GPUs of a machine
 extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
   - Reads NICs, RDMA devices and GPUs, their PCI addresses, NUMA nodes, links, firmware, virtual
-    functions and GIDs from sysfs. It changes nothing, and starts no program unless O(host) is set.
+    functions and GIDs from sysfs. It changes nothing, and starts no program unless O(host) is
+    set.
   - Distinguishes rails from bridges to the NVSwitches (by vital product data, which only root may
     read), Data Direct functions and BlueField DPUs (by device ID) and storage NICs (no GPU behind
-    the same switch), never by a name.
+    the same switch), never by name.
 options:
   root:
-    description: Directory in place of C(/sys), as C(tools/record_hardware.py) builds one.
+    description: Directory in place of C(/sys), as recorded by C(tools/record_hardware.py).
     type: path
     default: /sys
   host:
     description:
-      - Read also what the operating system has, by C(ip), C(dpkg-query) or C(rpm), and C(lldpcli).
+      - Whether to read the operating system too (C(ip), C(dpkg-query) or C(rpm), C(lldpcli)).
     type: bool
     default: false
 """
 
 EXAMPLES = r"""
-- name: Look at the NICs and GPUs of this machine
+- name: Read the NICs and GPUs of this machine
   become: true
   baremetal.mpi_roce.rdma_facts:
 
-- name: Show which interface is behind which RDMA device
+- name: Show the interface of each RDMA device
   ansible.builtin.debug:
-    msg: "{{ item.interface }} is {{ item.device }} at {{ item.pci }}, beside GPU {{ item.gpus }}"
+    msg: "{{ item.interface }} is {{ item.device }} at {{ item.pci }}, next to GPU {{ item.gpus }}"
   loop: "{{ ansible_facts.rdma_hardware.nics | selectattr('kind', 'eq', 'rail') }}"
   loop_control:
     label: "{{ item.pci }}"
@@ -50,20 +51,20 @@ ansible_facts:
   returned: success
   contains:
     rdma_hardware:
-      description: What this machine has for RDMA.
+      description: RDMA hardware of this machine.
       type: dict
       contains:
         nics:
           description: >-
             Every RDMA port and every network function, ordered by PCI address. C(kind) is V(rail),
-            an Ethernet function beside a GPU; V(nvswitch_bridge); V(data_direct); V(bluefield);
+            an Ethernet function next to a GPU; V(nvswitch_bridge); V(data_direct); V(bluefield);
             V(virtual), a virtual function, sub-function or representor; V(software), such as
             Soft-RoCE; or V(other), such as storage and management. The others are C(device),
             C(port), C(interface), C(up), C(pci), C(numa), C(vendor), C(device_id), C(driver),
             C(firmware), C(board_id), C(state), C(link_layer), C(speed_gbps), C(pcie) (its link, now
             and at best), C(gpus) (behind the nearest switch that it shares with one), C(gids),
             C(physfn), C(sriov_totalvfs) and C(sriov_numvfs).
-            What it does not have is null or empty.
+            Missing values are null or empty.
           type: list
           elements: dict
         gpus:
@@ -76,13 +77,13 @@ ansible_facts:
         slots: {type: dict, description: Names of physical slots by PCI address without function.}
         model:
           description: >-
-            The keys C(gpus) and C(rails) that the model of a cluster of such machines has. Empty
-            where the NICs and GPUs do not pair.
+            Keys C(gpus) and C(rails) of a cluster model for such machines. Empty if NICs and GPUs
+            do not pair.
           type: dict
     rdma_host:
       description: >-
-        What its operating system has: C(name), C(distribution), C(kernel), C(packages) (versions of
-        RDMA packages), C(gpu_driver) (version of the NVIDIA module that runs), C(interfaces),
+        Operating system: C(name), C(distribution), C(kernel), C(packages) (versions of RDMA
+        packages), C(gpu_driver) (version of the loaded NVIDIA module), C(interfaces),
         C(default_interface), C(login) (the address where the SSH connection arrives), C(network)
         (files of network services) and C(neighbours) (by interface; null without lldpd).
       type: dict
@@ -135,8 +136,8 @@ def as_facts(machine: Machine) -> dict[str, Any]:
 def model(machine: Machine) -> dict[str, Any]:
     """`gpus` and `rails` of the model of a cluster of such machines.
 
-    Rails are ordered as their GPUs are. Empty where no NIC sits beside a GPU of its own, or GPUs
-    have different numbers of functions beside them: there is nothing to read a model off then.
+    Rails are in the order of their GPUs. Empty if a GPU has no NIC, or if GPUs have different
+    numbers of functions, since no model can be derived then.
     """
     gpus = machine.gpus
     functions = [

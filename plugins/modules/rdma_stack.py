@@ -9,68 +9,77 @@ module: rdma_stack
 short_description: Installs and verifies the RDMA drivers and tools of a node
 extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.driver_stack]
 description:
-  - Brings the RDMA drivers and tools of one node to the cluster's set in one call, DOCA-OFED or
-    those of the distribution, loads the kernel modules that nothing else loads, sets the IOMMU and
-    PCIe ACS, and reads all of it back, with the RDMA device and the firmware of every rail.
-  - Everything is validated and planned before anything is changed. Run again, it repairs what an
-    interrupted run left.
-  - A change of drivers is refused while something uses RDMA, unless O(change_in_use).
-  - Never reboots. What only a reboot can bring into effect is recorded under
+  - Brings the RDMA drivers and tools of one node to the software set in one call (DOCA-OFED, or
+    those of the distribution), loads the kernel modules that no device loads, configures the
+    IOMMU and PCIe ACS, and reads everything back together with the RDMA device and the firmware
+    of every rail.
+  - Validates and plans everything before it changes anything. Another run repairs an interrupted
+    one.
+  - Refuses to change drivers while RDMA is in use, unless O(change_in_use).
+  - Never reboots. Changes that need a reboot are recorded in
     C(/var/lib/baremetal-mpi-roce/reboot-required.d/rdma.json) and returned in RV(reboot_reasons).
-  - In a container, what belongs to the host's kernel is C(not_applicable), with the reason.
-options:
+  - In a container, settings of the host's kernel are C(not_applicable), with the reason.
+options: # generated from layers/rdma.yml by tools/generate_layers.py
   change_in_use:
-    description: Whether drivers are changed although something has RDMA devices open.
     type: bool
     default: false
+    description: >-
+      Whether to change drivers while processes have RDMA devices open or NFS or Lustre is mounted
+      over RDMA.
   restart_driver:
-    description:
-      - Whether changed drivers are loaded at once, by C(openibd), where nothing uses RDMA.
-      - Otherwise they wait for the reboot that is recorded.
     type: bool
     default: false
+    description: >-
+      Whether to load changed drivers immediately (C(openibd)) if nothing uses RDMA, instead of at
+      the recorded reboot. Every RDMA device and every rail disappears while they are reloaded.
   modules:
-    description:
-      - Kernel modules that are loaded now and at every boot.
-      - C(mlx5_ib) is left out where no NIC is for it.
-      - C(rpcrdma) is one of them where a file system of the model uses NFS over RDMA.
     type: list
     elements: str
     default: [mlx5_ib, ib_umad, rdma_ucm]
+    description:
+      - Kernel modules to load now and at every boot, because no device triggers their loading.
+      - >-
+        C(mlx5_ib) is left out on hosts without a NIC that it drives. C(rpcrdma) is added if a file
+        system of the model uses NFS over RDMA.
   iommu:
-    description:
-      - V(pt) lets devices reach memory directly, V(on) translates, V(off) turns it off.
-      - Empty leaves it as it is.
     type: str
-    choices: [pt, "on", "off", ""]
+    choices: [pt, 'on', 'off', '']
     default: pt
-  acs:
     description:
-      - V(disable) turns redirection by PCIe ACS off between GPUs and NICs, now and at every boot.
-      - V(verify) fails where it is on, V(keep) does not look.
+      - >-
+        V(pt) lets devices access memory without translation, V(on) translates, V(off) disables the
+        IOMMU (docs/rdma.md).
+      - An empty value leaves it unchanged.
+  acs:
     type: str
     choices: [disable, verify, keep]
     default: disable
+    description: >-
+      PCIe ACS redirection between GPUs and NICs. V(disable) turns it off now and at every boot,
+      because a kernel that uses an IOMMU turns it on. V(verify) fails if it is on. V(keep) ignores
+      it.
   firmware_minimum:
-    description: Oldest firmware that the rails' NICs may have; empty for any.
     type: str
-    default: ""
+    default: ''
+    description: >-
+      Oldest accepted firmware of the rails' NICs, for example V(40.47.1026); empty accepts any.
+      NICs of the same type must have the same firmware in any case.
   hardware_root:
-    description:
-      - Directory below which C(sys) is read. Another one than C(/) is a simulation, and is reported
-        in RV(simulated).
     type: path
     default: /
+    description: >-
+      Directory under which C(sys) and C(proc) are read. Anything other than C(/) is a simulation
+      and reported as one.
 """
 
 EXAMPLES = r"""
-- name: The distribution's RDMA stack
+- name: Install the distribution's RDMA stack
   baremetal.mpi_roce.rdma_stack:
     rails: "{{ cluster_rails }}"
     gpus: "{{ cluster_gpus }}"
   become: true
 
-- name: The RDMA stack of the cluster's set
+- name: Install the RDMA stack of the software set
   baremetal.mpi_roce.rdma_stack:
     software: "{{ cluster_software }}"
     keys: "{{ lookup('baremetal.mpi_roce.repository_keys', 'rdma', software=cluster_software,
@@ -84,14 +93,14 @@ EXAMPLES = r"""
 RETURN = r"""
 layer: {type: str, returned: always, description: Tag of the layer.}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
-simulated: {type: list, elements: str, returned: always, description: "What was simulated."}
+simulated: {type: list, elements: str, returned: always, description: Simulated inputs.}
 source:
-  description: Whose RDMA stack is wanted, C(doca), C(inbox) or C(none).
+  description: Configured source of the RDMA stack, C(doca), C(inbox) or C(none).
   type: str
   returned: success
-container: {type: str, returned: success, description: "The container engine, or null."}
+container: {type: str, returned: success, description: "Container engine, or null."}
 reboot_required: {type: bool, returned: success, description: Whether a reboot is needed.}
-reboot_reasons: {type: list, elements: dict, returned: success, description: Its reasons.}
+reboot_reasons: {type: list, elements: dict, returned: success, description: Why.}
 """
 
 import base64
@@ -171,22 +180,21 @@ def stack(
     ]
 
 
+# Generated from layers/ by tools/generate_layers.py.
+ARGUMENTS = {
+    "change_in_use": {"type": "bool", "default": False},
+    "restart_driver": {"type": "bool", "default": False},
+    "modules": {"type": "list", "elements": "str", "default": ["mlx5_ib", "ib_umad", "rdma_ucm"]},
+    "iommu": {"type": "str", "choices": ["pt", "on", "off", ""], "default": "pt"},
+    "acs": {"type": "str", "choices": ["disable", "verify", "keep"], "default": "disable"},
+    "firmware_minimum": {"type": "str", "default": ""},
+    "hardware_root": {"type": "path", "default": "/"},
+}
+
+
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            **DRIVER_STACK,
-            "change_in_use": {"type": "bool", "default": False},
-            "restart_driver": {"type": "bool", "default": False},
-            "modules": {
-                "type": "list",
-                "elements": "str",
-                "default": ["mlx5_ib", "ib_umad", "rdma_ucm"],
-            },
-            "iommu": {"type": "str", "choices": ["pt", "on", "off", ""], "default": "pt"},
-            "acs": {"type": "str", "choices": ["disable", "verify", "keep"], "default": "disable"},
-            "firmware_minimum": {"type": "str", "default": ""},
-            "hardware_root": {"type": "path", "default": "/"},
-        },
+        argument_spec={**DRIVER_STACK, **ARGUMENTS},
         supports_check_mode=True,
     )
     carry_out(module, LAYER, partial(converge, module.params))

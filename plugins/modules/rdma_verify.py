@@ -4,94 +4,127 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: rdma_verify
-short_description: Proves each rail by RDMA verbs, and the QoS contract on the wire
+short_description: Verifies each rail by RDMA verbs, and the QoS contract on the wire
 extends_documentation_fragment: [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.health]
 description:
-  - Measures every rail of every node against the same rail of the next node with perftest and UCX,
-    and counts packets meanwhile. Changes nothing.
-  - Both ends of a pair must run at the same time, and Ansible's only barrier is the end of a task,
-    so there are five steps. V(pairs) and V(report) run on the controller alone.
+  - Measures every rail of every node against the same rail of the next node with perftest and
+    UCX, and counts packets meanwhile. Changes nothing.
+  - Both ends of a pair must run at the same time, and Ansible's only barrier is the end of a
+    task, hence the five steps. V(pairs) and V(report) run only on the controller.
   - Servers run in a transient systemd unit with a time limit. The next run replaces them.
-options:
+options: # generated from layers/verbs.yml by tools/generate_layers.py
   step:
+    type: str
+    choices: [pairs, serve, drive, collect, report]
+    required: true
     description:
-      - V(pairs) returns which hosts of this run measure against each other.
+      - V(pairs) returns the pairs of hosts that measure against each other in this run.
       - V(serve) starts the servers of this host and returns when all of them listen.
       - V(drive) runs the clients of this host, one after another.
       - V(collect) stops the servers and returns what arrived.
       - V(report) shows the figures of all hosts and saves them on the controller.
-    type: str
-    required: true
-    choices: [pairs, serve, drive, collect, report]
   directory:
-    description: For V(pairs), C(directory) of the M(baremetal.mpi_roce.cluster_directory) action.
     type: list
     elements: dict
     default: []
+    description: For V(pairs), RV(baremetal.mpi_roce.cluster_directory#module:directory).
   transport:
-    description: For V(pairs), the transport of MPI; unless it is V(rc), there is nothing to prove.
     type: str
     choices: [tcp, rc]
-    default: tcp
+    default: rc
+    description: For V(pairs), the transport of MPI; with V(tcp) there is nothing to verify.
   first_port:
-    description: For V(pairs), the first TCP port of the servers; each rail of a node takes five.
     type: int
     default: 18515
+    description: First TCP port of the servers. Each rail of a node uses five.
   at_once:
-    description: For V(pairs), how many hosts drive at once; V(0) for as many as Ansible has forks.
     type: int
     default: 0
-  plan: {type: dict, default: {}, description: "What V(pairs) returned, for the other steps."}
+    description: >-
+      Number of nodes that measure simultaneously, each one rail at a time; V(0) for the number of
+      Ansible's forks.
+  plan: {type: dict, default: {}, description: 'Result of V(pairs), for the other steps.'}
   served:
-    description: For V(drive) and V(collect), variables that register the steps V(serve).
     type: list
     elements: str
     default: []
-  driven: {type: str, default: "", description: "For V(report), the one that registers V(drive)."}
-  collected: {type: str, default: "", description: "For V(report), the one of V(collect)."}
+    description: For V(drive) and V(collect), names of the variables that registered V(serve).
+  driven:
+    type: str
+    default: ''
+    description: For V(report), name of the variable that registered V(drive).
+  collected:
+    type: str
+    default: ''
+    description: For V(report), name of the variable that registered V(collect).
   report_directory:
-    description: For V(report), where the controller saves the figures as JSON; empty saves nothing.
     type: path
-  qos: {type: dict, default: {}, description: "What the QoS contract asks of NICs, C(cluster_qos)."}
+    description: >-
+      Directory on the controller for the results, relative to the current directory. If empty,
+      nothing is saved.
+  qos:
+    type: dict
+    default: {}
+    description: NIC and MPI settings of the QoS contract, compiled by the cluster model.
   rails:
-    description: C(cluster_rails) of this host, for the line rates.
     type: list
     elements: dict
     default: []
+    description: Rails of this host, from the cluster model (docs/architecture.md).
   exchanges:
-    description: What each pair does.
     type: list
     elements: str
     choices: [write_bw, write_lat, send_bw, ucx, gpu_write_bw]
     default: [write_bw, write_lat, send_bw, ucx, gpu_write_bw]
-  seconds: {type: int, default: 2, description: "Of bandwidth exchanges; V(0) for O(iterations)."}
-  message_bytes: {type: int, default: 65536, description: Message size of bandwidth exchanges.}
-  queue_pairs: {type: int, default: 4, description: Queue pairs of bandwidth exchanges.}
-  iterations: {type: int, default: 1000, description: Messages of the latency exchange.}
-  messages: {type: int, default: 200, description: Messages of the UCX exchange.}
+    description: Tests of each pair of rails.
+  duration_s:
+    type: int
+    default: 2
+    description: >-
+      Duration of each bandwidth test in seconds; V(0) for O(iterations) messages instead. Longer
+      tests (60) find more, but must never run under a job.
+  message_bytes:
+    type: int
+    default: 65536
+    description: Message size of bandwidth tests, in bytes.
+  queue_pairs: {type: int, default: 4, description: Queue pairs of bandwidth tests.}
+  iterations:
+    type: int
+    default: 1000
+    description: Messages (2 bytes) of the latency test, at least 5.
+  messages: {type: int, default: 200, description: Messages of the UCX test.}
   time_limit_s:
-    description: Seconds after which an exchange has failed; at least O(seconds) and 30 more.
     type: int
     default: 30
-  min_write_share: {type: float, description: Share of the line rate for C(ib_write_bw).}
-  min_send_share: {type: float, description: Share of the line rate for C(ib_send_bw).}
-  max_latency_us: {type: float, description: Most microseconds for the median of C(ib_write_lat).}
-  min_gpu_write_share: {type: float, description: Share of the line rate from GPU to GPU memory.}
+    description: Seconds after which a test has failed. At least O(duration_s) plus 30 are allowed.
+  min_write_share:
+    type: float
+    description: Share of the line rate that C(ib_write_bw) must reach.
+  min_send_share: {type: float, description: Share of the line rate that C(ib_send_bw) must reach.}
+  max_latency_us:
+    type: float
+    description: Largest median latency of C(ib_write_lat) in microseconds.
+  min_gpu_write_share:
+    type: float
+    description: Share of the line rate that RDMA writes between GPU memories must reach.
   cuda_perftest:
-    description:
-      - C(ib_write_bw) of a perftest that was built with CUDA, by name or path.
-      - Where another than the default is named, GPU memory that it cannot measure fails.
     type: str
     default: ib_write_bw
+    description:
+      - >-
+        C(ib_write_bw) of a perftest built with CUDA, by name or path. Distributions build it
+        without CUDA.
+      - If it is not the default, GPU memory that it cannot measure is a failure.
   cuda_dmabuf:
-    description: Whether NICs get GPU memory by dma-buf; else C(nvidia_peermem) has to give it.
     type: bool
     default: true
+    description: >-
+      Whether NICs access GPU memory through dma-buf; otherwise through C(nvidia_peermem).
   install:
-    description: For V(serve), whether missing packages are returned instead of being a failure.
     type: bool
     default: false
-  part: {type: dict, default: {}, description: What this host does; set by the action plugin.}
+    description: For V(serve), whether to return missing packages instead of failing.
+  part: {type: dict, default: {}, description: Pairs of this host. Set by the action plugin.}
 attributes:
   check_mode:
     description: Returns the pairs and the missing packages; starts nothing.
@@ -128,16 +161,16 @@ RETURN = r"""
 layer: {type: str, returned: always, description: Tag of the layer.}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 run_id: {type: str, returned: for V(pairs), description: Name of this run.}
-parts: {type: dict, returned: for V(pairs), description: "By host, its pairs and unpaired rails."}
-at_once: {type: int, returned: for V(pairs), description: Hosts that drive at once.}
+parts: {type: dict, returned: for V(pairs), description: "Pairs and unpaired rails, by host."}
+at_once: {type: int, returned: for V(pairs), description: Hosts that drive in parallel.}
 limit_s: {type: float, returned: for V(pairs), description: Time limit of servers.}
 missing: {type: list, elements: str, returned: for V(serve), description: Missing packages.}
 problems: {type: dict, returned: for V(serve), description: Rails that cannot be served.}
 ports: {type: list, elements: int, returned: for V(serve), description: TCP ports of the servers.}
 figures:
   description: >-
-    C(pairs) has for every rail and peer each exchange with its figures (10^9 bits per second,
-    microseconds), its packets, and by how much each of the NIC's counters grew.
+    For every rail and peer, C(pairs) has each exchange with its figures (10^9 bits per second,
+    microseconds), its packets, and the increase of each of the NIC's counters.
   type: dict
   returned: for V(drive)
 report: {type: str, returned: for V(report), description: File on the controller.}
@@ -156,7 +189,7 @@ from ..module_utils.verbs import ends, exchanges, judging
 from ..module_utils.verbs.exchanges import EXCHANGES, Half, Options, Request
 
 LAYER = "verbs"
-REMEDY = "Run again for these rails alone: --tags verbs --limit HOST,PEER"
+REMEDY = "Run again for these rails only: --tags verbs --limit HOST,PEER"
 
 
 def request_of(params: dict) -> Request:
@@ -211,47 +244,51 @@ def collect(module: AnsibleModule, request: Request) -> None:
 STEPS = {"serve": serve, "drive": drive, "collect": collect}
 
 
+HEALTH = {"type": "dict", "default": {}, "options": LIMITS}
+# Generated from layers/ by tools/generate_layers.py.
+ARGUMENTS = {
+    "step": {
+        "type": "str",
+        "choices": ["pairs", "serve", "drive", "collect", "report"],
+        "required": True,
+    },
+    "directory": {"type": "list", "elements": "dict", "default": []},
+    "transport": {"type": "str", "choices": ["tcp", "rc"], "default": "rc"},
+    "first_port": {"type": "int", "default": 18515},
+    "at_once": {"type": "int", "default": 0},
+    "plan": {"type": "dict", "default": {}},
+    "served": {"type": "list", "elements": "str", "default": []},
+    "driven": {"type": "str", "default": ""},
+    "collected": {"type": "str", "default": ""},
+    "report_directory": {"type": "path"},
+    "qos": {"type": "dict", "default": {}},
+    "rails": {"type": "list", "elements": "dict", "default": []},
+    "exchanges": {
+        "type": "list",
+        "elements": "str",
+        "choices": ["write_bw", "write_lat", "send_bw", "ucx", "gpu_write_bw"],
+        "default": ["write_bw", "write_lat", "send_bw", "ucx", "gpu_write_bw"],
+    },
+    "duration_s": {"type": "int", "default": 2},
+    "message_bytes": {"type": "int", "default": 65536},
+    "queue_pairs": {"type": "int", "default": 4},
+    "iterations": {"type": "int", "default": 1000},
+    "messages": {"type": "int", "default": 200},
+    "time_limit_s": {"type": "int", "default": 30},
+    "min_write_share": {"type": "float"},
+    "min_send_share": {"type": "float"},
+    "max_latency_us": {"type": "float"},
+    "min_gpu_write_share": {"type": "float"},
+    "cuda_perftest": {"type": "str", "default": "ib_write_bw"},
+    "cuda_dmabuf": {"type": "bool", "default": True},
+    "install": {"type": "bool", "default": False},
+    "part": {"type": "dict", "default": {}},
+}
+
+
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            "step": {
-                "type": "str",
-                "choices": ["pairs", "serve", "drive", "collect", "report"],
-                "required": True,
-            },
-            "directory": {"type": "list", "elements": "dict", "default": []},
-            "transport": {"type": "str", "choices": ["tcp", "rc"], "default": "tcp"},
-            "first_port": {"type": "int", "default": 18515},
-            "at_once": {"type": "int", "default": 0},
-            "plan": {"type": "dict", "default": {}},
-            "served": {"type": "list", "elements": "str", "default": []},
-            "driven": {"type": "str", "default": ""},
-            "collected": {"type": "str", "default": ""},
-            "report_directory": {"type": "path"},
-            "qos": {"type": "dict", "default": {}},
-            "rails": {"type": "list", "elements": "dict", "default": []},
-            "exchanges": {
-                "type": "list",
-                "elements": "str",
-                "choices": list(EXCHANGES),
-                "default": list(EXCHANGES),
-            },
-            "seconds": {"type": "int", "default": 2},
-            "message_bytes": {"type": "int", "default": 65536},
-            "queue_pairs": {"type": "int", "default": 4},
-            "iterations": {"type": "int", "default": 1000},
-            "messages": {"type": "int", "default": 200},
-            "time_limit_s": {"type": "int", "default": 30},
-            "min_write_share": {"type": "float"},
-            "min_send_share": {"type": "float"},
-            "max_latency_us": {"type": "float"},
-            "min_gpu_write_share": {"type": "float"},
-            "cuda_perftest": {"type": "str", "default": "ib_write_bw"},
-            "cuda_dmabuf": {"type": "bool", "default": True},
-            "health": {"type": "dict", "default": {}, "options": LIMITS},
-            "install": {"type": "bool", "default": False},
-            "part": {"type": "dict", "default": {}},
-        },
+        argument_spec={**ARGUMENTS, "health": HEALTH},
         supports_check_mode=True,
     )
     # Without its action plugin `part` is missing, and Python refuses the other steps.

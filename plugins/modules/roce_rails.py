@@ -9,144 +9,164 @@ module: roce_rails
 short_description: Gives every rail of a host its name, address, MTU, routes and QoS settings
 extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.health]
 description:
-  - Configures all rails of a host in one call, for the next boot in the files of the system's own
-    network service (NetworkManager or systemd-networkd), and in the running kernel.
+  - Configures all rails of a host in one call, in the running kernel and, for later boots, in the
+    files of the host's network service (NetworkManager or systemd-networkd).
   - Names each interface by its PCI address with a systemd C(.link) file. An idle interface is
-    renamed at once; one in use gets its name at the next boot, which is recorded in
+    renamed immediately; one in use is renamed at the next boot, which is recorded in
     C(/var/lib/baremetal-mpi-roce/reboot-required.d/rails.json).
-  - Sets up only the rails that differ, and removes what does not belong on a rail. A rail that a
-    file of the operator claims is refused.
-  - Compares the NICs with the model, and sets each rail's RoCE NIC to what the QoS contract needs,
-    all settings of a rail or none.
+  - Sets up only the rails that differ, and removes configuration that does not belong on a rail.
+    A rail that a file of the operator claims is refused.
+  - Compares the NICs with the model, and applies the QoS contract to the RoCE NIC of each rail,
+    either all settings of a rail or none.
   - Reads everything back within a bounded time. A rail that does not come up gets its former
-    configuration back. A run that was killed is repaired by the next.
-options:
+    configuration back. The next run repairs one that was killed.
+options: # generated from layers/rails.yml by tools/generate_layers.py
   rails:
-    description: The rails of this host, as the host variable C(cluster_rails) has them.
     type: list
     elements: dict
     required: true
+    description: Rails of this host, from the cluster model (docs/architecture.md).
   management:
-    description:
-      - Address, prefix and interface of the management network, as C(cluster_management) has them.
-      - An interface by which the host is reached is never made a rail. It carries an address of
-        the management network, the address of this run's SSH connection, or the default route, or
-        is a port or lower interface of one that does.
     type: dict
     default: {}
-  backend:
     description:
-      - The network service that configures the rails.
-      - V(auto) takes V(networkd) where C(/etc/netplan) has files, because netplan generates files
-        of networkd; else V(networkmanager) where it runs; else V(networkd).
+      - Management address, prefix and interface of this host, from the cluster model.
+      - >-
+        An interface through which the host is reached is never made a rail. It has an address of
+        the management network, the address of this run's SSH connection or the default route, or is
+        a port or lower interface of such an interface.
+  backend:
     type: str
     choices: [auto, networkmanager, networkd]
     default: auto
-  routing:
     description:
-      - V(source) gives each rail a routing table and a rule that looks it up by the rail's address.
-      - V(arp) has no tables, for rails that share one flat network without gateways.
+      - Network service that configures the rails.
+      - >-
+        V(auto) selects V(networkd) if C(/etc/netplan) has files, because netplan generates files of
+        networkd; otherwise V(networkmanager) if it is running; otherwise V(networkd).
+  routing:
     type: str
     choices: [source, arp]
     default: source
+    description:
+      - V(source) gives each rail a routing table, and a rule that selects it by the rail's address.
+      - V(arp) uses only the ARP settings, for rails that share one flat network without gateways.
   table_base:
-    description: Number of the routing table of rail 0. Rail R, plane P has C(table_base + 10R + P).
     type: int
     default: 1000
+    description: Routing table of rail 0. Rail R, plane P has table C(table_base + 10R + P).
   priority_base:
-    description: Priority of the rule of rail 0, counted as in O(table_base).
     type: int
     default: 10000
+    description: Priority of the rule of rail 0. The others are numbered as with O(table_base).
   networks:
-    description:
-      - Networks behind the rails' gateways, in CIDR notation, with a route in the main table for
-        traffic that is not bound to a rail's address. Needed with links of two addresses (/31).
     type: list
     elements: str
     default: []
+    description:
+      - >-
+        Networks behind the rails' gateways, in CIDR notation. They get a route in the main table,
+        for traffic that is not bound to a rail's address. Links with two addresses (/31) need them.
+      - Defaults to the inventory's C(cluster_rail_networks), or none.
   arp:
-    description: Values of C(net.ipv4.conf.INTERFACE) for every rail.
     type: dict
     default: {arp_ignore: 1, arp_announce: 2, rp_filter: 2}
+    description: Values under C(net.ipv4.conf) of every rail.
   check_path:
-    description:
-      - Whether to send unfragmented packets of full size from each rail to its gateway. They prove
-        cable, address, route and the MTU of the leaf's port, and by an answer in one piece that of
-        the interface that has the gateway's address. Paths to other leaves are proven by C(ssh).
     type: bool
     default: true
-  wait:
-    description: Longest time to wait for the rails to come up after a change, in seconds.
+    description: >-
+      Whether to send unfragmented full-size packets from each rail to its gateway. They verify
+      cable, address, route and the MTU of the leaf port; a reply in one piece verifies the MTU of
+      the gateway's interface. The layer C(ssh) verifies the paths to other leaves.
+  wait_s:
     type: float
     default: 30
+    description: Maximum time for the rails to come up after a change, in seconds.
   qos:
-    description: What the QoS contract asks of NICs, as the model compiles it to C(cluster_qos).
     type: dict
     required: true
+    description: NIC and MPI settings of the QoS contract, compiled by the cluster model.
   nic:
-    description: Options of the NICs beyond the contract. What is null is left as the NIC has it.
     type: dict
     default: {}
+    description: NIC settings beyond the contract. A setting that is null is left unchanged.
     suboptions:
       max_read_request_bytes:
-        description: Largest PCIe read request in bytes, V(128) to V(4096), or null.
         type: raw
         default: 4096
-      rings: {type: dict, description: "Entries of the rings of the Ethernet side, C(rx), C(tx)."}
-      adaptive_routing:
-        description: Whether RoCE packets may be routed adaptively (C(mlxreg) or C(mstreg)).
-        type: bool
-      accelerations: {type: dict, description: "Fields of the register C(ROCE_ACCL), as numbers."}
-      congestion_control:
-        description: >-
-          Parameters of DCQCN, C(roce_np) and C(roce_rp), each a dictionary of name and number, by
-          the names of DOCA-OFED's files under C(/sys/class/net/RAIL/ecn).
+        description: Largest PCIe read request in bytes, V(128) to V(4096), or null.
+      rings:
         type: dict
+        description: >-
+          Ring sizes of the Ethernet side, for example C({rx: 8192, tx: 8192}). RoCE does not use
+          them, and each entry takes memory on every channel.
+      adaptive_routing:
+        type: bool
+        description: >-
+          Whether RoCE packets may be routed adaptively (C(mlxreg) or C(mstreg)). The fabric must
+          support it too.
+      accelerations:
+        type: dict
+        description: >-
+          Fields of the register C(ROCE_ACCL) as numbers, for example C({roce_adp_retrans_en: 1}).
+      congestion_control:
+        type: dict
+        description: >-
+          DCQCN parameters by C(roce_rp) and C(roce_np), for example C({roce_rp: {rpg_ai_rate: 5}}),
+          named as the files of DOCA-OFED under C(/sys/class/net/RAIL/ecn).
   gpus:
-    description: The GPUs of this host, as C(cluster_gpus) has them; each has its rail beside it.
     type: list
     elements: dict
     default: []
+    description: GPUs of this host, from the cluster model, each with its rail.
   firmware:
-    description:
-      - Whether the firmware of NICs with the driver C(mlx5_core) is set with C(mlxconfig) or
-        C(mstconfig), to Ethernet, without virtual functions, CNPs as in the contract, and
-        O(firmware_parameters).
-      - A value is set for the next reset of the NIC, which is recorded as needed in
-        C(/var/lib/baremetal-mpi-roce/reboot-required.d/rails-firmware.json) and not done.
-      - Parameters of Spectrum-X and of planes are compared with the model, and never set.
     type: bool
     default: true
-  firmware_parameters:
     description:
-      - Further parameters, by the names and with the numbers that C(mlxconfig) has, those of ports
-        as port 1 has them, elements of arrays with an index (C(PCI_DOWNSTREAM_PORT_OWNER[4]),
-        C(MODULE_SPLIT_M0[0..3])). Null leaves one as it is. A NIC without one of them has failed,
-        and its firmware stays as it was; its running settings are set all the same. One that the
-        reset of another may bring into view is C(pending), and the others are set.
-      - C(ATS_ENABLED) is 0 where a NIC has it.
+      - >-
+        Whether to configure the firmware of NICs with the driver C(mlx5_core) (C(mlxconfig) or
+        C(mstconfig)): Ethernet, no virtual functions, CNPs as in the contract, and
+        O(firmware_parameters).
+      - >-
+        A value takes effect at the next reset of the NIC, which is recorded as needed in
+        C(/var/lib/baremetal-mpi-roce/reboot-required.d/rails-firmware.json) but not performed.
+      - Parameters of Spectrum-X and of planes are compared with the model and never set.
+  firmware_parameters:
     type: dict
     default: {}
-  remove_vfs_in_use:
     description:
-      - Whether virtual functions of a rail are removed although something uses them.
-      - One that a process holds open through VFIO, or that the host is reached by, is never
-        removed. Idle ones always are.
+      - >-
+        Additional parameters of C(mlxconfig) with numeric values. Parameters of ports are named as
+        for port 1, elements of arrays with an index (C(PCI_DOWNSTREAM_PORT_OWNER[4]),
+        C(MODULE_SPLIT_M0[0..3])). Null leaves a parameter unchanged.
+      - >-
+        On a NIC that lacks one of them, the check fails and the firmware is not changed; the
+        run-time settings are still applied. A parameter that may appear after a reset for another
+        one is C(pending), and the others are set.
+      - C(ATS_ENABLED) is set to 0 on NICs that have it, unless it is listed here.
+  remove_vfs_in_use:
     type: bool
     default: false
+    description: >-
+      Whether to remove virtual functions of a rail that are in use. Idle ones are always removed.
+      One that a process holds open through VFIO, or through which the host is reached, is never
+      removed.
   boot:
-    description: Whether C(baremetal-mpi-roce-rails.service) sets again at boot what it forgets.
     type: bool
     default: true
-  boot_wait:
-    description: Longest time at boot for the rails' devices to appear and to hold, in seconds.
+    description: >-
+      Whether C(baremetal-mpi-roce-rails.service) restores at boot the settings that a reboot loses.
+  boot_wait_s:
     type: int
     default: 60
+    description: >-
+      Maximum time at boot for the rails' devices to appear and accept their settings, in seconds.
   boot_before:
-    description: Units that start jobs; at boot they wait until the rails are set up or have failed.
     type: list
     elements: str
     default: []
+    description: Units that start jobs. At boot they wait until the rails are set up or have failed.
 """
 
 EXAMPLES = r"""
@@ -159,28 +179,28 @@ EXAMPLES = r"""
 
 RETURN = r"""
 layer: {type: str, returned: always, description: Tag of the layer.}
-backend: {type: str, returned: success, description: The network service.}
+backend: {type: str, returned: success, description: Network service that configures the rails.}
 reconfigured:
-  {type: list, elements: str, returned: success, description: Interfaces that it set up.}
+  {type: list, elements: str, returned: success, description: Interfaces that were set up.}
 rolled_back:
-  description: Rails that have their former configuration or NIC settings again.
+  description: Rails whose former configuration or NIC settings were restored.
   type: list
   elements: str
   returned: success
-removed: {type: list, elements: str, returned: success, description: Former rails.}
+removed: {type: list, elements: str, returned: success, description: Removed former rails.}
 rails:
-  description: Per rail that is there, what the kernel has at the end.
+  description: State of the kernel at the end, for each rail that is present.
   type: dict
   returned: success
 settings:
   description: >-
-    Per rail and setting of its NIC, what was wanted and found, with the C(status) of its check.
-    C(persistence) is V(runtime), which a reboot forgets, or V(firmware).
+    Desired and actual value of each NIC setting of each rail, with the C(status) of its check.
+    C(persistence) is V(runtime), lost by a reboot, or V(firmware).
   type: dict
   returned: success
 reboot_required: {type: bool, returned: success, description: Whether a reboot is needed.}
-reboot_reasons: {type: list, elements: dict, returned: success, description: Its reasons.}
-container: {type: str, returned: success, description: "The container engine, or null."}
+reboot_reasons: {type: list, elements: dict, returned: success, description: Why.}
+container: {type: str, returned: success, description: "Container engine, or null."}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 """
 
@@ -199,10 +219,10 @@ from ..module_utils.nic.boot_unit import BootUnit
 from ..module_utils.nic.engine import MAX_READ_REQUEST_BYTES, QUICK_S, Nics
 from ..module_utils.nic.health import LIMITS
 from ..module_utils.rails import LOCK
-from ..module_utils.rails.backends import AUTO, BACKENDS, backend_of
+from ..module_utils.rails.backends import backend_of
 from ..module_utils.rails.converge import Rails
 from ..module_utils.rails.management import Management, login_address
-from ..module_utils.rails.plan import ROUTINGS, SOURCE, plan_rails
+from ..module_utils.rails.plan import plan_rails
 from ..module_utils.rails.state import ARP_DEFAULTS
 from ..module_utils.rails.survey import Request
 
@@ -236,13 +256,13 @@ def converged(given: dict[str, Any], node: Node) -> Settled:
     nics = Nics(given, quick, given["rails"], given["gpus"])
     management = Management.of(given["management"], login_address())
     arp = {name: int(value) for name, value in {**ARP_DEFAULTS, **given["arp"]}.items()}
-    request = Request(plan, arp, given["check_path"], given["wait"], management)
+    request = Request(plan, arp, given["check_path"], given["wait_s"], management)
     with locks.alone(node.path(LOCK)):
         rails = Rails(request, backend_of(given["backend"], node), nics)
         outcome = settle([rails], node)
 
     interfaces = tuple(rail.interface for rail in plan)
-    wait_s, before = given["boot_wait"], tuple(given["boot_before"])
+    wait_s, before = given["boot_wait_s"], tuple(given["boot_before"])
     unit = BootUnit(interfaces, nics, outcome.checks, wait_s, before, given["boot"])
     # With the record of what waits for a reset of the NICs.
     of_unit = replace(
@@ -274,30 +294,48 @@ def converged(given: dict[str, Any], node: Node) -> Settled:
     )
 
 
+HEALTH = {"type": "dict", "default": {}, "options": LIMITS}
+# Generated from layers/ by tools/generate_layers.py.
+ARGUMENTS = {
+    "rails": {"type": "list", "elements": "dict", "required": True},
+    "management": {"type": "dict", "default": {}},
+    "backend": {
+        "type": "str",
+        "choices": ["auto", "networkmanager", "networkd"],
+        "default": "auto",
+    },
+    "routing": {"type": "str", "choices": ["source", "arp"], "default": "source"},
+    "table_base": {"type": "int", "default": 1000},
+    "priority_base": {"type": "int", "default": 10000},
+    "networks": {"type": "list", "elements": "str", "default": []},
+    "arp": {"type": "dict", "default": {"arp_ignore": 1, "arp_announce": 2, "rp_filter": 2}},
+    "check_path": {"type": "bool", "default": True},
+    "wait_s": {"type": "float", "default": 30},
+    "qos": {"type": "dict", "required": True},
+    "nic": {
+        "type": "dict",
+        "default": {},
+        "options": {
+            "max_read_request_bytes": {"type": "raw", "default": 4096},
+            "rings": {"type": "dict"},
+            "adaptive_routing": {"type": "bool"},
+            "accelerations": {"type": "dict"},
+            "congestion_control": {"type": "dict"},
+        },
+    },
+    "gpus": {"type": "list", "elements": "dict", "default": []},
+    "firmware": {"type": "bool", "default": True},
+    "firmware_parameters": {"type": "dict", "default": {}},
+    "remove_vfs_in_use": {"type": "bool", "default": False},
+    "boot": {"type": "bool", "default": True},
+    "boot_wait_s": {"type": "int", "default": 60},
+    "boot_before": {"type": "list", "elements": "str", "default": []},
+}
+
+
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            "rails": {"type": "list", "elements": "dict", "required": True},
-            "management": {"type": "dict", "default": {}},
-            "backend": {"type": "str", "choices": [AUTO, *BACKENDS], "default": AUTO},
-            "routing": {"type": "str", "choices": list(ROUTINGS), "default": SOURCE},
-            "table_base": {"type": "int", "default": 1000},
-            "priority_base": {"type": "int", "default": 10000},
-            "networks": {"type": "list", "elements": "str", "default": []},
-            "arp": {"type": "dict", "default": dict(ARP_DEFAULTS)},
-            "check_path": {"type": "bool", "default": True},
-            "wait": {"type": "float", "default": 30},
-            "qos": {"type": "dict", "required": True},
-            "nic": {"type": "dict", "default": {}, "options": NIC},
-            "health": {"type": "dict", "default": {}, "options": LIMITS},
-            "gpus": {"type": "list", "elements": "dict", "default": []},
-            "firmware": {"type": "bool", "default": True},
-            "firmware_parameters": {"type": "dict", "default": {}},
-            "remove_vfs_in_use": {"type": "bool", "default": False},
-            "boot": {"type": "bool", "default": True},
-            "boot_wait": {"type": "int", "default": 60},
-            "boot_before": {"type": "list", "elements": "str", "default": []},
-        },
+        argument_spec={**ARGUMENTS, "health": HEALTH},
         supports_check_mode=True,
     )
     carry_out(module, LAYER, partial(converged, module.params))

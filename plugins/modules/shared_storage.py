@@ -9,82 +9,93 @@ module: shared_storage
 short_description: Mounts, and serves, the shared file systems of a host
 extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
-  - Installs what mounting and serving take, serves by NFS what this host serves, sets up the client
-    of Lustre, mounts through systemd, and reads all of it back.
-  - What is mounted is read from the kernel's table alone. A dead server is a failed check, after
+  - Installs the required software, exports by NFS what this host serves, configures the Lustre
+    client, mounts through systemd, and reads everything back.
+  - Reads the mounts only from the kernel's table. A dead server is a failed check after
     O(mount_wait_s).
-  - A mount that is in use is not unmounted; its processes are named. A directory that holds
-    anything is not mounted over, and a device that has anything on it is not formatted.
-  - In a container mounts are C(not_applicable); units, packages and exports are real.
+  - Never unmounts a mount in use, and names the processes that use it. Never mounts over a
+    directory with content, and never formats a device with content.
+  - In a container, mounts are C(not_applicable); units, packages and exports are still
+    configured.
 attributes:
   check_mode:
     support: full
     description:
-      - Differences are C(pending) checks. An automount point that is armed and as wanted is used as
-        any program would, so its file system is mounted.
-options:
+      - Differences are C(pending) checks. Accessing a correctly configured automount point mounts
+        its file system, as with any program.
+options: # generated from layers/storage.yml by tools/generate_layers.py
   filesystems:
-    description: The shared file systems of the cluster, as the variable C(cluster_filesystems).
     type: list
     elements: dict
     default: []
-  host: {type: str, default: "", description: Set by the action plugin. Name of this host.}
+    description: >-
+      Shared file systems of the cluster, from the cluster model (docs/shared-storage.md).
+  host: {type: str, default: '', description: Name of this host. Set by the action plugin.}
   groups:
-    description: Set by the action plugin. Groups of this host.
     type: list
     elements: str
     default: []
+    description: Groups of this host. Set by the action plugin.
   directory:
-    description:
-      - RV(baremetal.mpi_roce.cluster_directory#module:directory). The action plugin makes
-        O(clients) of it.
     type: list
     elements: dict
     default: []
+    description: >-
+      RV(baremetal.mpi_roce.cluster_directory#module:directory), from which the action plugin sets
+      O(clients).
   clients:
-    description:
-      - Set by the action plugin. Addresses that may mount it, by name of a file system that this
-        host serves.
     type: dict
     default: {}
-  user: {type: str, default: mpi, description: "MPI user, the default owner."}
-  uid: {type: int, description: "Number of the MPI user, for a host that does not know the name."}
+    description: >-
+      Addresses that may mount each file system served by this host, by name. Set by the action
+      plugin.
+  user: {type: str, default: mpi, description: 'MPI user, the default owner of file systems.'}
+  uid:
+    type: int
+    description: Numeric ID of the MPI user, for hosts on which the account does not exist yet.
   absent:
-    description:
-      - Mount points that are unmounted and whose units are removed, and served directories that are
-        no longer exported. What they hold stays.
     type: list
     elements: str
     default: []
+    description: >-
+      Mount points to unmount, with their units, and served directories to stop exporting. Their
+      content remains. For a single run, with C(-e).
   mount_timeout_s:
-    description: Seconds that a unit gives a mount, and an unmount, to succeed.
     type: int
     default: 600
+    description: >-
+      Seconds that a unit allows for a mount or an unmount, and that an access waits while the
+      server is away. Existing mounts wait indefinitely (hard).
   mount_wait_s:
-    description: Seconds that this module waits for all mounts together, and for each unmount.
     type: int
     default: 60
+    description: Seconds that a run waits for all mounts of a host together, and for each unmount.
   server_threads: {type: int, default: 64, description: Threads of the kernel's NFS server.}
   server_restart:
-    description: Whether the NFS server is restarted for settings that need it, under its clients.
     type: bool
     default: false
+    description: >-
+      Whether to restart the NFS server for settings that require it. Clients wait up to 90 s and
+      lose no data.
   lustre:
-    description: How this host is a client of Lustre, as the variable C(shared_storage_lustre).
     type: dict
     default: {}
+    description: Configuration of the Lustre client (docs/lustre.md).
   lustre_root:
-    description:
-      - Directory below which C(sys) and C(proc) of Lustre are read. Another one than C(/) is a
-        simulation, which the result names.
     type: path
     default: /
-  rdma_source: {type: str, default: "", description: "RDMA drivers, C(doca) or C(inbox)."}
+    description: >-
+      Directory under which C(sys) and C(proc) of Lustre are read. Anything other than C(/) is a
+      simulation.
+  rdma_source:
+    type: str
+    default: ''
+    description: Source of the RDMA drivers, C(doca) or C(inbox).
   rails:
-    description: The rails of this host, as the variable C(cluster_rails).
     type: list
     elements: dict
     default: []
+    description: Rails of this host, from the cluster model (docs/architecture.md).
 """
 
 EXAMPLES = r"""
@@ -107,10 +118,10 @@ EXAMPLES = r"""
 RETURN = r"""
 layer: {type: str, returned: always, description: Tag of the layer.}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
-simulated: {type: list, elements: str, returned: always, description: "What was simulated."}
-container: {type: str, returned: success, description: "The container engine, or null."}
+simulated: {type: list, elements: str, returned: always, description: Simulated inputs.}
+container: {type: str, returned: success, description: "Container engine, or null."}
 reboot_required: {type: bool, returned: success, description: Whether a reboot is needed.}
-reboot_reasons: {type: list, elements: dict, returned: success, description: Its reasons.}
+reboot_reasons: {type: list, elements: dict, returned: success, description: Why.}
 """
 
 from collections.abc import Mapping
@@ -122,7 +133,6 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils.core.engine import Layer, Settled, carry_out, settle
 from ..module_utils.core.part import Node
 from ..module_utils.storage.options import storage
-from ..module_utils.storage.service import THREADS
 
 LAYER = Layer(
     "storage",
@@ -136,26 +146,30 @@ def converge(given: Mapping[str, Any], node: Node) -> Settled:
     return Settled(settle(parts, node), simulated)
 
 
+# Generated from layers/ by tools/generate_layers.py.
+ARGUMENTS = {
+    "filesystems": {"type": "list", "elements": "dict", "default": []},
+    "host": {"type": "str", "default": ""},
+    "groups": {"type": "list", "elements": "str", "default": []},
+    "directory": {"type": "list", "elements": "dict", "default": []},
+    "clients": {"type": "dict", "default": {}},
+    "user": {"type": "str", "default": "mpi"},
+    "uid": {"type": "int"},
+    "absent": {"type": "list", "elements": "str", "default": []},
+    "mount_timeout_s": {"type": "int", "default": 600},
+    "mount_wait_s": {"type": "int", "default": 60},
+    "server_threads": {"type": "int", "default": 64},
+    "server_restart": {"type": "bool", "default": False},
+    "lustre": {"type": "dict", "default": {}},
+    "lustre_root": {"type": "path", "default": "/"},
+    "rdma_source": {"type": "str", "default": ""},
+    "rails": {"type": "list", "elements": "dict", "default": []},
+}
+
+
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            "filesystems": {"type": "list", "elements": "dict", "default": []},
-            "host": {"type": "str", "default": ""},
-            "groups": {"type": "list", "elements": "str", "default": []},
-            "directory": {"type": "list", "elements": "dict", "default": []},
-            "clients": {"type": "dict", "default": {}},
-            "user": {"type": "str", "default": "mpi"},
-            "uid": {"type": "int"},
-            "absent": {"type": "list", "elements": "str", "default": []},
-            "mount_timeout_s": {"type": "int", "default": 600},
-            "mount_wait_s": {"type": "int", "default": 60},
-            "server_threads": {"type": "int", "default": THREADS},
-            "server_restart": {"type": "bool", "default": False},
-            "lustre": {"type": "dict", "default": {}},
-            "lustre_root": {"type": "path", "default": "/"},
-            "rdma_source": {"type": "str", "default": ""},
-            "rails": {"type": "list", "elements": "dict", "default": []},
-        },
+        argument_spec=ARGUMENTS,
         supports_check_mode=True,
     )
     carry_out(module, LAYER, partial(converge, module.params))

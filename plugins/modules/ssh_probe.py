@@ -6,63 +6,68 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ssh_probe
-short_description: Proves that the MPI user gets from this host to others over SSH
+short_description: Verifies that the MPI user reaches other hosts from this host over SSH
 extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
-  - Logs in to every target as the MPI user, without a terminal and without questions, as V(mpirun)
-    does, several at a time, and names each pair that fails and why, or where another host answers.
-    Changes nothing. Shells of such logins that a login file keeps here after their connection are
-    ended.
-  - Logs in to this host itself, looks at what the session has (limits, variables, parameters,
-    programs, room), and names the file that gives what is not the collection's.
-  - Reads from C(ssh -G), as the MPI user, whether ssh checks host keys by the cluster's authority,
-    goes to the right address and port, and offers the cluster's certificate.
-  - Names the host that differs. A host that refuses is not the one that was refused.
-options:
+  - Logs in to every target as the MPI user, without a terminal or prompts, as V(mpirun) does,
+    several at a time. Reports each pair that fails and the cause, or that another host responded.
+    Changes nothing. Shells that a login file leaves behind after the connection are terminated.
+  - Logs in to this host itself, inspects the session (limits, variables, parameters, programs,
+    free space), and names the file that sets a foreign value.
+  - Reads from C(ssh -G), as the MPI user, whether ssh checks host keys by the cluster's
+    authority, connects to the right address and port, and offers the cluster's certificate.
+  - Names the host that is at fault, which for a refused login is the host that refuses.
+options: # generated from layers/ssh.yml by tools/generate_layers.py
   targets:
-    description: The hosts to reach.
     type: list
     elements: dict
     required: true
+    description: Hosts to reach.
     suboptions:
-      host: {type: str, required: true, description: Its name in the inventory.}
-      target: {type: str, required: true, description: The name or address to reach it by.}
+      host: {type: str, required: true, description: Name in the inventory.}
+      target: {type: str, required: true, description: Name or address to connect to.}
       rail:
-        description: Interface by which to reach it with packets as large as its MTU, and no login.
         type: str
+        description: >-
+          Interface over which to send packets as large as its MTU, instead of logging in.
       port: {type: int, default: 22, description: Port of its sshd.}
       witness:
-        description: A third node's name on that rail, which tells at which end packets are lost.
         type: str
-        default: ""
+        default: ''
+        description: >-
+          Name of a third node on that rail, used to decide at which end packets are lost.
   addresses:
-    description:
-      - This host's own addresses by network, C(management) or a rail's interface. The hosts that it
-        logs in to connect to them, to any free port, as the launcher daemons of MPI do.
     type: dict
     default: {}
-  here: {type: str, required: true, description: This host's name in the checks.}
-  user: {type: str, default: mpi, description: The MPI user.}
+    description: >-
+      Addresses of this host by network, C(management) or a rail's interface. The hosts to which it
+      logs in connect back to them on a free port, as the launcher daemons of MPI do.
+  here: {type: str, required: true, description: Name of this host in the checks.}
+  user:
+    type: str
+    default: mpi
+    description: MPI user. Defaults to the inventory's C(cluster_mpi_user), or V(mpi).
   lost:
-    description: Hosts that failed earlier in this run. They are tried; no answer is accepted.
     type: list
     elements: str
     default: []
+    description: Hosts that failed earlier in this run. They are tried, and may fail to respond.
   incomplete:
-    description: Hosts outside this run where the role was never applied. As O(lost).
     type: list
     elements: str
     default: []
-  timeout: {type: int, default: 10, description: Seconds to wait for a connection.}
-  parallel: {type: int, default: 32, description: Logins at a time.}
+    description: >-
+      Hosts outside this run to which the role was never applied. They may fail to respond.
+  timeout_s: {type: int, default: 10, description: Seconds to wait for each connection.}
+  parallel: {type: int, default: 32, description: Number of simultaneous logins from one host.}
 attributes:
   check_mode:
-    description: The same, but where the trust is not configured yet, the proof is pending.
+    description: The same, but checks are pending if the trust is not configured yet.
     support: full
 """
 
 EXAMPLES = r"""
-- name: Prove that the launcher reaches two nodes
+- name: Verify that the launcher reaches two nodes
   baremetal.mpi_roce.ssh_probe:
     here: launcher
     targets:
@@ -73,7 +78,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 layer: {type: str, returned: always, description: Tag of the layer.}
-attempts: {type: list, elements: dict, returned: success, description: "Logins, and C(why) not."}
+attempts: {type: list, elements: dict, returned: success, description: Logins and causes.}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 """
 
@@ -407,29 +412,33 @@ def called(
         yield from paths.back(here, each["host"], back, named, check_mode)
 
 
+# Generated from layers/ by tools/generate_layers.py.
+ARGUMENTS = {
+    "targets": {
+        "type": "list",
+        "elements": "dict",
+        "required": True,
+        "options": {
+            "host": {"type": "str", "required": True},
+            "target": {"type": "str", "required": True},
+            "rail": {"type": "str"},
+            "port": {"type": "int", "default": 22},
+            "witness": {"type": "str", "default": ""},
+        },
+    },
+    "addresses": {"type": "dict", "default": {}},
+    "here": {"type": "str", "required": True},
+    "user": {"type": "str", "default": "mpi"},
+    "lost": {"type": "list", "elements": "str", "default": []},
+    "incomplete": {"type": "list", "elements": "str", "default": []},
+    "timeout_s": {"type": "int", "default": 10},
+    "parallel": {"type": "int", "default": 32},
+}
+
+
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            "targets": {
-                "type": "list",
-                "elements": "dict",
-                "required": True,
-                "options": {
-                    "host": {"type": "str", "required": True},
-                    "target": {"type": "str", "required": True},
-                    "rail": {"type": "str"},
-                    "port": {"type": "int", "default": 22},
-                    "witness": {"type": "str", "default": ""},
-                },
-            },
-            "addresses": {"type": "dict", "default": {}},
-            "here": {"type": "str", "required": True},
-            "user": {"type": "str", "default": "mpi"},
-            "lost": {"type": "list", "elements": "str", "default": []},
-            "incomplete": {"type": "list", "elements": "str", "default": []},
-            "timeout": {"type": "int", "default": 10},
-            "parallel": {"type": "int", "default": 32},
-        },
+        argument_spec=ARGUMENTS,
         supports_check_mode=True,
     )
     arguments = module.params
@@ -446,7 +455,7 @@ def main() -> None:
             layer=LAYER,
             checks=[],
         )
-    mode, seconds, began = module.check_mode, arguments["timeout"], time.monotonic()
+    mode, seconds, began = module.check_mode, arguments["timeout_s"], time.monotonic()
     session.end_abandoned(user)  # of earlier runs
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(max_workers=arguments["parallel"] + 1))
@@ -465,7 +474,7 @@ def main() -> None:
         time.sleep(max(0.0, began + seconds + GRACE_S + 1 - time.monotonic()))
         session.end_abandoned(user)
     clients = {
-        each["target"]: client(each, user, arguments["timeout"], module.check_mode)
+        each["target"]: client(each, user, arguments["timeout_s"], module.check_mode)
         for each in asked(attempts)
     }
     wrong = {

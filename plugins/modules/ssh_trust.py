@@ -9,62 +9,89 @@ module: ssh_trust
 short_description: Configures host-verified, passwordless SSH between all nodes for the MPI user
 extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
-  - Makes the MPI user's account and key pair where they are missing, makes sshd and ssh trust the
-    cluster's certificate authority, and installs this node's user and host certificate.
-  - The action on the controller holds the authority and signs; the module makes keys and writes
-    files. Private keys never leave the host they were made on.
-  - All settings apply to the MPI user, and for ssh to the hosts of the cluster. sshd's
-    configuration is tested before sshd reads it, and is restored when it is invalid.
-options:
+  - Creates the MPI user's account and key pair if they are missing, makes sshd and ssh trust the
+    cluster's certificate authority, and installs this node's user and host certificates.
+  - The action plugin on the controller holds the authority and signs; the module creates keys and
+    writes files. Private keys never leave the host on which they were created.
+  - All settings apply to the MPI user only and, for ssh, to the hosts of the cluster. sshd's
+    configuration is tested before sshd reads it, and restored if it is invalid.
+options: # generated from layers/ssh.yml by tools/generate_layers.py
   authority:
+    type: dict
+    required: true
     description: RV(baremetal.mpi_roce.ssh_authority#module:authority), the same on every node.
-    type: dict
-    required: true
   host:
-    description:
-      - RV(baremetal.mpi_roce.ssh_authority#module:hosts) of this node. C(names) are the principals
-        of its host certificate, C(principal) that of its user certificate, valid from the addresses
-        C(sources); C(admits) are the principals that may log in here; C(port) is that of its sshd.
     type: dict
     required: true
-  user: {type: str, default: mpi, description: The MPI user.}
-  uid:
-    description: Number of the MPI user, the same on every node. Without it the system chooses.
-    type: int
-  shell: {type: str, default: /bin/bash, description: Login shell of an account that is made.}
-  state_dir: {type: str, description: Directory of the authority on the controller.}
-  validity_days: {type: float, default: 90, description: Days for which a certificate is valid.}
-  renew_days: {type: float, default: 45, description: Days left below which it is signed anew.}
-  strict:
-    description:
-      - Admit the MPI user by certificate, and by O(authorized_keys), whatever the lists of keys in
-        his home have. V(auto) does so where the home is on a file system that hosts may share.
+    description: >-
+      RV(baremetal.mpi_roce.ssh_authority#module:hosts) of this node. C(names) are the principals of
+      its host certificate, C(principal) is that of its user certificate, which is valid from the
+      addresses C(sources); C(admits) are the principals that may log in here; C(port) is the port
+      of its sshd.
+  user:
     type: str
-    choices: [auto, "true", "false"]
-    default: auto
-  authorized_keys:
+    default: mpi
+    description: MPI user. Defaults to the inventory's C(cluster_mpi_user), or V(mpi).
+  uid:
+    type: int
+    description: >-
+      Numeric ID of the MPI user, the same on every node. Without it, the system assigns one.
+  shell:
+    type: str
+    default: /bin/bash
+    description: Login shell of an account that the role creates.
+  state_directory:
+    type: str
     description:
-      - Public keys that may admit the MPI user without a certificate, as lines of
-        C(authorized_keys). With O(strict) they are installed; without, others in his home are
-        reported.
+      - Directory on the controller with the authority's private keys and its journal.
+      - Defaults to C(~/.local/state/baremetal.mpi_roce/CLUSTER/ssh-ca).
+  validity_days:
+    type: float
+    default: 90
+    description: Validity of a certificate in days; V(0.5) is 12 hours.
+  renew_days:
+    type: float
+    default: 45
+    description: Remaining days below which a certificate is renewed.
+  strict:
+    type: str
+    choices: [auto, 'true', 'false']
+    default: auto
+    description: >-
+      Whether the MPI user is admitted only by certificate and O(authorized_keys), and not by
+      C(~/.ssh/authorized_keys). V(auto) is V(true) on hosts where the home directory is on a file
+      system that other hosts may share.
+  authorized_keys:
     type: list
     elements: str
     default: []
+    description: >-
+      Public keys that may admit the MPI user without a certificate, as lines of C(authorized_keys).
+      They are installed where O(strict) applies; elsewhere any other key in the home directory
+      fails the check C(undeclared_keys).
   replace_authority:
-    description: Replace an authority of which the controller has no record.
     type: bool
     default: false
-  issued: {type: dict, default: {}, description: The journal's records; set by the action.}
-  certificates: {type: dict, default: {}, description: Just signed; set by the action.}
-  now: {type: int, default: 0, description: The controller's time; set by the action.}
+    description: >-
+      Whether nodes may move from an authority that is not recorded in O(state_directory) to the
+      recorded one. For a single run, with C(-e).
+  issued: {type: dict, default: {}, description: Records of the journal. Set by the action plugin.}
+  certificates:
+    type: dict
+    default: {}
+    description: Newly signed certificates. Set by the action plugin.
+  now:
+    type: int
+    default: 0
+    description: Time of the controller in seconds. Set by the action plugin.
   refused_keys:
-    description: Public keys of this node that were revoked; set by the action.
     type: list
     elements: str
     default: []
+    description: Revoked public keys of this node. Set by the action plugin.
 attributes:
   diff_mode:
-    description: Shows every file that changes. Of keys it shows public halves, modes and owners.
+    description: Shows every changed file; of keys only public halves, modes and owners.
     support: full
 """
 
@@ -75,13 +102,13 @@ EXAMPLES = r"""
     host: "{{ trust.hosts[inventory_hostname] }}"
     user: mpi
     uid: 6000
-    state_dir: "{{ trust.state_dir }}"
+    state_directory: "{{ trust.state_directory }}"
 """
 
 RETURN = r"""
 layer: {type: str, returned: always, description: Tag of the layer.}
-public_keys: {type: dict, returned: success, description: Of the MPI user here and of the node.}
-sign: {type: dict, returned: success, description: "Certificates that were signed anew, and why."}
+public_keys: {type: dict, returned: success, description: Keys of MPI user and node.}
+sign: {type: dict, returned: success, description: "Renewed certificates, and why."}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 """
 
@@ -98,31 +125,35 @@ STRICT = {"auto": None, "true": True, "false": False}
 LAYER = Layer("ssh", command_s=60.0, refusals=(HeldError,), simulates=False)
 
 
+# Generated from layers/ by tools/generate_layers.py.
+ARGUMENTS = {
+    "authority": {"type": "dict", "required": True},
+    "host": {"type": "dict", "required": True},
+    "user": {"type": "str", "default": "mpi"},
+    "uid": {"type": "int"},
+    "shell": {"type": "str", "default": "/bin/bash"},
+    "state_directory": {"type": "str"},
+    "validity_days": {"type": "float", "default": 90},
+    "renew_days": {"type": "float", "default": 45},
+    "strict": {"type": "str", "choices": ["auto", "true", "false"], "default": "auto"},
+    "authorized_keys": {"type": "list", "elements": "str", "no_log": False, "default": []},
+    "replace_authority": {"type": "bool", "default": False},
+    "issued": {"type": "dict", "default": {}},
+    "certificates": {"type": "dict", "default": {}},
+    "now": {"type": "int", "default": 0},
+    "refused_keys": {"type": "list", "elements": "str", "no_log": False, "default": []},
+}
+
+
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            "authority": {"type": "dict", "required": True},
-            "host": {"type": "dict", "required": True},
-            "user": {"type": "str", "default": "mpi"},
-            "uid": {"type": "int"},
-            "shell": {"type": "str", "default": "/bin/bash"},
-            "state_dir": {"type": "str"},
-            "validity_days": {"type": "float", "default": 90},
-            "renew_days": {"type": "float", "default": 45},
-            "strict": {"type": "str", "choices": list(STRICT), "default": "auto"},
-            "authorized_keys": {"type": "list", "elements": "str", "default": [], "no_log": False},
-            "replace_authority": {"type": "bool", "default": False},
-            "issued": {"type": "dict", "default": {}},
-            "certificates": {"type": "dict", "default": {}},
-            "now": {"type": "int", "default": 0},
-            "refused_keys": {"type": "list", "elements": "str", "default": [], "no_log": False},
-        },
+        argument_spec=ARGUMENTS,
         supports_check_mode=True,
     )
     # Modes of new files are as written, whatever the connection's umask.
     os.umask(0o022)
     given = module.params
-    own = ("host", "state_dir", "validity_days", "renew_days", "strict")
+    own = ("host", "state_directory", "validity_days", "renew_days", "strict")
     request = Request(
         renew_before_s=int(given["renew_days"] * DAY),
         port=int(given["host"]["port"]),

@@ -6,64 +6,81 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: storage_use
-short_description: Proves shared file systems by use, on every host at once
+short_description: Verifies shared file systems by use, on all hosts simultaneously
 extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
-  - Each host writes files of its own as the MPI user, with fsync and a rename over older ones; then
-    it reads those of its neighbour in a ring over the hosts of the play, to the byte.
-  - Nothing is written unless the directory that was opened is of the wanted file system.
-  - Whatever may hang is done in a process of its own for at most O(time_limit_s). One that cannot
-    be ended is left behind and named.
+  - Each host writes its own files as the MPI user, with fsync and a rename over older ones, then
+    reads those of its neighbour in a ring over the hosts of the play and compares every byte.
+  - Writes only if the opened directory is on the expected file system.
+  - Operations that may hang run in a separate process for at most O(time_limit_s). A process that
+    cannot be killed is left behind and named.
 attributes:
   check_mode:
-    description: Writes nothing. Mount, answer, writability and room are judged all the same.
+    description: Writes nothing. Mount, response, writability and free space are still checked.
     support: full
-options:
+options: # generated from layers/storage.yml by tools/generate_layers.py
   round:
-    description:
-      - V(plan) makes the ring; V(write) and V(read) run on each host; V(report) shows the figures
-        of all; V(verdict) fails on the host that serves a file system, or else the slowest, where
-        all together were too slow. All but V(write) and V(read) run on the controller.
-      - Each result is registered as C(__shared_storage_ROUND), where the next rounds find it. As
-        values of options, the results of all hosts would be templated for each of them.
     type: str
-    required: true
     choices: [plan, write, read, report, verdict]
+    required: true
+    description:
+      - >-
+        V(plan) assigns each host its neighbour; V(write) and V(read) run on each host; V(report)
+        shows all results; V(verdict) fails the host that serves a file system, or else the slowest,
+        if all together were too slow. All rounds except V(write) and V(read) run on the controller.
+      - >-
+        Each result is registered as C(__shared_storage_ROUND), where the later rounds find it.
+        Passed as options, the results of all hosts would be templated once per host.
   filesystems:
-    description: File systems, as in C(cluster_filesystems).
     type: list
     elements: dict
     default: []
-  cluster: {type: str, default: "", description: "Name of the cluster, and of its directory."}
-  user: {type: str, default: mpi, description: "MPI user, as which files are written and read."}
-  uid: {type: int, description: "Number of the MPI user, for hosts that do not know the name yet."}
-  size_mib:
-    description: MiB of the large file. All hosts together take at most 5 % of what is free.
+    description: >-
+      Shared file systems of the cluster, from the cluster model (docs/shared-storage.md).
+  cluster: {type: str, default: '', description: 'Name of the cluster, and of its directory.'}
+  user: {type: str, default: mpi, description: MPI user that writes and reads the files.}
+  uid:
     type: int
-    default: 64
-  time_limit_s: {type: float, default: 60, description: Seconds for a file system in each round.}
-  alone:
-    description: Whether each host measures by itself, so that its figures can be judged.
-    type: bool
-    default: false
-  report_directory: {type: path, description: Directory on the controller for the figures.}
-  host: {type: str, default: "", description: Set by the action plugin. Name of this host.}
+    description: Numeric ID of the MPI user, for hosts on which the account does not exist yet.
+  host: {type: str, default: '', description: Name of this host. Set by the action plugin.}
   groups:
-    description: Set by the action plugin. Groups of this host.
     type: list
     elements: str
     default: []
-  token: {type: str, default: "", description: Set by the action plugin. Mark of this run's files.}
+    description: Groups of this host. Set by the action plugin.
+  size_mib:
+    type: int
+    default: 64
+    description: >-
+      Size in MiB of the file that each host writes. All hosts together use at most 5 % of the free
+      space. To measure a server's disks, choose more than its memory.
+  time_limit_s:
+    type: float
+    default: 60
+    description: Seconds allowed for each file system in each round.
+  alone:
+    type: bool
+    default: false
+    description: >-
+      Whether hosts measure one at a time, so that the rates compare with the C(expect) of a single
+      node. The time grows with the number of hosts.
+  token: {type: str, default: '', description: Mark of this run's files. Set by the action plugin.}
   seats:
-    description: Set by the action plugin. Writers, neighbour and its bytes, by file system.
     type: dict
     default: {}
+    description: >-
+      Number of writers, neighbour and its bytes, by file system. Set by the action plugin.
+  report_directory:
+    type: path
+    description: >-
+      Directory on the controller for the results, relative to the current directory. If empty,
+      nothing is saved.
 seealso:
   - module: baremetal.mpi_roce.shared_storage
 """
 
 EXAMPLES = r"""
-- name: Make the ring
+- name: Plan the ring
   baremetal.mpi_roce.storage_use:
     round: plan
     filesystems: "{{ cluster_filesystems }}"
@@ -83,7 +100,7 @@ RETURN = r"""
 layer: {type: str, returned: always, description: Tag of the layer.}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 measured:
-  description: What the host measured, by file system.
+  description: Measurements of the host, by file system.
   type: dict
   returned: after V(write) and V(read)
 virtual:
@@ -99,7 +116,7 @@ verdicts:
   type: dict
   returned: after V(report)
 figures:
-  description: Figures of each file system, as they were shown. 10^9 bytes per second.
+  description: Figures of each file system as shown, in 10^9 bytes per second.
   type: dict
   returned: after V(report)
 """
@@ -124,7 +141,7 @@ ROUNDS = {"write": proof.write, "read": proof.read}
 
 
 def mpi_user(name: str, uid: int) -> pwd.struct_passwd:
-    """The account, or its number alone: it may be made later, by the layer ssh."""
+    """The account, or only its number: the layer ssh may create the account later."""
     return account.find(name) or pwd.struct_passwd((name, "x", uid, uid, "", "/", ""))
 
 
@@ -158,27 +175,31 @@ def targets(given: dict[str, Any], user: pwd.struct_passwd, check_mode: bool) ->
     ]
 
 
+# Generated from layers/ by tools/generate_layers.py.
+ARGUMENTS = {
+    "round": {
+        "type": "str",
+        "choices": ["plan", "write", "read", "report", "verdict"],
+        "required": True,
+    },
+    "filesystems": {"type": "list", "elements": "dict", "default": []},
+    "cluster": {"type": "str", "default": ""},
+    "user": {"type": "str", "default": "mpi"},
+    "uid": {"type": "int"},
+    "host": {"type": "str", "default": ""},
+    "groups": {"type": "list", "elements": "str", "default": []},
+    "size_mib": {"type": "int", "default": 64},
+    "time_limit_s": {"type": "float", "default": 60},
+    "alone": {"type": "bool", "default": False},
+    "token": {"type": "str", "no_log": False, "default": ""},
+    "seats": {"type": "dict", "default": {}},
+    "report_directory": {"type": "path"},
+}
+
+
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            "round": {
-                "type": "str",
-                "choices": ["plan", "write", "read", "report", "verdict"],
-                "required": True,
-            },
-            "filesystems": {"type": "list", "elements": "dict", "default": []},
-            "cluster": {"type": "str", "default": ""},
-            "user": {"type": "str", "default": "mpi"},
-            "uid": {"type": "int"},
-            "size_mib": {"type": "int", "default": 64},
-            "time_limit_s": {"type": "float", "default": 60},
-            "alone": {"type": "bool", "default": False},
-            "report_directory": {"type": "path"},
-            "host": {"type": "str", "default": ""},
-            "groups": {"type": "list", "elements": "str", "default": []},
-            "token": {"type": "str", "default": "", "no_log": False},
-            "seats": {"type": "dict", "default": {}},
-        },
+        argument_spec=ARGUMENTS,
         supports_check_mode=True,
     )
     given: dict[str, Any] = module.params

@@ -4,48 +4,51 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: switch_qos
-short_description: Keeps the QoS contract on a leaf or spine with SONiC, NVUE or EOS
+short_description: Applies the QoS contract to a leaf or spine with SONiC, NVUE or EOS
 extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
-  - Compares the settings of a switch with the cluster model and the QoS contract, reports
-    the impact of a change, and applies it under the switch's own rollback timer.
-  - Everything happens on the controller. SONiC is configured by its own commands over Ansible's
+  - Compares the settings of a switch with the cluster model and the QoS contract, reports the
+    impact of a change, and applies it under the switch's own rollback timer.
+  - Runs entirely on the controller. SONiC is configured with its own commands over Ansible's
     connection, NVUE and EOS over HTTPS. Nothing is copied to a switch.
-  - Reads variables of the cluster model, and for HTTPS the variables of the role switch_qos.
+  - Reads variables of the cluster model and, for HTTPS, the variables of the role switch_qos.
     Secrets are not options, because Ansible prints options.
-  - It changes only the ports of the model and objects named C(BAREMETAL_MPI_ROCE) or
-    beginning with it.
-options:
+  - Changes only the ports of the model and objects whose names begin with C(BAREMETAL_MPI_ROCE).
+options: # generated from layers/fabric.yml by tools/generate_layers.py
   step:
-    description:
-      - V(plan) reads and compares. Obstacles are returned in C(problem) without failing.
-      - V(verdict) fails a host whose plan, registered as C(switch_qos_state), has a problem.
-      - V(batches) returns the order in which the switches of the play are changed, and fails
-        when one of them has dropped out.
-      - V(apply) changes this switch, reads it again and keeps the change, or undoes it and fails.
     type: str
-    required: true
     choices: [plan, verdict, batches, apply]
+    required: true
+    description:
+      - V(plan) reads and compares. It returns obstacles in C(problem) and does not fail.
+      - V(verdict) fails a host whose plan, registered as C(switch_qos_state), has a problem.
+      - >-
+        V(batches) returns the order in which to change the switches of the play, and fails if one
+        has dropped out.
+      - >-
+        V(apply) changes this switch, reads it again and confirms the change, or undoes it and
+        fails.
   allowed_impact:
-    description: Highest accepted impact. V(loss) of packets for a moment, or V(bounce) of links.
     type: str
     choices: [none, loss, bounce]
     default: bounce
+    description: >-
+      Highest accepted impact: V(loss) of packets for a moment, or V(bounce), links go down and up.
   confirm_s:
-    description: Seconds after which the switch rolls back an unconfirmed change, from 10 to 86400.
     type: int
     default: 300
+    description: Seconds after which a switch rolls back an unconfirmed change, from 10 to 86400.
   settle_s:
-    description: For V(plan), seconds to wait for ports that were up in C(switch_qos_state).
     type: int
     default: 0
+    description: For V(plan), seconds to wait for ports that were up in C(switch_qos_state).
   at_once:
-    description:
-      - For V(batches), leaves that are changed in parallel. Spines, and leaves that serve the
-        same node in the same rail, are changed one by one.
     type: int
     default: 1
-  order: {type: dict, description: "For V(apply), the result of V(batches)."}
+    description: >-
+      Number of leaves to change in parallel. Spines, and leaves that serve the same node in the
+      same rail, are changed one at a time.
+  order: {type: dict, description: 'For V(apply), the result of V(batches).'}
 attributes:
   check_mode: {support: full, description: Only V(plan) runs in check mode; nothing is changed.}
 requirements:
@@ -75,14 +78,24 @@ EXAMPLES = r"""
 RETURN = r"""
 layer: {type: str, returned: by V(plan) and V(apply), description: Tag of the layer.}
 checks:
-  description: One check per aspect and group of like ports. Empty when V(apply) follows V(plan).
+  description: One check per aspect and group of equal ports. Empty if V(apply) follows V(plan).
   type: list
   elements: dict
   returned: by V(plan) and V(apply)
 differs: {type: bool, returned: by V(plan) and V(apply), description: Whether a change is needed.}
 impact: {type: dict, returned: by V(plan) and V(apply), description: Impact of the change.}
-problem: {type: str, returned: by V(plan), description: Why the switch cannot have the contract.}
-report: {type: dict, returned: by V(plan) and V(apply), description: "Its ports, or null."}
+problem: {type: str, returned: by V(plan), description: Why the contract cannot apply.}
+report: {type: dict, returned: by V(plan) and V(apply), description: "Ports, or null."}
 batches: {type: list, elements: list, returned: by V(batches), description: Names by batch.}
 turns: {type: dict, returned: by V(batches), description: "By switch, the number of its batch."}
 """
+
+# Generated from layers/ by tools/generate_layers.py.
+ARGUMENTS = {
+    "step": {"type": "str", "choices": ["plan", "verdict", "batches", "apply"], "required": True},
+    "allowed_impact": {"type": "str", "choices": ["none", "loss", "bounce"], "default": "bounce"},
+    "confirm_s": {"type": "int", "default": 300},
+    "settle_s": {"type": "int", "default": 0},
+    "at_once": {"type": "int", "default": 1},
+    "order": {"type": "dict"},
+}

@@ -38,7 +38,7 @@ ansible_connection: canned
 ansible_python_interpreter: /usr/bin/python3
 shared_storage_use: false
 ssh_trust_probe: false
-ssh_trust_state_dir: {folder}/trust
+ssh_trust_state_directory: {folder}/trust
 """
 
 

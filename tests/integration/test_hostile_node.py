@@ -142,7 +142,7 @@ def test_no_answer_does_more_than_fail_its_host(
 def test_facts_set_no_variable(attacker: Attacker, tmp_path: Path) -> None:
     """Neither longer than the others, nor from elsewhere, nor by another authority."""
     wanted = {"ssh_trust_validity_days": 9999, "ssh_trust_extra_sources": ["0.0.0.0/0"]}
-    wanted = {**wanted, "ssh_trust_state_dir": str(tmp_path / "elsewhere")}
+    wanted = {**wanted, "ssh_trust_state_directory": str(tmp_path / "elsewhere")}
     attacker.answers(
         f"""
         answer["ansible_facts"] = {{**answer.get("ansible_facts", {{}}), **{wanted!r}}}

@@ -146,7 +146,7 @@ def test_a_rail_that_does_not_come_up_is_undone(nodes: Nodes, node: str) -> None
     on = nodes.on(node)
     on.check_output("ip link add railx link mgmt0 type macvlan mode bridge")
     try:
-        run = play(nodes, node, [*rails, extra], "--extra-vars=roce_rails_wait=5", expect=2)
+        run = play(nodes, node, [*rails, extra], "--extra-vars=roce_rails_wait_s=5", expect=2)
         found = links(nodes, node)
         assert {check["subject"] for check in run.failed("rails", node)} == {"railx"}
         assert found["rail1"]["mtu"] == 8000

@@ -171,7 +171,7 @@ def test_every_fault_is_found_once_on_a_node(nodes: Nodes) -> None:
     """Another one on each node at the same time; of each its one finding with its remedy."""
     for name, fault in FAULTS.items():
         be(nodes, name, fault[0])
-    words = "--tags=gpu", limit(*FAULTS), "--extra-vars=nvidia_gpu_fabric_wait=0"
+    words = "--tags=gpu", limit(*FAULTS), "--extra-vars=nvidia_gpu_fabric_wait_s=0"
     run = nodes.play("playbooks/verify.yml", *words, expect=2)
     for name, (_state, *finding, remedy) in FAULTS.items():
         (found,) = bad(run, name)

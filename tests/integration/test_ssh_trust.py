@@ -37,7 +37,7 @@ class Trust:
     state: Path
 
     def play(self, *words: str, nodes: Nodes | None = None, **options: Any) -> Run:
-        extra = f"--extra-vars=ssh_trust_state_dir={self.state}"
+        extra = f"--extra-vars=ssh_trust_state_directory={self.state}"
         return (nodes or self.nodes).play(PLAYBOOK, extra, *words, **options)
 
     @property

@@ -90,7 +90,7 @@ OPTIONS: dict[str, Any] = {
     "change_under_jobs": False,
     "reload_driver": False,
     "gpudirect": "auto",
-    "fabric_wait": 0,
+    "fabric_wait_s": 0,
     "health": {},
     "nvml_bindings": stack.packed("# pynvml\n"),
 }

@@ -34,8 +34,8 @@ DEFAULTS: dict[str, Any] = {
     "irqbalance": "keep",
     "time": False,
     "time_servers": [],
-    "time_max_offset": 0.1,
-    "time_wait": 1,
+    "time_max_offset_s": 0.1,
+    "time_wait_s": 1,
     "kernel_arguments": [],
     "admitted_networks": [],
 }

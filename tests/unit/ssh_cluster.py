@@ -45,7 +45,11 @@ def directory(compute: int = 3) -> list[dict[str, Any]]:
 def arguments(folder: Path, **changes: Any) -> dict[str, Any]:
     """Of ssh_authority, for a cluster of two compute nodes."""
     defaults = {name: spec.get("default") for name, spec in ssh_authority.ARGUMENTS.items()}
-    wanted = {"directory": directory(2), "cluster_name": "c", "state_dir": str(folder / "ssh-ca")}
+    wanted = {
+        "directory": directory(2),
+        "cluster_name": "c",
+        "state_directory": str(folder / "ssh-ca"),
+    }
     return {**defaults, **wanted, **changes}
 
 

@@ -30,11 +30,11 @@ GIVEN = {
     "networks": [],
     "arp": {"arp_ignore": 1, "arp_announce": 2, "rp_filter": 2},
     "check_path": True,
-    "wait": 1,
+    "wait_s": 1,
     "management": {"address": "10.10.1.1", "prefix": 22},
     "gpus": [],
     "boot": True,
-    "boot_wait": 60,
+    "boot_wait_s": 60,
     "boot_before": [],
 }
 

@@ -65,7 +65,7 @@ class Host:
         variables = {"inventory_hostname": self.name}
         known = host["known"]
         secret = task.pop("passphrase", "")
-        journal = Journal(Path(messages["state_dir"]))
+        journal = Journal(Path(messages["state_directory"]))
         return action._configure(dict(task), journal, known, variables, secret)
 
 
@@ -264,7 +264,7 @@ def test_a_certificate_that_is_refused_is_an_error_and_no_loop(tmp_path: Path) -
 
 def test_what_the_action_sets_cannot_be_set_by_a_task(tmp_path: Path) -> None:
     action = ssh_trust.ActionModule.__new__(ssh_trust.ActionModule)
-    given = {"state_dir": str(tmp_path), "host": {"known": {"x": 1}}, "user": "mpi"}
+    given = {"state_directory": str(tmp_path), "host": {"known": {"x": 1}}, "user": "mpi"}
     given.update(certificates={"user": "x"}, now=1)
     action._task = SimpleNamespace(args=given, check_mode=False, async_val=0, diff=False)
     action._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir=None))

@@ -309,7 +309,7 @@ def test_a_slow_host_is_not_told_to_edit_files(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(session, "_run", run)
     (check,) = session.look("node01", USER, 60)
     assert (check.found, check.by_hand) == ("nothing within 65 s", "")
-    assert "ssh_trust_probe_timeout" in check.reason
+    assert "ssh_trust_probe_timeout_s" in check.reason
 
 
 def test_lines_that_wait_or_replace_the_shell(host: Path) -> None:

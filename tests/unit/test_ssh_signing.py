@@ -153,13 +153,13 @@ PLAY = """
     - baremetal.mpi_roce.ssh_authority: &authority
         directory: {directory}
         cluster_name: c
-        state_dir: "{folder}/ssh-ca"
+        state_directory: "{folder}/ssh-ca"
       register: prepared
     - baremetal.mpi_roce.ssh_authority: {{<<: *authority, after: true}}
     - baremetal.mpi_roce.ssh_trust:
         authority: "{{{{ prepared.authority }}}}"
         host: "{{{{ prepared.hosts.node01 }}}}"
-        state_dir: "{{{{ prepared.state_dir }}}}"
+        state_directory: "{{{{ prepared.state_directory }}}}"
       check_mode: true
       ignore_errors: true  # a failure is printed too, and that must have no passphrase either
     - debug: {{var: prepared}}

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import checks
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.answers import finite
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.layers import TAGS
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.reboot import planning
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.summary import (
-    LAYERS,
     RunSummary,
 )
 from hypothesis import given
@@ -106,7 +106,7 @@ def test_a_module_s_layer_is_one_that_there_is():
     plugins = Path(__file__).parents[2] / "plugins"
     text = "\n".join(path.read_text(encoding="utf-8") for path in plugins.rglob("*.py"))
     named = re.findall(r'(?:LAYER = |Layer\(\s*|[("]layer"?[=:] ?)"([a-z]+)"', text)
-    assert set(named) == LAYERS
+    assert set(named) == set(TAGS)
 
 
 RESULT = {

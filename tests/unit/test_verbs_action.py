@@ -83,7 +83,7 @@ def test_servers_wait_for_exchanges_of_the_asked_length(monkeypatch: pytest.Monk
     given = {
         "directory": [{"name": name, "role": "compute", "rails": rails} for name in names],
         "transport": "rc",
-        "seconds": "60",
+        "duration_s": "60",
         "time_limit_s": "30",
     }
     one = object.__new__(action.ActionModule)

@@ -153,11 +153,14 @@ def test_of_all_that_was_printed_the_error_lines_are_shown() -> None:
     assert exchanges.error_lines("\n \n") == "it printed nothing"
 
 
-@pytest.mark.parametrize(("seconds", "length"), [(60, ("-D", "60")), (0, ("-n", "1000"))])
+@pytest.mark.parametrize(("duration_s", "length"), [(60, ("-D", "60")), (0, ("-n", "1000"))])
 def test_bandwidth_lasts_a_time_or_a_number_of_messages(
-    seconds: int, length: tuple[str, str]
+    duration_s: int, length: tuple[str, str]
 ) -> None:
-    for command in (client("send_bw", seconds=seconds), server("send_bw", seconds=seconds)):
+    for command in (
+        client("send_bw", duration_s=duration_s),
+        server("send_bw", duration_s=duration_s),
+    ):
         argv = command.argv
         assert argv[argv.index(length[0]) + 1] == length[1]
         assert len({"-D", "-n"} & set(argv)) == 1

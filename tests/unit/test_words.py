@@ -49,7 +49,11 @@ SKIPPED = (
     "docs/generate",
     "requirements/",
 )
-CODE = re.compile(r"``[^`]+``|`[^`]+`|\b[CVOEMPRIBLU]\((?:\\.|[^()]|\([^()]*\))*\)")
+CODE = re.compile(
+    r"``[^`]+``|`[^`]+`|\b[CVOEMPRIBLU]\((?:\\.|[^()]|\([^()]*\))*\)"
+    r"|\b(?:default|choices|step): (?:\[[^]]*\]|\"[^\"]*\"|[\w.-]+)|^\s*\w+:(?= |$)"
+)
+"""Code and markup, and in YAML keys, defaults and choices."""
 
 
 def markdown(text: str) -> Iterator[tuple[int, str]]:

@@ -290,7 +290,7 @@ def verify(options: Mapping[str, Any], software: SoftwareSet, node: Node) -> Set
     driver = cast(OfTheSet, software.driver)
     kernel = Kernel(Path(options["hardware_root"]), node.root)
     shared = Shared(kernel, driver.version)
-    health = Health(shared, wanted(options, driver), options["fabric_wait"])
+    health = Health(shared, wanted(options, driver), options["fabric_wait_s"])
     parts: list[Part] = [
         Bindings(options["nvml_bindings"]),
         *([Cuda(shared, software.cuda, managed=False)] if software.cuda else []),
@@ -312,7 +312,7 @@ def converge(
     services = [PERSISTENCED] if gpus.persistence else []
     services += [FABRIC_MANAGER] if gpus.fabric else []
     services += [DCGM] if software.dcgm else []
-    health = Health(shared, gpus, options["fabric_wait"])
+    health = Health(shared, gpus, options["fabric_wait_s"])
     loading = Driver(shared, software.gdrcopy, options["reload_driver"])
     parts: list[Part] = [
         Suitable(software, kernel, len(gpus.gpus), installer.manager.installed()),

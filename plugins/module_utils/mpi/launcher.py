@@ -129,7 +129,7 @@ LAUNCHED: dict[str, Any] = {
     "hostfile": {"type": "path", "default": "/etc/baremetal-mpi-roce/hostfile"},
     "provider": {"type": "str", "default": "distribution"},
     "parameters": {"type": "dict", "default": {}},
-    "transport": {"type": "str", "choices": ["tcp", "rc"], "default": "tcp"},
+    "transport": {"type": "str", "choices": ["tcp", "rc"], "default": "rc"},
 }
 """Arguments of the modules that launch ranks: plugins/doc_fragments/launched.py."""
 

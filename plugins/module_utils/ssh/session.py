@@ -231,7 +231,7 @@ def _finding(name: str, wanted: str, found: str, subject: str, at: Sequence[str]
     if not at:
         reason = (
             "no login file has a line that waits: look at the load of this host, at PAM and at"
-            f" ssh -v as {subject}; ssh_trust_probe_timeout gives it more time"
+            f" ssh -v as {subject}; ssh_trust_probe_timeout_s gives it more time"
         )
         return Check(name, wanted, found, FAILED, subject, reason)
     reason = f"a login file waits for input or replaces the shell: {some(list(at))}"

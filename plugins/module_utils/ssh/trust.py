@@ -156,7 +156,7 @@ def _converge(request: Request, node: Node) -> Settled:
     other = foreign(request, node)
     if other:
         raise PlanError(
-            f"this node trusts the SSH authority {other}, of which ssh_trust_state_dir on the"
+            f"this node trusts the SSH authority {other}, of which ssh_trust_state_directory on the"
             " controller has no record. Restore that directory from its copy; or give up the old"
             " authority on all nodes: -e ssh_trust_replace_authority=true (docs/ssh-trust.md)"
         )

@@ -49,12 +49,12 @@ class OutputError(Exception):
 class Options:
     """How much one exchange does, and what it has to reach, named as the module's options."""
 
-    seconds: int = 2
+    duration_s: int = 2
     """Of each bandwidth exchange; 0 for `iterations` instead: both ends end at one message."""
     message_bytes: int = 65536
     queue_pairs: int = 4
     iterations: int = 1000
-    """Of the latency exchange, of 2 bytes each; without `seconds` of bandwidth as well."""
+    """Of the latency exchange, of 2 bytes each; without `duration_s` of bandwidth as well."""
     messages: int = 200
     """Of the UCX exchange."""
     time_limit_s: int = 30
@@ -77,7 +77,7 @@ class Options:
     @property
     def ends_s(self) -> int:
         """Seconds after which an exchange is ended and has failed: not while it measures."""
-        return max(self.time_limit_s, self.seconds + MARGIN_S)
+        return max(self.time_limit_s, self.duration_s + MARGIN_S)
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class Programs:
         here, options = self.endpoint, self.request.options
         amount: tuple[str, ...] = ("-n", str(options.iterations), "-s", "2")
         if name != LATENCY:
-            length = ("-D", str(options.seconds)) if options.seconds else amount[:2]
+            length = ("-D", str(options.duration_s)) if options.duration_s else amount[:2]
             many = ("-q", str(options.queue_pairs), *length, "--report_gbits")
             amount = ("-s", str(options.message_bytes), *many)
         program, bind = PROGRAMS[name], self.perftest.bind

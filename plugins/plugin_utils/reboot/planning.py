@@ -16,16 +16,18 @@ from typing import Any, Optional, Union
 
 from ...module_utils.reboot import busy, slurm
 from ..answers import form_of, sentence, sequence
+from ..layers import MEASURING, ROLES
 
 COMPUTE, LAUNCHER, STORAGE = "compute", "launcher", "storage"
 GROUPS = (COMPUTE, LAUNCHER, STORAGE)
 """In the order of their turns."""
 ALONE = (LAUNCHER, STORAGE)
 LAST, NEVER = "last", "never"
-IMPORT = "ansible.builtin.import_role"
 VERIFY = "verify"
 """What is done with a host that has rebooted already."""
 REBOOT = "reboot"
+VERIFIERS = {layer: role for layer, role in ROLES.items() if layer not in MEASURING}
+"""Role that verifies each layer after a reboot, by tag."""
 
 HOUR_S, DAY_S = 3600, 86400
 _PER_CENT = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*%\s*$")
@@ -155,23 +157,6 @@ def judge(
     if refused is not None:
         return Left(name, refused[0], why, policy=refused[1])
     return Turn(name, group, REBOOT, records, wanted, why, found["boot_id"])
-
-
-def verifiers(plays: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Layer -> role, of the plays of playbooks/verify.yml: one role each, in check mode."""
-    found: dict[str, str] = {}
-    for play in plays:
-        named = imported(play)
-        tags = play.get("tags") or []
-        if play.get("check_mode") is True and len(named) == 1 and len(tags) == 1:
-            found[str(tags[0])] = named[0]
-    return found
-
-
-def imported(play: Mapping[str, Any]) -> list[str]:
-    """The roles that a play runs, as the playbooks of the collection write it."""
-    tasks = [each for task in play.get("tasks") or [] for each in task.get("block") or [task]]
-    return [str(task[IMPORT]["name"]) for task in tasks if IMPORT in task]
 
 
 def layer_of(record: str, known: Iterable[str]) -> Optional[str]:

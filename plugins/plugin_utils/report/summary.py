@@ -24,6 +24,7 @@ from ...module_utils.core.checks import (
 from ...module_utils.core.reboots import DIRECTORY as RECORDS
 from ...module_utils.core.text import columns, one_line, shortened, some
 from .. import answers
+from ..layers import MEASURING, TAGS
 from ..reboot import table
 
 ROLES = ("compute", "launcher", "storage", "leaf", "spine")
@@ -44,15 +45,6 @@ BOOKKEEPING = frozenset(
 )
 """Keys of a result that are no measurement."""
 NOT_LOOKED_AT = "the run ended before"
-LAYERS = frozenset(
-    [
-        *("bench", "fabric", "gpu", "hostfile", "job", "links", "mpi", "names", "os"),
-        *("preflight", "rails", "rdma", "reboot", "smoke", "ssh", "storage", "verbs"),
-    ]
-)
-"""For which modules speak. A host whose module names another one adds no line."""
-MEASURING = ("links", "verbs", "smoke")
-"""Layers that set nothing: what they find is repaired by others."""
 NAMES_SHOWN = 12
 """Host names in one line; the rest are counted."""
 LINES_SHOWN = 40
@@ -124,7 +116,7 @@ class RunSummary:
     def add_result(self, host: str, result: Mapping[str, Any]) -> None:
         """Take in a module's result of a layer. It may be any JSON, and counts for `host`."""
         layer = result.get("layer")
-        if not isinstance(layer, str) or layer not in LAYERS or "checks" not in result:
+        if not isinstance(layer, str) or layer not in TAGS or "checks" not in result:
             return
         entry = self.layers.setdefault(layer, {}).setdefault(host, LayerOnHost())
         entry.add(answers.checks(result["checks"]))

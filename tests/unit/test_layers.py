@@ -1,0 +1,77 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""layers/*.yml: the generated files are committed, and every declared option is used."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.baremetal.mpi_roce.plugins.action import cluster_directory
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import layers
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import Findings
+
+from tests.unit.findings import brief
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULES = "ansible_collections.baremetal.mpi_roce.plugins.modules."
+DECLARED = {
+    path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))
+    for path in sorted((ROOT / "layers").glob("*.yml"))
+    if path.stem not in ("order", "shared")
+}
+
+
+def test_generated_files_are_up_to_date() -> None:
+    command = [sys.executable, str(ROOT / "tools/generate_layers.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def options() -> list[tuple[str, str]]:
+    return [
+        (layer["role"], key)
+        for layer in DECLARED.values()
+        for key, option in layer.get("options", {}).items()
+        if not key.startswith(("cluster_", "roce_qos"))
+    ]
+
+
+def test_every_option_is_used_outside_its_declaration() -> None:
+    hand_written = [
+        *(ROOT / "roles").glob("*/tasks/*.yml"),
+        *(ROOT / "roles").glob("*/vars/*.yml"),
+        *(ROOT / "plugins").glob("*/*.py"),
+        *(ROOT / "plugins/plugin_utils").rglob("*.py"),
+        *(ROOT / "playbooks").glob("*.yml"),
+    ]
+    text = "".join(path.read_text(encoding="utf-8") for path in hand_written)
+    used = set(re.findall(r"\w+", text))
+    assert {f"{role}_{key}" for role, key in options()} - used == set()
+
+
+@pytest.mark.parametrize(
+    "module", sorted(name for layer in DECLARED.values() for name in layer.get("modules", {}))
+)
+def test_arguments_accept_their_own_defaults(module: str) -> None:
+    arguments: dict[str, Any] = importlib.import_module(MODULES + module).ARGUMENTS
+    defaults = {name: spec["default"] for name, spec in arguments.items() if "default" in spec}
+    optional = {name: spec for name, spec in arguments.items() if not spec.get("required")}
+    assert not ArgumentSpecValidator(optional).validate(defaults).error_messages
+
+
+@pytest.mark.parametrize(("old", "new"), layers.RENAMED.items())
+def test_former_names_are_refused_with_the_present_one(old: str, new: str) -> None:
+    findings = Findings()
+    hosts: dict[str, dict[str, Any]] = {"node01": {old: 1}, "node02": {old: 1}}
+    cluster_directory._check_renamed(hosts, findings)
+    assert brief(findings.found) == [f"inventory.renamed_variable node01.{old}"]
+    assert new in findings.found[0].remedy
+    assert new in cluster_directory._options()
+    assert hosts == {"node01": {}, "node02": {}}

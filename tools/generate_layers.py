@@ -1,0 +1,309 @@
+#!/usr/bin/env python3
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Write everything that is declared in layers/*.yml: run it after a change there.
+
+    python tools/generate_layers.py            # writes the files that differ
+    python tools/generate_layers.py --check    # names them, and exits with 1 if there are any
+
+Generated are the roles' argument specifications and defaults, the options and arguments of modules,
+the plays, the layer table of docs/architecture.md, docs/checks.md and plugin_utils/layers.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+COMMAND = "tools/generate_layers.py"
+COLLECTION = "baremetal.mpi_roce"
+KEYS = ("type", "elements", "choices", "required", "no_log", "default")
+ROLE, DOCUMENTATION, ARGUMENTS = "role", "DOCUMENTATION", "argument_spec"
+PYTHON_WIDTH = 100
+YAML_WIDTH = 120
+Option = dict[str, Any]
+Layer = dict[str, Any]
+
+
+class Dumper(yaml.SafeDumper):
+    """Quotes templates in double quotes, since their own strings are in single ones."""
+
+
+Dumper.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, style='"' if "{{" in text else None
+    ),
+)
+
+
+def read() -> tuple[Mapping[str, list[str]], dict[str, Layer]]:
+    """The order of layers/order.yml, and every layer by its tag, with its shared options."""
+    order, shared = loaded("order"), loaded("shared")
+    layers = {tag: {"tag": tag, **loaded(tag)} for tags in order.values() for tag in tags}
+    for layer in layers.values():
+        for key, option in layer.get("options", {}).items():
+            own = {"shared": True} if option == "shared" else option
+            layer["options"][key] = {**(shared[key] if "shared" in own else {}), **own}
+    return order, layers
+
+
+def loaded(name: str) -> Any:
+    return yaml.safe_load((ROOT / f"layers/{name}.yml").read_text(encoding="utf-8"))
+
+
+# YAML that people read: one line where it fits.
+
+
+def flow(value: Any) -> str:
+    text = yaml.dump(
+        value, Dumper=Dumper, default_flow_style=True, sort_keys=False, width=sys.maxsize
+    )
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+def folded(text: str, indent: str, width: int) -> list[str]:
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def entry(key: str, value: Any, indent: str, width: int, block: bool = False) -> Iterator[str]:
+    """Lines of one key; `block` puts each key of a mapping on a separate line."""
+    line = f"{indent}{key}: {flow(value)}"
+    if len(line) <= width and not block:
+        yield line
+    elif isinstance(value, dict):
+        yield f"{indent}{key}:"
+        for name, item in value.items():
+            yield from entry(name, item, indent + "  ", width)
+    elif isinstance(value, list):
+        yield f"{indent}{key}:"
+        for item in value:
+            line = f"{indent}  - {flow(item)}"
+            yield from (
+                [line]
+                if len(line) <= width
+                else [f"{indent}  - >-", *folded(str(item), indent + "    ", width)]
+            )
+    else:
+        yield f"{indent}{key}: >-"
+        yield from folded(str(value), indent + "  ", width)
+
+
+def comment(text: str, indent: str = "") -> list[str]:
+    return folded(text, f"{indent}# ", PYTHON_WIDTH) if text else []
+
+
+# Options of a role and of its modules.
+
+
+def name_of(layer: Layer, key: str) -> str:
+    """The variable of an option: ROLE_KEY, but variables of the model keep their names."""
+    return key if layer["options"][key].get("model") else f"{layer['role']}_{key}"
+
+
+def described(text: Any, layer: Layer, arguments: Mapping[str, Any]) -> Any:
+    """The text, with O(option) as the module's option if it has one, or else as the role's."""
+    if isinstance(text, list):
+        return [described(part, layer, arguments) for part in text]
+
+    def referred(match: re.Match[str]) -> str:
+        key, value = match.group(1), match.group(2) or ""
+        if key in arguments:
+            return match.group(0)
+        return f"{'C' if arguments else 'O'}({name_of(layer, key)}{value})"
+
+    return re.sub(r"\bO\((\w+)(=[^)]*)?\)", referred, text)
+
+
+def declared(
+    option: Option, layer: Layer, form: str, known: Mapping[str, Any] | None = None
+) -> Option:
+    """One option in a role's specification, a module's DOCUMENTATION or its argument_spec."""
+    found = {key: option[key] for key in KEYS if option.get(key) is not None}
+    if not option.get("required"):
+        found.pop("required", None)
+    if form == DOCUMENTATION or (form == ROLE and not option.get("no_log")):
+        found.pop("no_log", None)
+    # With a default, null would not pass the type.
+    templated = "{{" in str(option.get("default"))
+    if option.get("nullable") or option.get("required") or templated:
+        found.pop("default", None)
+    if form != ARGUMENTS:
+        found["description"] = described(option["text"], layer, known or {})
+        found.update({"version_added": option["since"]} if "since" in option else {})
+    if option.get("suboptions"):
+        found["suboptions" if form == DOCUMENTATION else "options"] = {
+            name: declared(sub, layer, form, known) for name, sub in option["suboptions"].items()
+        }
+    return found
+
+
+def role_specification(layer: Layer) -> str:
+    main = {
+        "short_description": layer["title"],
+        "description": layer["description"],
+        "options": {
+            name_of(layer, key): declared(option, layer, ROLE)
+            for key, option in layer["options"].items()
+        },
+    }
+    lines = ["---", f"# Generated from layers/{layer['tag']}.yml by {COMMAND}.", "argument_specs:"]
+    for point, spec in {"main": main, **layer.get("entry_points", {})}.items():
+        lines += entry(point, spec, "  ", YAML_WIDTH, block=True)
+    text = "\n".join([*lines, ""])
+    if "    options: main\n" in text:
+        text = text.replace("    options:\n", "    options: &options\n", 1)
+    return text.replace("    options: main\n", "    options: *options\n")
+
+
+def role_defaults(layer: Layer) -> str:
+    lines = [
+        "---",
+        f"# Generated from layers/{layer['tag']}.yml by {COMMAND}.",
+        f"# Each option's meaning: ansible-doc -t role {COLLECTION}.{layer['role']}",
+    ]
+    for key, option in layer["options"].items():
+        if option.get("model") or "default" not in option:
+            continue
+        notes = option.get("notes", {})
+        lines += comment(option.get("note", ""))
+        for line in entry(name_of(layer, key), option["default"], "", YAML_WIDTH, bool(notes)):
+            lines += comment(notes.get(line.strip().partition(":")[0], ""), "  ")
+            lines.append(line)
+    return "\n".join([*lines, ""])
+
+
+def arguments_of(layer: Layer, module: str) -> dict[str, Option]:
+    """Every option of a module: as the role's option, with what differs."""
+    found = {}
+    for key, own in layer["modules"][module].items():
+        own = own or {}
+        found[key] = {**layer["options"].get(own.get("of", key), {}), **own}
+        found[key].update({"nullable": False} if "default" in own else {})
+    return found
+
+
+def module_source(layer: Layer, module: str) -> str:
+    """The module with its options and, where it has them, its arguments."""
+    source = (ROOT / f"plugins/modules/{module}.py").read_text(encoding="utf-8")
+    options = arguments_of(layer, module)
+    lines = [f"options: # generated from layers/{layer['tag']}.yml by {COMMAND}"]
+    for name, option in options.items():
+        documented = declared(option, layer, DOCUMENTATION, options)
+        lines += entry(name, documented, "  ", PYTHON_WIDTH)
+    source = re.sub(
+        r"^options:.*\n(?: .*\n|\n)*",
+        lambda _: "\n".join([*lines, ""]),
+        source,
+        count=1,
+        flags=re.MULTILINE,
+    )
+    arguments = {name: declared(option, layer, ARGUMENTS) for name, option in options.items()}
+    spec = formatted(f"ARGUMENTS = {arguments!r}\n")
+    return re.sub(
+        r"^ARGUMENTS = \{(?:\}|\n(?: .*\n)*\})\n", lambda _: spec, source, flags=re.MULTILINE
+    )
+
+
+def formatted(source: str) -> str:
+    """Python as the project's formatter lays it out."""
+    command = f"{sys.executable} -m ruff format --config {ROOT}/pyproject.toml -".split()
+    return subprocess.run(command, input=source, text=True, capture_output=True, check=True).stdout
+
+
+# Plays, pages and the table that Python reads: layers/templates/.
+
+
+def renamed(layers: list[Layer]) -> dict[str, str]:
+    return {
+        f"{layer['role']}_{option['renamed_from']}": name_of(layer, key)
+        for layer in layers
+        for key, option in layer.get("options", {}).items()
+        if "renamed_from" in option
+    }
+
+
+def check_names(names: str) -> str:
+    return names if "`" in names else re.sub(r"\w+", r"`\g<0>`", names)
+
+
+def region(path: str, text: str) -> str:
+    """The page with `text` between its marks."""
+    page = (ROOT / path).read_text(encoding="utf-8")
+    pattern = r"(<!-- generated[^\n]*-->\n).*?(<!-- end -->)"
+    return re.sub(pattern, lambda match: match[1] + text + match[2], page, flags=re.DOTALL)
+
+
+def generated() -> dict[str, str]:
+    """Every generated file by its path, as it should be."""
+    order, by_tag = read()
+    layers, of_site = list(by_tag.values()), [by_tag[tag] for tag in order["site"]]
+    templates = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(ROOT / "layers/templates"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    templates.filters.update(comment=comment, check_names=check_names)
+
+    def rendered(template: str, **values: Any) -> str:
+        return templates.get_template(template).render(site=of_site, layers=layers, **values)
+
+    files: dict[str, str] = {}
+    for layer in layers:
+        if "role" in layer:
+            role = f"roles/{layer['role']}"
+            files[f"{role}/meta/argument_specs.yml"] = role_specification(layer)
+            files[f"{role}/defaults/main.yml"] = role_defaults(layer)
+        for module in layer.get("modules", {}):
+            files[f"plugins/modules/{module}.py"] = module_source(layer, module)
+    for layer in of_site:
+        files[f"playbooks/{layer['tag']}.yml"] = rendered("layer.yml.j2", layer=layer)
+    for name in ("site", "verify"):
+        files[f"playbooks/{name}.yml"] = rendered(f"{name}.yml.j2")
+    for page in ("docs/architecture.md", "docs/checks.md"):
+        files[page] = region(page, rendered(f"{Path(page).name}.j2"))
+    table = rendered("layers.py.j2", renamed=renamed(layers))
+    return {**files, "plugins/plugin_utils/layers.py": formatted(table)}
+
+
+def outdated() -> dict[str, str]:
+    """Generated files that differ from their declarations, with the text they should have."""
+    return {
+        name: text
+        for name, text in generated().items()
+        if not (ROOT / name).is_file() or (ROOT / name).read_text(encoding="utf-8") != text
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    check = parser.parse_args().check
+    files = outdated()
+    for name, text in files.items():
+        sys.stdout.write(f"{name}\n")
+        if not check:
+            (ROOT / name).write_text(text, encoding="utf-8")
+    return int(check and bool(files))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
