@@ -187,7 +187,7 @@ class Group:
         return ""
 
     def _broken_units(self) -> set[str]:
-        return {change.unit for change in self._failures if change.unit}
+        return {change.unit for change in self._failures if not change.optional}
 
 
 def _read_back(parts: Sequence[Part], node: Node, errors: list[str]) -> tuple[list[Verdict], bool]:
@@ -308,7 +308,9 @@ def carry_out(module: checks.Module, layer: Layer, converge: Callable[[Node], Se
         module.fail_json(msg=f"{layer.tag}: {error}", **nothing)
 
     outcome = settled.outcome
-    simulated = {"simulated": list(settled.simulated)} if layer.simulates else {}
+    returned = dict(settled.returned)
+    if layer.simulates:
+        returned["simulated"] = list(settled.simulated)
     checks.end(
         module,
         layer.tag,
@@ -320,6 +322,5 @@ def carry_out(module: checks.Module, layer: Layer, converge: Callable[[Node], Se
         container=node.container,
         reboot_required=bool(outcome.reasons),
         reboot_reasons=[asdict(reason) for reason in outcome.reasons],
-        **simulated,
-        **settled.returned,
+        **returned,
     )

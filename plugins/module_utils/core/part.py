@@ -187,7 +187,11 @@ class Change(Protocol):
 
     @property
     def unit(self) -> str:
-        """Changes of one unit take effect together or not at all; empty: independent of others."""
+        """Changes of one unit take effect together or not at all."""
+
+    @property
+    def optional(self) -> bool:
+        """Whether the unit stays in effect if this member fails."""
 
     def write(self) -> None:
         """Make the change."""
