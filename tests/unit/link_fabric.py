@@ -202,4 +202,5 @@ def nic_settings(contract: Any) -> dict[str, Any]:
             "reason": "",
         }
         for setting in settings
+        if setting.name != "link_pause"
     }
