@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Option `health` of the modules that evaluate the physical health of rails.
 
-Its suboptions: LIMITS in plugins/module_utils/nic/health.py.
+Its arguments: LIMITS in plugins/module_utils/nic/mlx5/health.py.
 """
 
 from __future__ import annotations

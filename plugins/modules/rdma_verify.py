@@ -183,7 +183,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils.core import commands
 from ..module_utils.core.checks import FAILED, Check, end
 from ..module_utils.hardware import SurveyError, survey
-from ..module_utils.nic.health import LIMITS
+from ..module_utils.nic.mlx5.health import LIMITS
 from ..module_utils.qos import HostSettings
 from ..module_utils.verbs import ends, exchanges, judging
 from ..module_utils.verbs.exchanges import EXCHANGES, Half, Options, Request

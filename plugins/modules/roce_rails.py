@@ -214,17 +214,18 @@ from ..module_utils.core import locks, reboots
 from ..module_utils.core.commands import run
 from ..module_utils.core.engine import Layer, Outcome, Settled, carry_out, settle
 from ..module_utils.core.part import Node, PlanError
+from ..module_utils.core.processes import login_address
 from ..module_utils.hardware import SurveyError
-from ..module_utils.nic.boot_unit import BootUnit
-from ..module_utils.nic.engine import MAX_READ_REQUEST_BYTES, QUICK_S, Nics
-from ..module_utils.nic.health import LIMITS
+from ..module_utils.nic.mlx5.health import LIMITS
+from ..module_utils.nic.nics import MAX_READ_REQUEST_BYTES, QUICK_S, Nics
 from ..module_utils.rails import LOCK
+from ..module_utils.rails.arp import ARP_DEFAULTS
 from ..module_utils.rails.backends import backend_of
+from ..module_utils.rails.boot_unit import BootUnit
 from ..module_utils.rails.converge import Rails
-from ..module_utils.rails.management import Management, login_address
+from ..module_utils.rails.management import Management
 from ..module_utils.rails.plan import plan_rails
-from ..module_utils.rails.state import ARP_DEFAULTS
-from ..module_utils.rails.survey import Request
+from ..module_utils.rails.survey import RailsRequest
 
 FIRMWARE_RECORD = "rails-firmware"
 LAYER = Layer(
@@ -256,7 +257,7 @@ def converged(given: dict[str, Any], node: Node) -> Settled:
     nics = Nics(given, quick, given["rails"], given["gpus"])
     management = Management.of(given["management"], login_address())
     arp = {name: int(value) for name, value in {**ARP_DEFAULTS, **given["arp"]}.items()}
-    request = Request(plan, arp, given["check_path"], given["wait_s"], management)
+    request = RailsRequest(plan, arp, given["check_path"], given["wait_s"], management)
     with locks.alone(node.path(LOCK)):
         rails = Rails(request, backend_of(given["backend"], node), nics)
         outcome = settle([rails], node)

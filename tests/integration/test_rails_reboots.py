@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import BOOT_UNIT
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.boot_program import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import BOOT_UNIT
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.boot_program import (
     RESULT,
     STATE,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.boot_unit import PROGRAM
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.boot_unit import PROGRAM
 
 from tests import waiting
 from tests.nodes import Nodes

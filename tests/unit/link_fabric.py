@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any, Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node as HostNode
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import RdmaDevice
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.dcb import qos_settings
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.rdma_settings import (
-    rdma_settings,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import Rail
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.nics import providers
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.port_settings import Ethtool
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import RailNic
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.cabling import Node, Switch
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links import (
     Links,
@@ -188,12 +187,12 @@ def mac(host: str, interface: str) -> str:
 
 def nic_settings(contract: Any) -> dict[str, Any]:
     """As the module returns them for a rail on which all holds, in its own providers' formats."""
-    wanted = host_settings(contract)
-    rail = Rail("rail0", "rail0", "mlx5_core", "0000:5d:00.0", RdmaDevice("rail", "mlx5_0"))
-    settings = [
-        *qos_settings(wanted, None, Path("/"), rail),
-        *rdma_settings(wanted, lambda *_args, **_more: None, Path("/"), {}, rail),
-    ]
+    rail = RailNic("rail0", "rail0", "mlx5_core", "0000:5d:00.0", RdmaDevice("rail", "mlx5_0"))
+    host = HostNode("rails", Path("/"), lambda *_args, **_more: None, None, "")
+    given = {"qos": host_settings(contract).as_variable(), "nic": {"max_read_request_bytes": None}}
+    given.update(firmware=False, firmware_parameters={}, remove_vfs_in_use=False)
+    sources = providers(given, host, Ethtool(), lambda _program: None, {})
+    settings = [setting for provide in sources for setting in provide(rail)]
     return {
         setting.name: {
             "wanted": setting.wanted,
@@ -203,4 +202,5 @@ def nic_settings(contract: Any) -> dict[str, Any]:
             "reason": "",
         }
         for setting in settings
+        if setting.name != "link_pause"
     }

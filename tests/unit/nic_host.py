@@ -17,10 +17,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
     CommandError,
     Result,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import act
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node, Plan
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import RdmaDevice
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import engine
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import Rail
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import nics as nics_module
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import RailNic
 
 from tests.unit.qos_contracts import compiled
 
@@ -59,11 +60,14 @@ The sizes are a guess at a ConnectX-8: those that a site set on its ConnectX-7.
 
 def converge(rails, providers, *, check_mode=False):
     """The settings of these rails in one go."""
-    nics = engine.Nics(None, None)
+    nics = nics_module.Nics(None, None)
     nics.read(rails, providers)
     diff = nics.diff
     if not check_mode:
-        nics.act()
+        node = Node("rails", Path("/"), None, None, "")
+        errors = []
+        act([Plan(steps=nics.steps())], node, errors)
+        assert errors == []
     return SimpleNamespace(
         changed=bool(diff),
         diff=diff,
@@ -143,7 +147,7 @@ class FakeNode:
         self.ports[name] = port(name)
         self.ethtool.drivers[name] = self.driver
         if not self.physical:
-            return Rail(name, name, self.driver, None, RdmaDevice("software", f"rxe{number}"))
+            return RailNic(name, name, self.driver, None, RdmaDevice("software", f"rxe{number}"))
         self.ethtool.ring[name], self.ethtool.paused[name] = {"rx": 1024, "tx": 1024}, (True, True)
         self.registers[pci] = {
             "roce_adp_retrans_field_select": 1,
@@ -162,7 +166,7 @@ class FakeNode:
             self._write(f"sys/kernel/debug/mlx5/{pci}/cc_params/np_cnp_dscp", "0\n")
             self._write(f"sys/kernel/debug/mlx5/{pci}/cc_params/np_cnp_prio", "0\n")
             self._write(f"sys/kernel/debug/mlx5/{pci}/cc_params/rp_ai_rate", "5\n")
-        return Rail(name, name, self.driver, pci, RdmaDevice("rail", device, pci=pci))
+        return RailNic(name, name, self.driver, pci, RdmaDevice("rail", device, pci=pci))
 
     def _add_doca(self, name, device):
         self._write("sys/module/mlx5_core/version", "26.01-0.6.0\n")
@@ -192,14 +196,14 @@ class FakeNode:
         owner = {"uid": os.getuid(), "gid": os.getgid()}
         node = Node("rails", self.root, self.run, None, "", check_mode, **owner)
         asked = {**options(), "firmware": False, **given}
-        return engine.Nics(asked, node, model, ethtool=self.ethtool, which=self.which)
+        return nics_module.Nics(asked, node, model, ethtool=self.ethtool, which=self.which)
 
     def which(self, name):
         return f"/usr/sbin/{name}" if name in self.tools else None
 
     def providers(self, **given):
         nics = self.nics(**given)
-        return engine.providers(nics.given, nics.node, self.ethtool, self.which, {})
+        return nics_module.providers(nics.given, nics.node, self.ethtool, self.which, {})
 
     def converge(self, *, check_mode=False, **given):
         providers = self.providers(check_mode=check_mode, **given)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
@@ -50,7 +51,9 @@ class NoNics:
     def look(self, *_given):
         pass
 
-    def act(self):
+    written = ()
+
+    def steps(self):
         return []
 
     def rail_checks(self, *_given, **_more):
@@ -116,13 +119,12 @@ class FakeHost(Host):
         self.now += seconds
 
     def converge(self, rails, *, check_mode=False, nics=None, **more):
-        node = self.node(check_mode)
+        clock = {"clock": lambda: self.now, "sleep": lambda seconds: self.sleep(seconds)}
+        node = replace(self.node(check_mode), **clock)
         part = converge.Rails(
-            survey.Request(plan.plan_rails(rails), **more),
+            survey.RailsRequest(plan.plan_rails(rails), **more),
             backends.Networkd(node),
             nics or NoNics(),
-            sleep=self.sleep,
-            clock=lambda: self.now,
             probe=self.largest_fragment,
         )
         outcome = settle([part], node)

@@ -8,11 +8,11 @@ from functools import partial
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import firmware
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.engine import Nics
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.fabric_mode import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.mlx5 import firmware
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.mlx5.fabric_mode import (
     compared_settings,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.nics import Nics
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
     host_settings,
     read_contract,
@@ -21,13 +21,13 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
 from tests.unit import test_nic_firmware
 from tests.unit.nic_host import FakeNode, converge, kernel_writes
 from tests.unit.qos_contracts import compiled
-from tests.unit.test_nic_engine import Store
 from tests.unit.test_nic_firmware import (
     CARD,
     CONNECTX_4_LX,
     FACTORY,
     FakeMlxconfig,
 )
+from tests.unit.test_nics import Store
 
 machine = test_nic_firmware.machine
 

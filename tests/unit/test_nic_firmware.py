@@ -14,9 +14,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import RdmaDevice, survey
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.inventory import RAIL
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import firmware
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.firmware import Firmwares
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import Rail
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.mlx5 import firmware
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.mlx5.firmware import Firmwares
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import RailNic
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.sriov import (
     sriov_settings,
 )
@@ -27,7 +27,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
 
 from tests.hardware.trees import build_sys
 from tests.unit.nic_host import converge
-from tests.unit.test_nic_engine import Store
+from tests.unit.test_nics import Store
 
 FACTORY = {
     "LINK_TYPE_P1": 1,
@@ -96,6 +96,7 @@ class FakeMlxconfig:
         }
         self.calls = []
         self.broken = False
+        self.status = 0
         self.firmwares = Firmwares("mlxconfig", self)
 
     def reset(self) -> None:
@@ -120,6 +121,9 @@ class FakeMlxconfig:
         assert argv[0] == "mlxconfig" and not any("reset" in word for word in argv)
         pci = argv[argv.index("-d") + 1]
         parameters = self.parameters(pci)
+        status = 3 if self.broken else self.status if "q" in argv else 0
+        if check and status:
+            raise CommandError(f"mlxconfig: exit status {status}")
         if self.broken:
             return Result(argv, 3, "", f"-E- Failed to open device: {pci}. Cannot open {pci}\n")
         if "q" in argv:
@@ -130,7 +134,7 @@ class FakeMlxconfig:
                 if (name in asked if asked else "[" not in name)
                 and parameters.get(self.hidden.get(name), [0, 1])[1]
             }
-            return Result(argv, 0, self.table(shown, {} if asked else self.arrays), "")
+            return Result(argv, status, self.table(shown, {} if asked else self.arrays), "")
         assert "-y" in argv and "set" in argv, argv
         for word, value in (word.split("=") for word in argv[argv.index("set") + 1 :]):
             for name in elements(word):
@@ -189,7 +193,7 @@ def machine(tmp_path):
             (tmp_path / directory).mkdir(parents=True, exist_ok=True)
             (tmp_path / directory / entry).symlink_to(target)
         device = RdmaDevice(kind="rail", name=f"mlx5_{name}", netdev=name, link_layer="Ethernet")
-        return Rail(name, name, "mlx5_core", pci, device)
+        return RailNic(name, name, "mlx5_core", pci, device)
 
     add.root = tmp_path
     return add
@@ -228,7 +232,9 @@ def test_second_function_of_a_card_has_its_own_port(machine):
         ("ATS_ENABLED", {"named": ["ATS_ENABLED"]}, False),
     ],
 )
-def test_an_unknown_parameter_is_named_and_may_be_kept_otherwise(machine, missing, given, excused):
+def test_an_unknown_parameter_is_named_and_may_be_fulfilled_otherwise(
+    machine, missing, given, excused
+):
     tool = FakeMlxconfig(factory={name: FACTORY[name] for name in FACTORY if name != missing})
     rail = machine("rail0", f"{CARD}.0", sriov=given.get("sriov", True))
     if given.get("doca"):
@@ -281,13 +287,6 @@ def test_without_a_tool_or_where_it_fails_the_reason_has_the_way_out(machine):
     assert len(reasons) == 1 and len(tool.calls) == 1
     assert "Failed to open device" in (reason := reasons.pop())
     assert "lockdown" in reason and "roce_rails_firmware: false" in reason
-
-
-@pytest.mark.parametrize("driver", ["virtio_net", "ice"])
-def test_nics_of_others_have_no_such_settings(machine, driver):
-    rail = machine("rail0", f"{CARD}.0")
-    other = Rail(rail.name, rail.interface, driver, rail.pci, rail.device)
-    assert settings(FakeMlxconfig(), machine, other) == {}
 
 
 def test_a_value_of_each_function_is_read_and_set_on_each(machine):
@@ -384,9 +383,9 @@ def test_elements_of_an_array_are_read_and_set(machine):
         f"{HEXADECIMAL}[3]": 255,
     }
     assert setting.read().to_come == 15
-    before = setting.read()
+    setting.before = setting.read()
     setting.set(0)
-    setting.restore(before)
+    setting.restore()
     assert tool.cards[CARD][f"{owner}[4]"][2] == 15
 
 
@@ -408,17 +407,26 @@ def test_restore_puts_back_what_was_to_come(machine):
     tool = FakeMlxconfig()
     values = tool.cards[CARD]["NUM_OF_VFS"] = [16, 16, 8]
     setting = settings(tool, machine, machine("rail0", f"{CARD}.0"))["firmware_num_of_vfs"]
-    before = setting.read()
+    setting.look()
     setting.write()
     assert values == [16, 16, 0]
-    setting.restore(before)
+    setting.restore()
     assert values == [16, 16, 8]
+
+
+def test_a_table_is_read_although_the_tool_fails(machine):
+    """mlxconfig fails for one parameter, and prints the others."""
+    tool = FakeMlxconfig()
+    tool.status = 3
+    (setting, *_more) = settings(tool, machine, machine("rail0", f"{CARD}.0")).values()
+    setting.look()
+    assert setting.reading.found is not None and not setting.fault
 
 
 def test_the_table_with_its_traps():
     parameters = {"SRIOV_EN": [1, 1, 1], "NUM_OF_VFS": [16, 8, 0], "LINK_TYPE_P1": [1, 1, 1]}
     only_next = firmware.parse(FakeMlxconfig(columns=1).table(parameters))
-    assert only_next["SRIOV_EN"] == firmware.Parameter(None, 1)
+    assert only_next["SRIOV_EN"] == firmware.FirmwareParameter(None, 1)
     tool = FakeMlxconfig(arrays={"PCI_DOWNSTREAM_PORT_OWNER": 16})
     known = firmware.parse(tool.table(parameters))
     assert firmware.arrays(tool.table(parameters, tool.arrays)) == {
@@ -427,7 +435,7 @@ def test_the_table_with_its_traps():
     }
     for word, number in (("0xFF(255)", 255), ("0x1", 1), ("0xff", 255), ("148", 148)):
         assert firmware._number(word) == number
-    assert known["NUM_OF_VFS"] == firmware.Parameter(8, 0)
+    assert known["NUM_OF_VFS"] == firmware.FirmwareParameter(8, 0)
     assert known["LINK_TYPE_P1"].current == 1
     assert set(known) == {*parameters, "MEMIC_SIZE_LIMIT", "PCI_ATOMIC_MODE"}
 
@@ -448,7 +456,7 @@ def recorded(name, root, factory=FACTORY):
     """The rails of a recorded node, their cards, and what sets them."""
     build_sys(name, root / "sys")
     ports = survey(root / "sys").of_kind(RAIL)
-    rails = [Rail(port.netdev, port.netdev, port.driver, port.pci, port) for port in ports]
+    rails = [RailNic(port.netdev, port.netdev, port.driver, port.pci, port) for port in ports]
     cards = FakeMlxconfig(sorted({rail.pci[:-2] for rail in rails}), factory)
 
     def run(check_mode=False):

@@ -16,14 +16,17 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
     CommandError,
     Result,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import health, losses
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.health import Link, Look
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.losses import DISCARDS
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.nic_settings import Ethtool
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.mlx5 import health, losses
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.mlx5.health import (
+    PortCounters,
+    PortReading,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.mlx5.losses import DISCARDS
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.port_settings import Ethtool
 from jinja2.nativetypes import NativeEnvironment
 
 from tests.unit.nic_host import PCI, FakeNode
-from tests.unit.test_nic_engine import machine
+from tests.unit.test_nics import machine
 
 ROLES = Path(__file__).parents[2] / "roles"
 LIMITS = {
@@ -53,7 +56,7 @@ MEASURED = {
         "Raw Physical Errors Per Lane": {
             "values": ["3946476397", "5120336064", "7692183445", "3026261414"]
         },
-        "Link Down Counter": "0",
+        "PortReading Down Counter": "0",
         "Raw Physical BER": "2E-9",
     },
     "Module Info": {
@@ -71,7 +74,7 @@ mlxlink/modules/printutil/mlxlink_cmd_print.cpp, mlxlink_maps.cpp."""
 NO_MODULE = {"Temperature [C]": "N/A", "Rx Power Current [dBm]": "N/A", "Identifier": "N/A"}
 COPPER = {"Temperature [C]": "0 [0..0]", "Rx Power Current [dBm]": "0,0,0,0 [0..0]"}
 """A passive copper cable with MFT 4.35.0, from the notes of a site with two ConnectX-7."""
-LINK = Link({"fec": "Standard_RS-FEC - (544,514)"}, 57.0, 70.0)
+LINK = PortReading({"fec": "Standard_RS-FEC - (544,514)"}, 57.0, 70.0)
 
 
 def mlxlink(sections, rc=0):
@@ -82,7 +85,7 @@ def mlxlink(sections, rc=0):
 def judge(grown, link=LINK, limits=LIMITS, *, quiet=True, before=COUNTED, seconds=2.0, **more):
     now = {name: count + grown.get(name, 0) for name, count in before.items()}
     now = {name: count + grown.get(name, 0) for name, count in COUNTED.items()} | now
-    looks = Look(before, 10.0), Look(now, 10.0 + seconds)
+    looks = PortCounters(before, 10.0), PortCounters(now, 10.0 + seconds)
     return health.check("rail0", *looks, 800.0, link, limits, quiet=quiet, **more)
 
 
@@ -159,13 +162,13 @@ def test_what_grows_between_two_looks_is_judged_and_the_rest_is_shown(grown, sta
     ("link", "words"),
     [
         (replace(LINK, celsius=70.0), "module is at 70 degrees"),
-        (Link({"rx_dbm": "0,2,-10,0 [-8..6]"}), "receives 0,2,-10,0 [-8..6] dBm"),
-        (Link({"tx_dbm": "2,8 [-6..6]"}), "sends 2,8 [-6..6] dBm"),
-        (Link({"rx_dbm": "0,-1.2e-05,-inf,0 [-8..6]"}), "receives 0,-1.2e-05,-inf,0"),
-        (Link({"rx_dbm": "0,2,-9,0 [-8..6]"}), ""),
-        (Link({"rx_dbm": "0,0,0,0 [0..0]", "tx_dbm": "N/A"}), ""),
-        (Link({"rx_dbm": "1.8,,- [-8..6]", "tx_dbm": ". [1.2.3..6]"}), ""),
-        (Link(), ""),
+        (PortReading({"rx_dbm": "0,2,-10,0 [-8..6]"}), "receives 0,2,-10,0 [-8..6] dBm"),
+        (PortReading({"tx_dbm": "2,8 [-6..6]"}), "sends 2,8 [-6..6] dBm"),
+        (PortReading({"rx_dbm": "0,-1.2e-05,-inf,0 [-8..6]"}), "receives 0,-1.2e-05,-inf,0"),
+        (PortReading({"rx_dbm": "0,2,-9,0 [-8..6]"}), ""),
+        (PortReading({"rx_dbm": "0,0,0,0 [0..0]", "tx_dbm": "N/A"}), ""),
+        (PortReading({"rx_dbm": "1.8,,- [-8..6]", "tx_dbm": ". [1.2.3..6]"}), ""),
+        (PortReading(), ""),
     ],
 )
 def test_a_module_is_judged_by_its_own_limits(link, words):
@@ -178,7 +181,7 @@ def test_limits_may_be_raised_or_left_out():
     bad = {"rx_pcs_symbol_err_phy": 2, "rx_corrected_bits_phy": 1000 * GOOD}
     raised = {**LIMITS, "new_errors": 2, "raw_ber": 1e-3, "effective_ber": 2e-12}
     assert judge(bad, limits=raised).status == "ok"
-    dark = Link({"rx_dbm": "-40,2 [-8..6]"}, 60.0, 70.0)
+    dark = PortReading({"rx_dbm": "-40,2 [-8..6]"}, 60.0, 70.0)
     assert judge(bad, dark, dict.fromkeys(LIMITS)).status == "ok"
     hot = judge({}, dark, {**dict.fromkeys(LIMITS), "module_celsius": 55.0})
     assert hot.status == "failed" and hot.wanted["module_celsius"] == 55.0
@@ -212,7 +215,7 @@ def link_of(tmp_path, answer, tools=("mlxlink", "mstlink")):
         return Result(argv, *answer)
 
     which = {name: f"/usr/bin/{name}" for name in tools}.get
-    return Link.of(PCI.format(16), tmp_path, run, which)
+    return PortReading.of(PCI.format(16), tmp_path, run, which)
 
 
 def test_figures_are_taken_as_the_tool_prints_them(tmp_path):

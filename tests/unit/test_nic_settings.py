@@ -13,9 +13,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import (
-    dcb,
-    nic_settings,
+    port_settings,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.mlx5 import port
 from ansible_collections.baremetal.mpi_roce.plugins.modules import roce_rails
 
 from tests.unit.nic_host import PCI, FakeNode, config_space, kernel_writes
@@ -127,7 +127,7 @@ def config(node, bus):
 
 
 def read_request(node, bus):
-    return nic_settings.max_read_request(config(node, bus))
+    return port_settings.max_read_request(config(node, bus))
 
 
 def file(node, pattern, text):
@@ -204,7 +204,7 @@ def test_cable_length_is_shown_beside_the_buffer_and_fails_alone(inbox):
     needs = "receive buffer 1 (priority 3) has 220896 bytes; the driver needs 362324 for 50 m"
     assert needs in why and "dcb buffer set dev rail0 buffer-size 1:362324" in why
     assert needs in reason(outcome, "cable_length", "rail1")
-    assert dcb.lossless_bytes(50, 800, 9198) - dcb.lossless_bytes(7, 800, 9198) == 74400
+    assert port.lossless_bytes(50, 800, 9198) - port.lossless_bytes(7, 800, 9198) == 74400
 
 
 def test_a_nic_that_shows_no_buffers_has_no_cable_length(inbox):
@@ -315,7 +315,7 @@ def test_kernel_lockdown_keeps_no_setting_of_the_contract_off(doca, monkeypatch)
     def locked(_setting, _value):
         raise PermissionError(errno.EPERM, "Operation not permitted", "config")
 
-    monkeypatch.setattr(nic_settings.MaxReadRequest, "set", locked)
+    monkeypatch.setattr(port_settings.MaxReadRequest, "set", locked)
     for nic, words in (({}, "Operation not permitted"), ({"max_read_request_bytes": 5000}, "5000")):
         outcome = doca.converge(nic=nic)
         for rail in ("rail0", "rail1"):
@@ -410,10 +410,10 @@ def test_a_driver_without_dcbx_has_nothing_else_that_sets_its_qos(inbox):
 # PCI
 
 
-@pytest.mark.parametrize("size", nic_settings.SIZES)
+@pytest.mark.parametrize("size", port_settings.SIZES)
 def test_only_the_read_size_changes_in_configuration_space(inbox, size):
     path = config(inbox, 16)
-    setting = nic_settings.MaxReadRequest(inbox.rails[0], size, inbox.root)
+    setting = port_settings.MaxReadRequest(inbox.rails[0], size, inbox.root)
     setting.write()
     assert setting.read().found == size
     assert path.read_bytes() == config_space(size)
@@ -424,5 +424,5 @@ def test_only_the_read_size_changes_in_configuration_space(inbox, size):
 )
 def test_configuration_space_without_pci_express(tmp_path, space):
     (tmp_path / "config").write_bytes(space)
-    with pytest.raises(nic_settings.NoPcieError):
-        nic_settings.max_read_request(tmp_path / "config")
+    with pytest.raises(port_settings.NoPcieError):
+        port_settings.max_read_request(tmp_path / "config")

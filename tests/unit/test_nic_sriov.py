@@ -11,7 +11,7 @@ import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     Result,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import Rail
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import RailNic
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.sriov import (
     sriov_settings,
 )
@@ -87,7 +87,7 @@ class Nic:
         return Result(tuple(argv), 0, json.dumps(links), "")
 
     def setting(self, interface="rail0", remove_in_use=False, keep=MappingProxyType({})):
-        rail = Rail(interface, interface, "igb", PF)
+        rail = RailNic(interface, interface, "igb", PF)
         found = sriov_settings(self.run, remove_in_use, keep, self.root, rail)
         return found[0] if found else None
 

@@ -12,14 +12,14 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
     Result,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import state
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.iproute import IpLink
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import arp, naming
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.backends import (
     AUTO,
     BACKENDS,
     backend_of,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.plan import plan_rails
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.state import Link
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.survey import find_claims
 
 from tests.unit.rails_host import rail
@@ -97,25 +97,25 @@ def test_what_was_written_is_read_back_and_a_rail_that_is_gone_loses_its_file(na
 
 
 def test_link_files_name_by_pci_address_and_stay_where_a_rail_must_not_be_touched(tmp_path):
-    (plan,) = state.plan_link_files(SOURCE, (), node(tmp_path))
+    (plan,) = naming.plan_link_files(SOURCE, (), node(tmp_path))
     assert plan.path.name == "10-baremetal-mpi-roce-rail3.link"
     compare(plan.after, GOLDEN / "link/10-baremetal-mpi-roce-rail3.link")
     plan.apply()
-    assert state.plan_link_files([], ("rail3",), node(tmp_path)) == []
-    (gone,) = state.plan_link_files([], (), node(tmp_path))
+    assert naming.plan_link_files([], ("rail3",), node(tmp_path)) == []
+    (gone,) = naming.plan_link_files([], (), node(tmp_path))
     assert gone.after is None
 
 
 def test_arp_settings_of_every_rail_in_one_file(tmp_path):
-    plan = state.plan_arp_file(["rail0", "rail1"], state.ARP_DEFAULTS, node(tmp_path))
+    plan = arp.plan_arp_file(["rail0", "rail1"], arp.ARP_DEFAULTS, node(tmp_path))
     compare(plan.after, GOLDEN / "sysctl/60-baremetal-mpi-roce-rails.conf")
-    assert state.plan_arp_file([], state.ARP_DEFAULTS, node(tmp_path)).after is None
+    assert arp.plan_arp_file([], arp.ARP_DEFAULTS, node(tmp_path)).after is None
 
 
 # Which files claim a rail
 
 MAC = "a0:88:c2:00:00:03"
-LINK = {"rail3": Link("rail3", 1500, False, False, MAC, ())}
+LINK = {"rail3": IpLink("rail3", 1500, False, False, MAC, ())}
 YAML, PROFILE = (
     "etc/netplan/50-cloud-init.yaml",
     "etc/NetworkManager/system-connections/a.nmconnection",

@@ -8,7 +8,7 @@ import json
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files import FilePlan
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import state
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import arp
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.converge import (
     unfinished,
 )
@@ -50,7 +50,7 @@ def test_a_bare_host_gets_its_rails(host):
     assert outcome.reconfigured == ["rail0", "rail1", "rail2"]
     assert host.links["rail1"]["addresses"] == ["10.100.1.11/24"]
     assert host.links["rail1"]["mtu"] == 9000
-    assert state.read_arp("rail2", host.root) == state.ARP_DEFAULTS
+    assert arp.read_arp("rail2", host.root) == arp.ARP_DEFAULTS
 
 
 def test_the_second_run_changes_nothing_and_asks_little(settled):
@@ -372,7 +372,7 @@ def test_a_file_that_cannot_be_written_stops_the_run_and_the_next_goes_on(settle
 def test_in_a_container_that_may_not_set_arp_it_is_not_applicable(host, monkeypatch):
     (host.root / "run/systemd").mkdir(parents=True)
     (host.root / "run/systemd/container").write_text("podman\n")
-    monkeypatch.setattr(state, "arp_writable", lambda interface, root: False)
+    monkeypatch.setattr(arp, "arp_writable", lambda interface, root: False)
     outcome = host.converge(RAILS)
     checks = of(outcome, "rail_arp")
     assert {check.status for check in checks} == {"not_applicable"}

@@ -4,15 +4,13 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.management import (
-    Management,
-    login_address,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.state import (
-    Link,
-    State,
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.processes import login_address
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.iproute import (
+    IpLink,
+    NetworkState,
     parse_routes,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.management import Management
 
 from tests.unit.rails_host import FakeHost, rail
 
@@ -21,11 +19,11 @@ PCI = "0000:5d:00.0"
 
 
 def link(name, *addresses, **more):
-    return Link(name, 1500, True, True, "", addresses, **more)
+    return IpLink(name, 1500, True, True, "", addresses, **more)
 
 
 def state(*links, routes=()):
-    return State({each.name: each for each in links}, parse_routes(list(routes)))
+    return NetworkState({each.name: each for each in links}, parse_routes(list(routes)))
 
 
 def files_of(host, name):

@@ -7,8 +7,7 @@ import errno
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import boot_unit
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import path
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import boot_unit, path
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.plan import (
     MAIN_TABLE,
     Route,

@@ -7,14 +7,16 @@ import json
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import backends, state
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.plan import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import iproute
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.iproute import (
     MAIN_TABLE,
+    IpLink,
+    NetworkState,
     Route,
     Rule,
-    plan_rails,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.state import Link
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import backends, naming
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.plan import plan_rails
 
 from tests.unit.rails_host import rail
 
@@ -26,7 +28,7 @@ def recorded(name):
 
 
 def test_links_as_recorded():
-    links = state.parse_links(recorded("ip_address.json"))
+    links = iproute.parse_links(recorded("ip_address.json"))
     rail = links["rail0"]
     assert (rail.mtu, rail.up, rail.carrier) == (9000, True, True)
     assert rail.addresses == ("10.77.0.11/24",), "the kernel's link-local address is not counted"
@@ -34,7 +36,7 @@ def test_links_as_recorded():
 
 
 def test_routes_as_recorded():
-    routes = state.parse_routes(recorded("ip_route.json"))
+    routes = iproute.parse_routes(recorded("ip_route.json"))
     assert routes["rail0"] == (
         Route(1000, "10.77.0.0/24"),
         Route(1000, "default", "10.77.0.1"),
@@ -56,11 +58,11 @@ def test_a_failed_link_is_not_taken_for_configured():
 def test_a_failed_dhcp_leaves_an_address_that_counts():
     info = {"family": "inet", "local": "169.254.7.7", "prefixlen": 16}
     link = {"ifname": "rail0", "ifindex": 2, "mtu": 1500, "addr_info": [info]}
-    assert state.parse_links([link])["rail0"].addresses == ("169.254.7.7/16",)
+    assert iproute.parse_links([link])["rail0"].addresses == ("169.254.7.7/16",)
 
 
 def test_metrics_matter_in_the_main_table_only():
-    routes = state.parse_routes(
+    routes = iproute.parse_routes(
         [
             {
                 "dst": "default",
@@ -81,7 +83,7 @@ def test_metrics_matter_in_the_main_table_only():
 
 
 def test_rules_that_do_not_choose_by_source_are_not_ours_to_judge():
-    rules = state.parse_rules(
+    rules = iproute.parse_rules(
         [
             {"priority": 1000, "src": "all", "table": "255"},
             {"priority": 5, "src": "10.0.0.0", "srclen": 8, "table": "7"},
@@ -91,14 +93,14 @@ def test_rules_that_do_not_choose_by_source_are_not_ours_to_judge():
 
 
 def test_what_a_vlan_or_a_route_uses_is_in_use():
-    links = state.parse_links(
+    links = iproute.parse_links(
         [
             {"ifname": "ens1", "ifindex": 2, "mtu": 1500},
             {"ifname": "ens1.7", "ifindex": 3, "mtu": 1500, "link": "ens1"},
         ]
     )
     routes = {"ens2": (Route(MAIN_TABLE, "default", "10.0.0.1"),)}
-    assert state.State(links, routes).in_use == {"ens1", "ens2"}
+    assert NetworkState(links, routes).in_use == {"ens1", "ens2"}
 
 
 # Names by PCI address: found, renamed, left for the reboot or refused
@@ -119,39 +121,41 @@ def add(root, name, *steps, port=None):
 
 def link(name, **more):
     values = {"mtu": 1500, "up": False, "carrier": False, "mac": "", "addresses": ()}
-    return Link(name, **{**values, **more})
+    return IpLink(name, **{**values, **more})
 
 
-def naming(links, by_pci, routes=(), pci=PCI):
+def name_of(links, by_pci, routes=(), pci=PCI):
     (plan,) = plan_rails([rail(3, pci=pci)])
     found = {name: (Route(MAIN_TABLE, "10.0.0.0/8"),) for name in routes}
-    return state.naming(plan, state.State({each.name: each for each in links}, found), by_pci, {})
+    return naming.rail_name(
+        plan, NetworkState({each.name: each for each in links}, found), by_pci, {}
+    )
 
 
 def test_interfaces_are_found_by_the_last_pci_address_on_their_way(tmp_path):
     add(tmp_path, "ens5f0", "0000:50:01.0", PCI)
     add(tmp_path, "eth7", "0000:50:02.0", "0000:60:00.0", "virtio3")
     (tmp_path / "sys/class/net/lo").mkdir()
-    assert state.interfaces_by_pci(tmp_path) == {PCI: ["ens5f0"], "0000:60:00.0": ["eth7"]}
+    assert naming.interfaces_by_pci(tmp_path) == {PCI: ["ens5f0"], "0000:60:00.0": ["eth7"]}
 
 
 @pytest.mark.parametrize("port", ["pf0vf0", "pf1vf12", "c1pf0vf3", "pf0sf88", "pf0hpf", "pf0"])
 def test_representors_are_no_ports(tmp_path, port):
     add(tmp_path, "rep", "0000:50:01.0", PCI, port=port)
-    assert state.interfaces_by_pci(tmp_path) == {}
+    assert naming.interfaces_by_pci(tmp_path) == {}
 
 
 def test_without_pci_address_the_name_has_to_be_there():
-    assert naming([link("rail3")], {}, pci=None).verdict == state.NAMED
-    missing = naming([link("lo"), link("eth0")], {}, pci=None)
-    assert missing.verdict == state.REFUSED
+    assert name_of([link("rail3")], {}, pci=None).action == naming.NAMED
+    missing = name_of([link("lo"), link("eth0")], {}, pci=None)
+    assert missing.action == naming.REFUSED
     assert "no interface rail3" in missing.reason
     assert "eth0" in missing.reason
 
 
 def test_an_idle_interface_is_renamed():
-    found = naming([link("ens5f0", up=True)], {PCI: ["ens5f0"]})
-    assert (found.verdict, found.interface) == (state.RENAME, "ens5f0")
+    found = name_of([link("ens5f0", up=True)], {PCI: ["ens5f0"]})
+    assert (found.action, found.interface) == (naming.RENAME, "ens5f0")
 
 
 @pytest.mark.parametrize(
@@ -164,21 +168,21 @@ def test_an_idle_interface_is_renamed():
     ],
 )
 def test_an_interface_in_use_waits_for_the_reboot(links, routes, why):
-    found = naming(links, {PCI: ["ens5f0"]}, routes)
-    assert found.verdict == state.REBOOT
+    found = name_of(links, {PCI: ["ens5f0"]}, routes)
+    assert found.action == naming.AT_BOOT
     assert why in found.reason
     assert "becomes rail3 at the next boot" in found.reason
 
 
 def test_the_name_at_another_place_is_refused_naming_both():
-    found = naming([link("rail3"), link("ens5f0")], {"0000:aa:00.0": ["rail3"], PCI: ["ens5f0"]})
-    assert found.verdict == state.REFUSED
+    found = name_of([link("rail3"), link("ens5f0")], {"0000:aa:00.0": ["rail3"], PCI: ["ens5f0"]})
+    assert found.action == naming.REFUSED
     for part in ("rail3 is at 0000:aa:00.0", f"the model has {PCI}", "ens5f0"):
         assert part in found.reason
 
 
 def test_a_missing_nic_is_refused_and_the_others_are_listed():
-    found = naming([link("ens1")], {"0000:aa:00.0": ["ens1"]})
-    assert found.verdict == state.REFUSED
+    found = name_of([link("ens1")], {"0000:aa:00.0": ["ens1"]})
+    assert found.action == naming.REFUSED
     assert f"no network interfaces at PCI address {PCI}" in found.reason
     assert "0000:aa:00.0 (ens1)" in found.reason

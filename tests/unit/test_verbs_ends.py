@@ -21,7 +21,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.invent
     Gid,
     RdmaDevice,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import health
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.mlx5 import health
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import (
     ends,
     exchanges,

@@ -13,7 +13,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
     OK,
     Check,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import health
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.mlx5 import health
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import endpoints, judging
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges import (
     EXCHANGES,

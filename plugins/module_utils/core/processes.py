@@ -7,6 +7,8 @@ containers are among them. A process that ends meanwhile holds nothing.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -89,3 +91,20 @@ def _link(path: Path) -> Iterator[str]:
         yield str(path.readlink())
     except OSError:  # ended meanwhile, or a thread of the kernel
         return
+
+
+def login_address(proc: Path = Path("/proc"), process: Optional[int] = None) -> str:
+    """The server's end of the SSH connection this process runs in, or nothing.
+
+    sudo takes SSH_CONNECTION out of the environment, so the processes above are asked as well.
+    """
+    number = os.getpid() if process is None else process
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        while number > 1:
+            for entry in (proc / str(number) / "environ").read_bytes().split(b"\0"):
+                if entry.startswith(b"SSH_CONNECTION="):
+                    return entry.decode("ascii", "replace").split("=", 1)[1].split()[2]
+            status = (proc / str(number) / "stat").read_text(errors="replace")
+            # The program's name, in brackets, may contain anything: the fields begin after it.
+            number = int(status.rpartition(")")[2].split()[1])
+    return ""

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any, Optional
 
 from ..core.commands import CommandError, Runner
-from ..rails.management import login_address
-from ..rails.plan import MAIN_TABLE
-from ..rails.state import read_state
+from ..core.processes import login_address
 from . import tree
+from .iproute import MAIN_TABLE, read_state
 from .survey import interface_speed
 
 LLDP = ("lldpcli", "-f", "json0", "show", "neighbors", "details")

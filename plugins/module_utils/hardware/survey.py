@@ -99,6 +99,16 @@ def interfaces(root: Path) -> list[Interface]:
     ]
 
 
+def pci_address(interface: Path) -> Optional[str]:
+    """The PCI function that a `/sys/class/net` entry belongs to: the last one on its way.
+
+    A virtio device sits one step below its PCI function, so the device's own name is not enough.
+    """
+    device = interface / "device"
+    steps = way(device.resolve()) if device.exists() else ()
+    return steps[-1] if steps else None
+
+
 def interface_speed(entry: Path) -> Optional[float]:
     """Gb/s of an interface, or None: it is down, or virtual (-1)."""
     megabits = tree.number(entry / "speed")

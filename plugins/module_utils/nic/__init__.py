@@ -6,6 +6,3 @@ engine        the settings that the module's options ask for: all of a rail or n
 dcb, *_settings, firmware, sriov  the settings
 boot_program  sets at boot what a reboot forgets; boot_unit installs it
 """
-
-BOOT_UNIT = "baremetal-mpi-roce-rails.service"
-"""Other layers start after it."""

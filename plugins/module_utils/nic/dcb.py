@@ -11,15 +11,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Optional, Union
 
 from ..core.commands import CommandError, Runner
-from ..hardware import tree
-from ..hardware.survey import interface_speed
-from ..qos import IP_MTU_LIMITS, HostSettings
-from .setting import MLX5, Rail, Reading, Setting
+from ..qos import HostSettings
+from .setting import NicSetting, RailNic, Reading
 
 PROGRAM = "dcb"
 MISSING = f"{PROGRAM} is not installed: install iproute2 (Debian, Ubuntu) or iproute (EL)"
@@ -183,22 +180,25 @@ View = Callable[[DcbState], Any]
 Put = Callable[[Dcb, str, DcbState], None]
 
 
-def qos_settings(
-    contract: HostSettings, dcb: Optional[Dcb], root: Path, rail: Rail
-) -> list[Setting]:
-    """Those of a rail with an RDMA device; `dcb` is None where it is not installed."""
-    if rail.device is None:
-        return []
-    target = DcbState(
+def target_state(contract: HostSettings) -> DcbState:
+    """Return the state that the contract asks for."""
+    return DcbState(
         dcbx=HOST,
         trust=contract.trust,
         dscp={dscp: (priority,) for dscp, priority in contract.dscp_to_priority.items()},
         pfc=tuple(sorted(contract.pfc_priorities)),
         priority_to_tc=tuple(contract.priority_to_tc),
         cable_metres=contract.cable_metres,
-        tsa=tuple(each.tsa for each in contract.ets),
-        percent=tuple(each.percent for each in contract.ets),
+        tsa=tuple(share.tsa for share in contract.ets),
+        percent=tuple(share.percent for share in contract.ets),
     )
+
+
+def qos_settings(contract: HostSettings, dcb: Optional[Dcb], rail: RailNic) -> list[NicSetting]:
+    """Return the settings of a rail with an RDMA device; `dcb` is None if it is not installed."""
+    if rail.device is None:
+        return []
+    target = target_state(contract)
     # Classes that a priority is mapped to: nothing is ever sent from the others.
     used = sorted(set(contract.priority_to_tc))
 
@@ -219,18 +219,13 @@ def qos_settings(
         "ets": (shares, Dcb.put_ets),
         "pfc": (lambda state: sorted(state.pfc), Dcb.put_pfc),
     }
-    settings: list[Setting] = [
+    return [
         DcbSetting(name, view, put, rail.interface, dcb, target)
         for name, (view, put) in parts.items()
     ]
-    if rail.driver == MLX5:
-        net = root / "sys/class/net" / rail.interface
-        priority = contract.pfc_priorities[0]
-        settings.append(CableLength(rail.interface, dcb, target, priority, net))
-    return settings
 
 
-class DcbSetting(Setting):
+class DcbSetting(NicSetting):
     """One part of an interface's DCB state."""
 
     otherwise = "its driver has no DCBX: nothing else sets its QoS"
@@ -264,7 +259,7 @@ class DcbSetting(Setting):
         self._before = self._before or state
         found = self._view(state)
         if found is None:
-            return Reading.kept_otherwise(self.otherwise)
+            return Reading.fulfilled_otherwise(self.otherwise)
         return Reading(found)
 
     def set(self, value: Any) -> None:
@@ -276,64 +271,6 @@ class DcbSetting(Setting):
     def forget(self) -> None:
         if self._dcb is not None:
             self._dcb.forget(self._interface)
-
-
-class CableLength(DcbSetting):
-    """Metres of cable for which the driver computes its receive buffer; 7 unless it is set.
-
-    mlx5 takes `delay` of PFC for it, where the NIC shows its buffers (Linux 6.16, drivers/net/
-    ethernet/mellanox/mlx5/core/en_dcbnl.c, mlx5e_dcbnl_ieee_setpfc), as `mlnx_qos --cable_len`
-    sends it (Mellanox/mlnx-tools caad4192, python/dcbnetlink.py). The driver uses it once it owns
-    the buffer, by a size that was set (Linux 451d2849ea66); until then firmware sizes it.
-    """
-
-    alone = True
-    otherwise = "its driver has no cable length, and its firmware sizes the receive buffer"
-
-    def __init__(
-        self, interface: str, dcb: Optional[Dcb], target: DcbState, priority: int, net: Path
-    ) -> None:
-        def metres(state: DcbState) -> Optional[int]:
-            return state.cable_metres or None
-
-        super().__init__("cable_length", metres, Dcb.put_cable, interface, dcb, target)
-        self._priority = priority
-        self._net = net
-
-    def read(self) -> Reading:
-        reading = super().read()
-        return replace(reading, reason=self._headroom()) if reading.supported else reading
-
-    def set(self, value: Any) -> None:
-        try:
-            super().set(value)
-        except CommandError as error:
-            raise CommandError(f"{error}; {self._headroom()}") from None
-
-    def _headroom(self) -> str:
-        """The receive buffer beside what the driver needs of it."""
-        buffer = self._dcb.buffer(self._interface, self._priority) if self._dcb else None
-        speed, mtu = interface_speed(self._net), tree.number(self._net / "mtu")
-        if buffer is None or speed is None or mtu is None:
-            return ""
-        (number, size), needed = buffer, lossless_bytes(self.wanted, speed, mtu)
-        remedy = f"dcb buffer set dev {self._interface} buffer-size {number}:{needed}"
-        return (
-            f"receive buffer {number} (priority {self._priority}) has {size} bytes; the driver "
-            f"needs {needed} for {self.wanted} m at {speed:g} Gb/s and MTU {mtu}"
-            + (f". Where packets are lost (rx_discards_phy): {remedy}" if size < needed else "")
-        )
-
-
-def lossless_bytes(metres: int, speed_gbps: float, mtu: int) -> int:
-    """The least size of a lossless receive buffer for which mlx5 has room after a pause.
-
-    Linux 6.16, drivers/net/ethernet/mellanox/mlx5/core/en/port_buffer.c: calculate_xoff, and
-    update_xoff_threshold, which also wants the largest frame and a cell of 128 bytes.
-    """
-    megabits = max(int(speed_gbps * 1000), 40000)
-    xoff = (301 + 216 * metres // 100) * megabits // 1000 + 272 * mtu // 100
-    return xoff + IP_MTU_LIMITS[1] + 128
 
 
 def ranges(entries: Mapping[int, Collection[int]]) -> str:

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A rail of this host, one setting of it, and what was read of that setting."""
+"""The NIC of a rail, one of its settings, and a reading of that setting."""
 
 from __future__ import annotations
 
@@ -10,77 +10,71 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from ..core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, REBOOT
-from ..core.commands import CommandError
-from ..core.part import PlanError
+from ..core.part import FAULTS, PlanError, fault_text
 from ..hardware import RdmaDevice
-from ..hardware.inventory import MLX5_CORE, SOFTWARE
+from ..hardware.inventory import SOFTWARE
 
 RUNTIME = "runtime"
-"""Holds at once, and is forgotten by a reboot: the boot unit sets it again."""
+"""Takes effect immediately and is lost at a reboot: the boot unit sets it again."""
 FIRMWARE = "firmware"
-"""Kept by the device; holds after its next reset, which nothing here performs."""
+"""Stored in the device; takes effect after its next reset, which nothing here performs."""
 
-FAULTS = (CommandError, OSError, ValueError, LookupError, TypeError)
-"""What a device or a program may answer one rail with; the others go on."""
 SOFTWARE_REASON = "Soft-RoCE has no such setting"
-MLX5 = MLX5_CORE
-"""The driver of a ConnectX."""
-RESET = "the device keeps it and takes it up at its next reset: reboot the host"
+RESET = "the device has stored it and applies it at its next reset: reboot the host"
 
 
 @dataclass(frozen=True)
-class Rail:
-    """One rail as it is on this host now."""
+class RailNic:
+    """The NIC of one rail as it is on this host now."""
 
     name: str
-    """What the model calls it: `rail3`."""
+    """Name of the rail in the model: `rail3`."""
     interface: str
-    """What it is called at this moment: the same, or another name until it is renamed."""
+    """Name of the interface at this moment; another one until it is renamed."""
     driver: str
     """Kernel driver of the interface: `mlx5_core`, `virtio_net`, `veth`."""
     pci: Optional[str] = None
     device: Optional[RdmaDevice] = None
-    """Its RDMA device; None where there is none."""
     shared: bool = False
-    """Its RDMA device is that of the first function of its card, which has the settings of both."""
+    """Its RDMA device belongs to the first function of its card, which has the settings of both."""
 
     @property
     def physical(self) -> bool:
-        """A RoCE NIC of its own, not Soft-RoCE: here every setting has to be possible."""
+        """Whether this is a RoCE NIC, not Soft-RoCE: every setting must then be possible."""
         return self.device is not None and self.device.kind != SOFTWARE
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What was read of one setting. Values are JSON, and equal exactly when they mean the same."""
+    """The state of one setting. Values are JSON, and equal exactly if they mean the same."""
 
     found: Any
     supported: bool = True
     reason: str = ""
-    """Why it is not supported; of what holds, what else was seen."""
+    """Why it is not supported; for a setting that holds, an observation."""
     pending: Any = None
-    """A value that the device keeps until its next reset; None where nothing waits."""
+    """The value after the next reset of the device; None if that changes nothing."""
     excused: bool = False
-    """Not supported, and no fault on a RoCE NIC either: `reason` has what keeps the promise."""
+    """Not supported, but no fault on a RoCE NIC: `reason` says what fulfils the promise."""
     awaited: bool = False
-    """It cannot be read yet, and `reason` has what comes before: in check mode an earlier layer
-    that installs the tool, and a reset of the device where that shows it."""
+    """Not readable yet; `reason` names the prerequisite: in check mode a layer that installs the
+    tool, or a reset of the device that makes the setting visible."""
     refused: str = ""
-    """Why nothing of this rail may be written, whatever kind of NIC it is: a failure on all."""
+    """Why nothing on this rail may be written, on any kind of NIC: all of its settings fail."""
 
     @classmethod
     def unsupported(cls, reason: str) -> Reading:
-        """Not applicable on other NICs than RoCE NICs; a failure on those."""
+        """A failure on a RoCE NIC, not applicable on others."""
         return cls(None, supported=False, reason=reason)
 
     @classmethod
-    def kept_otherwise(cls, reason: str) -> Reading:
-        """Nothing here can be set, and something else keeps the promise."""
+    def fulfilled_otherwise(cls, reason: str) -> Reading:
+        """Nothing can be set here, and something else fulfils the promise."""
         return cls(None, supported=False, reason=reason, excused=True)
 
     @classmethod
     def after_reset(cls, reason: str) -> Reading:
-        """Nothing can be set yet, and the rest of the rail goes on."""
+        """Nothing can be set yet; the other settings of the rail are not affected."""
         return cls(None, supported=False, reason=reason, excused=True, awaited=True)
 
     @classmethod
@@ -89,33 +83,34 @@ class Reading:
 
     @property
     def to_come(self) -> Any:
-        """What holds after the next reset."""
+        """The value after the next reset."""
         return self.found if self.pending is None else self.pending
 
 
-class Setting(ABC):
-    """One setting of one rail, and what is known of it.
+class NicSetting(ABC):
+    """One setting of one rail, with its last reading: a change of a `core/engine.Group`.
 
-    `read` may be called any time and changes nothing. `set` raises CommandError or OSError; the
-    engine then puts the whole rail back to what was read before it wrote anything.
+    `read` may be called at any time and changes nothing. `set` raises CommandError or OSError.
     """
 
     name: str
     """Stable and lower case: `pfc`. Its check is `rail_pfc`."""
     wanted: Any
-    """A JSON value, in the form in which `read` gives what it found."""
+    """A JSON value, in the form that `read` returns."""
     persistence = RUNTIME
-    """Those of one rail with the same one are written all, or none of them."""
-    alone = False
-    """Whether its fault leaves the others as they are."""
+    """The settings of one rail with the same persistence are a unit."""
+    optional = False
+    """Whether its fault leaves the rest of the unit in effect."""
 
     physical = False
-    """Whether it is of a RoCE NIC of its own."""
+    """Whether it belongs to a RoCE NIC, not to Soft-RoCE."""
     reading = Reading(None)
+    before = Reading(None)
+    """The reading before `write`."""
     error = ""
     """Why it could not be read."""
     complaint = ""
-    """What went wrong when it was written, and what was done about it."""
+    """Why it could not be written, and what was done about it."""
 
     @abstractmethod
     def read(self) -> Reading: ...
@@ -123,15 +118,31 @@ class Setting(ABC):
     @abstractmethod
     def set(self, value: Any) -> None: ...
 
+    @property
+    def unit(self) -> str:
+        return self.persistence
+
     def write(self) -> None:
+        self.before = self.reading
+        self.apply()
+
+    def apply(self) -> None:
         self.set(self.wanted)
 
-    def restore(self, reading: Reading) -> None:
-        """Set what `reading` found again; in firmware what was to come."""
-        self.set(reading.to_come)
+    def restore(self) -> None:
+        """Set the value before `write`; in firmware the one that was to come."""
+        self.set(self.before.to_come)
 
-    def forget(self) -> None:  # noqa: B027  (most keep nothing)
-        """What was read and kept is out of date."""
+    def missing(self) -> str:
+        if not self.error and (self.holds or self.waits):
+            return ""
+        return f"was set and read back as {self.error or shown(self.reading.found)}"
+
+    def failed(self, reason: str) -> None:
+        self.complaint = reason
+
+    def forget(self) -> None:  # noqa: B027  (most settings cache nothing)
+        """Discard cached readings."""
 
     def look(self) -> None:
         self.error = ""
@@ -142,7 +153,7 @@ class Setting(ABC):
 
     @property
     def fault(self) -> str:
-        """Why nothing that it is set with may be written, or has stayed."""
+        """Why nothing of its unit may be written, or has stayed written."""
         reading = self.reading
         if self.complaint or self.error or reading.refused:
             return self.complaint or self.error or reading.refused
@@ -155,7 +166,7 @@ class Setting(ABC):
 
     @property
     def waits(self) -> bool:
-        """The device keeps the wanted value until its next reset."""
+        """Whether the device applies the desired value at its next reset."""
         return self.reading.pending is not None and self.reading.pending == self.wanted
 
     @property
@@ -163,7 +174,7 @@ class Setting(ABC):
         return self.reading.supported and not (self.error or self.holds or self.waits)
 
     def state(self, check_mode: bool, rail_fault: str) -> dict[str, Any]:
-        """What the module returns of it."""
+        """Return the setting as the module returns it; `rail_fault` is that of its unit."""
         status, reason = self._status(check_mode, rail_fault)
         return {
             "wanted": self.wanted,
@@ -187,24 +198,20 @@ class Setting(ABC):
         return (PENDING, "") if check_mode else (FAILED, "read back differently")
 
 
-Provider = Callable[[Rail], Sequence[Setting]]
-"""Gives the settings of one rail, in the order in which they are written; it does not raise."""
+Provider = Callable[[RailNic], Sequence[NicSetting]]
+"""Returns the settings of one rail in the order in which they are written. Raises nothing."""
 
 
-def number(place: str, value: Any) -> int:
-    """An option's value; templates give a number as text. Raises PlanError."""
+def number(name: str, value: Any) -> int:
+    """Return an option's value, which templates may render as text. Raises PlanError."""
     try:
         if isinstance(value, (bool, float)):
             raise TypeError
         return int(value)
     except (TypeError, ValueError):
-        raise PlanError(f"{place} is {value!r}; expected a whole number, or null") from None
+        raise PlanError(f"{name} is {value!r}; expected a whole number, or null") from None
 
 
 def shown(value: Any) -> str:
-    """A value as text: text as it is, anything else as JSON."""
+    """Return a value as text: text unchanged, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def fault_text(error: Exception) -> str:
-    return str(error) if isinstance(error, (CommandError, OSError)) else f"bad answer: {error!r}"

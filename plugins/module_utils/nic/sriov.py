@@ -16,8 +16,9 @@ from typing import Any
 from ..core import processes
 from ..core.commands import Runner
 from ..hardware import tree as sysfs
-from ..rails.state import parse_links, pci_address
-from .setting import Rail, Reading, Setting
+from ..hardware.iproute import parse_links
+from ..hardware.survey import pci_address
+from .setting import NicSetting, RailNic, Reading
 
 ALLOW = "roce_rails_remove_vfs_in_use"
 """The role's variable that allows removing what is used."""
@@ -47,8 +48,8 @@ def sriov_settings(
     remove_in_use: bool,
     keep: Mapping[str, str],
     root: Path,
-    rail: Rail,
-) -> list[Setting]:
+    rail: RailNic,
+) -> list[NicSetting]:
     """One setting for each rail that is a PCI function, with an RDMA device or without.
 
     `keep`: interfaces that the host is reached by, and why; their functions are never removed.
@@ -57,7 +58,7 @@ def sriov_settings(
     return [NoVirtualFunctions(rail.name, pci, run, remove_in_use, keep, root)] if pci else []
 
 
-class NoVirtualFunctions(Setting):
+class NoVirtualFunctions(NicSetting):
     """`sriov_numvfs` of one rail at 0. Its value is the list of virtual functions, for a reader."""
 
     name = "virtual_functions"

@@ -19,6 +19,7 @@ from typing import Any, Callable
 from ..core.checks import FAILED, OK, Check
 from ..core.commands import CommandError
 from ..core.part import Node, Part, PlanError
+from ..core.processes import login_address
 from ..core.text import bytes_text, some
 from ..gpu.shared import Kernel
 from ..gpu.stack import Suitable, installs
@@ -28,9 +29,9 @@ from ..packages.engine import manager_of
 from ..packages.package import Location, Manager, PackageSet, Wanted
 from ..packages.planning import any_matches, claimed, satisfied, unwanted
 from ..rails.backends import AUTO, backend_of
-from ..rails.management import Management, login_address
+from ..rails.management import Management
 from ..rails.plan import plan_rails
-from ..rails.survey import CLAIM, NAME, Request, Survey
+from ..rails.survey import CLAIM, NAME, RailsRequest, Survey
 from ..rdma import THIS, Hardware, drivers
 from ..reboot import busy
 from ..software import doca_kernels
@@ -166,7 +167,9 @@ class Host:
         if not self.given["rails"]:
             return
         plan = plan_rails(self.given["rails"])
-        request = Request(plan, management=Management.of(self.given["management"], login_address()))
+        request = RailsRequest(
+            plan, management=Management.of(self.given["management"], login_address())
+        )
         survey = Survey(request, backend_of(AUTO, self.node), self.node)
         for check in (check for rail in plan for check in survey.checks_of(rail, check_mode=True)):
             if check.name == CLAIM:

@@ -11,3 +11,6 @@ converge     one run: write, activate, wait, roll back
 
 LOCK = "run/baremetal-mpi-roce/locks/rails.lock"
 """Held by the module and by the boot program, each while it runs."""
+
+BOOT_UNIT = "baremetal-mpi-roce-rails.service"
+"""Other layers start after it."""

@@ -19,8 +19,9 @@ from ..core import systemd
 from ..core.commands import CommandError
 from ..core.files import FilePlan, with_header
 from ..core.part import NAME, Node
-from .plan import MAIN_TABLE, RailPlan
-from .state import LINK_DIRECTORY, NETWORK_PREFIX
+from ..hardware.iproute import MAIN_TABLE
+from .naming import LINK_DIRECTORY, NETWORK_PREFIX
+from .plan import RailPlan
 
 AUTO = "auto"
 READY = "active, starts at boot"

@@ -1,15 +1,16 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""From the rails as they are to the rails as planned, one rail never at another's cost.
+"""The rails of a host as a part: what differs is written, activated, waited for or restored.
 
-Read everything; write the files that differ; let the network service take over the rails that
-changed or drifted, and only those; read back until they hold, or put a rail's old files back.
+The plan is a sequence of steps that `core/engine` carries out. The network service is enabled;
+files are written and interfaces renamed; each NIC is set; the network service takes over the rails
+that changed or drifted, and only those. A rail that does not hold within the time limit gets its
+former configuration back, and the others are not affected.
 """
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -21,22 +22,23 @@ from ..core.commands import CommandError
 from ..core.files import FilePlan, diffs, write_atomically
 from ..core.part import Node, Plan, Step, Verdict
 from ..core.text import some
+from ..hardware.iproute import Rule
 from ..hardware.survey import interface_speed
-from ..nic.engine import Nics
-from . import state, survey
+from ..nic.nics import Nics
+from . import arp, naming, survey
 from .backends import READY, Backend
 from .path import Probe, path_checks
-from .plan import RailPlan, Rule
-from .survey import Request, Survey
+from .plan import RailPlan
+from .survey import RailsRequest, Survey
 
 UNFINISHED = "run/baremetal-mpi-roce/rails-in-progress.json"
-"""Under /run: a reboot applies the files anyway."""
-_POLL_S = 0.2
+"""Rails that a run is changing. Below /run, because a reboot applies the files anyway."""
 _PATH_WAIT_S = 2.0
+STEP = "rails"
 
 
 def unfinished(root: Path = Path("/")) -> list[str]:
-    """Interfaces that an interrupted run was changing: set up again although their files match."""
+    """Return the rails that an interrupted run was changing; they are set up again."""
     try:
         names: list[str] = json.loads((root / UNFINISHED).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -45,50 +47,87 @@ def unfinished(root: Path = Path("/")) -> list[str]:
 
 
 def begin(interfaces: Iterable[str], node: Node) -> None:
-    """Note the rails that are about to be changed; the note is removed after the read-back."""
+    """Record the rails that are about to be changed, until they are read back."""
     text = json.dumps(sorted(set(interfaces))) + "\n"
     write_atomically(node.path(UNFINISHED), text, 0o644, node.uid, node.gid)
 
 
+@dataclass(frozen=True)
+class _Changes:
+    """What one run does: files, and rails by how the network service is told of them."""
+
+    files: Sequence[FilePlan]
+    written: Sequence[str]
+    """Rails whose file differs, or that an interrupted run was changing."""
+    again: Sequence[str]
+    """Rails that are set up again although their file is known to the service."""
+
+
 @dataclass(eq=False)
 class Rails:
-    """All rails of one host, as one part of the engine: its files are written with its steps.
+    """All rails of one host. Its files are written by a step, after the record of the rails.
 
-    NICs are set once each rail has its name, before the network service sets it up: a NIC may take
-    its link down for a moment, and the run waits for links anyway.
+    NICs are set after the rails are renamed and before the network service sets them up: a NIC may
+    take its link down for a moment, and the run waits for links anyway.
     """
 
-    request: Request
+    request: RailsRequest
     backend: Backend
     nics: Nics
-    sleep: Callable[[float], None] = time.sleep
-    clock: Callable[[], float] = time.monotonic
     probe: Optional[Probe] = None
     complaints: dict[str, str] = field(default_factory=dict, init=False)
-    """Errors about single rails while they were set up."""
+    """Errors of single rails while they were set up."""
     rolled_back: list[str] = field(default_factory=list, init=False)
     reconfigured: list[str] = field(default_factory=list, init=False)
     """Interfaces that the network service set up; no other was touched."""
-    disturbed: list[str] = field(default_factory=list, init=False)
-    """Rails whose NIC was set: its link may go down for a moment."""
     changed: bool = field(default=False, init=False)
+    _activated_at: Optional[float] = field(default=None, init=False)
+    """When the network service had been told of all changes."""
+    _clean_reads: int = field(default=0, init=False)
+    _needed_reads: int = field(default=1, init=False)
+    _retries: bool = field(default=False, init=False)
 
     def plan(self, node: Node) -> Plan:
         self.node = node
-        found = self.survey = Survey(self.request, self.backend, node)
-        plans = found.file_plans()
-        self.nics.look(found.present, found.reached_by)
-        shown = [*diffs([*plans, *found.former_file()]), *found.running_diff(), *self.nics.diff]
-        drifted = self._incomplete()
-        left = unfinished(node.root)
+        self.survey = Survey(self.request, self.backend, node)
+        files = self.survey.file_plans()
+        self.nics.look(self.survey.present, self.survey.reached_by)
+        shown = [
+            *diffs([*files, *self.survey.former_file()]),
+            *self.survey.running_diff(),
+        ]
+        drifted, left = self._incomplete(), unfinished(node.root)
         steps = []
-        if found.service != READY:
-            what, act = self.backend.unit, self._enable
-            steps.append(Step(what, found.service, READY, act, essential=True))
-        if shown or drifted or left:
-            act = partial(self._act, plans, drifted, left)
+        if self.survey.service != READY:
+            unit, state = self.backend.unit, self.survey.service
+            steps.append(Step(unit, state, READY, self._enable, essential=True))
+        if shown or self.nics.diff or drifted or left:
+            changes = self._changes(files, drifted, left)
             before = f"not as planned: {some([*drifted, *left])}"
-            steps.append(Step("rails", before, "as planned", act, shown=shown))
+            steps += [
+                Step(
+                    STEP,
+                    before,
+                    "as planned",
+                    partial(self._write, changes),
+                    essential=True,
+                    shown=shown,
+                    silent=bool(self.nics.diff and not shown),
+                ),
+                *self.nics.steps(),
+                Step(
+                    STEP,
+                    before,
+                    "as planned",
+                    partial(self._activate, changes),
+                    essential=True,
+                    silent=True,
+                    holds=self._settled,
+                    wait_s=self.request.wait_s,
+                    undo=self._restore,
+                ),
+                Step(STEP, before, "as planned", self._finish, silent=True),
+            ]
         self.changed = bool(steps)
         return Plan([], steps)
 
@@ -109,58 +148,65 @@ class Rails:
         return found
 
     def _incomplete(self) -> list[str]:
-        """Rails that the network service has to set up."""
+        """Return the rails that the network service must set up."""
         return [rail.interface for rail in self.survey.live if self.survey.incomplete(rail)]
+
+    def _changes(
+        self, files: Sequence[FilePlan], drifted: Sequence[str], left: Sequence[str]
+    ) -> _Changes:
+        live = [rail.interface for rail in self.survey.live]
+        changed = self.survey.changed_blocks
+        repeated = [name for name in left if name in live]
+        ours = [name for name in changed if name in (*live, *self.survey.removed)]
+        # A changed file is taken over gently; a known one needs the service to start over.
+        known = [name for name in drifted if name not in changed]
+        return _Changes(
+            files,
+            written=list(dict.fromkeys((*ours, *repeated))),
+            again=list(dict.fromkeys((*known, *repeated))),
+        )
 
     def _enable(self) -> None:
         systemd.control(self.node, "enable", "--now", self.backend.unit)
         self.survey.service = self.backend.state()
 
-    def _act(self, plans: Sequence[FilePlan], drifted: Sequence[str], left: Sequence[str]) -> None:
-        found, node = self.survey, self.node
-        live = [rail.interface for rail in found.live]
-        repeated = [name for name in left if name in live]
-        ours = [name for name in found.changed_blocks if name in (*live, *found.removed)]
-        written = list(dict.fromkeys((*ours, *repeated)))
-        # A changed file is taken over gently; one that networkd knows already needs the firmer way.
-        known = [name for name in drifted if name not in found.changed_blocks]
-        again = list(dict.fromkeys((*known, *repeated)))
-        begin([*written, *again], node)
-        for plan in plans:
-            plan.apply()
+    def _write(self, changes: _Changes) -> None:
+        begin([*changes.written, *changes.again], self.node)
+        for planned in changes.files:
+            planned.apply()
         if self._rename():
-            found.look()
-            self.nics.look(found.present, found.reached_by)
-        self.disturbed = self.nics.act()
-        self._apply(written, again)
-        for name in live:
-            if not found.arp_locked(name):
-                error = state.write_arp(name, self.request.arp, node.root)
-                self.complaints.setdefault(name, error)
-        self._clear_removed()
-        self._settle(bool(written or again or self.disturbed))
-        self._roll_back()
-        if not self.rolled_back:
-            for plan in found.former_file():
-                plan.apply()
-        node.path(UNFINISHED).unlink(missing_ok=True)
+            self.survey.look()
+            self.nics.look(self.survey.present, self.survey.reached_by)
 
     def _rename(self) -> bool:
         renamed = False
         for rail in self.survey.live:
-            naming = self.survey.namings[rail.interface]
-            if naming.verdict != state.RENAME or naming.interface is None:
+            name = self.survey.names[rail.interface]
+            if name.action != naming.RENAME or name.interface is None:
                 continue
-            link = ("ip", "link", "set", "dev", naming.interface)
+            link = ("ip", "link", "set", "dev", name.interface)
             try:
                 self.node.run((*link, "down"))
                 self.node.run((*link, "name", rail.interface))
             except CommandError as error:
                 self.complaints[rail.interface] = str(error)
             else:
-                self.survey.namings[rail.interface] = state.Naming(state.NAMED, rail.interface)
+                named = naming.RailName(naming.NAMED, rail.interface)
+                self.survey.names[rail.interface] = named
                 renamed = True
         return renamed
+
+    def _activate(self, changes: _Changes) -> None:
+        self._apply(changes.written, changes.again)
+        for rail in self.survey.live:
+            name = rail.interface
+            if not self.survey.arp_locked(name):
+                error = arp.write_arp(name, self.request.arp, self.node.root)
+                self.complaints.setdefault(name, error)
+        self._clear_removed()
+        self._retries = bool(changes.written or changes.again or self.nics.written)
+        self._needed_reads = 2 if self._retries else 1
+        self._activated_at = self.node.clock()
 
     def _apply(self, written: Sequence[str], again: Sequence[str]) -> None:
         if not written and not again:
@@ -171,31 +217,32 @@ class Rails:
         except CommandError as error:
             self.complaints.update({name: str(error) for name in (*written, *again)})
 
-    def _settle(self, applied: bool) -> None:
-        """Wait until all rails hold, and remove what does not belong on them.
+    def _settled(self) -> bool:
+        """Read all rails, remove what does not belong on them, and return whether they hold.
 
-        Two clean reads in a row count as converged.
+        After a change, two clean reads in a row count as converged. Rails that are missing after
+        a sixth of the time are set up once more.
         """
-        start = self.clock()
-        good = 0
-        firmer = applied
-        while True:
+        self.survey.look()
+        if self._remove_foreign():
             self.survey.look()
-            if self._remove_foreign():
-                self.survey.look()
-            missing = self._incomplete()
-            good = 0 if missing or self._training() else good + 1
-            elapsed = self.clock() - start
-            if good >= (2 if applied else 1) or elapsed >= self.request.wait_s:
-                return
-            if missing and firmer and elapsed >= self.request.wait_s / 6:
-                firmer = False
-                self._apply((), missing)
-            self.sleep(_POLL_S)
+        missing = self._incomplete()
+        self._clean_reads = 0 if missing or self._training() else self._clean_reads + 1
+        if self._clean_reads >= self._needed_reads:
+            return True
+        wait_s = self.request.wait_s
+        if missing and self._retries and wait_s / 6 <= self._elapsed_s < wait_s:
+            self._retries = False
+            self._apply((), missing)
+        return False
+
+    @property
+    def _elapsed_s(self) -> float:
+        return 0.0 if self._activated_at is None else self.node.clock() - self._activated_at
 
     def _training(self) -> bool:
-        """Whether a link that was just brought up may still be on its way to a carrier."""
-        brought_up = (*self.reconfigured, *self.disturbed)
+        """Return whether a link that this run brought up may still gain a carrier."""
+        brought_up = (*self.reconfigured, *self.nics.written)
         links = (self.survey.state.links.get(name) for name in brought_up)
         return any(link is not None and link.up and not link.carrier for link in links)
 
@@ -237,21 +284,30 @@ class Rails:
         for command in commands:
             self.node.run(command, check=False)
 
-    def _roll_back(self) -> None:
-        """Rails that do not come up with their new configuration get their old one back."""
+    def _restore(self) -> str:
+        """Restore the files of the rails that do not come up with the new ones."""
+        if self._activated_at is None or self._elapsed_s < self.request.wait_s:
+            return ""  # the rails had no time to come up: the next run repairs them
         old = self.survey.old_blocks
         failed = [name for name in self._incomplete() if name in self.survey.changed_blocks]
         if not failed:
-            return
-        back = {
+            return ""
+        blocks = {
             name: old.get(name) if name in failed else text
             for name, text in self.survey.blocks.items()
         }
-        former = {name: text for name, text in back.items() if text is not None}
-        for plan in self.backend.files(former):
-            plan.apply()
+        former = {name: text for name, text in blocks.items() if text is not None}
+        for planned in self.backend.files(former):
+            planned.apply()
         self._apply(failed, [name for name in failed if name in old])
         self.rolled_back = failed
+        return ""
+
+    def _finish(self) -> None:
+        if not self.rolled_back:
+            for planned in self.survey.former_file():
+                planned.apply()
+        self.node.path(UNFINISHED).unlink(missing_ok=True)
 
     def _reason(self, name: str) -> str:
         """The known cause of a rail that does not hold, and what was done about it."""
@@ -274,8 +330,7 @@ class Rails:
         if request.check_path:
             wait_s = request.wait_s if self.changed and not check_mode else _PATH_WAIT_S
             tried = [rail for rail in request.rails if not found.blocked(rail.interface)]
-            clocks = (self.clock, self.sleep)
-            paths = path_checks(tried, sound, node, wait_s, *clocks, self.probe)
+            paths = path_checks(tried, sound, node, wait_s, self.probe)
             for name, path in paths.items():
                 of[name].append(path)
         unit = self.backend.unit

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Optional, Union
 
-from .plan import MAIN_TABLE
-from .state import State
+from ..hardware.iproute import MAIN_TABLE, NetworkState
 
 _Interface = Union[ipaddress.IPv4Interface, ipaddress.IPv6Interface]
 
@@ -52,7 +49,7 @@ class Management:
             return f"{address}, which is in the management network {self.address.network}"
         return ""
 
-    def interfaces(self, state: State, rails: Iterable[str] = ()) -> dict[str, str]:
+    def interfaces(self, state: NetworkState, rails: Iterable[str] = ()) -> dict[str, str]:
         """Interface to why the host is reached by it; ports and lower interfaces included.
 
         A default route does not count on one of `rails`, which are configured by us already, where
@@ -85,25 +82,8 @@ class Management:
         return found
 
 
-def _below(state: State, upper: str) -> list[str]:
+def _below(state: NetworkState, upper: str) -> list[str]:
     """The ports of a bond or bridge, and what a VLAN is stacked on."""
     ports = [name for name, link in state.links.items() if link.master == upper]
     lower = state.links[upper].lower if upper in state.links else None
     return [*ports, lower] if lower else ports
-
-
-def login_address(proc: Path = Path("/proc"), process: Optional[int] = None) -> str:
-    """The server's end of the SSH connection this process runs in, or nothing.
-
-    sudo takes SSH_CONNECTION out of the environment, so the processes above are asked as well.
-    """
-    number = os.getpid() if process is None else process
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        while number > 1:
-            for entry in (proc / str(number) / "environ").read_bytes().split(b"\0"):
-                if entry.startswith(b"SSH_CONNECTION="):
-                    return entry.decode("ascii", "replace").split("=", 1)[1].split()[2]
-            status = (proc / str(number) / "stat").read_text(errors="replace")
-            # The program's name, in brackets, may contain anything: the fields begin after it.
-            number = int(status.rpartition(")")[2].split()[1])
-    return ""

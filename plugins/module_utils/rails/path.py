@@ -23,6 +23,7 @@ from ..core.checks import FAILED, OK, PENDING, Check
 from ..core.checks import not_applicable as inapplicable
 from ..core.commands import CommandError
 from ..core.part import Node
+from ..core.waiting import until
 from .plan import RailPlan
 
 PATH = "rail_path"
@@ -48,12 +49,12 @@ def path_checks(
     sound: Sequence[RailPlan],
     node: Node,
     wait_s: float,
-    clock: Callable[[], float],
-    sleep: Callable[[float], None],
     probe: Optional[Probe] = None,
 ) -> dict[str, Check]:
-    """By rail whether its gateway answers within `wait_s`; those not `sound` are not tried."""
-    deadline = clock() + wait_s
+    """Return the check of each rail whose gateway must answer in `wait_s` seconds.
+
+    Rails that are not `sound` have no check, and in check mode one that is pending.
+    """
 
     def check(rail: RailPlan) -> Optional[Check]:
         name = rail.interface
@@ -62,34 +63,36 @@ def path_checks(
             return inapplicable(PATH, wanted, "no gateway in the model", subject=name)
         wanted = f"a packet of {rail.mtu} bytes returns whole from {rail.gateway}"
         if rail not in sound:
-            why = "not tried: the rail is not as planned yet"
-            return Check(PATH, wanted, None, PENDING, name, why) if node.check_mode else None
-        argv = (
-            *("ping", "-n", "-q", "-M", "do", "-s", str(rail.mtu - _HEADERS)),
-            *("-c", "1", "-W", "1", "-I", rail.address, rail.gateway),
-        )
-        while True:
+            reason = "not tried: the rail is not as planned yet"
+            return Check(PATH, wanted, None, PENDING, name, reason) if node.check_mode else None
+        size = str(rail.mtu - _HEADERS)
+        argv = f"ping -n -q -M do -s {size} -c 1 -W 1 -I {rail.address} {rail.gateway}".split()
+        reason = ""
+
+        def answer() -> Optional[Check]:
+            nonlocal reason
             try:
                 result = node.run(argv, check=False)
             except CommandError as error:
                 return Check(PATH, wanted, "no answer", FAILED, name, str(error))
             output = (result.stderr or result.stdout).strip().splitlines()[-1:]
-            why = (output or ["no answer"])[0]
-            if result.rc == 0:
-                try:
-                    largest = (probe or largest_fragment)(rail)
-                except OSError as error:
-                    why = f"it answers this, and not a second packet: {error}"
-                else:
-                    return _answered(rail, wanted, largest)
-            sleep(_PAUSE_S)
-            if clock() >= deadline:
-                why = f"{' '.join(argv)}: {why}"
-                return Check(PATH, wanted, "no answer", FAILED, name, why)
+            reason = (output or ["no answer"])[0]
+            if result.rc != 0:
+                return None
+            try:
+                largest = (probe or largest_fragment)(rail)
+            except OSError as error:
+                reason = f"it answers this, and not a second packet: {error}"
+                return None
+            return _answered(rail, wanted, largest)
+
+        found = until(answer, wait_s, _PAUSE_S, clock=node.clock, sleep=node.sleep)
+        reason = f"{' '.join(argv)}: {reason}"
+        return found or Check(PATH, wanted, "no answer", FAILED, name, reason)
 
     with ThreadPoolExecutor(max_workers=max(1, len(rails))) as pool:
-        found = dict(zip(rails, pool.map(check, rails)))
-    return {rail.interface: each for rail, each in found.items() if each}
+        checks = pool.map(check, rails)
+        return {rail.interface: found for rail, found in zip(rails, checks) if found}
 
 
 def _answered(rail: RailPlan, wanted: str, largest: Optional[int]) -> Check:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from ..core.part import PlanError
+from ..hardware.iproute import MAIN_TABLE, Route, Rule
 
 SOURCE = "source"
 """Each rail has a routing table of its own, looked up by its source address."""
@@ -16,50 +17,12 @@ ARP = "arp"
 """No tables: one flat network, kept apart by the ARP settings alone."""
 ROUTINGS = (SOURCE, ARP)
 
-MAIN_TABLE = 254
 FIRST_METRIC = 1000
 """Metric of routes in the main table: after any route of the management network."""
 
 _RESERVED_TABLES = (0, 253, 254, 255)
 _MAIN_RULE = 32766
 _PLANES_PER_RAIL = 10
-
-
-@dataclass(frozen=True, order=True)
-class Route:
-    """One route out of a rail. Without gateway it is the directly connected network."""
-
-    table: int
-    destination: str
-    gateway: Optional[str] = None
-    metric: Optional[int] = None
-    kind: str = ""
-    """`blackhole` or the like: packets go nowhere. Empty for others."""
-    device: str = ""
-    """Only of a route that leads a rail's network elsewhere."""
-
-    @property
-    def cidr(self) -> str:
-        return "0.0.0.0/0" if self.destination == "default" else self.destination
-
-    def __str__(self) -> str:
-        via = f" via {self.gateway}" if self.gateway else ""
-        dev = f" dev {self.device}" if self.device else ""
-        where = "main" if self.table == MAIN_TABLE else str(self.table)
-        kind = f"{self.kind} " if self.kind else ""
-        return f"{kind}{self.destination}{via}{dev} table {where}"
-
-
-@dataclass(frozen=True, order=True)
-class Rule:
-    """One rule of source routing: packets from `source` use `table`."""
-
-    priority: int
-    source: str
-    table: int
-
-    def __str__(self) -> str:
-        return f"{self.priority}: from {self.source} lookup {self.table}"
 
 
 @dataclass(frozen=True)

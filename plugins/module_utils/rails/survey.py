@@ -20,10 +20,11 @@ from ..core.machine import IN_CONTAINER
 from ..core.part import NAME as OURS
 from ..core.part import Node
 from ..core.reboots import Reason
-from . import state
+from ..hardware.iproute import MAIN_TABLE, IpLink, Route, Rule, read_neighbours, read_state
+from . import arp, naming
 from .backends import BACKENDS, FORMER, Backend
 from .management import Management
-from .plan import MAIN_TABLE, RailPlan, Route, Rule
+from .plan import RailPlan
 
 SERVICE = "rails_service"
 NAME = "rail_name"
@@ -42,11 +43,11 @@ NO_CARRIER = "no carrier"
 
 
 @dataclass(frozen=True)
-class Request:
+class RailsRequest:
     """What is asked of this host."""
 
     rails: Sequence[RailPlan]
-    arp: Mapping[str, int] = field(default_factory=lambda: dict(state.ARP_DEFAULTS))
+    arp: Mapping[str, int] = field(default_factory=lambda: dict(arp.ARP_DEFAULTS))
     check_path: bool = True
     wait_s: float = 30.0
     management: Management = field(default_factory=Management)
@@ -55,23 +56,23 @@ class Request:
 class Survey:
     """One host, its rails as planned and as they were last read."""
 
-    def __init__(self, request: Request, backend: Backend, node: Node) -> None:
+    def __init__(self, request: RailsRequest, backend: Backend, node: Node) -> None:
         self.request = request
         self.backend = backend
         self.node = node
         self.by_name = {rail.interface: rail for rail in request.rails}
-        self.state = state.read_state(node.run)
+        self.state = read_state(node.run)
         self.old_blocks = backend.read()
         self.reached_by = request.management.interfaces(self.state, self.old_blocks)
-        by_pci = state.interfaces_by_pci(node.root)
-        self.namings = {
-            name: state.naming(
+        by_pci = naming.interfaces_by_pci(node.root)
+        self.names = {
+            name: naming.rail_name(
                 rail, self.state, by_pci, self.reached_by, request.management.holds(rail.cidr)
             )
             for name, rail in self.by_name.items()
         }
         allowed = [rail for name, rail in self.by_name.items() if not self.refused(name)]
-        now = {name: self._link(each.interface or "") for name, each in self.namings.items()}
+        now = {name: self._link(each.interface or "") for name, each in self.names.items()}
         self.claims = find_claims(allowed, now, node.root)
         self.blocks = self._wanted_blocks()
         self.changed_blocks = [
@@ -85,20 +86,20 @@ class Survey:
 
     def look(self) -> None:
         """Read the rails again."""
-        self.state = state.read_state(self.node.run)
+        self.state = read_state(self.node.run)
         self._read_rails()
 
     def _read_rails(self) -> None:
         names = [rail.interface for rail in self.live if self._link(rail.interface)]
         self.owners = self.backend.owners(names)
         self.on_disk = self.backend.read()
-        self.arp = {name: state.read_arp(name, self.node.root) for name in self.by_name}
-        self.neighbours = state.read_neighbours(self.node.run)
+        self.arp = {name: arp.read_arp(name, self.node.root) for name in self.by_name}
+        self.neighbours = read_neighbours(self.node.run)
 
     # What may be done with each rail
 
     def refused(self, name: str) -> bool:
-        return self.namings[name].verdict == state.REFUSED
+        return self.names[name].action == naming.REFUSED
 
     def blocked(self, name: str) -> bool:
         """Whether its files are not ours to write."""
@@ -110,22 +111,22 @@ class Survey:
         return [
             rail
             for name, rail in self.by_name.items()
-            if not self.blocked(name) and self.namings[name].verdict != state.REBOOT
+            if not self.blocked(name) and self.names[name].action != naming.AT_BOOT
         ]
 
     @property
     def present(self) -> dict[str, str]:
         """The live rails that are there, and their present names."""
-        named = {rail.interface: self.namings[rail.interface].interface for rail in self.live}
+        named = {rail.interface: self.names[rail.interface].interface for rail in self.live}
         return {name: now for name, now in named.items() if now and now in self.state.links}
 
     @property
     def later(self) -> dict[str, str]:
         """Rails that get their names at the next boot, and why."""
         return {
-            name: naming.reason
-            for name, naming in self.namings.items()
-            if naming.verdict == state.REBOOT and not self.blocked(name)
+            name: at.reason
+            for name, at in self.names.items()
+            if at.action == naming.AT_BOOT and not self.blocked(name)
         }
 
     @property
@@ -134,7 +135,7 @@ class Survey:
             Reason(
                 subject=name,
                 wanted=f"{name} at {self.by_name[name].pci}",
-                running=str(self.namings[name].interface),
+                running=str(self.names[name].interface),
                 reason=reason,
             )
             for name, reason in self.later.items()
@@ -152,7 +153,7 @@ class Survey:
 
     # What was read
 
-    def _link(self, name: str) -> Optional[state.Link]:
+    def _link(self, name: str) -> Optional[IpLink]:
         return self.state.links.get(name)
 
     def addresses(self, name: str) -> tuple[str, ...]:
@@ -185,27 +186,27 @@ class Survey:
         """Whether this container may not set the ARP settings."""
         if not self.node.container or not self._link(name):
             return False
-        return not state.arp_writable(name, self.node.root)
+        return not arp.arp_writable(name, self.node.root)
 
     # Checks
 
     def checks_of(self, rail: RailPlan, *, check_mode: bool) -> list[Check]:
         """One check per promise of a rail."""
-        name, naming = rail.interface, self.namings[rail.interface]
+        name, at = rail.interface, self.names[rail.interface]
         identity = f"{name} at {rail.pci}" if rail.pci else name
         if self.refused(name):
-            return [Check(NAME, identity, naming.interface, FAILED, name, naming.reason)]
-        first = _name_check(rail, identity, naming, check_mode)
+            return [Check(NAME, identity, at.interface, FAILED, name, at.reason)]
+        first = _name_check(rail, identity, at, check_mode)
         claims = list(self.claims.get(name, ()))
         if claims:
             why = "remove the rail from that file, or the rail from the model; nothing was changed"
             return [first, Check(CLAIM, [], claims, FAILED, name, why)]
         rest = self._running_checks(rail, check_mode)
-        if naming.verdict == state.REBOOT:
+        if at.action == naming.AT_BOOT:
             rest = [
                 check
                 if check.status in (OK, NOT_APPLICABLE)
-                else replace(check, status=REBOOT, reason=naming.reason)
+                else replace(check, status=REBOOT, reason=at.reason)
                 for check in rest
             ]
         return [first, Check(CLAIM, [], [], OK, name), *rest]
@@ -240,10 +241,10 @@ class Survey:
             checks.append(same(RULE, wanted, sorted(map(str, rules))))
         if name in self.neighbours:
             checks.append(same(NEIGHBOUR, [], self.neighbours[name]))
-        arp = same(ARP, dict(self.request.arp), self.arp[name])
-        if arp.status != OK and self.arp_locked(name):
-            arp = inapplicable(ARP, arp.wanted, IN_CONTAINER, subject=name)
-        return [*checks, arp]
+        check = same(ARP, dict(self.request.arp), self.arp[name])
+        if check.status != OK and self.arp_locked(name):
+            check = inapplicable(ARP, check.wanted, IN_CONTAINER, subject=name)
+        return [*checks, check]
 
     def differing(self, rail: RailPlan, names: Iterable[str]) -> list[Check]:
         """Checks that a run could set right: no run brings a carrier."""
@@ -276,8 +277,8 @@ class Survey:
                 plans += other(node).files({})
         return [
             *plans,
-            *state.plan_link_files(ours, kept, node),
-            state.plan_arp_file(self.blocks, self.request.arp, node),
+            *naming.plan_link_files(ours, kept, node),
+            arp.plan_arp_file(self.blocks, self.request.arp, node),
         ]
 
     def former_file(self) -> list[FilePlan]:
@@ -297,15 +298,15 @@ class Survey:
         return shown
 
 
-def _name_check(rail: RailPlan, wanted: str, naming: state.Naming, check_mode: bool) -> Check:
+def _name_check(rail: RailPlan, wanted: str, at: naming.RailName, check_mode: bool) -> Check:
     subject = rail.interface
-    if naming.verdict == state.NAMED:
+    if at.action == naming.NAMED:
         if rail.pci is None:
             return inapplicable(NAME, wanted, "no PCI address in the model", subject=subject)
         return Check(NAME, wanted, wanted, OK, subject)
-    status = differs(check_mode) if naming.verdict == state.RENAME else REBOOT
-    found = f"{naming.interface} at {rail.pci}"
-    return Check(NAME, wanted, found, status, subject, naming.reason)
+    status = differs(check_mode) if at.action == naming.RENAME else REBOOT
+    found = f"{at.interface} at {rail.pci}"
+    return Check(NAME, wanted, found, status, subject, at.reason)
 
 
 # Files of the operator's that claim a rail as well: that rail is left alone.
@@ -330,12 +331,12 @@ _BETWEEN = re.compile(r"[\s,;=\[\]{}\"']+")
 
 
 def find_claims(
-    rails: Sequence[RailPlan], links: Mapping[str, Optional[state.Link]], root: Path
+    rails: Sequence[RailPlan], links: Mapping[str, Optional[IpLink]], root: Path
 ) -> dict[str, tuple[str, ...]]:
     """By rail the lines that claim it. `links`: by rail its interface, whatever that is called."""
     found: dict[str, tuple[str, ...]] = {}
     for path in _files(root):
-        first = path.suffix not in _ORDERED or path.name < state.NETWORK_PREFIX
+        first = path.suffix not in _ORDERED or path.name < naming.NETWORK_PREFIX
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         for number, line in enumerate(lines, 1):
             words = [word.rstrip(":") for word in _BETWEEN.split(_COMMENT.sub("", line))]

@@ -17,7 +17,7 @@ from typing import Any
 from ..core.checks import compare
 from ..core.commands import CommandError, Runner, run
 from ..core.part import Node, Part, Plan, Step, StepError, Verdict
-from ..nic import BOOT_UNIT
+from ..rails import BOOT_UNIT
 from ..software.distribution import DEBIAN, distribution
 from . import service
 from .device import Device

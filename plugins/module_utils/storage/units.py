@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from ..core.mounts import Mount, on, place
-from ..nic import BOOT_UNIT as RAILS
+from ..rails import BOOT_UNIT as RAILS
 from .file_system import LUSTRE, NFS, FileSystem
 from .lustre import read_source
 

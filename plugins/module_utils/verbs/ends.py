@@ -16,7 +16,8 @@ from typing import Any, Optional
 from ..core import commands
 from ..core.commands import Runner, search_path
 from ..hardware import Machine
-from ..nic import health
+from ..nic.mlx5 import health
+from ..nic.vendor import PortCounters
 from . import endpoints, exchanges
 from .endpoints import Endpoint, NoEndpointError, SharedEndpointError, cpus_near, endpoint
 from .exchanges import GPU, Half, Perftest, Programs, Request
@@ -183,9 +184,9 @@ def collect(request: Request, run: Runner, directory: Path = DIRECTORY) -> dict[
         seen["growth"] = endpoints.grown(counted, after)
         if not here.software:
             seen["port"] = {
-                "before": asdict(health.Look(health.of_port(counted), before["at"])),
-                "now": asdict(health.Look(health.of_port(after))),
-                "link": asdict(health.Link.of(here.pci, request.sys, run)),
+                "before": asdict(PortCounters(health.of_port(counted), before["at"])),
+                "now": asdict(PortCounters(health.of_port(after))),
+                "link": asdict(health.PortReading.of(here.pci, request.sys, run)),
             }
     shutil.rmtree(directory)
     return rails

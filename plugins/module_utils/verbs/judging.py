@@ -10,7 +10,8 @@ from typing import Any
 
 from ..core.checks import FAILED, NOT_APPLICABLE, OK, Check, compare, not_applicable
 from ..core.text import bits_text
-from ..nic import health, losses
+from ..nic.mlx5 import health, losses
+from ..nic.vendor import PortCounters
 from . import endpoints
 from .exchanges import GPU, LATENCY, UCX, Request, error_lines
 from .wire import tos_text
@@ -194,8 +195,8 @@ def _arrivals(request: Request, rail: str, seen: Mapping[str, Any]) -> Iterator[
             why = f"this is what {request.host} answered: --tags rails, mpi --limit {request.host}"
             yield marks(request, "wire_answered", where, wire["out"], why)
     if "port" in seen:
-        before, now = (health.Look(**seen["port"][when]) for when in ("before", "now"))
-        link, speed = health.Link(**seen["port"]["link"]), request.speeds_gbps.get(rail)
+        before, now = (PortCounters(**seen["port"][when]) for when in ("before", "now"))
+        link, speed = health.PortReading(**seen["port"]["link"]), request.speeds_gbps.get(rail)
         # What was lost is rail_losses, with what the other end has of it.
         yield health.check(rail, before, now, speed, link, request.health, lossless=())
         where = f"{rail} <- {seen['peer']}"

@@ -20,11 +20,11 @@ from ..core import systemd
 from ..core.checks import FAILED, NOT_APPLICABLE, OK, REBOOT, Check, differs, not_applicable
 from ..core.files import HEADER, FilePlan, diff, diffs, with_header
 from ..core.part import Node, Plan, Step, Verdict
-from ..rails.survey import NAME
+from ..nic.nics import WHOLE, Nics
+from ..nic.setting import RUNTIME
 from . import BOOT_UNIT, boot_program
 from .boot_program import LOCK_S, PROGRAM, RESULT, STATE, state_text
-from .engine import WHOLE, Nics
-from .setting import RUNTIME
+from .survey import NAME
 
 UNIT_FILE = f"etc/systemd/system/{BOOT_UNIT}"
 UDEV_RULE = "etc/udev/rules.d/90-baremetal-mpi-roce-rails.rules"
@@ -221,7 +221,7 @@ def sources() -> dict[str, str]:
 
     They give their text whether they came from a file or from Ansible's zip.
     """
-    base = boot_program.__name__.rpartition(".nic.")[0]
+    base = boot_program.__name__.rpartition(".rails.")[0]
     levels = base.split(".")
     found = {f"{'/'.join(levels[:depth])}/__init__.py": "" for depth in range(1, len(levels) + 1)}
     for name, module in sorted(sys.modules.items()):

@@ -15,18 +15,17 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
-from ..core.checks import FAILED, NOT_APPLICABLE, OK, Check
-from ..core.commands import CommandError, Runner, find_program
-from ..hardware import tree
+from ...core.checks import FAILED, NOT_APPLICABLE, OK, Check
+from ...core.commands import CommandError, Runner, find_program
+from ...hardware import tree
+from ..vendor import HEALTH, NO_COUNTERS, PortCounters
 from . import losses
 
-NAME = "rail_health"
 LIMITS = {
     "new_errors": {"type": "int"},
     "raw_ber": {"type": "float"},
@@ -63,7 +62,6 @@ _SHOWN = {
 _POWERS = {"rx_dbm": "receives", "tx_dbm": "sends"}
 _FIGURE = r"-?(?:inf|\d+(?:\.\d+)?(?:e-?\d+)?)"
 _WITH_LIMITS = re.compile(rf"({_FIGURE}(?:,{_FIGURE})*) \[({_FIGURE})\.\.({_FIGURE})\]")
-_NOTHING = "not applicable: its driver shows no counters of the physical port"
 _GONE = "its port counts nothing any more: see dmesg for its driver and PCIe link"
 _RESET = "its counters began anew between two looks: see dmesg for its driver and firmware"
 _NOT_BEFORE = "its counters could not be read at first, so errors are not judged: run again"
@@ -73,21 +71,6 @@ _NO_TOOL = (
     "what its port counted is within the limits; FEC and what its module measures were not read: "
     "neither mlxlink nor mstlink is installed, the layer rdma installs mft (with DOCA) or mstflint"
 )
-
-
-@dataclass(frozen=True)
-class Look:
-    """What a port had counted, and when; nothing with other drivers than mlx5."""
-
-    counted: Mapping[str, int]
-    at: float = field(default_factory=time.monotonic)
-
-    @classmethod
-    def of(cls, statistics: Callable[[str], Mapping[str, int]], interface: str) -> Look:
-        try:
-            return cls(of_port(statistics(interface)))
-        except OSError:
-            return cls({})
 
 
 def of_port(counters: Mapping[str, int]) -> dict[str, int]:
@@ -102,7 +85,7 @@ def _seldom(name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Link:
+class PortReading:
     """What the NIC and its tool measure at one time."""
 
     shown: Mapping[str, str] = field(default_factory=dict)
@@ -120,7 +103,7 @@ class Link:
         system: Path,
         run: Runner,
         which: Callable[[str], Optional[str]] = find_program,
-    ) -> Link:
+    ) -> PortReading:
         """`system` is /sys."""
         shown, unread = _ask(pci, run, next(filter(which, TOOLS), None))
         celsius, limit = module_celsius(system / "bus/pci/devices" / pci)
@@ -176,10 +159,10 @@ def module_celsius(function: Path) -> tuple[Optional[float], Optional[float]]:
 
 def check(
     rail: str,
-    before: Look,
-    now: Look,
+    before: PortCounters,
+    now: PortCounters,
     speed_gbps: Optional[float],
-    link: Link,
+    link: PortReading,
     limits: Mapping[str, Any],
     *,
     quiet: bool = True,
@@ -191,8 +174,8 @@ def check(
     """
     wanted = {**limits, "module_celsius": limits["module_celsius"] or link.celsius_limit}
     if not now.counted:
-        status, why = (FAILED, _GONE) if before.counted else (NOT_APPLICABLE, _NOTHING)
-        return Check(NAME, wanted, None, status, rail, why)
+        status, why = (FAILED, _GONE) if before.counted else (NOT_APPLICABLE, NO_COUNTERS)
+        return Check(HEALTH, wanted, None, status, rail, why)
     seconds = now.at - before.at
     grown = {name: count - before.counted.get(name, count) for name, count in now.counted.items()}
     found: dict[str, Any] = {
@@ -223,14 +206,14 @@ def check(
         faults.append(f"in {seconds:.1f} s: {losses.told(lost)}")
     faults += _of_module(link, wanted)
     if faults:
-        return Check(NAME, wanted, found, FAILED, rail, "; ".join(faults))
+        return Check(HEALTH, wanted, found, FAILED, rail, "; ".join(faults))
     unknown = link.unread if before.counted else _NOT_BEFORE
     if unknown or not quiet:
-        return Check(NAME, wanted, found, NOT_APPLICABLE, rail, unknown if quiet else _SETTLING)
-    return Check(NAME, wanted, found, OK, rail)
+        return Check(HEALTH, wanted, found, NOT_APPLICABLE, rail, unknown if quiet else _SETTLING)
+    return Check(HEALTH, wanted, found, OK, rail)
 
 
-def _of_module(link: Link, wanted: Mapping[str, Any]) -> list[str]:
+def _of_module(link: PortReading, wanted: Mapping[str, Any]) -> list[str]:
     faults = []
     margin, limit = wanted["power_margin_db"], wanted["module_celsius"]
     for name, does in _POWERS.items() if margin is not None else ():

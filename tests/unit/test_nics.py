@@ -8,14 +8,16 @@ from dataclasses import replace
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import CommandError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import act
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Plan, Step
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import Machine, RdmaDevice
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import engine
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import nics as nics_module
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import (
     FIRMWARE,
     RUNTIME,
-    Rail,
+    NicSetting,
+    RailNic,
     Reading,
-    Setting,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +29,7 @@ NIC = RdmaDevice("rail", "mlx5_0", pci="0000:5d:00.0")
 RXE = RdmaDevice("software", "rxe0")
 
 
-class Dial(Setting):
+class Dial(NicSetting):
     """A setting that is a number in a dictionary."""
 
     def __init__(self, store, rail, name, wanted, persistence=RUNTIME):
@@ -44,13 +46,13 @@ class Dial(Setting):
     def _pending(self):
         return self.store.pending.get(self.key)
 
-    def write(self):
+    def apply(self):
         self.store.log.append(("write", *self.key))
         self.set(self.wanted)
 
-    def restore(self, reading):
+    def restore(self):
         self.store.log.append(("restore", *self.key))
-        self.store.values[self.key] = reading.found
+        self.store.values[self.key] = self.before.found
 
     def set(self, value):
         if self.key in self.store.failing:
@@ -67,7 +69,7 @@ class Store:
         self.values, self.pending, self.log = {}, {}, []
         self.failing = set()
         self.rails = [
-            Rail(f"rail{number}", f"rail{number}", "mlx5_core", None, device)
+            RailNic(f"rail{number}", f"rail{number}", "mlx5_core", None, device)
             for number in range(rails)
         ]
         self.dials, self.firmware = dials, firmware
@@ -166,7 +168,10 @@ def test_a_nic_that_cannot_keep_one_promise_is_not_touched(value):
 
 @pytest.mark.parametrize(
     ("device", "reading"),
-    [(RXE, Reading.unsupported("no such thing")), (NIC, Reading.kept_otherwise("firmware has it"))],
+    [
+        (RXE, Reading.unsupported("no such thing")),
+        (NIC, Reading.fulfilled_otherwise("firmware has it")),
+    ],
 )
 def test_what_soft_roce_has_not_or_something_else_keeps_is_no_failure(device, reading):
     store = Store(device=device, rails=1)
@@ -225,7 +230,7 @@ def test_a_value_that_would_go_away_at_the_next_reset_is_written():
 )
 def test_a_rail_without_rdma_device_is_one_check_by_its_driver(driver, status):
     store = Store(rails=0)
-    store.rails = [Rail("rail0", "ens5f0", driver)]
+    store.rails = [RailNic("rail0", "ens5f0", driver)]
     outcome = store.converge()
     (check,) = outcome.checks
     assert (check.name, check.subject, check.status) == ("rail_settings", "rail0", status)
@@ -273,11 +278,14 @@ class Recorder(NoNics):
             for name in self.differs
         ]
 
+    def steps(self):
+        return [Step("rails", "a", "b", self.act, shown=self.diff, silent=not self.diff)]
+
     def act(self):
         self.asked.append(("act", list(self.host.touched)))
+        self.written = self.differs
         if self.after:
             self.after()
-        return self.differs
 
     def rail_checks(self, later, *, check_mode, quiet):
         self.asked.append(("checks", dict(later), check_mode, quiet))
@@ -338,8 +346,8 @@ def machine(monkeypatch, names):
         ]
         return Machine(tuple(ports))
 
-    monkeypatch.setattr(engine, "survey", survey)
-    monkeypatch.setattr(engine, "compare_with_model", lambda *_given, **_more: [])
+    monkeypatch.setattr(nics_module, "survey", survey)
+    monkeypatch.setattr(nics_module, "compare_with_model", lambda *_given, **_more: [])
 
 
 def test_a_run_sets_rails_and_nics_and_a_nic_that_fails_keeps_no_rail_from_its_address(
@@ -399,7 +407,7 @@ def test_a_plane_takes_the_rdma_device_of_the_first_function(
     node, pci = FakeNode(tmp_path, count=1), PCI.format(16)
     first = RdmaDevice("rail", "mlx5_0", netdev="rail0p0", pci=pci, driver="mlx5_core")
     second = replace(first, name="", netdev="rail0p1", pci=f"{pci[:-1]}1")
-    monkeypatch.setattr(engine, "survey", lambda _sys: Machine((first, second)))
+    monkeypatch.setattr(nics_module, "survey", lambda _sys: Machine((first, second)))
     model = [
         {"interface": port.netdev, "pci": port.pci, "rail": number}
         for port, number in zip((first, second), numbers)
@@ -407,12 +415,97 @@ def test_a_plane_takes_the_rdma_device_of_the_first_function(
     node.ethtool.drivers = dict.fromkeys(("rail0p0", "rail0p1"), "mlx5_core")
     nics = node.nics(model)
     nics.look({"rail0p0": "rail0p0", "rail0p1": "rail0p1"})
-    one, two = (run.rail for run in nics._runs)
+    one, two = (run.rail for run in nics._rails.values())
     assert (one.shared, two.shared, two.pci) == (False, shared, second.pci)
     assert nics.with_rdma == ("rail0p0",), "a device that is late at boot is missed"
-    names = {setting.name for setting in nics._runs[1].settings}
+    names = {setting.name for setting in nics._rails["rail0p1"].settings}
     if shared:
         assert two.device.name == "mlx5_0" and two.device.pci == second.pci
         assert "pfc" in names and not names & {"ecn_np", "roce_mode", "cnp_dscp"}
     else:
         assert two.device is None and not names & {"pfc"}
+
+
+# Vendors
+
+
+@pytest.mark.parametrize("driver", ["ice", "bnxt_en"])
+def test_a_nic_without_a_vendor_fails_what_the_kernel_does_not_offer(tmp_path, driver):
+    """No tool and no file of mlx5 is used for it."""
+    node = FakeNode(tmp_path, tools=("dcb", "mlxconfig", "mlxreg"))
+    node.rails = [replace(rail, driver=driver) for rail in node.rails]
+    nic = {"adaptive_routing": True, "congestion_control": {"roce_rp": {"rpg_ai_rate": 9}}}
+    outcome = node.converge(firmware=True, nic=nic)
+    failed = {name for name, status in statuses(outcome, "rail0").items() if status == "failed"}
+    ecn = {"traffic_class", "ecn_np", "ecn_rp", "cnp_dscp", "cnp_priority"}
+    assert failed >= {*ecn, "roce_rp_rpg_ai_rate", "accelerations"}
+    reason = of(outcome, "rail0", "ecn_np")["reason"]
+    assert driver in reason and "only mlx5_core is supported" in reason
+    assert not [name for name in outcome.settings["rail0"] if name.startswith("firmware")]
+    assert node.writes() == []
+
+
+class Thor:
+    """The whole package of a second vendor."""
+
+    driver = "bnxt_en"
+
+    def __init__(self, store):
+        self.store = store
+
+    def provider(self, options):
+        return lambda rail: [
+            Dial(self.store, rail.name, name, wanted) for name, wanted in options.promises.items()
+        ]
+
+    def counters(self, statistics):
+        return {name: n for name, n in statistics.items() if name == "rx_fcs_err_frames"}
+
+    def health(self, nic, request):
+        before, now = (sum(each.counted.values()) for each in (request.before, request.now))
+        grown = now - before
+        return Check("rail_health", request.limits, grown, "failed" if grown else "ok", nic.name)
+
+
+def test_a_second_vendor_is_a_package_and_an_entry(tmp_path, monkeypatch):
+    store = Store()
+    monkeypatch.setitem(nics_module.VENDORS, Thor.driver, Thor(store))
+    node = FakeNode(tmp_path, count=1)
+    monkeypatch.setattr(
+        nics_module,
+        "survey",
+        lambda _sys: Machine((replace(node.rails[0].device, netdev="rail0", driver="bnxt_en"),)),
+    )
+    monkeypatch.setattr(nics_module, "compare_with_model", lambda *_given, **_more: [])
+    node.ethtool.drivers["rail0"] = Thor.driver
+    node.ethtool.counters["rail0"] = {"rx_fcs_err_frames": 7, "rx_total_frames": 9}
+    nics = node.nics(health={"new_errors": 0})
+    nics.look({"rail0": "rail0"})
+    act([Plan(steps=nics.steps())], nics.node, [])
+    node.ethtool.counters["rail0"]["rx_fcs_err_frames"] = 9
+    states = nics.settings(check_mode=False)["rail0"]
+    promised = {"traffic_class", "ecn_np", "ecn_rp", "cnp_dscp", "cnp_priority"}
+    assert {states[name]["status"] for name in promised} == {"ok"}
+    assert store.values["rail0", "cnp_dscp"] == states["cnp_dscp"]["wanted"]
+    (health,) = [c for c in nics.rail_checks({}, check_mode=False) if c.name == "rail_health"]
+    assert (health.status, health.found) == ("failed", 2)
+
+
+def test_the_package_of_mlx5_provides_every_promise(tmp_path):
+    node = FakeNode(tmp_path, count=1, tools=("dcb", "mlxreg"), doca=True)
+    nic = {"adaptive_routing": True, "congestion_control": {"roce_rp": {"rpg_ai_rate": 9}}}
+    ours = node.converge(check_mode=True, nic=nic).settings["rail0"]
+    node.rails = [replace(node.rails[0], driver="ice")]
+    promised = node.converge(check_mode=True, nic=nic).settings["rail0"]
+    for name, state in promised.items():
+        assert ours[name]["wanted"] == state["wanted"], name
+
+
+def test_hardware_is_read_again_after_a_change(tmp_path, monkeypatch):
+    surveys = []
+    monkeypatch.setattr(nics_module, "survey", lambda sys: surveys.append(sys) or Machine())
+    nics = FakeNode(tmp_path, count=0).nics()
+    nics.look({})
+    for quiet, count in ((True, 1), (False, 2)):
+        nics.rail_checks({}, check_mode=False, quiet=quiet)
+        assert len(surveys) == count

@@ -19,10 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import Optional
 
-from ..qos import SPECTRUM_X, HostSettings
-from ..rails.state import pci_address
+from ...hardware.survey import pci_address
+from ...qos import SPECTRUM_X, HostSettings
+from ..setting import NicSetting, RailNic, Reading
 from .firmware import VARIABLE, Firmwares, FirmwareSetting, Value, parts, words
-from .setting import MLX5, Rail, Reading, Setting
 
 Profile = Mapping[str, Value]
 """Parameter to value, as the first port of a card has it."""
@@ -53,14 +53,14 @@ def compared_settings(
     firmwares: Firmwares,
     named: Collection[str],
     root: Path,
-    rail: Rail,
-) -> list[Setting]:
+    rail: RailNic,
+) -> list[NicSetting]:
     """`lanes`: by rail its planes in the model, and how many rails of the model are on its card.
 
     Parameters that the operator has `named` are the operator's.
     """
     pci = pci_address(root / "sys/class/net" / rail.interface)
-    if rail.device is None or rail.driver != MLX5 or pci is None:
+    if rail.device is None or pci is None:
         return []
     profiles = _spectrum_x(host.cnp_dscp)
     asked: list[tuple[Sequence[str], Sequence[Profile], Verdict]] = [
@@ -129,7 +129,7 @@ def _not_spectrum_x(reading: Reading, _name: str, remedy: str) -> Reading:
 
 def _not_roce(reading: Reading, name: str, remedy: str) -> Reading:
     if reading.found is None:
-        return Reading.kept_otherwise(f"its firmware has no {name}: it does not do Spectrum-X")
+        return Reading.fulfilled_otherwise(f"its firmware has no {name}: it does not do Spectrum-X")
     return _refused(
         reading,
         "it is set up for Spectrum-X, so no setting of this NIC was made. Write "
@@ -152,7 +152,7 @@ def _other_planes(
         )
         return replace(reading, supported=False, reason=reason)
     if reading.found is None:
-        return Reading.kept_otherwise(f"its firmware has no {name}, and no planes of its own")
+        return Reading.fulfilled_otherwise(f"its firmware has no {name}, and no planes of its own")
     if name == FUNCTIONS and planes == 1:
         reason = "right for a card with further ports; a port that is split needs rails.planes"
         return replace(reading, supported=False, excused=True, reason=reason)
@@ -172,7 +172,7 @@ def _other_planes(
 class Compared(FirmwareSetting):
     """One parameter of a profile; of several profiles, of the one that the NIC is nearest to."""
 
-    alone = True
+    optional = True
 
     def __init__(
         self,
@@ -190,7 +190,9 @@ class Compared(FirmwareSetting):
 
     def judge(self, reading: Reading) -> Reading:
         if self._two_cages and self._first_port_parameter == SPLIT:
-            return Reading.kept_otherwise("it has a second cage, and lanes that are not compared")
+            return Reading.fulfilled_otherwise(
+                "it has a second cage, and lanes that are not compared"
+            )
         nearest = min(self._profiles, key=lambda profile: len(self._apart(profile)))
         self.wanted = nearest[self._first_port_parameter]
         if reading.to_come == self.wanted:

@@ -7,15 +7,13 @@ import array
 import errno
 import fcntl
 import os
-import re
 import socket
 import struct
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
-from ..core.commands import CommandError, Runner
-from .setting import SOFTWARE_REASON, Rail, Reading, Setting
+from .setting import SOFTWARE_REASON, NicSetting, RailNic, Reading
 
 # Driver, counters, ring sizes and link pause by the system call that `ethtool` makes. The call is
 # the same on every kernel and needs no package; what `ethtool` prints differs between releases.
@@ -85,13 +83,13 @@ class Ethtool:
         return buffer.tobytes()
 
 
-class LinkPause(Setting):
+class LinkPause(NicSetting):
     """Off: a pause of the whole link would stop the lossy classes with the lossless one."""
 
     name = "link_pause"
     wanted = "off"
 
-    def __init__(self, rail: Rail, ethtool: Ethtool) -> None:
+    def __init__(self, rail: RailNic, ethtool: Ethtool) -> None:
         self._interface = rail.interface
         self._ethtool = ethtool
 
@@ -101,7 +99,7 @@ class LinkPause(Setting):
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
                 raise
-            return Reading.kept_otherwise("its driver knows no link pause")
+            return Reading.fulfilled_otherwise("its driver knows no link pause")
         on = [name for name, value in (("rx", rx), ("tx", tx)) if value]
         return Reading(" ".join(on) or "off")
 
@@ -110,12 +108,12 @@ class LinkPause(Setting):
         self._ethtool.set_pause(self._interface, rx="rx" in on, tx="tx" in on)
 
 
-class RingSizes(Setting):
+class RingSizes(NicSetting):
     """Entries of the rings of the Ethernet side, which RoCE does not pass through."""
 
     name = "rings"
 
-    def __init__(self, rail: Rail, wanted: Mapping[str, int], ethtool: Ethtool) -> None:
+    def __init__(self, rail: RailNic, wanted: Mapping[str, int], ethtool: Ethtool) -> None:
         self.wanted = dict(sorted(wanted.items()))
         self._interface = rail.interface
         self._ethtool = ethtool
@@ -152,16 +150,16 @@ class NoPcieError(Exception):
     """The function has no PCI Express capability, or only its header may be read."""
 
 
-class MaxReadRequest(Setting):
+class MaxReadRequest(NicSetting):
     """How much the NIC asks of memory at once, in bytes.
 
     Kernel lockdown (Secure Boot) forbids the write; that keeps no setting of the contract off.
     """
 
     name = "max_read_request_bytes"
-    alone = True
+    optional = True
 
-    def __init__(self, rail: Rail, wanted: int, root: Path) -> None:
+    def __init__(self, rail: RailNic, wanted: int, root: Path) -> None:
         self.wanted = wanted
         self._config = root / "sys/bus/pci/devices" / (rail.pci or "-") / "config"
         self._real = rail.physical
@@ -207,55 +205,3 @@ def _device_control(config: bytes) -> tuple[int, int]:
             return offset, control
         place = config[place + 1] & ~3
     raise NoPcieError("not a PCI Express function")
-
-
-ROCE_ACCL = "ROCE_ACCL"
-PROGRAMS = ("mlxreg", "mstreg")
-"""Of MFT (DOCA-OFED) and of mstflint: registers of a ConnectX that a reset forgets."""
-_FIELD = re.compile(r"^(\w+)\s*\|\s*(0x[0-9a-fA-F]+)\s*$", re.M)
-
-
-class Accelerations(Setting):
-    """Adaptive routing and the other fields of ROCE_ACCL that the operator asks for."""
-
-    name = "accelerations"
-
-    def __init__(
-        self,
-        rail: Rail,
-        wanted: Mapping[str, int],
-        run: Runner,
-        program: Optional[str],
-        check_mode: bool,
-    ) -> None:
-        """`program` is the one of PROGRAMS that is installed."""
-        self._check_mode = check_mode
-        self.wanted = dict(sorted(wanted.items()))
-        self._real = rail.physical
-        self._run = run
-        self._program = program
-        self._argv = (program or "", "-d", rail.pci or "", "--reg_name", ROCE_ACCL)
-
-    def read(self) -> Reading:
-        if not self._real:
-            return Reading.unsupported(SOFTWARE_REASON)
-        if self._program is None:
-            missing = f"neither {' nor '.join(PROGRAMS)} is installed"
-            why = f"{missing}: the layer rdma installs mft (with DOCA) or mstflint"
-            return Reading.without_tool(why, self._check_mode)
-        output = self._run((*self._argv, "--get")).stdout
-        fields = {name: int(value, 16) for name, value in _FIELD.findall(output)}
-        if not fields:
-            raise CommandError(f"{' '.join(self._argv)} --get: no field in the output: {output}")
-        for name in self.wanted:
-            # `X_en` has its flag as `X_field_select` or as `X_en_field_select`: 0 is not settable.
-            flags = [
-                fields.get(f"{each}_field_select") for each in (name, name.removesuffix("_en"))
-            ]
-            if name not in fields or 0 in flags:
-                return Reading.unsupported(f"its firmware has no {name} in {ROCE_ACCL}")
-        return Reading({name: fields[name] for name in self.wanted})
-
-    def set(self, value: Any) -> None:
-        text = ",".join(f"{name}={field:#x}" for name, field in value.items())
-        self._run((*self._argv, "--set", text, "--yes"))

@@ -26,17 +26,17 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
     Result,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import settle
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.mlx5 import firmware
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import (
     BOOT_UNIT,
     boot_program,
     boot_unit,
-    firmware,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.boot_program import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.boot_program import (
     RESULT,
     STATE,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.boot_unit import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.boot_unit import (
     PROGRAM,
     UDEV_RULE,
     UNIT_FILE,

@@ -20,12 +20,13 @@ from typing import Any, Optional
 from ..core import locks
 from ..core.checks import FAILED, PENDING, Check
 from ..core.commands import Runner, find_program, run
+from ..core.engine import act
 from ..core.files import HEADER, write_atomically
-from ..core.part import Node, PlanError
+from ..core.part import Node, Plan, PlanError
 from ..hardware.survey import SurveyError
-from ..rails import LOCK
-from .engine import OPTIONS, QUICK_S, Nics
-from .setting import shown
+from ..nic.nics import OPTIONS, QUICK_S, Nics
+from ..nic.setting import shown
+from . import LOCK
 
 STATE = "etc/baremetal-mpi-roce/rails.json"
 """What is wanted of the rails, as the last run of the role left it."""
@@ -121,8 +122,9 @@ def _once(
     given = {**saved, "firmware": saved["firmware"] and node.check_mode, "remove_vfs_in_use": False}
     nics = Nics(given, node, which=which)
     nics.look(there)
+    errors: list[str] = []
     if not node.check_mode:
-        nics.act()
+        act([Plan(steps=nics.steps())], node, errors)
     kept = [name for name in nics.written if name not in nics.rolled_back]
     if kept:
         _print(f"set on {', '.join(kept)}")

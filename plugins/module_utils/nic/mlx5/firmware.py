@@ -22,13 +22,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Optional, Union
 
-from ..core.commands import CommandError, Runner, output
-from ..core.part import PlanError
-from ..hardware import tree as sysfs
-from ..hardware.inventory import card_of
-from ..qos import ROCE, HostSettings
-from ..rails.state import pci_address
-from .setting import FIRMWARE, MLX5, Rail, Reading, Setting, number
+from ...core.commands import CommandError, Runner, output
+from ...core.part import PlanError
+from ...hardware import tree as sysfs
+from ...hardware.inventory import card_of
+from ...hardware.survey import pci_address
+from ...qos import ROCE, HostSettings
+from ..setting import FIRMWARE, NicSetting, RailNic, Reading, number
 
 TOOLS = ("mlxconfig", "mstconfig")
 """In order of preference: MFT supports a NIC at least as early as mstflint does."""
@@ -78,7 +78,7 @@ Parts = tuple[str, Optional[tuple[int, int]]]
 
 
 @dataclass(frozen=True)
-class Parameter:
+class FirmwareParameter:
     """One setting of the firmware. `current` is None where the firmware does not show it."""
 
     current: Optional[Value]
@@ -94,16 +94,16 @@ class Parameter:
 
 
 @dataclass
-class Answer:
+class FirmwareTable:
     """The table of one function, and of its arrays those that were asked for."""
 
-    known: dict[str, Parameter]
+    known: dict[str, FirmwareParameter]
     arrays: dict[str, tuple[int, int]]
     """First and last index."""
 
 
 class Firmwares:
-    """Answers of the tool, kept per function: some parameters have a value for each.
+    """FirmwareTables of the tool, kept per function: some parameters have a value for each.
 
     TRACER_ENABLE is one (Mellanox/nic-configuration-operator bd742d17).
     """
@@ -112,16 +112,16 @@ class Firmwares:
         self.tool = tool
         self.check_mode = check_mode
         self._run = run
-        self._answers: dict[tuple[str, ...], Union[Answer, CommandError]] = {}
+        self._answers: dict[tuple[str, ...], Union[FirmwareTable, CommandError]] = {}
 
-    def parameters(self, pci: str) -> Mapping[str, Parameter]:
+    def parameters(self, pci: str) -> Mapping[str, FirmwareParameter]:
         """What the function at `pci` shows, arrays left out. Raises CommandError, the same again"""
         return self._answer(pci).known
 
     def arrays(self, pci: str) -> Mapping[str, tuple[int, int]]:
         return self._answer(pci).arrays
 
-    def parameter(self, pci: str, name: str) -> Optional[Parameter]:
+    def parameter(self, pci: str, name: str) -> Optional[FirmwareParameter]:
         """By name, an element of an array or a range of them too; None where it is not shown."""
         answer, (base, indexes) = self._answer(pci), parts(name)
         first, last = answer.arrays.get(base, (0, -1))
@@ -135,7 +135,7 @@ class Firmwares:
             return None
         current = [each.current for each in found if isinstance(each.current, int)]
         next_boot = [each.next_boot for each in found if isinstance(each.next_boot, int)]
-        return Parameter(current if len(current) == len(found) else None, next_boot)
+        return FirmwareParameter(current if len(current) == len(found) else None, next_boot)
 
     def set(self, pci: str, values: Mapping[str, int]) -> None:
         """Of these known ones, what the next reset would not bring: in one call, or none."""
@@ -155,7 +155,7 @@ class Firmwares:
         own = re.sub(r"_P\d+$", f"_P{int(pci[-1]) + 1}", name)
         return own if own in self.parameters(pci) else name
 
-    def _answer(self, pci: str, *names: str) -> Answer:
+    def _answer(self, pci: str, *names: str) -> FirmwareTable:
         asked = (pci, *names)
         if asked not in self._answers:
             try:
@@ -167,14 +167,14 @@ class Firmwares:
             raise answer
         return answer
 
-    def _query(self, pci: str, *names: str) -> Answer:
+    def _query(self, pci: str, *names: str) -> FirmwareTable:
         """All are asked for in one call: a list with one unknown name in it is refused as a whole.
 
         The elements of an array are in no table but their own.
         """
         argv = (self.tool or "", "-d", pci, "-e", "q", *names)
         result = self._run(argv, check=False)
-        answer = Answer(parse(result.stdout), arrays(result.stdout))
+        answer = FirmwareTable(parse(result.stdout), arrays(result.stdout))
         if not answer.known:
             said = output(result, 1000) or "no output"
             raise CommandError(f"{' '.join(argv)}: exit status {result.rc}: {said}")
@@ -212,14 +212,14 @@ def words(name: str, value: Value) -> list[str]:
     return found
 
 
-def parse(text: str) -> dict[str, Parameter]:
+def parse(text: str) -> dict[str, FirmwareParameter]:
     """The table of `-e q`. Values that are not numbers (arrays, keys, N/A) are left out."""
-    found: dict[str, Parameter] = {}
+    found: dict[str, FirmwareParameter] = {}
     for name, row in _rows(text):
         values = {column: _number(word) for column, word in row.items()}
         next_boot = values.get("Next Boot")
         if next_boot is not None:
-            found[name] = Parameter(values.get("Current"), next_boot)
+            found[name] = FirmwareParameter(values.get("Current"), next_boot)
     return found
 
 
@@ -251,7 +251,7 @@ def _number(word: str) -> Optional[int]:
 def wanted_parameters(
     host: HostSettings, further: Mapping[str, Optional[int]] = MappingProxyType({})
 ) -> dict[str, int]:
-    """Parameter to value, as the first port has them. Raises PlanError.
+    """FirmwareParameter to value, as the first port has them. Raises PlanError.
 
     `further` are the operator's, besides OPTIONAL; None leaves one as the NIC has it.
     """
@@ -298,14 +298,14 @@ def firmware_settings(
     parameters: Mapping[str, int],
     named: Collection[str],
     root: Path,
-    rail: Rail,
+    rail: RailNic,
 ) -> list[FirmwareSetting]:
     """Those of one rail; `parameters` as the first port of a card has them.
 
     The operator asked for those that are `named`: each must exist.
     """
     pci = pci_address(root / "sys/class/net" / rail.interface)
-    if rail.device is None or rail.driver != MLX5 or pci is None:
+    if rail.device is None or pci is None:
         return []
     # What keeps the promise where the firmware has nothing to set.
     kept_by = dict.fromkeys(OPTIONAL, "it is optional, and set where a NIC has it")
@@ -325,7 +325,7 @@ def firmware_settings(
     return settings
 
 
-class FirmwareSetting(Setting):
+class FirmwareSetting(NicSetting):
     """One parameter; those of one rail that differ are written by one call of the tool."""
 
     persistence = FIRMWARE
@@ -377,7 +377,7 @@ class FirmwareSetting(Setting):
         unknown = f"has no {self.parameter}"
         if self._kept_by:
             # The same words for every card: a summary counts them.
-            return Reading.kept_otherwise(f"its firmware {unknown}; {self._kept_by}")
+            return Reading.fulfilled_otherwise(f"its firmware {unknown}; {self._kept_by}")
         known, (base, indexes) = self._firmwares.parameters(self._pci), parts(self.parameter)
         bounds = self._firmwares.arrays(self._pci).get(base) if indexes else None
         if self.named and not bounds and (waits := self._shown_later()):
@@ -412,8 +412,8 @@ class FirmwareSetting(Setting):
             and each.reading.found != asked.get(name, each.reading.to_come)
         ]
 
-    def write(self) -> None:
-        """All of this rail that are known."""
+    def apply(self) -> None:
+        """Set all known parameters of this rail."""
         self._firmwares.set(self._pci, {each.parameter: each.wanted for each in self._rails})
 
     def set(self, value: Any) -> None:

@@ -1,0 +1,131 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Settings of a ConnectX port: cable length for the receive buffer, and RoCE accelerations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Optional
+
+from ...core.commands import CommandError, Runner
+from ...hardware import tree
+from ...hardware.survey import interface_speed
+from ...qos import IP_MTU_LIMITS
+from ..dcb import Dcb, DcbSetting, DcbState, target_state
+from ..setting import SOFTWARE_REASON, NicSetting, RailNic, Reading
+from ..vendor import NicOptions
+
+ROCE_ACCL = "ROCE_ACCL"
+PROGRAMS = ("mlxreg", "mstreg")
+"""Of MFT (DOCA-OFED) and of mstflint: registers of a ConnectX that a reset forgets."""
+_FIELD = re.compile(r"^(\w+)\s*\|\s*(0x[0-9a-fA-F]+)\s*$", re.M)
+
+
+class Accelerations(NicSetting):
+    """Adaptive routing and the other fields of ROCE_ACCL that the operator asks for."""
+
+    name = "accelerations"
+
+    def __init__(
+        self,
+        rail: RailNic,
+        wanted: Mapping[str, int],
+        run: Runner,
+        program: Optional[str],
+        check_mode: bool,
+    ) -> None:
+        """`program` is the one of PROGRAMS that is installed."""
+        self._check_mode = check_mode
+        self.wanted = dict(sorted(wanted.items()))
+        self._real = rail.physical
+        self._run = run
+        self._program = program
+        self._argv = (program or "", "-d", rail.pci or "", "--reg_name", ROCE_ACCL)
+
+    def read(self) -> Reading:
+        if not self._real:
+            return Reading.unsupported(SOFTWARE_REASON)
+        if self._program is None:
+            missing = f"neither {' nor '.join(PROGRAMS)} is installed"
+            why = f"{missing}: the layer rdma installs mft (with DOCA) or mstflint"
+            return Reading.without_tool(why, self._check_mode)
+        output = self._run((*self._argv, "--get")).stdout
+        fields = {name: int(value, 16) for name, value in _FIELD.findall(output)}
+        if not fields:
+            raise CommandError(f"{' '.join(self._argv)} --get: no field in the output: {output}")
+        for name in self.wanted:
+            # `X_en` has its flag as `X_field_select` or as `X_en_field_select`: 0 is not settable.
+            flags = [
+                fields.get(f"{each}_field_select") for each in (name, name.removesuffix("_en"))
+            ]
+            if name not in fields or 0 in flags:
+                return Reading.unsupported(f"its firmware has no {name} in {ROCE_ACCL}")
+        return Reading({name: fields[name] for name in self.wanted})
+
+    def set(self, value: Any) -> None:
+        text = ",".join(f"{name}={field:#x}" for name, field in value.items())
+        self._run((*self._argv, "--set", text, "--yes"))
+
+
+class CableLength(DcbSetting):
+    """Metres of cable for which the driver computes its receive buffer; 7 unless it is set.
+
+    mlx5 takes `delay` of PFC for it, where the NIC shows its buffers (Linux 6.16, drivers/net/
+    ethernet/mellanox/mlx5/core/en_dcbnl.c, mlx5e_dcbnl_ieee_setpfc), as `mlnx_qos --cable_len`
+    sends it (Mellanox/mlnx-tools caad4192, python/dcbnetlink.py). The driver uses it once it owns
+    the buffer, by a size that was set (Linux 451d2849ea66); until then firmware sizes it.
+    """
+
+    optional = True
+    otherwise = "its driver has no cable length, and its firmware sizes the receive buffer"
+
+    def __init__(self, rail: RailNic, options: NicOptions) -> None:
+        def metres(state: DcbState) -> Optional[int]:
+            return state.cable_metres or None
+
+        super().__init__(
+            "cable_length",
+            metres,
+            Dcb.put_cable,
+            rail.interface,
+            options.dcb,
+            target_state(options.contract),
+        )
+        self._priority = options.contract.pfc_priorities[0]
+        self._net = options.node.root / "sys/class/net" / rail.interface
+
+    def read(self) -> Reading:
+        reading = super().read()
+        return replace(reading, reason=self._headroom()) if reading.supported else reading
+
+    def set(self, value: Any) -> None:
+        try:
+            super().set(value)
+        except CommandError as error:
+            raise CommandError(f"{error}; {self._headroom()}") from None
+
+    def _headroom(self) -> str:
+        """The receive buffer beside what the driver needs of it."""
+        buffer = self._dcb.buffer(self._interface, self._priority) if self._dcb else None
+        speed, mtu = interface_speed(self._net), tree.number(self._net / "mtu")
+        if buffer is None or speed is None or mtu is None:
+            return ""
+        (number, size), needed = buffer, lossless_bytes(self.wanted, speed, mtu)
+        remedy = f"dcb buffer set dev {self._interface} buffer-size {number}:{needed}"
+        return (
+            f"receive buffer {number} (priority {self._priority}) has {size} bytes; the driver "
+            f"needs {needed} for {self.wanted} m at {speed:g} Gb/s and MTU {mtu}"
+            + (f". Where packets are lost (rx_discards_phy): {remedy}" if size < needed else "")
+        )
+
+
+def lossless_bytes(metres: int, speed_gbps: float, mtu: int) -> int:
+    """The least size of a lossless receive buffer for which mlx5 has room after a pause.
+
+    Linux 6.16, drivers/net/ethernet/mellanox/mlx5/core/en/port_buffer.c: calculate_xoff, and
+    update_xoff_threshold, which also wants the largest frame and a cell of 128 bytes.
+    """
+    megabits = max(int(speed_gbps * 1000), 40000)
+    xoff = (301 + 216 * metres // 100) * megabits // 1000 + 272 * mtu // 100
+    return xoff + IP_MTU_LIMITS[1] + 128

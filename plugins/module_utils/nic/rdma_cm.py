@@ -1,0 +1,80 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Defaults of RDMA-CM, which the kernel has for every RDMA device: RoCE version, traffic class."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Union
+
+from ..core.commands import Runner
+from ..qos import HostSettings
+from .setting import NicSetting, RailNic, Reading
+
+ROCE_V2 = "RoCE v2"
+MODE, TOS = "default_roce_mode", "default_roce_tos"
+
+
+def rdma_cm_settings(
+    contract: HostSettings, run: Runner, root: Path, rail: RailNic
+) -> list[NicSetting]:
+    """Return the settings of a rail. A device shared by planes is set with the first of them."""
+    if rail.device is None or rail.shared:
+        return []
+    return [
+        RdmaCmDefault(rail, run, root, "roce_mode", MODE, ROCE_V2),
+        RdmaCmDefault(rail, run, root, "cma_roce_tos", TOS, contract.traffic_class),
+    ]
+
+
+def of_device(rail: RailNic) -> tuple[str, int]:
+    """Return name and port of the RDMA device of a rail that has one."""
+    if rail.device is None:
+        raise ValueError(f"{rail.name} has no RDMA device")
+    return rail.device.name, rail.device.port
+
+
+class RdmaCmDefault(NicSetting):
+    """One default of RDMA-CM for connections over this device, as `cma_roce_mode` sets it.
+
+    A device appears in configfs once its folder is made. The values belong to the device and not
+    to the folder, so it is made to look and removed again.
+    """
+
+    def __init__(
+        self, rail: RailNic, run: Runner, root: Path, name: str, file: str, wanted: Union[str, int]
+    ) -> None:
+        self.name = name
+        self.wanted = wanted
+        self._run = run
+        device, port = of_device(rail)
+        self._folder = root / "sys/kernel/config/rdma_cm" / device
+        self._file = self._folder / "ports" / str(port) / file
+
+    def read(self) -> Reading:
+        # Not loaded is not unsupported: writing loads it.
+        if not self._folder.parent.is_dir():
+            return Reading(None)
+        with self._shown():
+            text = self._file.read_text(encoding="ascii").strip()
+        return Reading(int(text) if isinstance(self.wanted, int) else text)
+
+    def set(self, value: Any) -> None:
+        if value is None:
+            return
+        if not self._folder.parent.is_dir():
+            self._run(("modprobe", "rdma_cm"))
+        with self._shown():
+            self._file.write_text(f"{value}\n", encoding="ascii")
+
+    @contextlib.contextmanager
+    def _shown(self) -> Iterator[None]:
+        made = not self._folder.is_dir()
+        if made:
+            self._folder.mkdir()
+        try:
+            yield
+        finally:
+            if made:
+                self._folder.rmdir()

@@ -1,0 +1,146 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The names of rails: which interface is at a rail's PCI address, and when it can be renamed.
+
+systemd's `.link` files give the names at every boot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+from ..core.files import FilePlan
+from ..core.part import NAME, Node
+from ..core.text import some
+from ..hardware.iproute import IpLink, NetworkState
+from ..hardware.survey import interfaces
+from .plan import RailPlan
+
+NAMED = "named"
+"""The interface carries its name, at its PCI address where one is given."""
+RENAME = "rename"
+"""It is found by its PCI address, is idle, and can be renamed now."""
+AT_BOOT = "at_boot"
+"""It is in use under another name; the link file names it at the next boot."""
+REFUSED = "refused"
+"""Missing, or the name belongs to another device. Nothing is guessed and nothing is touched."""
+
+LINK_DIRECTORY = "etc/systemd/network"
+NETWORK_PREFIX = f"10-{NAME}-"
+"""Of our files there: before 99-default.link and before what netplan generates."""
+
+
+@dataclass(frozen=True)
+class RailName:
+    """What has to be done about one rail's name."""
+
+    action: str
+    interface: Optional[str]
+    """Its present name."""
+    reason: str = ""
+
+
+def interfaces_by_pci(root: Path = Path("/")) -> dict[str, list[str]]:
+    """PCI address to the interfaces of the function at it, usually one."""
+    found: dict[str, list[str]] = {}
+    for entry in interfaces(root / "sys"):
+        if entry.pci and not entry.representor and not entry.subfunction:
+            found.setdefault(entry.pci, []).append(entry.name)
+    return found
+
+
+def rail_name(
+    rail: RailPlan,
+    state: NetworkState,
+    by_pci: Mapping[str, list[str]],
+    reached_by: Mapping[str, str],
+    held: str = "",
+) -> RailName:
+    """Whether the rail's interface is there under its name.
+
+    `reached_by` has why the host is reached by an interface, `held` what the rail's address is to
+    its management: such rails are refused before anything else.
+    """
+    here = by_pci.get(rail.pci or "", [])
+    refusal = _refusal(rail, state.links, by_pci, reached_by)
+    if not refusal and held:
+        refusal = f"its address is {held}. Correct the rail's address in the model"
+    if refusal:
+        return RailName(REFUSED, here[0] if here else None, refusal)
+    if rail.pci is None or rail.interface in here:
+        return RailName(NAMED, rail.interface)
+    busy = _busy(here[0], state)
+    if busy:
+        reason = f"{here[0]} at {rail.pci} {busy}; it becomes {rail.interface} at the next boot"
+        return RailName(AT_BOOT, here[0], reason)
+    return RailName(RENAME, here[0], f"{here[0]} at {rail.pci} becomes {rail.interface}")
+
+
+def _refusal(
+    rail: RailPlan,
+    links: Mapping[str, IpLink],
+    by_pci: Mapping[str, list[str]],
+    reached_by: Mapping[str, str],
+) -> str:
+    name, pci = rail.interface, rail.pci
+    here = by_pci.get(pci or "", [])
+    for interface in (*here, name):
+        if interface in reached_by:
+            return (
+                f"{interface}{f' at {pci}' if interface in here else ''} {reached_by[interface]}; "
+                f"as the rail {name} ({rail.cidr}) it would cut this host off. Correct interface "
+                "or pci of this rail in the model"
+            )
+    if name in here or (pci is None and name in links):
+        return ""
+    if pci is None:
+        return f"no interface {name}; found: {some(sorted(links))}. Give its pci in the model"
+    if name in links:
+        at = next((place for place, names in by_pci.items() if name in names), "no PCI address")
+        return (
+            f"the interface {name} is at {at}, the model has {pci}, where {some(here)} is. Correct "
+            f"pci of {name} in the model, or free the name (ip link set {name} name OTHER)"
+        )
+    if len(here) != 1:
+        nics = [f"{place} ({' '.join(names)})" for place, names in sorted(by_pci.items())]
+        return (
+            f"{len(here) or 'no'} network interfaces at PCI address {pci}. Look at the NIC and its "
+            f"driver (lspci -s {pci} -k), or correct pci. NICs found: {some(nics)}"
+        )
+    return ""
+
+
+def _busy(interface: str, state: NetworkState) -> str:
+    """Why it cannot be renamed now."""
+    link = state.links.get(interface)
+    if link is None:
+        return "is not visible to ip"
+    if link.addresses:
+        return f"carries {', '.join(link.addresses)}"
+    if link.master:
+        return f"belongs to {link.master}"
+    return "is used by another interface or a route" if interface in state.in_use else ""
+
+
+def plan_link_files(rails: Sequence[RailPlan], kept: Iterable[str], node: Node) -> list[FilePlan]:
+    """Files for all `rails` with a PCI address; others of ours go, but for those of `kept`.
+
+    `Path=` compares udev's ID_PATH, which for a PCI function is `pci-` and its address. MAC
+    addresses would not do: ConnectX NICs of one board have been seen to share an identity.
+    """
+    wanted = {
+        _link_file(rail.interface): f"[Match]\nPath=pci-{rail.pci}\nType=ether\n\n"
+        f"[Link]\nName={rail.interface}\n"
+        for rail in rails
+        if rail.pci
+    }
+    folder = node.path(LINK_DIRECTORY)
+    there = {f"{LINK_DIRECTORY}/{path.name}" for path in folder.glob(f"{NETWORK_PREFIX}*.link")}
+    keep = {_link_file(interface) for interface in kept}
+    return [node.file(name, wanted.get(name)) for name in sorted((there | set(wanted)) - keep)]
+
+
+def _link_file(interface: str) -> str:
+    return f"{LINK_DIRECTORY}/{NETWORK_PREFIX}{interface}.link"
