@@ -138,7 +138,7 @@ from ..module_utils.core.distribution import read_distribution
 from ..module_utils.core.engine import Layer, Settled, carry_out, settle
 from ..module_utils.core.part import Node
 from ..module_utils.gpu import stack
-from ..module_utils.gpu.shared import Kernel
+from ..module_utils.gpu.shared import GpuKernel
 from ..module_utils.packages.engine import Installer, manager_of
 from ..module_utils.software.catalog import gpu_packages
 from ..module_utils.software.software_set import DRIVER_STACK, SoftwareSet
@@ -174,7 +174,7 @@ def converge(options: Mapping[str, Any], node: Node) -> Settled:
     if not stack.installs(options, software, node):
         return stack.verify(options, software, node)
     found = read_distribution()
-    release = Kernel(Path(options["hardware_root"])).release
+    release = GpuKernel(Path(options["hardware_root"])).release
     keys = {name: base64.b64decode(text) for name, text in options["keys"].items()}
     packages = gpu_packages(software, found, release, keys)
     manager = manager_of(found, packages, LAYER.tag)

@@ -111,8 +111,8 @@ from ..module_utils.packages.engine import manager_of
 from ..module_utils.packages.package import Manager, PackageSet
 from ..module_utils.rdma import THIS, Hardware, pcie
 from ..module_utils.rdma.devices import Devices, Tools
-from ..module_utils.rdma.drivers import Drivers, Kernel, Modules, SecureBoot
-from ..module_utils.rdma.packages import Packages
+from ..module_utils.rdma.drivers import BootModules, Drivers, KernelRelease, SecureBoot
+from ..module_utils.rdma.packages import RdmaPackages
 from ..module_utils.software.catalog import rdma_packages
 from ..module_utils.software.software_set import DRIVER_STACK, NO_RDMA, SoftwareSet
 
@@ -153,8 +153,8 @@ def stack(
     modules = [*given["modules"], *(["rpcrdma"] if software.rdma.nfs else [])]
     parts: list[Part] = [
         SecureBoot(hardware, source),
-        Packages(hardware, software.rdma, wanted, manager, downgrade, in_use),
-        Modules(hardware, [] if nothing else modules),
+        RdmaPackages(hardware, software.rdma, wanted, manager, downgrade, in_use),
+        BootModules(hardware, [] if nothing else modules),
         KernelArguments([] if nothing else pcie.arguments(given["iommu"], node.root)),
         pcie.Acs(hardware, pcie.KEEP if nothing else given["acs"]),
     ]
@@ -162,7 +162,7 @@ def stack(
         return parts
     return [
         *parts[:2],
-        Kernel(hardware, software.kernel),
+        KernelRelease(hardware, software.kernel),
         Drivers(hardware, source, given["restart_driver"], software.rdma.version),
         *parts[2:],
         pcie.IommuGroups(hardware, given["iommu"], given["rails"], given["gpus"]),

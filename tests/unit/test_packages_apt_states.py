@@ -17,7 +17,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.packag
     PackageError,
     PackageSet,
     Stage,
-    Wanted,
+    WantedPackage,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.catalog import (
     gpu_packages,
@@ -53,7 +53,7 @@ def with_pmix(site):
     doca.add("mlnx-ofed-kernel-dkms", "25.10-1")
     doca.add("openmpi", "4.1.9a1-1", files={SHARED: "doca's"}, conffiles=[SHARED])
     doca.publish()
-    stages = (Stage("DOCA", (Wanted("doca-ofed", "3.2.1", "rdma"),)),)
+    stages = (Stage("DOCA", (WantedPackage("doca-ofed", "3.2.1", "rdma"),)),)
     return PackageSet(repositories=(doca.repository(),), stages=stages)
 
 

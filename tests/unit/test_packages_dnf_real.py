@@ -18,12 +18,14 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.distributi
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.engine import Installer
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
+    ModuleStream,
     PackageError,
     PackageSet,
     Repository,
-    Stream,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.planning import Plan
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.planning import (
+    PackagePlan,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.versionlock import (
     VersionLock,
 )
@@ -76,10 +78,10 @@ def the_set(repository: Repository, version: str = "580.95.05", **more: object) 
 
 
 def modular(repository: Repository, version: str, stream: str) -> PackageSet:
-    return the_set(repository, version, streams=[Stream("nvidia-driver", stream)])
+    return the_set(repository, version, streams=[ModuleStream("nvidia-driver", stream)])
 
 
-def plan_of(node: DnfRoot, wanted: PackageSet) -> Plan:
+def plan_of(node: DnfRoot, wanted: PackageSet) -> PackagePlan:
     return installer(node, wanted).plan()
 
 
@@ -95,7 +97,7 @@ def refusal(node: DnfRoot, wanted: PackageSet) -> list[str]:
 
 def converge(
     node: DnfRoot, wanted: PackageSet, *, allow_downgrade: bool = False, layer: str = "gpu"
-) -> Plan:
+) -> PackagePlan:
     """Plan, act and verify, as a layer does."""
     found = replace(installer(node, wanted, layer), allow_downgrade=allow_downgrade)
     done = found.act(found.plan())

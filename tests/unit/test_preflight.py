@@ -197,10 +197,10 @@ class Looked:
             return self.rails.run(argv, check=check, stdin=stdin)  # type: ignore[no-any-return]
         return self.host.run(argv, check=check, stdin=stdin)
 
-    def there(self, **given: Any) -> node.Host:
+    def there(self, **given: Any) -> node.Preflight:
         options = {**self.given, "clock": time.time(), **given}
         at = replace(self.host.node(check_mode=True), run=self.run, container=None)
-        return node.Host(options, at)
+        return node.Preflight(options, at)
 
     def checks(self, **given: Any) -> list[Check]:
         return self.there(**given).checks()

@@ -19,7 +19,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.distributi
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
     PackageSet,
-    Wanted,
+    WantedPackage,
     matches,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.planning import (
@@ -287,7 +287,7 @@ def test_a_kernel_of_the_set_is_installed_and_held_with_inbox_drivers_too(
 @pytest.mark.parametrize("release", ["6.8.0-60-generic", "6.8.0-1030-aws"])
 def test_inbox_drivers_of_ubuntu_come_with_the_rest_of_the_kernels_modules(release: str) -> None:
     """linux-virtual has no mlx5_ib and no ib_umad: NVIDIA/gpu-operator 2781."""
-    extra = Wanted(f"linux-modules-extra-{release}", "", MODULES, optional=True)
+    extra = WantedPackage(f"linux-modules-extra-{release}", "", MODULES, optional=True)
     for kernel in ("", release):
         inbox = software(kernel=kernel, rdma={"source": "inbox"})
         assert rdma_packages(inbox, UBUNTU, KEYS, release).packages[-1] == extra

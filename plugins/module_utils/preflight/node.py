@@ -21,12 +21,12 @@ from ..core.commands import CommandError
 from ..core.distribution import REDHAT, Distribution, Family, read_distribution
 from ..core.part import Node, Part, PlanError
 from ..core.text import bytes_text, some
-from ..gpu.shared import Kernel
+from ..gpu.shared import GpuKernel
 from ..gpu.stack import Suitable, installs
 from ..hardware import SurveyError
 from ..mpi.prrte import too_new
 from ..packages.engine import manager_of
-from ..packages.package import Location, Manager, PackageSet, Wanted
+from ..packages.package import Location, Manager, PackageSet, WantedPackage
 from ..packages.planning import any_matches, claimed, satisfied, unwanted
 from ..rails.backends import AUTO, backend_of
 from ..rails.management import Management, login_address
@@ -64,7 +64,7 @@ BEHIND_S, AHEAD_S = 10.0, 60.0
 that this module takes to get here counts too."""
 
 
-class Host:
+class Preflight:
     """`given` are the options of the module cluster_preflight."""
 
     def __init__(self, given: Mapping[str, Any], node: Node) -> None:
@@ -133,7 +133,7 @@ class Host:
                 yield Check("packages_replaced", [], sorted(gone), OK, layer, why)
             part: Part = drivers.SecureBoot(self.hardware, software.rdma.source)
             if layer == GPU:
-                kernel = Kernel(self.hardware.root, self.node.root)
+                kernel = GpuKernel(self.hardware.root, self.node.root)
                 if release != self.release:
                     why = "the layer rdma installs it: reboot.yml before the layer gpu"
                     yield Check("kernel_release", release, self.release, OK, layer, why)
@@ -259,7 +259,7 @@ def _build(doca: str, release: str) -> Iterator[Check]:
         yield Check("doca_kernel", "known to build", release, status, "", why)
 
 
-def _headers(layer: str, away: Sequence[Wanted], manager: Manager) -> Iterator[Check]:
+def _headers(layer: str, away: Sequence[WantedPackage], manager: Manager) -> Iterator[Check]:
     has = manager.available([*(each.name for each in away), "dpkg", "rpm"]) if away else {}
     lacking = [each.name for each in away if not any(satisfied(each, at) for at in has[each.name])]
     # A node without lists of packages has none of dpkg and rpm either.

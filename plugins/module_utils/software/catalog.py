@@ -12,11 +12,11 @@ from dataclasses import replace
 
 from ..core.distribution import REDHAT, Distribution
 from ..core.part import PlanError
-from ..packages.package import PackageSet, Repository, Stage, Wanted
+from ..packages.package import PackageSet, Repository, Stage, WantedPackage
 from . import gpu_catalog
 from .software_set import DISTRIBUTION, DOCA, NO_RDMA, Rdma, SoftwareSet
 
-VERSION_LOCK = Stage("version lock", (Wanted("python3-dnf-plugin-versionlock"),))
+VERSION_LOCK = Stage("version lock", (WantedPackage("python3-dnf-plugin-versionlock"),))
 """Without the plugin dnf ignores its list of locks."""
 
 UCX_DEBIAN = ("libucx0", "libucx-dev", "ucx-utils")
@@ -63,9 +63,13 @@ def rdma_packages(
         stages += _doca(software.rdma, distribution, software.mpi.provider != DISTRIBUTION)
     else:
         # Versions are the distribution's: the newest at the first installation, then held.
-        packages = [Wanted(name, component="rdma") for name in distribution.family.inbox_rdma]
+        packages = [
+            WantedPackage(name, component="rdma") for name in distribution.family.inbox_rdma
+        ]
         if distribution.name == "ubuntu" and kernel_release and own_kernel:
-            packages.append(Wanted(f"{MODULES_UBUNTU}{kernel_release}", "", MODULES, optional=True))
+            packages.append(
+                WantedPackage(f"{MODULES_UBUNTU}{kernel_release}", "", MODULES, optional=True)
+            )
         stages.append(Stage("RDMA", tuple(packages)))
     return PackageSet(
         repositories=_repositories(software, distribution, "rdma", keys),
@@ -119,10 +123,10 @@ def _kernel(software: SoftwareSet, distribution: Distribution, release: str) -> 
     if not release:
         return []
     family = distribution.family
-    kernel = Wanted(*family.kernel_package(family.kernel, release), "kernel")
-    headers = [Wanted(*family.kernel_package(family.kernel_headers, release), "kernel")]
+    kernel = WantedPackage(*family.kernel_package(family.kernel, release), "kernel")
+    headers = [WantedPackage(*family.kernel_package(family.kernel_headers, release), "kernel")]
     if family is REDHAT:
-        headers.append(Wanted("kernel-headers"))
+        headers.append(WantedPackage("kernel-headers"))
     named = [Stage("kernel", (kernel,))] if software.kernel else []
     return [*named, Stage("kernel headers", tuple(headers))]
 
@@ -149,14 +153,14 @@ def _doca(rdma: Rdma, distribution: Distribution, own_mpi: bool) -> list[Stage]:
     """The profile of DOCA has the release as its version (`3.2.1-...`), all else has its own."""
     first, without = distribution.system.doca, "Write software.rdma.source: inbox"
     distribution.refuse_before(first, "DOCA", rdma.version, without)
-    packages = [Wanted(rdma.profile, rdma.version, "rdma")]
+    packages = [WantedPackage(rdma.profile, rdma.version, "rdma")]
     if rdma.nfs:
         release = tuple(int(part) for part in rdma.version.split(".")[:2])
         built = distribution.family is REDHAT and release < (3, 2)
-        packages.append(Wanted(NFS_KMOD if built else NFS, component="rdma", follows=True))
+        packages.append(WantedPackage(NFS_KMOD if built else NFS, component="rdma", follows=True))
     if distribution.family is REDHAT:
         # Has doca-kernel-support, which builds drivers for kernels that DOCA does not know.
-        extra = Stage("DOCA extra", (Wanted("doca-extra", component="rdma", follows=True),))
+        extra = Stage("DOCA extra", (WantedPackage("doca-extra", component="rdma", follows=True),))
         return [extra, Stage("DOCA", tuple(packages))]
     return [Stage("DOCA", tuple(packages), (*UCX_DEBIAN, *(MPI_DEBIAN if own_mpi else ())))]
 

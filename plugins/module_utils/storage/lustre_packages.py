@@ -15,7 +15,7 @@ from ..core.distribution import REDHAT, Distribution
 from ..core.part import Node, Plan, PlanError, Verdict
 from ..core.text import some
 from ..packages.engine import Installer
-from ..packages.package import INSTALL, Manager, PackageSet, Repository, Stage, Wanted
+from ..packages.package import INSTALL, Manager, PackageSet, Repository, Stage, WantedPackage
 from .lustre import CLIENT, DKMS, PREBUILT, Kernel, Packages, lacking_programs
 
 SPLIT = (2, 16)
@@ -47,7 +47,7 @@ def client_packages(
     else:
         driver = "" if not o2ib else "o2iblnd" if rdma_source == "doca" else "in-kernel-o2iblnd"
         before, names, other = _ubuntu(packages, distribution, kernel_release, driver)
-    wanted = [Wanted(name, packages.version, COMPONENT) for name in packages.names or names]
+    wanted = [WantedPackage(name, packages.version, COMPONENT) for name in packages.names or names]
     if not wanted:
         raise PlanError(
             f"{distribution.label}: Lustre publishes no packages for it. Build them, and write "
@@ -79,12 +79,12 @@ Modules are first of the names: the client asks for either kind, and a solver wo
 
 def _headers(of: Distribution, release: str) -> Stage:
     name, version = of.family.kernel_package(of.family.kernel_headers, release)
-    return Stage("kernel headers", (Wanted(name, version, "kernel"),))
+    return Stage("kernel headers", (WantedPackage(name, version, "kernel"),))
 
 
 def _redhat(packages: Packages, of: Distribution, release: str) -> _Family:
     dkms, prebuilt = "lustre-client-dkms", "kmod-lustre-client"
-    before = [Stage("version lock", (Wanted("python3-dnf-plugin-versionlock"),))]
+    before = [Stage("version lock", (WantedPackage("python3-dnf-plugin-versionlock"),))]
     if packages.method == PREBUILT:
         return before, [prebuilt, "lustre-client"], dkms
     before.append(_headers(of, release))
