@@ -99,6 +99,7 @@ from ..module_utils.core.checks import (
     OK,
     PENDING,
     Check,
+    Strictness,
     as_dicts,
     end,
 )
@@ -439,6 +440,7 @@ def main() -> None:
         why = "SSH trust is not configured here yet"
         without = [{**each, "why": why} for each in targets]
         pending = checks(without, [], [], here=here, check_mode=True)
+        pending = Strictness.of(os.environ).of_checks(pending)
         module.exit_json(changed=False, layer=LAYER, attempts=[], checks=as_dicts(pending))
     if user is None:
         module.fail_json(

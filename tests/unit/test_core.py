@@ -38,6 +38,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.reboots im
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.ended import Ended, Module
 from tests.waiting import until
 
 ANSWERS = st.recursive(
@@ -90,11 +91,24 @@ def test_compare_is_ok_only_when_equal():
     assert checks.compare("mtu", 9000, 1500, check_mode=True).status == checks.PENDING
 
 
-def test_what_is_pending_has_failed_where_a_cluster_is_to_be_proved(monkeypatch):
-    monkeypatch.setenv(checks.STRICT, "1")
-    assert checks.compare("mtu", 9000, 1500, check_mode=True).status == checks.FAILED
-    assert checks.Check("mtu", 9000, 1500, checks.PENDING).status == checks.FAILED
-    assert checks.compare("mtu", 9000, 9000, check_mode=True).status == checks.OK
+@pytest.mark.parametrize(
+    ("variables", "pending", "reboot"),
+    [
+        ((), checks.PENDING, checks.REBOOT),
+        ((checks.STRICT,), checks.FAILED, checks.REBOOT),
+        ((checks.STRICT, checks.REBOOTED), checks.FAILED, checks.FAILED),
+    ],
+)
+def test_verification_fails_what_is_pending_or_needs_a_reboot(variables, pending, reboot):
+    given = [checks.Check("mtu", 9000, 1500, status) for status in checks.STATUSES[:2]]
+    given += [checks.Check("mtu", 9000, 1500, status) for status in (checks.PENDING, checks.REBOOT)]
+    for check_mode in (True, False):
+        with pytest.raises(Ended) as caught:
+            environment = dict.fromkeys(variables, "1")
+            checks.end(Module(check_mode), "rails", given, "", environment=environment)
+        statuses = [check["status"] for check in caught.value.result["checks"]]
+        assert statuses == [checks.OK, checks.FAILED, pending, reboot]
+    assert [check.status for check in given] == [*statuses[:2], checks.PENDING, checks.REBOOT]
 
 
 def test_not_applicable_needs_a_reason():

@@ -189,6 +189,135 @@ def test_what_cannot_be_read_back_stays_recorded(tmp_path, error):
     assert [each.subject for each in reboots.recorded("gpu", tmp_path)] == ["kernel"]
 
 
+# Waiting and undoing
+
+
+class Clock:
+    def __init__(self, good_after: float) -> None:
+        self.now, self.good_after = 0.0, good_after
+
+    def node(self, root: Path) -> Node:
+        return replace(node(root), clock=lambda: self.now, sleep=self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def good(self) -> bool:
+        return self.now >= self.good_after
+
+
+@pytest.mark.parametrize(
+    ("good_after", "undone", "most"), [(0.0, [], 0.0), (3.0, [], 3.2), (9.0, ["undo"], 5.0)]
+)
+def test_a_step_is_undone_if_it_does_not_hold_in_time(tmp_path, good_after, undone, most):
+    clock, seen = Clock(good_after), []
+
+    def undo() -> str:
+        seen.append("undo")
+        return ""
+
+    step = Step("link", "down", "up", lambda: None, holds=clock.good, wait_s=5.0, undo=undo)
+    errors: list[str] = []
+    engine.act([Plan(steps=[step])], clock.node(tmp_path), errors)
+    assert (seen, errors) == (undone, [])
+    assert good_after <= clock.now <= most or undone and clock.now == most
+
+
+@pytest.mark.parametrize("where", ["act", "holds", "undo"])
+def test_a_step_that_raises_is_undone_and_stops_what_follows(tmp_path, where):
+    seen: list[str] = []
+
+    def reach(name: str) -> bool:
+        seen.append(name)
+        if name == where:
+            raise CommandError(f"{name}: no")
+        return False
+
+    def undo() -> str:
+        reach("undo")
+        return "the files are as they were"
+
+    step = Step(
+        "packages",
+        "old",
+        "new",
+        lambda: reach("act") and None,
+        essential=True,
+        holds=lambda: reach("holds"),
+        undo=undo,
+    )
+    plan = Plan(steps=[step, Recorded(seen).step("later")])
+    errors: list[str] = []
+    engine.act([plan], node(tmp_path), errors)
+    assert seen == (["act", "undo"] if where == "act" else ["act", "holds", "undo"])
+    done = "" if where == "undo" else "\nthe files are as they were"
+    assert errors == [f"packages: {where}: no{done}"]
+
+
+def test_a_silent_step_has_no_diff(tmp_path):
+    seen: list[str] = []
+    step = Recorded(seen).step("network service", silent=True)
+    assert step.diffs() == []
+    engine.act([Plan(steps=[step])], node(tmp_path), [])
+    assert seen == ["network service"]
+
+
+class Dial:
+    """A change that is a number in a dictionary."""
+
+    def __init__(self, values: dict[str, Any], name: str, unit: str, fails: str = "") -> None:
+        self.values, self.name, self.unit, self.fails = values, name, unit, fails
+        self.reason = ""
+
+    def write(self) -> None:
+        self.values[self.name] = 1
+        if self.fails == "write":
+            raise CommandError("no")
+
+    def restore(self) -> None:
+        if self.fails == "restore":
+            raise LookupError("gone")
+        self.values[self.name] = 0
+
+    def missing(self) -> str:
+        return "was not taken" if self.fails in ("missing", "restore") else ""
+
+    def failed(self, reason: str) -> None:
+        self.reason = reason
+
+
+@pytest.mark.parametrize(
+    ("fails", "values", "restored"),
+    [
+        ({}, "1111", False),
+        ({"a": "write"}, "0011", True),
+        ({"b": "write"}, "0011", True),
+        ({"a": "missing"}, "0011", True),
+        ({"c": "missing"}, "1101", True),
+        ({"d": "missing"}, "1110", False),
+        ({"a": "write", "c": "write", "d": "write"}, "0000", True),
+        ({"b": "restore"}, "0111", True),
+    ],
+)
+def test_a_unit_takes_effect_as_a_whole_or_is_restored(tmp_path, fails, values, restored):
+    now = dict.fromkeys("abcd", 0)
+    units = {"a": "running", "b": "running", "c": "firmware", "d": ""}
+    dials = {name: Dial(now, name, unit, fails.get(name, "")) for name, unit in units.items()}
+    reads: list[str] = []
+    group = engine.Group(
+        list(dials.values()), lambda: reads.append("".join(map(str, now.values())))
+    )
+    step = Step("NIC", "0", "1", group.act, holds=group.holds, undo=group.undo)
+    errors: list[str] = []
+    engine.act([Plan(steps=[step])], node(tmp_path), errors)
+    assert "".join(map(str, now.values())) == values
+    assert (group.restored, errors) == (restored, [])
+    assert len(reads) == (2 if fails else 1) and reads[-1] == values
+    assert {name for name, dial in dials.items() if dial.reason} == set(fails)
+    if fails.get("a") == "write":
+        assert reads[0][1] == "0", "nothing of a unit is written after a failure in it"
+
+
 class Refused(Exception):
     """What only this layer refuses."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import checks, reboots
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import reboots
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.locks import alone
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.reboot import busy, node, slurm
@@ -404,13 +404,6 @@ def test_reasons_are_struck_off_and_slurm_has_its_node_again(root):
 def test_a_reason_of_this_boot_is_not_struck_off(root):
     done = node.finish(here(root, Programs("IDLE")), ["os"], BOOT)
     assert done["left"] == {"os": ["why"]} and done["struck"] == []
-
-
-def test_what_waits_for_a_reboot_right_after_one_has_failed(monkeypatch):
-    monkeypatch.setenv(checks.REBOOTED, "1")
-    assert checks.Check("x", 1, 0, checks.REBOOT).status == checks.FAILED
-    monkeypatch.delenv(checks.REBOOTED)
-    assert checks.Check("x", 1, 0, checks.REBOOT).status == checks.REBOOT
 
 
 # The lock on the controller

@@ -1,33 +1,33 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The read-back: what a layer promised, what the device has, and the verdict.
+"""The read-back: what a layer promises, what the device has, and the status of the promise.
 
-Every module that configures a layer ends by reading the device again and returns one `Check` per
+Every module that configures a layer reads the device again at its end and returns one `Check` per
 promise. The summary callback, the verify playbook and the tests read nothing else.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NoReturn, Optional, Protocol
 
 from .text import counted, one_line, shortened
 
 OK = "ok"
-"""Read back as wanted."""
+"""Read back with the desired value."""
 FAILED = "failed"
-"""Read back differently, or could not be read: a check that could not run has failed."""
+"""Read back with another value, or could not be read: a check that could not run has failed."""
 NOT_APPLICABLE = "not_applicable"
-"""Cannot hold on this kind of machine; `reason` has why. Counted and shown, never passed."""
+"""Cannot hold on this kind of machine; `reason` says why. Counted and shown, never passed."""
 PENDING = "pending"
-"""Differs now, and a run without check mode would change it; outside check mode one after a reset
-that must come first, which `reason` names."""
+"""Differs in check mode and would be changed by a run without it. Outside check mode: waits for a
+reset that must come first, which `reason` names."""
 REBOOT = "reboot"
 """Configured and recorded; takes effect at the next reboot, which no role performs."""
 
-MOST_CHARACTERS = 4000
-"""Of a check on the terminal."""
+MAX_LINE_CHARACTERS = 4000
+"""Length of a check on the terminal."""
 
 STATUSES = (OK, FAILED, NOT_APPLICABLE, PENDING, REBOOT)
 
@@ -35,17 +35,17 @@ SELDOM = ("at", "by_hand")
 """Fields that few checks have."""
 
 STRICT = "BAREMETAL_MPI_ROCE_VERIFY"
-"""Set in the environment of modules by playbooks/verify.yml: what is pending has failed."""
+"""Set in the environment of modules by playbooks/verify.yml: pending checks fail."""
 REBOOTED = "BAREMETAL_MPI_ROCE_REBOOTED"
-"""Set besides by playbooks/reboot.yml, right after a reboot: what waits for one has outlived it."""
+"""Set in addition by playbooks/reboot.yml after a reboot: checks that wait for a reboot fail."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One promise and what was found.
+    """One promise and the value that was read.
 
-    `name` is stable and lower case (`rail_mtu`); `subject` is what it is about (`rail3`), empty for
-    the host as a whole. `wanted` and `found` are JSON values with their unit in the name or value.
+    `name` is stable and lower case (`rail_mtu`); `subject` is the object (`rail3`), empty for the
+    host as a whole. `wanted` and `found` are JSON values with their unit in the name or value.
     """
 
     name: str
@@ -55,26 +55,41 @@ class Check:
     subject: str = ""
     reason: str = ""
     at: str = ""
-    """Host that differs, where it is another one than the one that looked."""
+    """The host that differs, if it is not the one that was read."""
     by_hand: str = ""
-    """What the operator must do there, where no layer repairs it: a command or a sentence."""
+    """What the operator must do there where no layer repairs it: a command or a sentence."""
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:
             raise ValueError(f"check {self.name}: unknown status {self.status!r}")
         if self.status == NOT_APPLICABLE and not self.reason:
             raise ValueError(f"check {self.name}: not_applicable needs a reason")
-        if self.status == PENDING and os.environ.get(STRICT):
-            object.__setattr__(self, "status", FAILED)
-        if self.status == REBOOT and os.environ.get(REBOOTED):
-            object.__setattr__(self, "status", FAILED)
 
     def line(self) -> str:
-        """One line for the operator: what, where, wanted, found, why."""
-        where = f" {one_line(self.subject)}" if self.subject else ""
-        why = f" ({one_line(self.reason)})" if self.reason else ""
-        line = f"{self.name}{where}: wanted {self.wanted!r}, found {self.found!r}{why}"
-        return shortened(line, MOST_CHARACTERS)
+        """Return one line for the operator: name, subject, both values, reason."""
+        subject = f" {one_line(self.subject)}" if self.subject else ""
+        reason = f" ({one_line(self.reason)})" if self.reason else ""
+        line = f"{self.name}{subject}: wanted {self.wanted!r}, found {self.found!r}{reason}"
+        return shortened(line, MAX_LINE_CHARACTERS)
+
+
+@dataclass(frozen=True)
+class Strictness:
+    """Which statuses other than `failed` fail a run; read once, where a module begins."""
+
+    failing: Collection[str] = ()
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Strictness:
+        variables = {PENDING: STRICT, REBOOT: REBOOTED}
+        return cls([status for status, name in variables.items() if environment.get(name)])
+
+    def of_checks(self, checks: Iterable[Check]) -> list[Check]:
+        """Return `checks` with the status `failed` in place of these statuses."""
+        return [
+            replace(check, status=FAILED) if check.status in self.failing else check
+            for check in checks
+        ]
 
 
 def compare(
@@ -86,14 +101,14 @@ def compare(
     check_mode: bool = False,
     reason: str = "",
 ) -> Check:
-    """A check that is ok when both sides are equal, else failed (or pending in check mode)."""
+    """Return a check that is ok if both values are equal, else failed (pending in check mode)."""
     if wanted == found:
         return Check(name, wanted, found, OK, subject)
     return Check(name, wanted, found, differs(check_mode), subject, reason)
 
 
 def differs(check_mode: bool) -> str:
-    """The status of what is not as wanted, and what this module would change."""
+    """Return the status of a difference that the module removes."""
     return PENDING if check_mode else FAILED
 
 
@@ -108,9 +123,9 @@ def failures(checks: Iterable[Check]) -> list[Check]:
 def failure_message(
     layer: str, checks: Iterable[Check], remedy: str, *, applied: bool = False
 ) -> Optional[str]:
-    """The message of a module whose read-back failed, or None when nothing failed.
+    """Return the message of a module whose read-back failed, or None if nothing failed.
 
-    `applied`: something was changed before.
+    `applied`: the module changed the node before.
     """
     failed = failures(checks)
     if not failed:
@@ -121,7 +136,7 @@ def failure_message(
 
 
 def as_dicts(checks: Iterable[Check]) -> list[dict[str, Any]]:
-    """JSON form, as modules return it under `checks`; `at` and `by_hand` only where set."""
+    """Return the JSON form in which modules return `checks`; `at` and `by_hand` only if set."""
     return [
         {key: value for key, value in asdict(check).items() if value or key not in SELDOM}
         for check in checks
@@ -129,7 +144,7 @@ def as_dicts(checks: Iterable[Check]) -> list[dict[str, Any]]:
 
 
 class Module(Protocol):
-    """What of AnsibleModule is needed on nodes."""
+    """The methods of AnsibleModule that modules on nodes use."""
 
     check_mode: bool
 
@@ -145,12 +160,14 @@ def end(
     remedy: str,
     *,
     errors: Sequence[str] = (),
+    environment: Mapping[str, str] = os.environ,
     **result: Any,
 ) -> NoReturn:
-    """How a module of a layer ends: with its read-back, and failed when a check failed.
+    """End a module of a layer with its read-back; it fails if a check failed or on `errors`.
 
-    `errors` are steps that failed.
+    `environment` says how strict this run is.
     """
+    checks = Strictness.of(environment).of_checks(checks)
     applied = bool(result.get("changed")) and not module.check_mode
     message = failure_message(layer, checks, remedy, applied=applied)
     if errors:

@@ -1,12 +1,16 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The engine of every layer: plan all parts, write, read everything back, return the result.
+"""The one loop that converges a node: plan, write, wait, read back, restore what does not hold.
 
-`settle` does it for a list of parts; `carry_out` is what the module of a layer calls.
+`settle` does it for the parts of a layer, and `carry_out` is the entry point of a layer's module.
+`act` is the part of `settle` between planning and verifying, for programs that have no record of
+reboots. A `Group` makes changes that take effect together or not at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,12 +20,27 @@ from . import checks, machine, reboots
 from .checks import FAILED, OK, PENDING, Check, not_applicable
 from .commands import CommandError, run
 from .files import FilePlan, diffs
-from .part import Node, Part, Plan, PlanError, StepError, Verdict
+from .part import (
+    FAULTS,
+    Change,
+    Node,
+    Part,
+    Plan,
+    PlanError,
+    Step,
+    StepError,
+    Verdict,
+    fault_text,
+)
+from .waiting import until
+
+POLL_S = 0.2
+"""Seconds between two reads of a step that has not taken effect yet."""
 
 
 @dataclass
 class Outcome:
-    """What the module returns."""
+    """The result of settling parts."""
 
     changed: bool = False
     diff: list[dict[str, Any]] = field(default_factory=list)
@@ -31,11 +50,11 @@ class Outcome:
 
 
 def settle(parts: Sequence[Part], node: Node) -> Outcome:
-    """Bring `node` to what `parts` want and read it back; in check mode only return what would be.
+    """Bring `node` to the desired state of `parts` and read it back; in check mode only plan.
 
-    Raises PlanError, before anything is written, with every finding of every part. From then on
-    nothing is raised: whatever fails, services that were stopped start again, everything is read
-    back, and what waits for a reboot is recorded.
+    Raises PlanError, listing every finding of every part, before anything is written. From then on
+    nothing is raised: after any failure, stopped services are started again, everything is read
+    back, and the reasons for a reboot are recorded.
     """
     plans = []
     findings = []
@@ -53,21 +72,21 @@ def settle(parts: Sequence[Part], node: Node) -> Outcome:
     for plan in plans:
         outcome.diff += diffs(plan.files)
         outcome.diff += [diff for step in plan.steps for diff in step.diffs()]
-    unwritten = {} if node.check_mode else _act(plans, outcome.errors)
+    unwritten = {} if node.check_mode else act(plans, node, outcome.errors)
 
-    verdicts, read = _read_back(parts, node, outcome.errors)
+    verdicts, complete = _read_back(parts, node, outcome.errors)
     files = [planned for plan in plans for planned in plan.files]
-    outcome.checks = [_file_check(each, node, unwritten) for each in files]
+    outcome.checks = [_file_check(planned, node, unwritten) for planned in files]
     outcome.checks += [check for verdict in verdicts for check in verdict.checks]
-    outcome.reasons = _record(verdicts, node, outcome, keep=not read)
+    outcome.reasons = _record(verdicts, node, outcome, preserve=not complete)
     outcome.changed = bool(outcome.diff)
     return outcome
 
 
-def _act(plans: Sequence[Plan], errors: list[str]) -> dict[Path, Optional[str]]:
-    """Do it all, in order; a line in `errors` for what could not be done.
+def act(plans: Sequence[Plan], node: Node, errors: list[str]) -> dict[Path, Optional[str]]:
+    """Carry out `plans` in order, adding a line to `errors` for each failure.
 
-    Returns the files that were not written, and why; None after an earlier failure.
+    Returns the files that were not written with the error, or None after an earlier failure.
     """
     stopped = False
     unwritten: dict[Path, Optional[str]] = {}
@@ -83,18 +102,96 @@ def _act(plans: Sequence[Plan], errors: list[str]) -> dict[Path, Optional[str]]:
                 unwritten[planned.path] = str(error)
                 stopped = True
         for step in plan.steps:
-            if stopped and not step.restores:
-                continue
-            try:
-                step.act()
-            except (OSError, CommandError, StepError) as error:
-                errors.append(f"{step.what}: {error}")
+            if (step.restores or not stopped) and not _carried_out(step, node, errors):
                 stopped = stopped or step.essential
     return unwritten
 
 
+def _carried_out(step: Step, node: Node, errors: list[str]) -> bool:
+    """Act, wait until the step holds, and otherwise undo it. Return False after an error."""
+    failures: list[str] = []
+    held = False
+    with _noted(failures):
+        step.act()
+        held = step.holds is None or until(
+            step.holds, step.wait_s, POLL_S, clock=node.clock, sleep=node.sleep
+        )
+    if not held and step.undo is not None:
+        done = ""
+        with _noted(failures):
+            done = step.undo()
+        if done:
+            failures[-1:] = ["\n".join([*failures[-1:], done])]
+    errors += [f"{step.what}: {failure}" for failure in failures]
+    return not failures
+
+
+@contextmanager
+def _noted(failures: list[str]) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, CommandError, StepError) as error:
+        failures.append(str(error))
+
+
+class Group:
+    """Changes of one subject, which another subject's failure does not affect.
+
+    All members are written in order, then `read` reads them again. If one failed or is missing,
+    its unit is restored in reverse order. `act`, `holds` and `undo` are those of a `Step`.
+    """
+
+    def __init__(self, changes: Sequence[Change], read: Callable[[], None]) -> None:
+        self.restored = False
+        """Whether a whole unit was restored."""
+        self._changes = changes
+        self._read = read
+        self._begun: list[Change] = []
+        self._failures: dict[Change, str] = {}
+
+    def act(self) -> None:
+        for change in self._changes:
+            if change.unit in self._broken_units():
+                continue
+            self._begun.append(change)
+            try:
+                change.write()
+            except FAULTS as error:
+                self._failures[change] = f"could not be set: {fault_text(error)}"
+
+    def holds(self) -> bool:
+        self._read()
+        broken = self._broken_units()
+        for change in self._begun:
+            if change not in self._failures and change.unit not in broken:
+                missing = change.missing()
+                if missing:
+                    self._failures[change] = missing
+        return not self._failures
+
+    def undo(self) -> str:
+        """Restore the failed changes and their units; the members get the text of the failure."""
+        broken = self._broken_units()
+        errors = []
+        for change in reversed(self._begun):
+            if change in self._failures or change.unit in broken:
+                try:
+                    change.restore()
+                except FAULTS as error:
+                    errors.append(f"{change.name} could not be put back: {fault_text(error)}")
+        self._read()
+        done = "; ".join(errors) or "what was set with it was put back to what it was"
+        for change, failure in self._failures.items():
+            change.failed(f"{failure}; {done}")
+        self.restored = bool(broken)
+        return ""
+
+    def _broken_units(self) -> set[str]:
+        return {change.unit for change in self._failures if change.unit}
+
+
 def _read_back(parts: Sequence[Part], node: Node, errors: list[str]) -> tuple[list[Verdict], bool]:
-    """What every part finds, and whether each could look."""
+    """Return the verdicts, and whether every part could be read."""
     verdicts = []
     for part in parts:
         try:
@@ -105,15 +202,15 @@ def _read_back(parts: Sequence[Part], node: Node, errors: list[str]) -> tuple[li
 
 
 def _file_check(planned: FilePlan, node: Node, unwritten: Mapping[Path, Optional[str]]) -> Check:
-    """A file is judged by its plan in check mode, and by reading it again after a change."""
+    """Evaluate the plan of a file in check mode, and otherwise its content after the change."""
     subject = f"/{planned.path.relative_to(node.root)}"
     wanted = "absent" if planned.after is None else "as planned"
     if not planned.changed:
         return Check("file", wanted, wanted, OK, subject)
     if node.check_mode:
         return Check("file", wanted, "missing or different", PENDING, subject)
-    why = unwritten.get(planned.path, "")
-    if why is None:
+    reason = unwritten.get(planned.path, "")
+    if reason is None:
         return not_applicable(
             "file", wanted, "not written, as an earlier step failed", subject=subject
         )
@@ -122,21 +219,20 @@ def _file_check(planned: FilePlan, node: Node, unwritten: Mapping[Path, Optional
     except FileNotFoundError:
         text = None
     except OSError as error:
-        why = why or str(error)
-    if not why and text == planned.after:
+        reason = reason or str(error)
+    if not reason and text == planned.after:
         return Check("file", wanted, wanted, OK, subject)
-    why = why or "changed by something else meanwhile"
-    return Check("file", wanted, "different", FAILED, subject, why)
+    reason = reason or "changed by another program in the meantime"
+    return Check("file", wanted, "different", FAILED, subject, reason)
 
 
 def _record(
-    verdicts: Sequence[Verdict], node: Node, outcome: Outcome, *, keep: bool
+    verdicts: Sequence[Verdict], node: Node, outcome: Outcome, *, preserve: bool
 ) -> list[reboots.Reason]:
-    """Write down what waits. `keep`: what was recorded and could not be looked at stays as well."""
+    """Record the reasons for a reboot; `preserve` those on record too, as a part was not read."""
     reasons = [reason for verdict in verdicts for reason in verdict.reasons]
-    if keep:
-        known = [each for each in node.rebooted_for if not any(map(each.same_wish, reasons))]
-        reasons += known
+    if preserve:
+        reasons += [old for old in node.rebooted_for if not any(map(old.same_wish, reasons))]
     try:
         record = reboots.plan(
             node.layer, reasons, node.boot_id, root=node.root, uid=node.uid, gid=node.gid
@@ -155,23 +251,24 @@ REMEDY = "Correct what the lines name, then run again with --tags {} (checks: do
 
 @dataclass(frozen=True)
 class Layer:
-    """`refusals` are raised before anything is changed, `failures` at any time.
+    """What the modules of layers differ in.
 
-    Both come on top of those that every layer has.
+    `refusals` are exceptions raised before any change, `failures` those raised at any time, in
+    addition to the ones that every layer has.
     """
 
     tag: str
     command_s: float
-    """Time for one program that changes something."""
+    """Time limit of a program, in seconds."""
     look_s: Optional[float] = None
-    """Time for one that only looks, where it has less."""
+    """Time limit of a program that only reads, if it is shorter."""
     refusals: tuple[type[Exception], ...] = ()
     failures: tuple[type[Exception], ...] = ()
     simulates: bool = True
-    """Whether its results list what of them is not this machine's own."""
+    """Whether results list what is simulated on this machine."""
 
     def node(self, check_mode: bool) -> Node:
-        """Raises RecordError and OSError."""
+        """Return this machine as a node. Raises RecordError and OSError."""
         return Node(
             layer=self.tag,
             root=Path("/"),
@@ -186,7 +283,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Settled:
-    """What came of it. `returned` is what only this layer returns."""
+    """What a layer's module returns; `returned` are the values specific to the layer."""
 
     outcome: Outcome
     simulated: Sequence[str] = ()
@@ -194,7 +291,7 @@ class Settled:
 
 
 def carry_out(module: checks.Module, layer: Layer, converge: Callable[[Node], Settled]) -> NoReturn:
-    """Return what `converge` made of this node; a refusal fails before anything is changed."""
+    """Converge this node and end the module; a refusal fails before anything is changed."""
     nothing: dict[str, Any] = {"layer": layer.tag, "checks": []}
     if layer.simulates:
         nothing["simulated"] = []
@@ -204,7 +301,8 @@ def carry_out(module: checks.Module, layer: Layer, converge: Callable[[Node], Se
         node = layer.node(module.check_mode)
         settled = converge(node)
     except refusals as error:
-        nothing["checks"] = checks.as_dicts(getattr(error, "checks", []))
+        strictness = checks.Strictness.of(os.environ)
+        nothing["checks"] = checks.as_dicts(strictness.of_checks(getattr(error, "checks", [])))
         module.fail_json(msg=f"{layer.tag}: nothing was changed:\n{error}", **nothing)
     except failures as error:
         module.fail_json(msg=f"{layer.tag}: {error}", **nothing)

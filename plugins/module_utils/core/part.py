@@ -1,19 +1,22 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What every subject of a layer has in common.
+"""The protocol of a layer's resources: what `core/engine.settle` plans, carries out and reads back.
 
-A part holds what is wanted. `plan` reads the node and returns which files and running values
-have to change; `verify` reads the node again and judges. Nothing is written while planning.
+A part holds the desired state of one subject (files, a service, all rails of a host). `plan` reads
+the node and returns the changes; `verify` reads it again and returns checks. Planning writes
+nothing. A change is a file or a `Step`. A step that can leave the node half changed also says when
+it took effect (`holds`, polled for `wait_s`) and how to restore what did not (`undo`).
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional, Protocol
 
 from .checks import FAILED, REBOOT, Check
-from .commands import Runner
+from .commands import CommandError, Runner
 from .files import FilePlan, diff, plan_file, with_header
 from .machine import IN_CONTAINER
 from .reboots import Reason, outlived
@@ -23,9 +26,9 @@ NAME = "baremetal-mpi-roce"
 
 
 class PlanError(Exception):
-    """What is wanted cannot be: the text has what, where and the remedy, one line per finding.
+    """The desired state is refused: the text has location, value and remedy, a line per finding.
 
-    `checks` are findings that have a row in the summary.
+    `checks` are the findings that have a row in the summary.
     """
 
     def __init__(self, text: str, checks: Sequence[Check] = ()) -> None:
@@ -34,12 +37,12 @@ class PlanError(Exception):
 
 
 class StepError(Exception):
-    """A step could not be done; the text has what, why and the remedy."""
+    """A step failed; the text has the step, the cause and the remedy."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """The node as the parts see it: a root directory, a way to run programs, and what it is."""
+    """A node as parts see it: root directory, runner of programs, and properties of the machine."""
 
     layer: str
     root: Path
@@ -50,16 +53,18 @@ class Node:
     uid: int = 0
     gid: int = 0
     rebooted_for: tuple[Reason, ...] = ()
-    """Reasons already recorded, to distinguish a reboot that is due from one that did not help."""
+    """Recorded reasons; they distinguish a reboot that is due from one that did not help."""
     looks: Optional[Runner] = None
-    """Runs what only looks, where `run` has more time than that should take; else `run` does."""
+    """Runs programs that only read, if they get a shorter time limit than those of `run`."""
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
 
     @property
     def look(self) -> Runner:
         return self.looks or self.run
 
     def doing(self, *argv: str) -> Callable[[], None]:
-        """The act of a step that runs one program."""
+        """Return an `act` that runs one program."""
 
         def act() -> None:
             self.run(argv)
@@ -70,16 +75,16 @@ class Node:
         return self.root / name.lstrip("/")
 
     def file(self, name: str, body: Optional[str]) -> FilePlan:
-        """A file that belongs to the collection; `None` for one that must not be there."""
+        """Plan a file that belongs to the collection; a body of None removes it."""
         text = None if body is None else with_header(body)
         return plan_file(self.path(name), text, uid=self.uid, gid=self.gid)
 
     def record(self, name: str, text: Optional[str], *, mode: int = 0o644) -> FilePlan:
-        """A file that programs read: no header."""
+        """Plan a file that programs read, without a header; a text of None removes it."""
         return plan_file(self.path(name), text, mode=mode, uid=self.uid, gid=self.gid)
 
     def edited(self, name: str, text: str) -> FilePlan:
-        """A file of another owner with our lines in it: its mode and owner stay as they are."""
+        """Plan a file of the system that contains our lines; its mode and owner are preserved."""
         now = plan_file(self.path(name), text, uid=self.uid, gid=self.gid)
         if now.mode_before is None or now.owner_before is None:
             return now
@@ -87,7 +92,7 @@ class Node:
         return plan_file(now.path, text, mode=now.mode_before, uid=uid, gid=gid)
 
     def read(self, name: str) -> Optional[str]:
-        """A small text file, or None when it is not there."""
+        """Return the content of a small text file, or None if there is none."""
         try:
             with self.path(name).open(
                 encoding="utf-8", errors="surrogateescape", newline=""
@@ -97,26 +102,26 @@ class Node:
             return None
 
     def reboot_due(self, reason: Reason, remedy: str = "") -> tuple[str, str]:
-        """Status and reason of a check that waits for a reboot; `failed` if one did not help."""
+        """Return status and reason of a check that needs a reboot; `failed` if one did not help."""
         earlier = outlived(reason, self.rebooted_for, self.boot_id)
         if earlier is None:
             return REBOOT, reason.reason
-        why = f"not in effect although the node was rebooted for it (boot {earlier})"
-        return FAILED, f"{why}: {remedy}" if remedy else why
+        text = f"not in effect although the node was rebooted for it (boot {earlier})"
+        return FAILED, f"{text}: {remedy}" if remedy else text
 
-    def not_here(self, why: str) -> str:
-        """The reason of a check that cannot hold in this container."""
-        return f"{IN_CONTAINER} ({self.container}): {why}"
+    def not_here(self, reason: str) -> str:
+        """Return the reason of a check that does not apply in this container."""
+        return f"{IN_CONTAINER} ({self.container}): {reason}"
 
 
 @dataclass(frozen=True)
 class Step:
-    """A change of the running system, shown as a diff of what runs and what will.
+    """A change of the running system, shown as a diff of its state before and after.
 
-    `shown` are the diffs of a step that changes many things, instead of `before` and `after`.
-    When one that is `essential` fails, or a file cannot be written, no later file or step of any
-    part is tried, except steps that `restore` what an earlier one took away (a service that was
-    stopped).
+    `shown` replaces `before` and `after` where one step changes many objects; a `silent` step
+    belongs to a change that another step shows. After a failed step that is `essential`, and after
+    a file that cannot be written, no later file or step of any part is tried, except steps that
+    `restore` what an earlier one took away (a stopped service).
     """
 
     what: str
@@ -126,9 +131,18 @@ class Step:
     essential: bool = False
     restores: bool = False
     shown: Sequence[Mapping[str, str]] = ()
+    silent: bool = False
+    holds: Optional[Callable[[], bool]] = None
+    """Read back whether `act` took effect; polled until true, for at most `wait_s` seconds."""
+    wait_s: float = 0.0
+    undo: Optional[Callable[[], str]] = None
+    """Restore what does not hold. Called if `act` or `holds` raised, or if `holds` is still false
+    after the wait. Return a sentence for the error of this step, or nothing."""
 
     def diffs(self) -> list[dict[str, str]]:
-        return [dict(each) for each in self.shown] or [self.diff()]
+        if self.silent:
+            return []
+        return [dict(entry) for entry in self.shown] or [self.diff()]
 
     def diff(self) -> dict[str, str]:
         return diff(f"{self.what} (running)", f"{self.before}\n", f"{self.after}\n")
@@ -136,7 +150,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """Files first, then the steps, in order."""
+    """Changes in their order: files first, then steps."""
 
     files: list[FilePlan] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
@@ -144,13 +158,45 @@ class Plan:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was read back, and what waits for a reboot."""
+    """The checks of a part after its changes, and the reasons for a reboot."""
 
     checks: list[Check] = field(default_factory=list)
     reasons: list[Reason] = field(default_factory=list)
 
 
 class Part(Protocol):
+    """One resource of a layer."""
+
     def plan(self, node: Node) -> Plan: ...
 
     def verify(self, node: Node) -> Verdict: ...
+
+
+FAULTS = (CommandError, OSError, ValueError, LookupError, TypeError)
+"""Errors by which a device or a program may fail one change, while others go on."""
+
+
+def fault_text(error: Exception) -> str:
+    return str(error) if isinstance(error, (CommandError, OSError)) else f"bad answer: {error!r}"
+
+
+class Change(Protocol):
+    """A member of a `core/engine.Group`. `write` and `restore` may raise FAULTS."""
+
+    name: str
+
+    @property
+    def unit(self) -> str:
+        """Changes of one unit take effect together or not at all; empty: independent of others."""
+
+    def write(self) -> None:
+        """Make the change."""
+
+    def restore(self) -> None:
+        """Bring back the state before `write`."""
+
+    def missing(self) -> str:
+        """Return why the change, as last read, is not in effect; empty if it is."""
+
+    def failed(self, reason: str) -> None:
+        """Record that the change failed, and what was done about it."""
