@@ -34,7 +34,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.checks import as_dicts
 from ..module_utils.core.engine import Layer
-from ..module_utils.preflight.node import Host
+from ..module_utils.preflight.node import Preflight
 from ..module_utils.software.software_set import DRIVER_STACK
 
 LAYER = Layer("preflight", command_s=60.0)
@@ -52,7 +52,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     given = {**module.params, "ansible_core": module.ansible_version}
-    checks = Host(given, LAYER.node(check_mode=True)).checks()
+    checks = Preflight(given, LAYER.node(check_mode=True)).checks()
     module.exit_json(changed=False, layer=LAYER.tag, checks=as_dicts(checks))
 
 

@@ -154,7 +154,7 @@ from ..module_utils.os_baseline.kernel_values import (
     SysfsValues,
     boot_arguments,
 )
-from ..module_utils.os_baseline.services import Clock, Dpkg, Irqbalance, SwapOff
+from ..module_utils.os_baseline.services import ChronyClock, Dpkg, Irqbalance, SwapOff
 
 # swapoff reads everything back into memory; update-grub probes every disk.
 LAYER = Layer("os", command_s=600.0, simulates=False)
@@ -178,7 +178,7 @@ def parts(options: dict) -> list[Part]:
         found.append(Irqbalance(options["irqbalance"] == "on"))
     if options["time"]:
         bound, wait_s = options["time_max_offset_s"], options["time_wait_s"]
-        found.append(Clock(options["time_servers"], bound, wait_s))
+        found.append(ChronyClock(options["time_servers"], bound, wait_s))
     found.append(Admitted(options["admitted_networks"]))
     return [*found, KernelArguments([*options["kernel_arguments"], *boot_arguments(pages)])]
 

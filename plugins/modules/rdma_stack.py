@@ -111,6 +111,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..module_utils.core.distribution import read_distribution
 from ..module_utils.core.engine import Layer, Settled, carry_out, settle
 from ..module_utils.core.part import Node, Part
 from ..module_utils.hardware import SurveyError
@@ -119,10 +120,9 @@ from ..module_utils.packages.engine import manager_of
 from ..module_utils.packages.package import Manager, PackageSet
 from ..module_utils.rdma import THIS, Hardware, pcie
 from ..module_utils.rdma.devices import Devices, Tools
-from ..module_utils.rdma.drivers import Drivers, Kernel, Modules, SecureBoot
-from ..module_utils.rdma.packages import Packages
+from ..module_utils.rdma.drivers import BootModules, Drivers, KernelRelease, SecureBoot
+from ..module_utils.rdma.packages import RdmaPackages
 from ..module_utils.software.catalog import rdma_packages
-from ..module_utils.software.distribution import distribution
 from ..module_utils.software.software_set import DRIVER_STACK, NO_RDMA, SoftwareSet
 
 LAYER = Layer(
@@ -138,7 +138,7 @@ def converge(given: Mapping[str, Any], node: Node) -> Settled:
     if hardware.simulated:
         hardware.notes.append(f"hardware is read below {root}: it is not this machine's")
     software = SoftwareSet.of(given["software"])
-    found = distribution()
+    found = read_distribution()
     release = software.kernel or hardware.release(node)
     keys = {name: base64.b64decode(text) for name, text in given["keys"].items()}
     wanted = rdma_packages(software, found, keys, release, own_kernel=node.container is None)
@@ -162,8 +162,8 @@ def stack(
     modules = [*given["modules"], *(["rpcrdma"] if software.rdma.nfs else [])]
     parts: list[Part] = [
         SecureBoot(hardware, source),
-        Packages(hardware, software.rdma, wanted, manager, downgrade, in_use),
-        Modules(hardware, [] if nothing else modules),
+        RdmaPackages(hardware, software.rdma, wanted, manager, downgrade, in_use),
+        BootModules(hardware, [] if nothing else modules),
         KernelArguments([] if nothing else pcie.arguments(given["iommu"], node.root)),
         pcie.Acs(hardware, pcie.KEEP if nothing else given["acs"]),
     ]
@@ -171,7 +171,7 @@ def stack(
         return parts
     return [
         *parts[:2],
-        Kernel(hardware, software.kernel),
+        KernelRelease(hardware, software.kernel),
         Drivers(hardware, source, given["restart_driver"], software.rdma.version),
         *parts[2:],
         pcie.IommuGroups(hardware, given["iommu"], given["rails"], given["gpus"]),

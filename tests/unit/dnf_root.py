@@ -23,7 +23,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.packag
     PackageSet,
     Repository,
     Stage,
-    Wanted,
+    WantedPackage,
 )
 
 from tests.bed.stand_ins.keys import Key, run
@@ -296,7 +296,7 @@ def a_set(
     return PackageSet(
         repositories=repositories,
         stages=[
-            Stage(name, [Wanted(package, version) for package, version in packages.items()])
+            Stage(name, [WantedPackage(package, version) for package, version in packages.items()])
             for name, packages in stages.items()
         ],
         **more,  # type: ignore[arg-type]

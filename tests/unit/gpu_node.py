@@ -36,10 +36,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import stac
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
     INSTALL,
     UPGRADE,
-    Change,
+    PackageChange,
     PackageError,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.planning import Plan
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.planning import (
+    PackagePlan,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import read_software
 
 from tests.unit.host import Host
@@ -105,16 +107,18 @@ class Installer:
     fails: str = ""
     """`before`: no package changed yet; `between`: driver libraries new, the rest old."""
 
-    def plan(self) -> Plan:
+    def plan(self) -> PackagePlan:
         there = self.node.installed
         changes = [
-            Change(UPGRADE if name in there else INSTALL, name, there.get(name, ""), version)
+            PackageChange(UPGRADE if name in there else INSTALL, name, there.get(name, ""), version)
             for name, version in self.wanted.items()
             if there.get(name) != version and (not self.node.asked or name not in self.node.lacks)
         ]
-        return Plan(repairs=self.node.interrupted, stages=[("all", changes)] if changes else [])
+        return PackagePlan(
+            repairs=self.node.interrupted, stages=[("all", changes)] if changes else []
+        )
 
-    def act(self, planned: Plan) -> None:
+    def act(self, planned: PackagePlan) -> None:
         self.node.spend()
         self.node.calls.append(["packages"])
         self.node.asked = True
@@ -443,7 +447,7 @@ class GpuNode(Host):
             self.fabric.pop(0)
         return SimpleNamespace(simulated=["GPU hardware is played"])
 
-    def judge(self, _found: Any, wanted: gpu.Wanted, on: Node) -> SimpleNamespace:
+    def judge(self, _found: Any, wanted: gpu.GpuTarget, on: Node) -> SimpleNamespace:
         """Driver first: where that is another one, nothing else can be judged."""
         bad = PENDING if on.check_mode else FAILED
         reasons: list[reboots.Reason] = []

@@ -19,9 +19,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import (
-    Findings,
+    GpuFindings,
     Gpus,
-    Wanted,
+    GpuTarget,
     judge,
     nvml_probe,
     read,
@@ -46,9 +46,9 @@ def unused(argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = No
     raise CommandError(f"{argv[0]}: judging runs no program")
 
 
-def wanted(**more: Any) -> Wanted:
+def wanted(**more: Any) -> GpuTarget:
     """What a node of the reference cluster wants."""
-    return Wanted(**{"driver": VERSION, "gpus": MODEL_GPUS, "rails": MODEL_RAILS, **more})
+    return GpuTarget(**{"driver": VERSION, "gpus": MODEL_GPUS, "rails": MODEL_RAILS, **more})
 
 
 class NVMLError(Exception):
@@ -183,6 +183,6 @@ def node(run: Runner, **more: Any) -> Node:
     return Node(**{**given, **more})  # type: ignore[arg-type]
 
 
-def verdict(found: State | str, check_mode: bool = False, **more: Any) -> Findings:
+def verdict(found: State | str, check_mode: bool = False, **more: Any) -> GpuFindings:
     """How a node in that state is judged."""
     return judge(look(found), wanted(**more), node(unused, check_mode=check_mode))

@@ -26,12 +26,14 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.packag
     INSTALL,
     REMOVE,
     UPGRADE,
-    Change,
+    PackageChange,
     PackageSet,
     Stage,
-    Wanted,
+    WantedPackage,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.planning import Plan
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.planning import (
+    PackagePlan,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma import Hardware
 from ansible_collections.baremetal.mpi_roce.plugins.modules.rdma_stack import stack
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import read_software
@@ -63,8 +65,10 @@ OPTIONS: dict[str, Any] = {
     "gpus": GPUS,
 }
 
-INBOX_WANTED = PackageSet(stages=(Stage("RDMA", (Wanted("rdma-core"), Wanted("perftest"))),))
-DOCA_WANTED = PackageSet(stages=(Stage("DOCA", (Wanted("doca-ofed", "3.2.1"),)),))
+INBOX_WANTED = PackageSet(
+    stages=(Stage("RDMA", (WantedPackage("rdma-core"), WantedPackage("perftest"))),)
+)
+DOCA_WANTED = PackageSet(stages=(Stage("DOCA", (WantedPackage("doca-ofed", "3.2.1"),)),))
 OF_DOCA = {
     "doca-ofed": "3.2.1-044000",
     "mlnx-ofed-kernel-dkms": "25.10.OFED.25.10.1.7.1.1-1",
@@ -108,7 +112,7 @@ class Store:
 
     # What of the engine is.
 
-    def plan(self, wanted: PackageSet, allow_downgrade: bool) -> Plan:
+    def plan(self, wanted: PackageSet, allow_downgrade: bool) -> PackagePlan:
         self.downgrade = allow_downgrade
         target = self._target(wanted)
         changes = []
@@ -116,11 +120,11 @@ class Store:
             before, after = self.packages.get(name, ""), target.get(name, "")
             if before != after:
                 kind = INSTALL if not before else REMOVE if not after else UPGRADE
-                changes.append(Change(kind, name, before, after))
+                changes.append(PackageChange(kind, name, before, after))
         stages = [("RDMA", changes)] if changes else []
-        return Plan(stages=stages)
+        return PackagePlan(stages=stages)
 
-    def act(self, plan: Plan, wanted: PackageSet) -> Plan:
+    def act(self, plan: PackagePlan, wanted: PackageSet) -> PackagePlan:
         self.acted.append(wanted)
         self.packages = self._target(wanted)
         doca = "doca-ofed" in self.packages
@@ -145,10 +149,10 @@ class StoreInstaller(Installer):
 
     manager: Any
 
-    def plan(self) -> Plan:
+    def plan(self) -> PackagePlan:
         return self.manager.plan(self.wanted, self.allow_downgrade)  # type: ignore[no-any-return]
 
-    def act(self, plan: Plan) -> Plan:
+    def act(self, plan: PackagePlan) -> PackagePlan:
         return self.manager.act(plan, self.wanted)  # type: ignore[no-any-return]
 
     def verify(self, check_mode: bool = False) -> list[checks.Check]:

@@ -11,11 +11,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part impor
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import stack
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.modules import (
     DIFFERENT,
-    Module,
+    DkmsModule,
     needs_peermem,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.shared import (
-    Kernel,
+    GpuKernel,
     Shared,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.stack import Health
@@ -93,7 +93,7 @@ def test_another_kernel_than_the_sets_is_refused(node):
     assert failed(node.converge(extra={"kernel": KERNEL})) == []
 
 
-MODULE = Module(("nvidia", "nvidia-open"), OLD)
+MODULE = DkmsModule(("nvidia", "nvidia-open"), OLD)
 DIFF = "WARNING! Diff between built and installed module!"
 
 
@@ -388,7 +388,7 @@ def test_the_toolkit_of_others_is_compared_and_not_chosen(node):
 
 
 def test_the_module_asks_no_package_manager_for_a_driver_of_others(node, monkeypatch):
-    for name in ("distribution", "manager_of", "gpu_packages"):
+    for name in ("read_distribution", "manager_of", "gpu_packages"):
         monkeypatch.setattr(nvidia_gpu, name, None)
     options = {**OPTIONS, "hardware_root": str(node.root)}
     options["software"] = read_software({**OTHERS}).as_variable()
@@ -450,7 +450,7 @@ def test_the_bindings_of_nvml_come_from_the_controller_and_stay_the_same(node):
 
 def _health(node, wait_s, slept):
     wanted = stack.wanted(OPTIONS, read_software(software()).driver)
-    shared = Shared(Kernel(node.root, node.root), OLD)
+    shared = Shared(GpuKernel(node.root, node.root), OLD)
     return Health(shared, wanted, wait_s, clock=lambda: sum(slept), sleep=slept.append)
 
 

@@ -19,7 +19,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
     Check,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import (
-    Findings,
+    GpuFindings,
     gpu_checks,
     judge,
 )
@@ -72,7 +72,7 @@ WELL = ("healthy", "ecc-aggregate")
 OF_ITS_OWN = ("mismatch", "swapped")
 
 
-def findings(judged: Findings) -> list[Check]:
+def findings(judged: GpuFindings) -> list[Check]:
     return [check for check in judged.checks if check.status in (FAILED, PENDING, REBOOT)]
 
 

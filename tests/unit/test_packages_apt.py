@@ -8,6 +8,9 @@ import sys
 from contextlib import contextmanager
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.distribution import (
+    distribution_of,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.engine import (
     Installer,
 )
@@ -15,16 +18,13 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.packag
     PackageError,
     PackageSet,
     Stage,
-    Wanted,
+    WantedPackage,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.catalog import (
     MPI_DEBIAN,
     UCX_DEBIAN,
     gpu_packages,
     rdma_packages,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
-    distribution_of,
 )
 
 from tests.unit import software_sets
@@ -80,8 +80,8 @@ class Site:
             **{
                 "repositories": [self.cuda.repository()],
                 "stages": [
-                    Stage("driver", [Wanted("driver", version, "driver")]),
-                    Stage("fabric", [Wanted("manager", version, "driver")]),
+                    Stage("driver", [WantedPackage("driver", version, "driver")]),
+                    Stage("fabric", [WantedPackage("manager", version, "driver")]),
                 ],
                 **more,
             }
@@ -232,7 +232,7 @@ def test_an_unknown_version_names_those_there_are(site):
         "driver: no repository has version 580.95.0 (software.driver); "
         "there are 580.105.08-0ubuntu1, 580.95.05-0ubuntu1"
     )
-    nowhere = site.set(stages=[Stage("one", [Wanted("no-such-package", "1")])])
+    nowhere = site.set(stages=[Stage("one", [WantedPackage("no-such-package", "1")])])
     assert "not in any repository of this node" in site.refused(nowhere)[0]
 
 
@@ -253,7 +253,7 @@ def test_what_the_distribution_brings_is_not_pinned(site):
     site.cuda.add("suite", "1", Depends="tool, helper (>= 1)", Recommends="unneeded")
     site.cuda.add("unneeded", "1")
     site.cuda.publish()
-    wanted = site.set(stages=[Stage("one", [Wanted("suite", "1")])])
+    wanted = site.set(stages=[Stage("one", [WantedPackage("suite", "1")])])
     site.run(wanted)
     assert site.root.installed() == {"suite": "1", "tool": "1.0", "helper": "1.0"}
     assert site.root.held() == site.root.manager().pinned(LAYER).keys() == {"suite", "tool"}
@@ -269,7 +269,7 @@ def test_a_dependency_at_one_version_comes_at_it_although_there_is_a_newer_one(s
         site.cuda.add("part", version)
     site.cuda.add("suite", "1", Depends="part (= 2.0)")
     site.cuda.publish()
-    site.run(site.set(stages=[Stage("one", [Wanted("suite", "1")])]))
+    site.run(site.set(stages=[Stage("one", [WantedPackage("suite", "1")])]))
     assert site.root.installed() == {"suite": "1", "part": "2.0"}
 
 
@@ -326,7 +326,7 @@ def test_a_new_address_of_a_repository_is_verified_before_the_old_one_goes(site)
 
 def test_what_a_set_no_longer_wants_is_released_unless_another_layer_does(site):
     site.run(site.set())
-    site.run(PackageSet(stages=[Stage("one", [Wanted("tool", "1.0")])]), layer="rdma")
+    site.run(PackageSet(stages=[Stage("one", [WantedPackage("tool", "1.0")])]), layer="rdma")
     nothing = PackageSet()
     site.run(nothing)
     assert site.root.held() == {"tool"}
@@ -347,7 +347,7 @@ def test_a_package_of_two_repositories_comes_from_the_preferred_one(site, prefer
     site.cuda.publish()
     wanted = site.set(
         repositories=[site.cuda.repository(), doca.repository()],
-        stages=[Stage("one", [Wanted("nvlink", "1.0")])],
+        stages=[Stage("one", [WantedPackage("nvlink", "1.0")])],
         preferred={"mft*": preferred},
     )
     site.run(wanted)
@@ -367,14 +367,14 @@ def test_a_package_of_another_layers_repository_waits_for_that_layer(site):
     site.cuda.add("mft", "4.33")
     site.cuda.add("nvlink", "1.0", Depends="mft")
     site.cuda.publish()
-    stages, preferred = [Stage("one", [Wanted("nvlink", "1.0")])], {"mft*": "doca"}
+    stages, preferred = [Stage("one", [WantedPackage("nvlink", "1.0")])], {"mft*": "doca"}
     gpu = site.set(stages=stages, preferred=preferred)
     before = site.root.snapshot()
     (refused,) = site.refused(gpu)
     assert "Repository doca, the source of mft*, is not defined" in refused
     assert site.root.snapshot() == before
 
-    stages = [Stage("tools", [Wanted("mft")])]
+    stages = [Stage("tools", [WantedPackage("mft")])]
     rdma = PackageSet(repositories=[doca.repository()], stages=stages, preferred=preferred)
     site.run(rdma, layer="rdma")
     site.run(gpu)
@@ -388,7 +388,7 @@ def test_a_package_of_another_layers_repository_waits_for_that_layer(site):
 def test_a_conflict_is_named(site):
     site.cuda.add("picky", "1", Depends="tool (>= 9)")
     site.cuda.publish()
-    (refused,) = site.refused(site.set(stages=[Stage("one", [Wanted("picky", "1")])]))
+    (refused,) = site.refused(site.set(stages=[Stage("one", [WantedPackage("picky", "1")])]))
     assert "stage one: the solver refuses: picky : Depends: tool (>= 9)" in refused
 
 
@@ -418,7 +418,9 @@ def test_a_package_without_a_version_follows_the_release_of_its_repository(site)
         repository.add("profile", f"{release}-1")
         repository.add("nfs", f"2{release}-1")
         repository.publish()
-        stage = Stage("one", [Wanted("profile", release), Wanted("nfs", follows=True)])
+        stage = Stage(
+            "one", [WantedPackage("profile", release), WantedPackage("nfs", follows=True)]
+        )
         return site.set(repositories=[repository.repository(name="doca")], stages=[stage])
 
     first, later = wanted("3.2.1"), wanted("3.3.0")
@@ -441,10 +443,12 @@ def test_what_the_vendors_package_takes_the_place_of_goes_with_its_stage_and_no_
     site.cuda.add("lib", "1.20", Conflicts=place, Replaces=place, Provides=provided)
     site.cuda.add("profile", "3.2.1-1", Depends="lib (= 1.20)")
     site.cuda.publish()
-    first = Stage("first", [Wanted("tool")])
+    first = Stage("first", [WantedPackage("tool")])
 
     def wanted(*replaced):
-        return site.set(stages=[first, Stage("profile", [Wanted("profile", "3.2.1")], replaced)])
+        return site.set(
+            stages=[first, Stage("profile", [WantedPackage("profile", "3.2.1")], replaced)]
+        )
 
     refused = " ".join(site.refused(wanted()))
     assert "stage profile: inbox-lib 1.13 would be removed" in refused
@@ -471,7 +475,7 @@ def test_the_distributions_mpi_makes_way_for_a_ucx_that_does_not_provide_its_own
     site.cuda.publish()
 
     def wanted(*replaced):
-        return site.set(stages=[Stage("DOCA", [Wanted("doca-ofed", "2.9.3")], replaced)])
+        return site.set(stages=[Stage("DOCA", [WantedPackage("doca-ofed", "2.9.3")], replaced)])
 
     refused = " ".join(site.refused(wanted(*UCX_DEBIAN)))
     assert "libopenmpi3t64 4.1.6 would be removed" in refused
@@ -487,7 +491,7 @@ def test_the_distributions_mpi_makes_way_for_a_ucx_that_does_not_provide_its_own
 
 def test_what_is_optional_is_left_out_while_no_repository_has_all_of_it(site):
     def copies():
-        copy = [Wanted(each, "2.5", "copy", optional=True) for each in ("copy", "copy-dkms")]
+        copy = [WantedPackage(each, "2.5", "copy", optional=True) for each in ("copy", "copy-dkms")]
         return site.set(stages=[*site.set().stages, Stage("copy", copy)])
 
     def copy(checks):
@@ -546,7 +550,7 @@ def test_the_kernel_is_held_and_no_dependency_may_move_it(site):
     archive.add("linux-image", "6.8.0-2")
     archive.publish()
     site.root.run(["apt-get", "update"])
-    wants_newer = site.set(stages=[Stage("one", [Wanted("headers")])], held=["linux-image*"])
+    wants_newer = site.set(stages=[Stage("one", [WantedPackage("headers")])], held=["linux-image*"])
     (refused,) = site.refused(wants_newer)
     assert "linux-image would go from 6.8.0-1 to 6.8.0-2, but is held" in refused
     wanted = site.set(held=["linux-image*"])
@@ -645,7 +649,7 @@ def test_a_package_that_the_operator_holds_is_not_moved_as_a_dependency(site):
     site.root.run(["apt-get", "update"])
     site.cuda.add("new", "1", Depends="helper (>= 2)")
     site.cuda.publish()
-    (refused,) = site.refused(site.set(stages=[Stage("one", [Wanted("new")])]))
+    (refused,) = site.refused(site.set(stages=[Stage("one", [WantedPackage("new")])]))
     assert "helper (>= 2)" in refused
     site.run(site.set())
     assert "helper" in site.root.held()
@@ -746,7 +750,7 @@ def test_dpkg_killed_at_the_first_installation_is_repaired_by_running_again(site
     flag, body = killer(site)
     site.cuda.add("late", "1", scripts={script: body}, Depends="tool")
     site.cuda.publish()
-    stages = [*site.set().stages, Stage("late", [Wanted("late", "1")])]
+    stages = [*site.set().stages, Stage("late", [WantedPackage("late", "1")])]
     wanted = site.set(stages=stages)
     with pytest.raises(PackageError) as failed:
         site.run(wanted)
@@ -803,7 +807,7 @@ def test_an_upgrade_that_was_killed_can_be_given_up(site):
 def test_a_repair_that_cannot_succeed_is_an_error(site):
     site.cuda.add("bad", "1", scripts={"postinst": "echo no licence >&2; exit 1"})
     site.cuda.publish()
-    wanted = site.set(stages=[Stage("one", [Wanted("bad", "1")])])
+    wanted = site.set(stages=[Stage("one", [WantedPackage("bad", "1")])])
     for _run in range(2):
         with pytest.raises(PackageError, match=r"stage one \(1 of 1\): bad: no licence"):
             site.run(wanted)

@@ -6,6 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.distribution import (
+    distribution_of,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.apt_sources import (
     WHY,
     turned_off,
@@ -14,13 +17,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.packag
     PackageError,
     PackageSet,
     Stage,
-    Wanted,
+    WantedPackage,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.catalog import (
     gpu_packages,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
-    distribution_of,
 )
 
 from tests.unit.apt_root import MISSING, WHY_NOT, AptRepository
@@ -53,7 +53,7 @@ def with_pmix(site):
     doca.add("mlnx-ofed-kernel-dkms", "25.10-1")
     doca.add("openmpi", "4.1.9a1-1", files={SHARED: "doca's"}, conffiles=[SHARED])
     doca.publish()
-    stages = (Stage("DOCA", (Wanted("doca-ofed", "3.2.1", "rdma"),)),)
+    stages = (Stage("DOCA", (WantedPackage("doca-ofed", "3.2.1", "rdma"),)),)
     return PackageSet(repositories=(doca.repository(),), stages=stages)
 
 

@@ -16,12 +16,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import dnf, dnf_program
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.dnf import DnfManager
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
+    ModuleStream,
     PackageError,
     PackageSet,
     Repository,
     Stage,
-    Stream,
-    Wanted,
+    WantedPackage,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.rpm import Rpm
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.versionlock import (
@@ -123,7 +123,7 @@ def test_the_solver_sees_every_lock_but_those_of_the_layer_itself(tmp_path: Path
 def test_a_definition_checks_every_signature(tmp_path: Path) -> None:
     wanted = PackageSet(
         repositories=[repository()],
-        streams=[Stream("nvidia-driver", "580-open")],
+        streams=[ModuleStream("nvidia-driver", "580-open")],
         preferred={"mft*": "doca", "nvlsm": "cuda"},
     )
 
@@ -199,7 +199,7 @@ def test_of_several_versions_the_one_that_is_wanted_counts(
     builds = ("570", "611")
     rows = [row("kernel-devel", f"0:5.14.0-{build}.el9") for build in builds]
     run = Recorded({"rpm --root": "".join(rows)})
-    wanted = PackageSet(stages=[Stage("headers", [Wanted("kernel-devel", version)])])
+    wanted = PackageSet(stages=[Stage("headers", [WantedPackage("kernel-devel", version)])])
     locked = {"kernel-devel": {f"5.14.0-{build}.el9" for build in builds}}
     with_locks(node, "", gpu=locked)
 
@@ -253,7 +253,11 @@ def test_streams_are_read_as_dnf_writes_them(tmp_path: Path) -> None:
     ):
         (folder / f"{name}.module").write_text(text.format(name, stream, state))
     (folder / "broken.module").write_text("no section")
-    streams = [Stream("nvidia-driver", "580-open"), Stream("php", "8.2"), Stream("other", "1")]
+    streams = [
+        ModuleStream("nvidia-driver", "580-open"),
+        ModuleStream("php", "8.2"),
+        ModuleStream("other", "1"),
+    ]
     manager = DnfManager(PackageSet(streams=streams), "gpu", root=tmp_path, run=Recorded({}))
 
     changes = manager.stream_changes()
@@ -286,7 +290,7 @@ def test_what_is_simulated_carries_the_set_and_no_lock_of_the_layer(node: Path) 
     change = {"name": "a", "before": "2.0-1", "after": "1.0-1", "kind": "downgrade"}
     reply = json.dumps({"done": {"changes": [change]}})
     run = Recorded({"/usr/bin/platform-python": reply})
-    wanted = PackageSet(streams=[Stream("m", "s")])
+    wanted = PackageSet(streams=[ModuleStream("m", "s")])
 
     manager = DnfManager(wanted, "gpu", root=node, run=run)
     changes = manager.simulate({"a": "1.0-1"}, ["b"], {"a": "1.0-1", "c": "3-1"})

@@ -12,25 +12,24 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import failures
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.distribution import (
+    REDHAT,
+    distribution_of,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.engine import Installer
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
+    ModuleStream,
     PackageError,
     PackageSet,
     Repository,
-    Stream,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.planning import Plan
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.planning import (
+    PackagePlan,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.versionlock import (
     VersionLock,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import gpu_catalog
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.catalog import (
-    KERNEL_REDHAT,
-    KERNELS_REDHAT,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
-    distribution_of,
-)
 
 from tests.unit.dnf_root import ARCHITECTURE, DIE, WHY_NOT, DnfRoot, Rpm, Workshop, a_set
 from tests.unit.software_sets import software
@@ -79,10 +78,10 @@ def the_set(repository: Repository, version: str = "580.95.05", **more: object) 
 
 
 def modular(repository: Repository, version: str, stream: str) -> PackageSet:
-    return the_set(repository, version, streams=[Stream("nvidia-driver", stream)])
+    return the_set(repository, version, streams=[ModuleStream("nvidia-driver", stream)])
 
 
-def plan_of(node: DnfRoot, wanted: PackageSet) -> Plan:
+def plan_of(node: DnfRoot, wanted: PackageSet) -> PackagePlan:
     return installer(node, wanted).plan()
 
 
@@ -98,7 +97,7 @@ def refusal(node: DnfRoot, wanted: PackageSet) -> list[str]:
 
 def converge(
     node: DnfRoot, wanted: PackageSet, *, allow_downgrade: bool = False, layer: str = "gpu"
-) -> Plan:
+) -> PackagePlan:
     """Plan, act and verify, as a layer does."""
     found = replace(installer(node, wanted, layer), allow_downgrade=allow_downgrade)
     done = found.act(found.plan())
@@ -409,7 +408,9 @@ def test_no_upgrade_brings_another_kernel_whatever_it_is_called(node: DnfRoot, n
     converge(node, a_set(base, stages={"kernel": {name: "5.14.0-570.el9"}}))
     node.locks.write_text("")
     wanted = replace(
-        the_set(node.publish("cuda", driver(OLD))), held=KERNEL_REDHAT, kernels=KERNELS_REDHAT
+        the_set(node.publish("cuda", driver(OLD))),
+        held=REDHAT.kernel_parts,
+        kernels=REDHAT.kernel_patterns,
     )
     converge(node, wanted)
     node.publish("base", kernels)

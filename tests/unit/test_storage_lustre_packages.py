@@ -11,17 +11,19 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
     OK,
     Check,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.distribution import (
+    distribution_of,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.engine import Installer
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
     INSTALL,
     UPGRADE,
-    Change,
+    PackageChange,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.planning import Plan
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
-    distribution_of,
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.planning import (
+    PackagePlan,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import (
     lustre_packages as client,
@@ -116,7 +118,7 @@ class Engine:
 
     def plan(self):
         stages = [("Lustre client", self.changes)] if self.changes else []
-        return Plan(stages=stages, solved=self.solved)
+        return PackagePlan(stages=stages, solved=self.solved)
 
     def act(self, plan):
         self.acted += 1
@@ -140,8 +142,8 @@ def outcome(node, monkeypatch, engine, method="dkms", *, check_mode=False):
     return settle([part], node.node(check_mode=check_mode))
 
 
-FRESH = [Change(INSTALL, "lustre-client", "", "2.15.7-1.el9")]
-NEWER = [Change(UPGRADE, "lustre-client", "2.15.6-1.el9", "2.15.7-1.el9")]
+FRESH = [PackageChange(INSTALL, "lustre-client", "", "2.15.7-1.el9")]
+NEWER = [PackageChange(UPGRADE, "lustre-client", "2.15.6-1.el9", "2.15.7-1.el9")]
 
 
 class TestPart:

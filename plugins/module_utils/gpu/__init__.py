@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from .findings import Findings, Wanted
+from .findings import GpuFindings, GpuTarget
 from .judging import judge
 from .reading import Gpus, read
 
-__all__ = ["Findings", "Gpus", "Wanted", "judge", "read"]
+__all__ = ["GpuFindings", "GpuTarget", "Gpus", "judge", "read"]

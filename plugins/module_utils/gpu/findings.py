@@ -25,7 +25,7 @@ from ..core.part import Node
 from ..core.reboots import Reason
 from ..hardware import Function
 from .reading import Gpus
-from .smi import Gpu
+from .smi import GpuReading
 
 AUTO, DMABUF, PEERMEM, NONE = "auto", "dmabuf", "peermem", "none"
 FABRIC_MODULES = ("ib_umad", "mlx5_ib")
@@ -33,7 +33,7 @@ FABRIC_MODULES = ("ib_umad", "mlx5_ib")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class GpuTarget:
     """`gpus` and `rails` are `cluster_gpus` and `cluster_rails` of the model.
 
     Every threshold has the published default (docs/gpu.md).
@@ -85,7 +85,7 @@ class Place:
     entry: Mapping[str, Any]
     """Of the model; empty for a GPU that the model does not name."""
     function: Optional[Function]
-    gpu: Gpu
+    gpu: GpuReading
     """Without any value where the driver does not list it."""
     listed: bool
 
@@ -103,7 +103,7 @@ class Place:
         return f"GPU {self.index} at {self.pci}" + (f" ({shown})" if shown else "")
 
 
-def places(found: Gpus, wanted: Wanted) -> list[Place]:
+def places(found: Gpus, wanted: GpuTarget) -> list[Place]:
     """Matched by PCI address, the one thing that model, bus and driver have in common.
 
     Those of the model first, in its order; without addresses in the model, those found.
@@ -125,7 +125,7 @@ def places(found: Gpus, wanted: Wanted) -> list[Place]:
             pci,
             entries.get(index, {}),
             functions.get(pci),
-            gpus.get(pci) or Gpu(index, pci, ElementTree.Element("gpu")),
+            gpus.get(pci) or GpuReading(index, pci, ElementTree.Element("gpu")),
             pci in gpus,
         )
         for index, pci in at.items()
@@ -133,7 +133,7 @@ def places(found: Gpus, wanted: Wanted) -> list[Place]:
 
 
 @dataclass(frozen=True)
-class Result:
+class GpuResult:
     """What one check found of one GPU. `what` and `remedy` do not name the GPU.
 
     Without a `remedy` of its own it has that of its check.
@@ -148,28 +148,28 @@ class Result:
     """Why a reboot cures it."""
 
 
-def bad(wanted: Any, found: Any, what: str, remedy: str = "") -> Result:
-    return Result(wanted, found, what, remedy, FAILED)
+def bad(wanted: Any, found: Any, what: str, remedy: str = "") -> GpuResult:
+    return GpuResult(wanted, found, what, remedy, FAILED)
 
 
-def unknown(place: Place, wanted: Any, path: str) -> Result:
+def unknown(place: Place, wanted: Any, path: str) -> GpuResult:
     """An element of nvidia-smi that has no value."""
     raw = place.gpu.raw(path)
     what = f"nvidia-smi gives no {path}" + (f" ({raw})" if raw else "")
     return bad(wanted, None, what, "See nvidia-smi -q.")
 
 
-def aside(wanted: Any, why: str) -> Result:
+def aside(wanted: Any, why: str) -> GpuResult:
     """Not judged here, for another finding or by the nature of the thing."""
-    return Result(wanted, None, why, status=NOT_APPLICABLE)
+    return GpuResult(wanted, None, why, status=NOT_APPLICABLE)
 
 
 @dataclass
-class Findings:
+class GpuFindings:
     """Collects the checks of one node."""
 
     found: Gpus
-    wanted: Wanted
+    wanted: GpuTarget
     node: Node
     checks: list[Check] = field(default_factory=list)
     reasons: list[Reason] = field(default_factory=list)
@@ -235,7 +235,7 @@ class Findings:
         status, why = self.node.reboot_due(reason, reason.reason)
         self.checks.append(Check(name, wanted, found, status, subject, why))
 
-    def each(self, name: str, results: Sequence[tuple[Place, Result]], remedy: str = "") -> None:
+    def each(self, name: str, results: Sequence[tuple[Place, GpuResult]], remedy: str = "") -> None:
         """One check per GPU; a fault that all have is one."""
         faults = [each for each in results if each[1].status in (FAILED, PENDING)]
         for place, _result in faults:
@@ -254,7 +254,7 @@ class Findings:
                 self.checks.append(_check(name, place.name, place.where, result, remedy))
 
 
-def _check(name: str, subject: str, where: str, result: Result, remedy: str) -> Check:
+def _check(name: str, subject: str, where: str, result: GpuResult, remedy: str) -> Check:
     why = result.what
     if result.status != OK:
         why = f"{where}: {result.what}. {result.remedy or remedy}"

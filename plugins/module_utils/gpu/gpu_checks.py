@@ -15,9 +15,9 @@ from ..core.checks import differs
 from ..core.reboots import Reason
 from ..hardware import PcieLink
 from ..hardware.inventory import best, describe
-from .findings import Findings, Place, Result, aside, bad, unknown
+from .findings import GpuFindings, GpuResult, Place, aside, bad, unknown
 from .reading import FABRIC_MANAGER, PERSISTENCED, SIMULATED
-from .smi import Gpu
+from .smi import GpuReading
 
 PRESENT = "gpu_present"
 PRODUCT, VBIOS = "gpu_product", "gpu_vbios"
@@ -62,7 +62,10 @@ SLOWDOWNS: Mapping[str, str] = {
 
 
 def expected(
-    findings: Findings, place: Place, path: str, value: Callable[[Gpu, str], object] = Gpu.text
+    findings: GpuFindings,
+    place: Place,
+    path: str,
+    value: Callable[[GpuReading, str], object] = GpuReading.text,
 ) -> bool:
     """Whether a value that is not known should be: in its place is an error, or other GPUs of the
     node have one. What no GPU there has, this kind of GPU or this driver does not know."""
@@ -70,13 +73,13 @@ def expected(
     return place.gpu.has(path) or any(known)
 
 
-def unread(findings: Findings, place: Place, *paths: str) -> str:
+def unread(findings: GpuFindings, place: Place, *paths: str) -> str:
     """The first of these flags that is not known and should be."""
     lacking = (path for path in paths if place.gpu.flag(path) is None)
-    return next((path for path in lacking if expected(findings, place, path, Gpu.flag)), "")
+    return next((path for path in lacking if expected(findings, place, path, GpuReading.flag)), "")
 
 
-def _alike(path: str, findings: Findings, place: Place) -> Result:
+def _alike(path: str, findings: GpuFindings, place: Place) -> GpuResult:
     """The same on every GPU: what is wanted, else what most have."""
     values = [each.gpu.text(path).removesuffix(SIMULATED).strip() for each in findings.there]
     known = Counter(filter(None, values))
@@ -86,11 +89,11 @@ def _alike(path: str, findings: Findings, place: Place) -> Result:
     if not seen:
         return unknown(place, goal, path)
     if seen == goal:
-        return Result(goal, seen)
+        return GpuResult(goal, seen)
     return bad(goal, seen, f"it has {seen}, {'wanted is' if wanted else 'the others have'} {goal}")
 
 
-def mig(findings: Findings, place: Place) -> Result:
+def mig(findings: GpuFindings, place: Place) -> GpuResult:
     """Whole: one that is split offers a rank a part of it, and no NVLink."""
     path, later = "mig_mode/current_mig", "mig_mode/pending_mig"
     on, pending = place.gpu.flag(path), place.gpu.flag(later)
@@ -100,38 +103,38 @@ def mig(findings: Findings, place: Place) -> Result:
     if pending is not None and pending != on:
         seen += f", pending {'enabled' if pending else 'disabled'}"
     if not on and not pending:
-        return Result("disabled", seen)
+        return GpuResult("disabled", seen)
     return bad("disabled", seen, f"MIG is {seen}, and a rank of MPI needs a whole GPU")
 
 
-def persistence(findings: Findings, place: Place) -> Result:
+def persistence(findings: GpuFindings, place: Place) -> GpuResult:
     on = place.gpu.persistence
     if on is None:
         return unknown(place, "enabled", "persistence_mode")
     if on:
-        return Result("enabled", "enabled")
+        return GpuResult("enabled", "enabled")
     what = "persistence mode is disabled"
     status = differs(findings.wanted.managed and findings.node.check_mode)
     masked = "masked" in findings.found.services[PERSISTENCED]
     remedy = f"systemctl unmask {PERSISTENCED}, then start it." if masked else ""
-    return Result("enabled", "disabled", what, remedy, status)
+    return GpuResult("enabled", "disabled", what, remedy, status)
 
 
-def ecc_mode(findings: Findings, place: Place) -> Result:
+def ecc_mode(findings: GpuFindings, place: Place) -> GpuResult:
     path = "ecc_mode/current_ecc"
     on = place.gpu.flag(path)
     if on is None:
         return unknown(place, "enabled", path)
     if on:
-        return Result("enabled", "enabled")
+        return GpuResult("enabled", "enabled")
     if place.gpu.flag("ecc_mode/pending_ecc"):
         text = f"{place.where}: ECC is off and comes on with the next boot."
         reason = Reason(f"{place.name} {place.pci} ECC", "enabled", "disabled", text)
-        return Result("enabled", "disabled, pending enabled", reason=reason)
+        return GpuResult("enabled", "disabled, pending enabled", reason=reason)
     return bad("enabled", "disabled", "ECC is disabled: memory errors go unseen into results")
 
 
-def row_remap(findings: Findings, place: Place) -> Result:
+def row_remap(findings: GpuFindings, place: Place) -> GpuResult:
     """Repairs of the memory: waiting for a reset, failed, or too many."""
     most, gpu = findings.wanted.remapped_rows, place.gpu
     limit = f"at most {most} rows, none pending, no failure"
@@ -148,16 +151,16 @@ def row_remap(findings: Findings, place: Place) -> Result:
         return bad(limit, f"{count} rows", f"{count} rows of its memory are remapped")
     kinds = " and ".join(kind for kind, path in REPAIRS.items() if gpu.flag(path))
     if not kinds:
-        return unknown(place, limit, lacking) if lacking else Result(limit, f"{count} rows")
+        return unknown(place, limit, lacking) if lacking else GpuResult(limit, f"{count} rows")
     text = (
         f"{place.where}: a {kinds} repair of its memory waits for a reset of the GPU, "
         "which a reboot makes. Should it still wait then, replace the GPU."
     )
     reason = Reason(f"{place.name} {place.pci} memory repair", "done", kinds, text)
-    return Result(limit, f"{count} rows, {kinds} pending", reason=reason)
+    return GpuResult(limit, f"{count} rows, {kinds} pending", reason=reason)
 
 
-def ecc(findings: Findings, place: Place) -> Result:
+def ecc(findings: GpuFindings, place: Place) -> GpuResult:
     """Errors that could not be corrected: since the driver was loaded, and for life."""
     most, blamed = findings.wanted.volatile_uncorrectable, findings.blamed.get(place.name, [])
     goal = f"at most {most} uncorrectable since the driver was loaded"
@@ -181,10 +184,10 @@ def ecc(findings: Findings, place: Place) -> Result:
         return bad(goal, count, what)
     ever = [place.gpu.number(f"ecc_errors/aggregate/{name}") or 0 for name in UNCORRECTABLE]
     note = f"{sum(ever)} uncorrectable errors in its life" if sum(ever) else ""
-    return Result(goal, count, note)
+    return GpuResult(goal, count, note)
 
 
-def pcie(findings: Findings, place: Place) -> Result:
+def pcie(findings: GpuFindings, place: Place) -> GpuResult:
     """Width always; speed unless the GPU sleeps, when it may slow its link down."""
     wanted, function = findings.wanted, place.function
     link = function.link if function else PcieLink()
@@ -198,7 +201,7 @@ def pcie(findings: Findings, place: Place) -> Result:
         return bad(goal, seen, f"/sys does not have its PCIe link ({seen})")
     if link.width >= wanted.pcie_width:
         if link.speed_gts >= speed:
-            return Result(goal, seen)
+            return GpuResult(goal, seen)
         state = place.gpu.text("performance_state")
         if re.fullmatch(r"P\d+", state) and state not in AWAKE:
             text = f"in {state} a GPU may slow its PCIe link down ({seen}): judge it under load"
@@ -207,17 +210,17 @@ def pcie(findings: Findings, place: Place) -> Result:
     return bad(goal, seen, f"its PCIe link is {seen}, wanted {goal}; its ends support {most}")
 
 
-def numa(findings: Findings, place: Place) -> Result:
+def numa(findings: GpuFindings, place: Place) -> GpuResult:
     goal = place.entry.get("numa")
     seen = place.function.numa if place.function else None
     if goal is None:
         return aside(None, "the model gives no NUMA node")
     if seen == goal:
-        return Result(goal, seen)
+        return GpuResult(goal, seen)
     return bad(goal, seen, f"it is on NUMA node {seen}, the model has {goal}")
 
 
-def rail(findings: Findings, place: Place) -> Result:
+def rail(findings: GpuFindings, place: Place) -> GpuResult:
     """GPU k and the NIC of its rail share a switch, by the bus and not by a name."""
     machine = findings.found.machine
     nics = {
@@ -235,12 +238,12 @@ def rail(findings: Findings, place: Place) -> Result:
     beside = [port.pci or "" for port in machine.ports if place.pci in port.gpus]
     seen = ", ".join(beside) or "no NIC"
     if all(pci in beside for pci in nics):
-        return Result(goal, seen)
+        return GpuResult(goal, seen)
     what = f"it shares its PCIe switch with {seen}, the model pairs it with {goal}"
     return bad(goal, seen, what)
 
 
-def fabric(findings: Findings, place: Place) -> Result:
+def fabric(findings: GpuFindings, place: Place) -> GpuResult:
     """Completed and Success on each."""
     goal = "Completed, Success"
     state = place.gpu.text("fabric/state")
@@ -254,7 +257,7 @@ def fabric(findings: Findings, place: Place) -> Result:
             path = "fabric/health/summary"
             if not values["summary"] and expected(findings, place, path):
                 return unknown(place, goal, path)
-            return Result(goal, seen)
+            return GpuResult(goal, seen)
         what = f"it is in the fabric, which is not healthy: {faults}"
         return bad(goal, f"{seen}, {faults}", what)
     if findings.without_fabric:
@@ -267,7 +270,7 @@ def fabric(findings: Findings, place: Place) -> Result:
     return bad(goal, seen, f"its fabric is {seen}: it did not get into the NVLink fabric")
 
 
-def nvlinks(findings: Findings, place: Place) -> Result:
+def nvlinks(findings: GpuFindings, place: Place) -> GpuResult:
     """So many links, each of them active."""
     goal, answer = findings.wanted.nvlinks, findings.found.nvml
     links = answer.links.get(place.pci)
@@ -276,14 +279,14 @@ def nvlinks(findings: Findings, place: Place) -> Result:
         return bad(goal, None, f"NVML gives none of its NVLinks: {error}")
     active = sum(links)
     if active >= goal:
-        return Result(goal, active)
+        return GpuResult(goal, active)
     if FABRIC in findings.blamed.get(place.name, []) or findings.without_fabric:
         return aside(goal, f"{active} active: see {findings.without_fabric or FABRIC}")
     down = ", ".join(str(number) for number, link in enumerate(links) if not link)
     return bad(goal, active, f"{active} of {len(links)} NVLinks are active, down: {down or 'none'}")
 
 
-def slowdown(findings: Findings, place: Place) -> Result:
+def slowdown(findings: GpuFindings, place: Place) -> GpuResult:
     base = "clocks_event_reasons/clocks_event_reason_"
     flag, whole = place.gpu.flag, f"{base}hw_slowdown"
     causes = ", ".join(cause for name, cause in SLOWDOWNS.items() if flag(base + name))
@@ -293,16 +296,16 @@ def slowdown(findings: Findings, place: Place) -> Result:
     lacking = unread(findings, place, *(base + name for name in SLOWDOWNS))
     if flag(whole) is None or lacking:
         return unknown(place, "none", lacking or whole)
-    return Result("none", "none")
+    return GpuResult("none", "none")
 
 
-def recovery(findings: Findings, place: Place) -> Result:
+def recovery(findings: GpuFindings, place: Place) -> GpuResult:
     """What the driver asks for, where no other finding gives the cause."""
     action = place.gpu.recovery
     if not action:
         return unknown(place, "None", "gpu_recovery_action")
     if action == "None":
-        return Result("None", action)
+        return GpuResult("None", action)
     causes = [name for name in findings.blamed.get(place.name, []) if name in FAULTS]
     if causes:
         return aside("None", f"the driver asks for {action}: see {', '.join(causes)}")
@@ -311,10 +314,10 @@ def recovery(findings: Findings, place: Place) -> Result:
         f"well. See {XID} and dmesg for its cause (Xid 154 and those before)."
     )
     reason = Reason(f"{place.name} {place.pci} recovery", "None", action, text)
-    return Result("None", action, reason=reason)
+    return GpuResult("None", action, reason=reason)
 
 
-RULES: Mapping[str, tuple[Callable[[Findings, Place], Result], str]] = {
+RULES: Mapping[str, tuple[Callable[[GpuFindings, Place], GpuResult], str]] = {
     PRODUCT: (
         partial(_alike, "product_name"),
         "Install the model of GPU that the others have, or correct the cluster model.",

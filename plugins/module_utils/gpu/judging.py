@@ -18,10 +18,10 @@ from .findings import (
     DMABUF,
     NONE,
     PEERMEM,
-    Findings,
+    GpuFindings,
+    GpuResult,
+    GpuTarget,
     Place,
-    Result,
-    Wanted,
     aside,
     bad,
     places,
@@ -50,9 +50,9 @@ MASKED = "masked"
 NO_FABRIC = "the GPUs of this node have no NVSwitch fabric (fabric: false)"
 
 
-def judge(gpus: Gpus, wanted: Wanted, node: Node) -> Findings:
+def judge(gpus: Gpus, wanted: GpuTarget, node: Node) -> GpuFindings:
     """Judge what was read. A reboot that did not cure its reason is a failure."""
-    findings = Findings(gpus, wanted, node)
+    findings = GpuFindings(gpus, wanted, node)
     hindered = _modules(findings)
     if hindered:
         made = {check.name for check in findings.checks}
@@ -81,7 +81,7 @@ def judge(gpus: Gpus, wanted: Wanted, node: Node) -> Findings:
     return findings
 
 
-def _modules(findings: Findings) -> str:
+def _modules(findings: GpuFindings) -> str:
     """Is the kernel module there, is it the open one, does the driver answer?
 
     Returns the name of the finding that stands in the way of all the rest, or nothing.
@@ -106,7 +106,7 @@ def _modules(findings: Findings) -> str:
     return DRIVER
 
 
-def _not_loaded(findings: Findings, answers: str) -> None:
+def _not_loaded(findings: GpuFindings, answers: str) -> None:
     """No kernel module: because of nouveau, or because it is not there or does not load."""
     driver = findings.found.driver
     installed = findings.wanted.managed and driver.on_disk == findings.wanted.driver
@@ -123,7 +123,7 @@ def _not_loaded(findings: Findings, answers: str) -> None:
     findings.fail(DRIVER, answers, seen, reason, fixable=True)
 
 
-def _version(findings: Findings) -> bool:
+def _version(findings: GpuFindings) -> bool:
     """Whether kernel module = library = what is on disk = the set."""
     driver, version = findings.found.driver, findings.version
     library = findings.found.nvml.library  # empty before pynvml.py is on the node
@@ -157,7 +157,7 @@ def _version(findings: Findings) -> bool:
     return False
 
 
-def _open(findings: Findings) -> bool:
+def _open(findings: GpuFindings) -> bool:
     """Whether the modules are of the kind that is wanted."""
     driver = findings.found.driver
     if not findings.wanted.open_modules:
@@ -179,7 +179,7 @@ def _open(findings: Findings) -> bool:
     return False
 
 
-def _warnings(findings: Findings) -> None:
+def _warnings(findings: GpuFindings) -> None:
     """What nvidia-smi prints beside its answer is never good news."""
     found = "; ".join(findings.found.smi.warnings)
     if not found:
@@ -189,7 +189,7 @@ def _warnings(findings: Findings) -> None:
     findings.fail(WARNINGS, "none", found, reason)
 
 
-def _gpudirect(findings: Findings) -> None:
+def _gpudirect(findings: GpuFindings) -> None:
     """A way for NICs to reach GPU memory: dma-buf, or the module nvidia_peermem."""
     wanted, driver = findings.wanted, findings.found.driver
     if wanted.gpudirect == NONE:
@@ -215,7 +215,7 @@ def _gpudirect(findings: Findings) -> None:
         findings.fail(DIRECT, goal, seen, reason)
 
 
-def _fabric_manager(findings: Findings) -> str:
+def _fabric_manager(findings: GpuFindings) -> str:
     """Fabric manager of the driver's version, and running. The finding that hinders, or nothing."""
     if not findings.wanted.fabric:
         for name in (FM_VERSION, FM):
@@ -242,7 +242,7 @@ def _fabric_manager(findings: Findings) -> str:
     return FM
 
 
-def _nvml(findings: Findings) -> None:
+def _nvml(findings: GpuFindings) -> None:
     """Whether NVML answers."""
     error = findings.found.nvml.error
     if not findings.wanted.nvlinks:
@@ -254,7 +254,7 @@ def _nvml(findings: Findings) -> None:
         findings.fail(NVML, "answers", error, reason, fixable=findings.found.nvml.absent)
 
 
-def _skipped(findings: Findings) -> dict[str, str]:
+def _skipped(findings: GpuFindings) -> dict[str, str]:
     """Rules that are not to be followed on this node, and why."""
     wanted, off = findings.wanted, {}
     if wanted.mig:
@@ -275,7 +275,7 @@ def _skipped(findings: Findings) -> dict[str, str]:
     return off
 
 
-def _settling(findings: Findings) -> bool:
+def _settling(findings: GpuFindings) -> bool:
     failed = {check.name for check in findings.checks if check.status in (FAILED, PENDING)}
     if failed != {FABRIC} or findings.missing_modules():
         return False
@@ -283,7 +283,7 @@ def _settling(findings: Findings) -> bool:
     return all(p.gpu.text("fabric/state") in gpu_checks.UNSETTLED for p in waiting)
 
 
-def _presence(findings: Findings, known: Sequence[Place]) -> None:
+def _presence(findings: GpuFindings, known: Sequence[Place]) -> None:
     """Is every GPU there, does the driver reach it, are there more, are they in order?"""
     results = [(place, _present(findings.found, place)) for place in known]
     findings.each(PRESENT, results)
@@ -318,7 +318,7 @@ def _presence(findings: Findings, known: Sequence[Place]) -> None:
         findings.fail(ORDER, wanted, order, reason)
 
 
-def _present(found: Gpus, place: Place) -> Result:
+def _present(found: Gpus, place: Place) -> GpuResult:
     goal, function, smi = "answers", place.function, found.smi
     said = (
         place.gpu.lost,
@@ -332,10 +332,10 @@ def _present(found: Gpus, place: Place) -> Result:
             "again, have the GPU replaced."
         )
         reason = Reason(f"{place.name} {place.pci} reset", goal, NEEDS_RESET, text)
-        return Result(goal, NEEDS_RESET, reason=reason)
+        return GpuResult(goal, NEEDS_RESET, reason=reason)
     lost = place.gpu.lost
     if place.listed and not lost:
-        return Result(goal, goal)
+        return GpuResult(goal, goal)
     fell_off = (
         "See dmesg (Xid 79, RmInitAdapter), drain the node and reboot it, or power it off and on; "
         "if it happens again, have the GPU replaced."
@@ -380,7 +380,7 @@ OF_SWITCH = (
 )
 
 
-def _kernel_log(findings: Findings, known: Sequence[Place]) -> None:
+def _kernel_log(findings: GpuFindings, known: Sequence[Place]) -> None:
     if findings.found.xid_error:
         why = "the kernel log cannot be read: journalctl -k -b"
         findings.fail(XID, "none", findings.found.xid_error, why)
@@ -407,7 +407,7 @@ def _kernel_log(findings: Findings, known: Sequence[Place]) -> None:
             findings.fail(XID, result.wanted, result.found, why, subject)
 
 
-def _asks(wanted: Wanted, xid: Xid) -> str:
+def _asks(wanted: GpuTarget, xid: Xid) -> str:
     if xid.number in wanted.xids_ignored:
         return xids.HARMLESS
     if wanted.xids is None:
@@ -415,13 +415,13 @@ def _asks(wanted: Wanted, xid: Xid) -> str:
     return xids.RESET if xid.number in wanted.xids else xids.HARMLESS  # the operator's own list
 
 
-def _xids(wanted: Wanted, found: Sequence[Xid], blamed: Sequence[str]) -> Result:
+def _xids(wanted: GpuTarget, found: Sequence[Xid], blamed: Sequence[str]) -> GpuResult:
     asked: dict[str, list[Xid]] = {}
     for xid in found:
         asked.setdefault(_asks(wanted, xid), []).append(xid)
     counted = [xid for action in xids.ORDER for xid in asked.get(action, [])]
     if not counted:
-        return Result("none", "none")
+        return GpuResult("none", "none")
     texts: dict[int, list[str]] = {}
     for xid in counted:
         texts.setdefault(xid.number, []).append(xid.text)

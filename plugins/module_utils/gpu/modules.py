@@ -86,7 +86,7 @@ class Nouveau:
 
 
 @dataclass(frozen=True)
-class Module:
+class DkmsModule:
     """What DKMS builds. `names`: what the families call it there."""
 
     names: Sequence[str]
@@ -110,7 +110,7 @@ class Module:
 
 
 @dataclass(frozen=True)
-class Driver:
+class DriverModules:
     """`reload`: take a module out for the set's where nothing uses it."""
 
     shared: Shared
@@ -118,10 +118,10 @@ class Driver:
     reload: bool = False
 
     @property
-    def modules(self) -> list[Module]:
-        found = [Module(("nvidia", "nvidia-open"), self.shared.driver)]
+    def modules(self) -> list[DkmsModule]:
+        found = [DkmsModule(("nvidia", "nvidia-open"), self.shared.driver)]
         wanted = self.gdrcopy and self.shared.gdrcopy
-        return found + ([Module(("gdrdrv",), self.gdrcopy)] if wanted else [])
+        return found + ([DkmsModule(("gdrdrv",), self.gdrcopy)] if wanted else [])
 
     def plan(self, node: Node) -> Plan:
         release = self.shared.kernel.release
@@ -141,7 +141,7 @@ class Driver:
             self.shared.without_driver.look(checks[0])
         return Verdict(checks)
 
-    def _check(self, node: Node, module: Module, hidden: str) -> Check:
+    def _check(self, node: Node, module: DkmsModule, hidden: str) -> Check:
         release, subject = self.shared.kernel.release, f"{module.names[0]} {module.version}"
         if hidden:
             return self.shared.without_driver.hides("dkms", INSTALLED, subject)
@@ -168,13 +168,13 @@ class Driver:
         after = f"{self.shared.driver}, after unloading"
         return [Step(what, runs, after, partial(self._exchange, node))]
 
-    def _build(self, node: Node, module: Module) -> None:
+    def _build(self, node: Node, module: DkmsModule) -> None:
         state, _name = module.status(node, self.shared.kernel.release)
         # Installed by the package; or not packaged.
         if not _is_there(state) and module in self.modules:
             self.build(node, module)
 
-    def build(self, node: Node, module: Module, again: bool = False) -> None:
+    def build(self, node: Node, module: DkmsModule, again: bool = False) -> None:
         """`again`: also where it is built, against what it uses as that is now."""
         release = self.shared.kernel.release
         _state, name = module.status(node, release)
@@ -208,7 +208,7 @@ def _is_there(state: str) -> bool:
     return state == INSTALLED or state.startswith(DIFFERENT)
 
 
-def _words(module: Module, name: str, release: str) -> list[str]:
+def _words(module: DkmsModule, name: str, release: str) -> list[str]:
     return ["-m", name, "-v", module.version, "-k", release]
 
 
@@ -230,7 +230,7 @@ class BootModules:
 
     shared: Shared
     wanted: Sequence[str]
-    driver: Driver
+    driver: DriverModules
 
     @property
     def modules(self) -> list[str]:

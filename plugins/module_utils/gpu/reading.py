@@ -60,7 +60,7 @@ LONGEST = 300
 
 
 @dataclass(frozen=True)
-class Driver:
+class DriverState:
     """The driver's parts. Each may be of another version until the next reboot."""
 
     module: str
@@ -106,7 +106,7 @@ class Gpus:
     """What one look at a node found."""
 
     machine: Machine
-    driver: Driver
+    driver: DriverState
     smi: Smi
     nvml: Nvml
     services: Mapping[str, str]
@@ -155,8 +155,8 @@ def _simulated(root: Path, found: Smi) -> Iterator[str]:
             yield f"nvidia-smi is a stand-in: {count} x {product}"
 
 
-def read_driver(run: Runner, root: Path) -> Driver:
-    return Driver(
+def read_driver(run: Runner, root: Path) -> DriverState:
+    return DriverState(
         module=tree.text(root / "sys/module/nvidia/version"),
         open=OPEN in tree.text(root / "proc/driver/nvidia/version"),
         on_disk=_modinfo(run, "version"),

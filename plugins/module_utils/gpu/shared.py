@@ -21,7 +21,7 @@ from ..core.part import Node, Plan, PlanError, Step, StepError, Verdict
 from ..core.text import some
 from ..hardware import tree
 from ..packages.engine import Installer
-from ..packages.planning import Plan as Planned
+from ..packages.planning import PackagePlan
 from ..reboot import busy
 from ..reboot.busy import Process
 from .reading import FABRIC_MANAGER, PERSISTENCED
@@ -35,7 +35,7 @@ DISPLAY = "0x03"
 
 
 @dataclass(frozen=True)
-class Kernel:
+class GpuKernel:
     """The kernel that runs. `node_root` answers where `root`, the hardware's, has no such file."""
 
     root: Path
@@ -69,7 +69,7 @@ class Kernel:
 
 
 @dataclass
-class Cause:
+class RootCause:
     """The first finding that explains later ones, so that one fault is one finding.
 
     Filled while verifying, in the order of the parts: a driver that is not installed is not built,
@@ -91,7 +91,7 @@ class Cause:
 class Shared:
     """`driver` is the set's version. The rest is filled by parts for those after them."""
 
-    kernel: Kernel
+    kernel: GpuKernel
     driver: str
     stopped: list[str] = field(default_factory=list)
     """Services that are stopped for a change, and have to start again."""
@@ -99,8 +99,8 @@ class Shared:
     """The kernel module is exchanged, so that the driver of the set will run."""
     gdrcopy: bool = True
     """Whether its module is there, or may come."""
-    without_driver: Cause = field(default_factory=Cause)
-    without_cuda: Cause = field(default_factory=Cause)
+    without_driver: RootCause = field(default_factory=RootCause)
+    without_cuda: RootCause = field(default_factory=RootCause)
 
     @property
     def awaits_reboot(self) -> bool:
@@ -178,7 +178,7 @@ DCGM_PACKAGES = re.compile(r"datacenter-gpu-manager.*")
 
 
 @dataclass(frozen=True)
-class Packages:
+class GpuPackages:
     shared: Shared
     installer: Installer
     under_jobs: bool = False
@@ -204,7 +204,7 @@ class Packages:
             steps=[Step("packages", before, after, act, essential=True, shown=planned.diffs())]
         )
 
-    def _act(self, node: Node, planned: Planned, units: Sequence[str]) -> None:
+    def _act(self, node: Node, planned: PackagePlan, units: Sequence[str]) -> None:
         check = touches(planned, DRIVER_PACKAGES) and not self.under_jobs
         jobs = users(node.root) if check else []
         if jobs:
@@ -215,9 +215,9 @@ class Packages:
         for unit in units:
             systemd.control(node, "stop", unit)
         self.installer.act(planned)
-        self._look(Planned())
+        self._look(PackagePlan())
 
-    def _look(self, planned: Planned) -> None:
+    def _look(self, planned: PackagePlan) -> None:
         names = {*self.installer.manager.installed(), *(each.name for each in planned.changes)}
         self.shared.gdrcopy = bool(names & GDRDRV)
 
@@ -231,7 +231,7 @@ class Packages:
         return Verdict(checks)
 
 
-def _refusal(planned: Planned, jobs: Sequence[Process]) -> str:
+def _refusal(planned: PackagePlan, jobs: Sequence[Process]) -> str:
     changes = [each for each in planned.changes if DRIVER_PACKAGES.fullmatch(each.name)]
     if changes:
         first = f"{changes[0].name} {changes[0].before or 'absent'} -> {changes[0].after}"
@@ -256,7 +256,7 @@ def fitting(installed: Mapping[str, str], driver: str) -> bool:
     return any(re.search(rf"(?<![\d.]){re.escape(driver)}(?![\d.])", each) for each in versions)
 
 
-def touches(planned: Planned, names: re.Pattern[str]) -> bool:
+def touches(planned: PackagePlan, names: re.Pattern[str]) -> bool:
     """Whether such packages change, or may: by a repair, or as dependencies not known yet."""
     unknown = planned.repairs or (planned.changes and not planned.solved)
     return bool(unknown) or any(names.fullmatch(each.name) for each in planned.changes)

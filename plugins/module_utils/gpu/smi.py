@@ -42,7 +42,7 @@ _END = "</nvidia_smi_log>"
 
 
 @dataclass(frozen=True)
-class Gpu:
+class GpuReading:
     """One GPU as the driver sees it. Each rule asks for the elements that it is about."""
 
     index: int
@@ -104,7 +104,7 @@ class Gpu:
 class Smi:
     """The answer of one run of nvidia-smi."""
 
-    gpus: tuple[Gpu, ...] = ()
+    gpus: tuple[GpuReading, ...] = ()
     error: str = ""
     """Why it gave no GPU at all."""
     hung: bool = False
@@ -142,7 +142,7 @@ def parse(rc: int, text: str) -> Smi:
     except ElementTree.ParseError as error:
         return Smi(error=f"exit status {rc}, XML that breaks off or is none ({error})")
     gpus = tuple(
-        Gpu(index, address(element.get("id") or ""), element)
+        GpuReading(index, address(element.get("id") or ""), element)
         for index, element in enumerate(log.findall("gpu"))
     )
     if rc and not lines:

@@ -22,11 +22,10 @@ from ..core.machine import IN_CONTAINER
 from ..core.part import NAME, Node, Part, Plan, PlanError, Step, Verdict
 from ..hardware import SurveyError
 from ..packages.engine import Installer
-from ..software.software_set import Driver as OfTheSet
-from ..software.software_set import SoftwareSet
-from .modules import BootModules, Driver, Nouveau, Services, needs_peermem
+from ..software.software_set import DriverSpec, SoftwareSet
+from .modules import BootModules, DriverModules, Nouveau, Services, needs_peermem
 from .reading import FABRIC_MANAGER, PERSISTENCED
-from .shared import DCGM, Kernel, Packages, Shared
+from .shared import DCGM, GpuKernel, GpuPackages, Shared
 
 # Machines on which this driver must not be installed, by what the package manager does not know.
 
@@ -49,7 +48,7 @@ class Suitable:
     """`gpus` is how many the model has; `installed` are the packages and their versions."""
 
     software: SoftwareSet
-    kernel: Kernel
+    kernel: GpuKernel
     gpus: int
     installed: Mapping[str, str]
 
@@ -208,7 +207,7 @@ class Health:
     """`simulated` is filled by the look: what shows that the hardware is simulated."""
 
     shared: Shared
-    wanted: gpu.Wanted
+    wanted: gpu.GpuTarget
     wait_s: float = 0.0
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -234,7 +233,7 @@ class Health:
             return Verdict([Check("gpus", goal, "unknown", FAILED, "", str(error))])
         return Verdict(findings.checks, findings.reasons)
 
-    def _judge(self, node: Node) -> gpu.Findings:
+    def _judge(self, node: Node) -> gpu.GpuFindings:
         found = gpu.read(node, self.shared.kernel.root, node.path(str(PYNVML)))
         self.simulated[:] = found.simulated
         return gpu.judge(found, self.wanted, node)
@@ -270,11 +269,11 @@ def excuse(options: Mapping[str, Any], software: SoftwareSet, node: Node) -> str
     return ""
 
 
-def wanted(options: Mapping[str, Any], driver: OfTheSet) -> gpu.Wanted:
+def wanted(options: Mapping[str, Any], driver: DriverSpec) -> gpu.GpuTarget:
     """The wanted state of the GPUs; thresholds default to the published ones."""
     given = {key: value for key, value in options["health"].items() if value is not None}
     given.update({key: frozenset(given[key]) for key in ("xids", "xids_ignored") if key in given})
-    return gpu.Wanted(
+    return gpu.GpuTarget(
         driver=driver.version,
         gpus=options["gpus"],
         rails=options["rails"],
@@ -287,8 +286,8 @@ def wanted(options: Mapping[str, Any], driver: OfTheSet) -> gpu.Wanted:
 
 def verify(options: Mapping[str, Any], software: SoftwareSet, node: Node) -> Settled:
     """A driver that others installed: every GPU and the toolkit as they are, nothing installed."""
-    driver = cast(OfTheSet, software.driver)
-    kernel = Kernel(Path(options["hardware_root"]), node.root)
+    driver = cast(DriverSpec, software.driver)
+    kernel = GpuKernel(Path(options["hardware_root"]), node.root)
     shared = Shared(kernel, driver.version)
     health = Health(shared, wanted(options, driver), options["fabric_wait_s"])
     parts: list[Part] = [
@@ -303,8 +302,8 @@ def converge(
     options: Mapping[str, Any], software: SoftwareSet, node: Node, installer: Installer
 ) -> Settled:
     """Plan, act, verify, with a driver in the set. Raises PlanError before anything is changed."""
-    driver = cast(OfTheSet, software.driver)
-    kernel = Kernel(Path(options["hardware_root"]), node.root)
+    driver = cast(DriverSpec, software.driver)
+    kernel = GpuKernel(Path(options["hardware_root"]), node.root)
     shared, gpus = Shared(kernel, driver.version), wanted(options, driver)
     modules = ["gdrdrv"] if software.gdrcopy else []
     if needs_peermem(kernel.release, options["gpudirect"], gpus.open_modules):
@@ -313,12 +312,12 @@ def converge(
     services += [FABRIC_MANAGER] if gpus.fabric else []
     services += [DCGM] if software.dcgm else []
     health = Health(shared, gpus, options["fabric_wait_s"])
-    loading = Driver(shared, software.gdrcopy, options["reload_driver"])
+    loading = DriverModules(shared, software.gdrcopy, options["reload_driver"])
     parts: list[Part] = [
         Suitable(software, kernel, len(gpus.gpus), installer.manager.installed()),
         Nouveau(shared),
         Bindings(options["nvml_bindings"]),
-        Packages(shared, installer, options["change_under_jobs"]),
+        GpuPackages(shared, installer, options["change_under_jobs"]),
         loading,
         BootModules(shared, modules, loading),
         *([Cuda(shared, software.cuda)] if software.cuda else []),

@@ -238,7 +238,7 @@ def _ruleset(run: Runner) -> tuple[str, str]:
     return (done.stdout, "") if done.rc == 0 else ("", f"nft list ruleset failed: {said}")
 
 
-def _is_of(kept_by: str, rule: Rule) -> bool:
+def _is_of(kept_by: str, rule: FilterRule) -> bool:
     """Whether the service made it."""
     if kept_by == FIREWALLD:
         return rule.chain[1] == FIREWALLD
@@ -247,7 +247,7 @@ def _is_of(kept_by: str, rule: Rule) -> bool:
 
 
 @dataclass(frozen=True)
-class Rule:
+class FilterRule:
     """One that may refuse, by the words that name its chain."""
 
     chain: tuple[str, ...]
@@ -277,7 +277,7 @@ class Rule:
         return shlex.join(["nft", rule])
 
 
-def nftables(text: str) -> Iterator[Rule]:
+def nftables(text: str) -> Iterator[FilterRule]:
     """Of `nft -j list ruleset` what may refuse IPv4: policies and verdicts of chains for what comes
     in, and of those that they jump to."""
     try:
@@ -290,7 +290,7 @@ def nftables(text: str) -> Iterator[Rule]:
         for kind, each in (entry.items() if isinstance(entry, dict) else ())
         if isinstance(each, dict) and each.get("family") in IPV4
     ]
-    found: list[Rule] = []
+    found: list[FilterRule] = []
     begin: set[tuple[str, ...]] = set()
     jumps: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
     for kind, each in pairs:
@@ -300,20 +300,22 @@ def nftables(text: str) -> Iterator[Rule]:
         if kind == "chain" and each.get("hook") in INCOMING:
             begin.add(chain)
             if each.get("policy") == "drop":
-                found.append(Rule(chain, DROPS))
+                found.append(FilterRule(chain, DROPS))
         jumps += [(chain, (*chain[:2], to)) for to in _targets(each.get("expr"), each.get("elem"))]
         if kind == "rule" and _refuses(each):
-            found.append(Rule(chain, f"rule with handle {one_line(str(each.get('handle')))[:20]}"))
+            found.append(
+                FilterRule(chain, f"rule with handle {one_line(str(each.get('handle')))[:20]}")
+            )
         if kind == "map" and _drops(each.get("elem")):
-            found.append(Rule(chain, "drop in the map"))
+            found.append(FilterRule(chain, "drop in the map"))
     yield from _with_base(found, begin, jumps)
 
 
 def _with_base(
-    found: Sequence[Rule],
+    found: Sequence[FilterRule],
     begin: Collection[tuple[str, ...]],
     jumps: Collection[tuple[tuple[str, ...], tuple[str, ...]]],
-) -> Iterator[Rule]:
+) -> Iterator[FilterRule]:
     """Those that a packet may reach, by each chain at which it begins."""
     for base in sorted(begin):
         reached = _reached([base], jumps)
@@ -390,7 +392,7 @@ def _reached(
     return reached
 
 
-def iptables(text: str, program: str) -> Iterator[Rule]:
+def iptables(text: str, program: str) -> Iterator[FilterRule]:
     """Of `iptables -S` what may refuse what comes in."""
     found = []
     jumps = []
@@ -398,7 +400,7 @@ def iptables(text: str, program: str) -> Iterator[Rule]:
         rule = re.match(r"-A (\S+) (?:.* )?-[jg] (\S+)", line)
         chain = (program, one_line(rule[1] if rule else "INPUT")[:MOST])
         if line.rstrip() == "-P INPUT DROP" or (rule and rule[2] in ("DROP", "REJECT")):
-            found.append(Rule(chain, one_line(line)[:MOST]))
+            found.append(FilterRule(chain, one_line(line)[:MOST]))
         elif rule:
             jumps.append((chain, (program, rule[2])))
     yield from _with_base(found, [(program, "INPUT")], jumps)

@@ -51,7 +51,7 @@ POLICIES = "sys/devices/system/cpu/cpufreq/policy*"
 
 
 @dataclass(frozen=True)
-class Setting:
+class SysctlSetting:
     """One line of a sysctl.d file."""
 
     key: str
@@ -70,7 +70,7 @@ def tidy(value: Any) -> str:
     return " ".join(str(int(value) if isinstance(value, bool) else value).split())
 
 
-def parse(text: str, name: str) -> list[Setting]:
+def parse(text: str, name: str) -> list[SysctlSetting]:
     """The settings of one sysctl.d file, in order."""
     settings = []
     for number, raw in enumerate(text.splitlines(), start=1):
@@ -78,17 +78,19 @@ def parse(text: str, name: str) -> list[Setting]:
         if line and line[0] not in "#;" and "=" in line:
             key, value = line.split("=", 1)
             where = f"{name} line {number}"
-            settings.append(Setting(slashed(key.strip().lstrip("-").strip()), tidy(value), where))
+            settings.append(
+                SysctlSetting(slashed(key.strip().lstrip("-").strip()), tidy(value), where)
+            )
     return settings
 
 
-def overridden(root: Path, wanted: Mapping[str, str]) -> list[Setting]:
+def overridden(root: Path, wanted: Mapping[str, str]) -> list[SysctlSetting]:
     """Settings in files that are read after SYSCTL_FILE and give one of its keys another value."""
     by_name: dict[str, Path] = {}
     for directory in SEARCH:
         for path in (root / directory).glob("*.conf"):
             by_name.setdefault(path.name, path)
-    last: dict[str, Setting] = {}
+    last: dict[str, SysctlSetting] = {}
     for name, path in sorted(by_name.items()):
         # A dangling link is skipped at boot as well.
         if name > Path(SYSCTL_FILE).name and path.exists():

@@ -51,7 +51,7 @@ def with_servers(text: str, servers: Sequence[str], folder: str = "") -> str:
 
 
 @dataclass(frozen=True)
-class Clock:
+class ChronyClock:
     """No `servers`: those of the distribution stay. `wait_s` bounds the first synchronisation."""
 
     servers: Sequence[str] = ()

@@ -24,9 +24,9 @@ from .package import (
     REMOVE,
     UPGRADE,
     WAIT_S,
-    Change,
     Location,
     Manager,
+    PackageChange,
     PackageError,
     PackageSet,
     Repository,
@@ -110,8 +110,8 @@ class Apt(Manager):
     ) -> None:
         node = functools.partial(commands.run, timeout_s=TIMEOUT_S, env=ENVIRONMENT)
         super().__init__(wanted, layer, run or node, root=root, uid=uid, gid=gid)
-        self._view: Optional[View] = None
-        self._known: Optional[dpkg.State] = None
+        self._view: Optional[AptView] = None
+        self._known: Optional[dpkg.DpkgState] = None
         self._unmet: Optional[dict[str, str]] = None
         self._unrepaired = ""  # why a repair left a package of the set to `apply`
 
@@ -120,7 +120,7 @@ class Apt(Manager):
 
     # Packages
 
-    def _state(self) -> dpkg.State:
+    def _state(self) -> dpkg.DpkgState:
         if self._known is None:
             native = self.run(["dpkg", "--print-architecture"]).stdout.strip()
             self._known = dpkg.parse_state(self.run(dpkg.QUERY).stdout, native)
@@ -246,9 +246,9 @@ class Apt(Manager):
 
     def simulate(
         self, exact: Mapping[str, str], remove: Sequence[str], whole: Mapping[str, str]
-    ) -> list[Change]:
+    ) -> list[PackageChange]:
         if self._view is None:
-            self._view = View(self.root)
+            self._view = AptView(self.root)
         pins = {**self._bound(whole), **whole}
         text = dpkg.render_pins(pins, self._preferred(), whole.values())
         self._view.pin(text, self._pins_path(self.layer).name)
@@ -276,7 +276,7 @@ class Apt(Manager):
 
     def _solve(
         self, exact: Mapping[str, str], remove: Sequence[str], words: Sequence[str]
-    ) -> list[Change]:
+    ) -> list[PackageChange]:
         settings = options((*SOLVER, *STRICT, *QUIET))
         argv = ["apt-get", *words, *settings, "-s", *self._install(exact, remove)]
         result = self.run(argv, check=False)
@@ -289,9 +289,9 @@ class Apt(Manager):
                 name, after = install.group(1), install.group(3)
                 before = self.installed().get(name, "")
                 if before != after:  # else only installed again
-                    found.append(Change(self._kind(before, after), name, before, after))
+                    found.append(PackageChange(self._kind(before, after), name, before, after))
             elif removal:
-                found.append(Change(REMOVE, removal.group(1), removal.group(2), ""))
+                found.append(PackageChange(REMOVE, removal.group(1), removal.group(2), ""))
         return found
 
     def _kind(self, before: str, after: str) -> str:
@@ -421,7 +421,7 @@ class Apt(Manager):
             )
 
 
-class View:
+class AptView:
     """apt with other pins and holds than the node's: options that name files, which are removed
     with the object."""
 

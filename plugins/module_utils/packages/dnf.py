@@ -26,13 +26,13 @@ from .package import (
     OURS,
     REMOVE,
     UPGRADE,
-    Change,
     Location,
     Manager,
+    PackageChange,
     PackageError,
     PackageSet,
     Repository,
-    Wanted,
+    WantedPackage,
 )
 from .planning import any_matches, satisfied
 from .rpm import Rpm, split
@@ -188,7 +188,7 @@ class DnfManager(Manager):
             newest = version if self.lower(newest, version) else newest
         return newest
 
-    def _fitting(self, package: Wanted, found: Iterable[str]) -> str:
+    def _fitting(self, package: WantedPackage, found: Iterable[str]) -> str:
         """The newest of those that satisfy the set; empty where none does."""
         good = [each for each in found if satisfied(package, each)]
         return self._newest(good) if good else ""
@@ -222,10 +222,10 @@ class DnfManager(Manager):
 
     # Module streams
 
-    def stream_changes(self) -> list[Change]:
+    def stream_changes(self) -> list[PackageChange]:
         now = enabled_streams(self.root) if self.wanted.streams else {}
         return [
-            Change(
+            PackageChange(
                 UPGRADE if now.get(one.module) else INSTALL,
                 f"module {one.module}",
                 now.get(one.module, ""),
@@ -242,7 +242,7 @@ class DnfManager(Manager):
 
     def simulate(
         self, exact: Mapping[str, str], remove: Sequence[str], whole: Mapping[str, str]
-    ) -> list[Change]:
+    ) -> list[PackageChange]:
         if not exact and not remove:
             return []
         # A kernel comes beside those that other layers hold, and moves none of them.
@@ -369,10 +369,10 @@ class DnfManager(Manager):
         raise PackageError(f"dnf ({action}) ended with status {result.rc}: {text}")
 
 
-def _change(item: Mapping[str, str]) -> Change:
+def _change(item: Mapping[str, str]) -> PackageChange:
     before, after = item["before"], item["after"]
     kind = item.get("kind", UPGRADE if before else INSTALL) if after else REMOVE
-    return Change(kind, item["name"], before, after)
+    return PackageChange(kind, item["name"], before, after)
 
 
 def enabled_streams(root: Path) -> dict[str, str]:

@@ -35,11 +35,11 @@ INTERACTIVE = ["show-leaves"]
 """Plugins that fail where dnf is not run from its command line."""
 
 
-class RefusedError(Exception):
+class DnfRefusedError(Exception):
     """The request cannot be met; the text is the reason."""
 
 
-class Session:
+class DnfSession:
     """One dnf.Base, configured as on the command line, with the changes of a request."""
 
     def __init__(self, request: dict[str, Any], *, writes: bool) -> None:
@@ -120,7 +120,7 @@ class Session:
         for module, stream in wanted.items():
             spec = f"{module}:{stream}"
             if not modules.get_modules(spec)[0]:
-                raise RefusedError(
+                raise DnfRefusedError(
                     f"no repository of this node has the module stream {spec}. A mirror needs the "
                     "module metadata (modules.yaml) of the original"
                 )
@@ -151,7 +151,7 @@ class Session:
         there = [one for one in query if one.evr == version]
         if there:
             return min(there, key=lambda one: (one.repo.priority, one.repo.cost, one.repoid))
-        raise RefusedError(
+        raise DnfRefusedError(
             f"{name}-{version} is in no repository of this node, or hidden from dnf: by a lock "
             "(dnf versionlock list), by excludepkgs, by a module stream (dnf module list --enabled)"
         )
@@ -190,7 +190,7 @@ class Session:
         try:
             self.base.download_packages(packages)
         except self.dnf.exceptions.DownloadError as error:
-            raise RefusedError(f"packages could not be fetched: {one_line(error)}") from error
+            raise DnfRefusedError(f"packages could not be fetched: {one_line(error)}") from error
         bad = []
         for package in packages:
             result, message = self.base.package_signature_check(package)
@@ -205,7 +205,7 @@ class Session:
                     f"have to be signed by {keys or 'a key, and none is named'}"
                 )
         if bad:
-            raise RefusedError("; ".join(bad))
+            raise DnfRefusedError("; ".join(bad))
 
     def transact(self) -> None:
         """Run the transaction. A failed scriptlet, after which dnf goes on, is an error here."""
@@ -225,7 +225,7 @@ class Session:
         except self.dnf.exceptions.Error as error:
             errors.insert(0, one_line(error))
         if errors:
-            raise RefusedError(cause(errors, lines))
+            raise DnfRefusedError(cause(errors, lines))
 
     def close(self) -> None:
         for repo in self.base.repos.iter_enabled():
@@ -258,7 +258,7 @@ def one_line(text: Any) -> str:
 def refresh(request: dict[str, Any]) -> dict[str, Any]:
     """Fetch and verify the metadata of the named repositories, each by itself."""
     errors = {}
-    with closing(Session(request, writes=False)) as session:
+    with closing(DnfSession(request, writes=False)) as session:
         for repo in session.base.repos.iter_enabled():
             if repo.id in request["repositories"]:
                 try:
@@ -288,7 +288,7 @@ def end_agent(keys: Path) -> None:
 
 def locations(request: dict[str, Any]) -> dict[str, Any]:
     """How repositories and further `urls` are asked for metadata. Nothing is fetched."""
-    with closing(Session(request, writes=False)) as session:
+    with closing(DnfSession(request, writes=False)) as session:
         repos = [(repo, repo.baseurl) for repo in session.base.repos.iter_enabled()]
         repos += [(session.base.conf, [url]) for url in request["urls"]]
         return {"locations": [location(*each) for each in repos]}
@@ -310,7 +310,7 @@ def location(conf: Any, bases: list[str]) -> dict[str, Any]:
 
 def available(request: dict[str, Any]) -> dict[str, Any]:
     """Versions of the named packages."""
-    with closing(Session(request, writes=False)) as session:
+    with closing(DnfSession(request, writes=False)) as session:
         session.fill()
         return {"versions": session.versions(request["names"])}
 
@@ -318,7 +318,7 @@ def available(request: dict[str, Any]) -> dict[str, Any]:
 def simulate(request: dict[str, Any]) -> dict[str, Any]:
     """The transaction, with removals that were not asked for where it needs them."""
     refusal = ""
-    with closing(Session(request, writes=False)) as session:
+    with closing(DnfSession(request, writes=False)) as session:
         session.fill()
         session.hide_other_releases()
         for allow_erasing in (False, True):
@@ -327,12 +327,12 @@ def simulate(request: dict[str, Any]) -> dict[str, Any]:
                 return {"changes": session.resolve(allow_erasing=allow_erasing)}
             except session.dnf.exceptions.Error as error:
                 refusal = refusal or one_line(error)
-    raise RefusedError(refusal)
+    raise DnfRefusedError(refusal)
 
 
 def apply(request: dict[str, Any]) -> dict[str, Any]:
     """The transaction for real. Nothing is removed but what was named or is obsoleted."""
-    with closing(Session(request, writes=True)) as session:
+    with closing(DnfSession(request, writes=True)) as session:
         session.fill()
         session.mark()
         if session.resolve(allow_erasing=False):
@@ -343,10 +343,10 @@ def apply(request: dict[str, Any]) -> dict[str, Any]:
 
 def switch(request: dict[str, Any]) -> dict[str, Any]:
     """Enable module streams on disk. No package changes."""
-    with closing(Session(request, writes=True)) as session:
+    with closing(DnfSession(request, writes=True)) as session:
         session.fill()
         if session.resolve(allow_erasing=False):
-            raise RefusedError("enabling a module stream would change packages")
+            raise DnfRefusedError("enabling a module stream would change packages")
         session.transact()
         return {}
 
@@ -354,7 +354,7 @@ def switch(request: dict[str, Any]) -> dict[str, Any]:
 def reinstall(request: dict[str, Any]) -> dict[str, Any]:
     """Install again, so that scriptlets run that did not; `missing` are not in any repository."""
     missing = []
-    with closing(Session(request, writes=True)) as session:
+    with closing(DnfSession(request, writes=True)) as session:
         session.fill()
         available = session.base.sack.query().available()
         for name, evr, arch in request["packages"]:
@@ -388,7 +388,7 @@ def answer(request: dict[str, Any]) -> None:
     reply: dict[str, Any] = {}
     try:
         reply = {"done": ACTIONS[request["action"]](request)}
-    except RefusedError as error:
+    except DnfRefusedError as error:
         reply = {"refused": str(error)}
     except importlib.import_module("dnf.exceptions").Error as error:
         reply = {"refused": one_line(error)}

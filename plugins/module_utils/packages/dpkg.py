@@ -31,7 +31,7 @@ _EXACTLY = re.compile(r"\s*([a-z0-9][a-z0-9+.-]*)(?::\w+)?\s*\(=\s*(\S+)\)\s*")
 
 
 @dataclass(frozen=True)
-class State:
+class DpkgState:
     """Packages of another architecture are `name:architecture`."""
 
     installed: dict[str, str] = field(default_factory=dict)
@@ -71,9 +71,9 @@ class State:
         return frozenset(x for x in found if x in self.needed and not _RELEASE.search(x))
 
 
-def parse_state(text: str, native: str) -> State:
+def parse_state(text: str, native: str) -> DpkgState:
     """The answer to QUERY. `native` is dpkg's own architecture."""
-    state = State()
+    state = DpkgState()
     for line in text.splitlines():
         package, version, architecture, want, status, flag, provides, *depends = line.split("\t")
         name = package if architecture in (native, "all") else f"{package}:{architecture}"

@@ -9,18 +9,27 @@ from dataclasses import dataclass, replace
 
 from ..core.checks import FAILED, OK, Check, compare, differs, not_applicable
 from ..core.commands import CommandError
+from ..core.distribution import REDHAT, Distribution
 from ..core.files import FilePlan
 from ..core.part import Step
-from ..software.distribution import REDHAT, Distribution
 from .apt import Apt
 from .dnf import DnfManager
 from .package import REMOVE, Manager, PackageError, PackageSet
-from .planning import ROLES, Plan, Planner, any_matches, lacking, only_held, satisfied, unwanted
+from .planning import (
+    ROLES,
+    PackagePlan,
+    Planner,
+    any_matches,
+    lacking,
+    only_held,
+    satisfied,
+    unwanted,
+)
 
 
 def manager_of(found: Distribution, wanted: PackageSet, layer: str) -> Manager:
     """The package manager of a distribution."""
-    return (DnfManager if found.family == REDHAT else Apt)(wanted, layer)
+    return (DnfManager if found.family is REDHAT else Apt)(wanted, layer)
 
 
 @dataclass(frozen=True)
@@ -32,7 +41,7 @@ class Installer:
     layer: str
     allow_downgrade: bool = False
 
-    def step(self, plan: Plan, what: str, before: str, after: str) -> Step:
+    def step(self, plan: PackagePlan, what: str, before: str, after: str) -> Step:
         """The plan as an essential step of a part."""
 
         def act() -> None:
@@ -42,12 +51,12 @@ class Installer:
 
     # Plan
 
-    def plan(self) -> Plan:
+    def plan(self) -> PackagePlan:
         """Raises PackageError for what is refused: a downgrade, a removal, a version that no
         repository has, a conflict; one line each."""
         return self._plan()
 
-    def _plan(self, *, ready: bool = False, fetch: bool = False) -> Plan:
+    def _plan(self, *, ready: bool = False, fetch: bool = False) -> PackagePlan:
         """`ready`: definitions are written and what was interrupted is repaired."""
         manager = self.manager
         interrupted = {} if ready else manager.interrupted()
@@ -60,7 +69,7 @@ class Installer:
         repairs = "; ".join(interrupted.values())
         if any(each.changed for each in definitions) or (pending and repairs):
             stages = planner.outline()
-            return Plan(
+            return PackagePlan(
                 repairs=repairs, solved=False, files=definitions, streams=streams, stages=stages
             )
         if pending or fetch:
@@ -84,7 +93,7 @@ class Installer:
         ours |= set(self.manager.pinned(self.layer))
         return {name: how for name, how in interrupted.items() if name.partition(":")[0] in ours}
 
-    def _pins(self, plan: Plan) -> dict[str, str]:
+    def _pins(self, plan: PackagePlan) -> dict[str, str]:
         """The set, and of what it needs everything that the repositories of the set have.
 
         What was pinned before and is still needed stays. What the set holds (the kernel) and what
@@ -114,7 +123,7 @@ class Installer:
 
     # Act
 
-    def act(self, plan: Plan) -> Plan:
+    def act(self, plan: PackagePlan) -> PackagePlan:
         """Do it, and return what was done. Raises PackageError, which names the stages that are
         done; another run continues."""
         manager = self.manager
@@ -139,7 +148,7 @@ class Installer:
             self._settle_pins(plan)
         return plan
 
-    def _converge(self, plan: Plan, written: Sequence[FilePlan]) -> None:
+    def _converge(self, plan: PackagePlan, written: Sequence[FilePlan]) -> None:
         """Every stage in its own transaction. What is there is held again, however it ends."""
         manager = self.manager
         first = dict(manager.installed())
@@ -173,7 +182,7 @@ class Installer:
         if new:
             self.manager.hold(sorted(new))
 
-    def _settle_pins(self, plan: Plan) -> None:
+    def _settle_pins(self, plan: PackagePlan) -> None:
         """Pin and hold what the set needs now, and let go of what is no longer needed."""
         manager = self.manager
         installed = manager.installed()
@@ -184,10 +193,10 @@ class Installer:
         manager.pin_file(pins).apply()
         self._hold(holds)
 
-    def _as_installed(self) -> Plan:
+    def _as_installed(self) -> PackagePlan:
         installed = self.manager.installed()
         names = [package.name for package in self.wanted.packages if package.name in installed]
-        return Plan(exact={name: installed[name] for name in names})
+        return PackagePlan(exact={name: installed[name] for name in names})
 
     # Verify
 

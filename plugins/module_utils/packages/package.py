@@ -25,7 +25,7 @@ class PackageError(CommandError):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedPackage:
     """One package of the set.
 
     `version` is the upstream version, or a beginning of one (`580.95.05`, `13.0`: `matches`); the
@@ -65,7 +65,7 @@ class Stage:
     """
 
     name: str
-    packages: Sequence[Wanted]
+    packages: Sequence[WantedPackage]
     replaced: Sequence[str] = ()
 
 
@@ -97,7 +97,7 @@ class Location:
 
 
 @dataclass(frozen=True)
-class Stream:
+class ModuleStream:
     """A module stream of dnf (`nvidia-driver:580-open`). apt has none."""
 
     module: str
@@ -118,7 +118,7 @@ class PackageSet:
     """
 
     repositories: Sequence[Repository] = ()
-    streams: Sequence[Stream] = ()
+    streams: Sequence[ModuleStream] = ()
     stages: Sequence[Stage] = ()
     absent: Mapping[str, str] = field(default_factory=dict)
     held: Sequence[str] = ()
@@ -127,7 +127,7 @@ class PackageSet:
     claims: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def packages(self) -> list[Wanted]:
+    def packages(self) -> list[WantedPackage]:
         return [package for stage in self.stages for package in stage.packages]
 
 
@@ -135,7 +135,7 @@ INSTALL, UPGRADE, DOWNGRADE, REMOVE = "install", "upgrade", "downgrade", "remove
 
 
 @dataclass(frozen=True)
-class Change:
+class PackageChange:
     """One line of a transaction; `before` and `after` are full versions, empty where not there."""
 
     kind: str
@@ -274,7 +274,7 @@ class Manager(ABC):
         """The installed package that has the file; empty where none has, or none is known."""
         return ""
 
-    def stream_changes(self) -> list[Change]:
+    def stream_changes(self) -> list[PackageChange]:
         """Module streams that differ."""
         return []
 
@@ -285,7 +285,7 @@ class Manager(ABC):
     @abstractmethod
     def simulate(
         self, exact: Mapping[str, str], remove: Sequence[str], whole: Mapping[str, str]
-    ) -> list[Change]:
+    ) -> list[PackageChange]:
         """The solver's transaction for these versions. Raises PackageError when there is none.
 
         Pins and holds of this layer do not count, those of others do. `whole` is the set: what

@@ -15,11 +15,11 @@ from .package import (
     INSTALL,
     REMOVE,
     UPGRADE,
-    Change,
     Manager,
+    PackageChange,
     PackageError,
     PackageSet,
-    Wanted,
+    WantedPackage,
     matches,
 )
 
@@ -29,12 +29,12 @@ SHOWN = 8
 
 
 @dataclass(frozen=True)
-class Plan:
+class PackagePlan:
     """What will be done, nothing of it done yet. `stages` go in order, each one transaction."""
 
     exact: dict[str, str] = field(default_factory=dict)
     """Every package of the set and the full version that it gets or keeps."""
-    stages: list[tuple[str, list[Change]]] = field(default_factory=list)
+    stages: list[tuple[str, list[PackageChange]]] = field(default_factory=list)
     asked: dict[str, dict[str, str]] = field(default_factory=dict)
     """Stage to what is asked of the package manager there; the rest are dependencies."""
     solved: bool = True
@@ -42,12 +42,12 @@ class Plan:
     have the packages of the set without dependencies, and the solver is asked when acting."""
     repairs: str = ""
     files: Sequence[FilePlan] = ()
-    streams: Sequence[Change] = ()
+    streams: Sequence[PackageChange] = ()
     held: Sequence[str] = ()
     released: Sequence[str] = ()
 
     @property
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[PackageChange]:
         return [change for _name, changes in self.stages for change in changes]
 
     @property
@@ -84,7 +84,7 @@ def _diff(what: str, before: Iterable[str], after: Iterable[str]) -> dict[str, s
     return diff(what, old, new)
 
 
-def _changes_diff(what: str, changes: Sequence[Change]) -> dict[str, str]:
+def _changes_diff(what: str, changes: Sequence[PackageChange]) -> dict[str, str]:
     before = [f"{each.name} {each.before}" for each in changes if each.before]
     return _diff(what, before, [f"{each.name} {each.after}" for each in changes if each.after])
 
@@ -100,12 +100,12 @@ def only_held(names: Iterable[str], manager: Manager) -> set[str]:
     return {name for name in names if any_matches(name, held) or name in bringing}
 
 
-def satisfied(package: Wanted, found: str) -> bool:
+def satisfied(package: WantedPackage, found: str) -> bool:
     """Whether what is installed is what the set wants. Any version, where it names none."""
     return bool(found) and matches(package.version, found)
 
 
-def lacking(packages: Iterable[Wanted], there: Mapping[str, Sequence[str]]) -> set[str]:
+def lacking(packages: Iterable[WantedPackage], there: Mapping[str, Sequence[str]]) -> set[str]:
     """Components of optional packages that no repository has."""
     return {each.component for each in packages if each.optional and not there[each.name]}
 
@@ -149,7 +149,7 @@ class Planner:
             for package in wanted.packages
             if not satisfied(package, self.installed.get(package.name, ""))
         ]
-        self.found = Plan(
+        self.found = PackagePlan(
             exact={
                 package.name: self.installed[package.name]
                 for package in wanted.packages
@@ -159,22 +159,22 @@ class Planner:
         self.refused: list[str] = []
         """Why it must not be done, one line for each reason."""
 
-    def outline(self) -> list[tuple[str, list[Change]]]:
+    def outline(self) -> list[tuple[str, list[PackageChange]]]:
         """The packages of the set alone, before the solver can be asked: without dependencies."""
         stages = []
         for stage in self.wanted.stages:
             changes = [self._outlined(each) for each in stage.packages if each in self.away]
             if changes:
                 stages.append((stage.name, changes))
-        gone = [Change(REMOVE, name, self.installed[name], "") for name in self.remove]
+        gone = [PackageChange(REMOVE, name, self.installed[name], "") for name in self.remove]
         return [*stages, ("removal", gone)] if gone else stages
 
-    def _outlined(self, package: Wanted) -> Change:
+    def _outlined(self, package: WantedPackage) -> PackageChange:
         before = self.installed.get(package.name, "")
         kind = UPGRADE if before else INSTALL
-        return Change(kind, package.name, before, package.version or "newest")
+        return PackageChange(kind, package.name, before, package.version or "newest")
 
-    def solve(self) -> Plan:
+    def solve(self) -> PackagePlan:
         """Raises PackageError with everything that is refused."""
         self._choose()
         if not self.refused and (self.away or self.remove):
@@ -186,7 +186,7 @@ class Planner:
 
     # Versions
 
-    def _outdated(self) -> list[Wanted]:
+    def _outdated(self) -> list[WantedPackage]:
         """What follows its repository, and is not at a version that is there."""
         names = [each.name for each in self.wanted.packages if each.follows]
         there = self.manager.available(names, self.wanted.repositories)
@@ -220,7 +220,7 @@ class Planner:
 
     def _stages(self) -> None:
         """Each stage is solved together with those before it, which are done by then."""
-        done: set[Change] = set()
+        done: set[PackageChange] = set()
         exact: dict[str, str] = {}
         stages = [(stage.name, stage.packages) for stage in self.wanted.stages]
         for name, packages in stages or [("removal", ())]:
@@ -256,7 +256,7 @@ class Planner:
             found = claimed(self.wanted, self.manager, away)
             self.refused += [why for name, why in found.items() if name in coming]
 
-    def _against(self, change: Change, expected: Sequence[str]) -> str:
+    def _against(self, change: PackageChange, expected: Sequence[str]) -> str:
         """`expected`: what may go."""
         named = change.name in self.found.exact
         if change.kind == REMOVE:
@@ -294,7 +294,7 @@ class Planner:
         )
 
 
-def _not_available(package: Wanted, there: Sequence[str]) -> str:
+def _not_available(package: WantedPackage, there: Sequence[str]) -> str:
     component = f" (software.{package.component})" if package.component else ""
     if not there:
         return (

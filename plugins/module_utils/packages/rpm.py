@@ -37,7 +37,7 @@ reinstalls the new side."""
 
 
 @dataclass(frozen=True)
-class Package:
+class InstalledRpm:
     name: str
     evr: str
     arch: str
@@ -55,7 +55,7 @@ class Rpm:
     def __init__(self, run: Runner, root: Path) -> None:
         self.run, self._root = run, root
         self.words = ["rpm", *([] if root == Path("/") else ["--root", str(root)])]
-        self._packages: Optional[list[Package]] = None
+        self._packages: Optional[list[InstalledRpm]] = None
         self._needs: dict[frozenset[str], frozenset[str]] = {}
         self._providers: dict[tuple[str, ...], frozenset[str]] = {}
 
@@ -64,19 +64,19 @@ class Rpm:
         self._needs = {}
         self._providers = {}
 
-    def packages(self) -> list[Package]:
+    def packages(self) -> list[InstalledRpm]:
         """Every package; keys, which rpm keeps as packages, are left out."""
         if self._packages is None:
             lines = self.run([*self.words, "-qa", "--qf", _FORM]).stdout.splitlines()
             rows = [line.split("\t") for line in lines]
             self._packages = [
-                Package(name, evr.removeprefix("0:"), arch, (int(time), int(instance)))
+                InstalledRpm(name, evr.removeprefix("0:"), arch, (int(time), int(instance)))
                 for name, evr, arch, time, instance in rows
                 if name != "gpg-pubkey"
             ]
         return self._packages
 
-    def versions(self) -> dict[str, list[Package]]:
+    def versions(self) -> dict[str, list[InstalledRpm]]:
         """Name to what is installed of it, of the machine's own architecture."""
         native = {platform.machine(), "noarch"}
         by_name = defaultdict(list)
@@ -87,7 +87,7 @@ class Rpm:
             for name, same in by_name.items()
         }
 
-    def duplicates(self) -> list[tuple[Package, Package]]:
+    def duplicates(self) -> list[tuple[InstalledRpm, InstalledRpm]]:
         """(kept, old): what an interrupted upgrade or downgrade left beside what it installed."""
         same = defaultdict(list)
         for package in self.packages():
@@ -99,7 +99,7 @@ class Rpm:
                 found += [(kept, one) for one in old]
         return found
 
-    def killed(self) -> list[Package]:
+    def killed(self) -> list[InstalledRpm]:
         """Installed packages whose last scripts may not have run, as dnf was killed.
 
         rpm records a package before its %post runs, so that only the history of dnf has this. A
@@ -114,13 +114,13 @@ class Rpm:
             with closing(sqlite3.connect(Path(folder, path.name))) as connection:
                 rows = connection.execute(_KILLED).fetchall()
             items = [
-                Package(name, f"{epoch}:{evr}" if epoch else evr, arch)
+                InstalledRpm(name, f"{epoch}:{evr}" if epoch else evr, arch)
                 for name, epoch, evr, arch in rows
             ]
             return [each for each in items if (each.name, each.evr, each.arch) in there]
         return []  # no history, or of another format: duplicates are found all the same
 
-    def parallel(self, package: Package) -> bool:
+    def parallel(self, package: InstalledRpm) -> bool:
         """Whether several versions may be installed at once, by dnf's own default list."""
         return package.name in _KERNEL or any(
             line.startswith(_PARALLEL) for line in self._ask(r"[@%{PROVIDENAME}\n]", package.nevra)

@@ -77,7 +77,7 @@ class SecureBoot:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelRelease:
     """`wanted`: the release of the set; empty, and the one that runs is as good."""
 
     hardware: Hardware
@@ -106,7 +106,7 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class Module:
+class KernelModule:
     """One kernel module, installed or loaded. What is unknown of it is empty."""
 
     name: str
@@ -121,23 +121,23 @@ class Module:
         return f"{self.name}{version} srcversion {self.source}"
 
 
-def loaded(hardware: Hardware) -> dict[str, Module]:
+def loaded(hardware: Hardware) -> dict[str, KernelModule]:
     """What runs. Modules that are built into the kernel have no state, and cannot be others."""
     found = {}
     for name in DRIVERS:
         entry = hardware.root / "sys/module" / name
         if (entry / "initstate").exists():
             version, source = sysfs.text(entry / "version"), sysfs.text(entry / "srcversion")
-            found[name] = Module(name, version, source)
+            found[name] = KernelModule(name, version, source)
     return found
 
 
-def installed(node: Node, names: Sequence[str]) -> dict[str, Module]:
+def installed(node: Node, names: Sequence[str]) -> dict[str, KernelModule]:
     """What modprobe would load now, for the kernel that runs."""
     if not names:
         return {}
     text = node.run(["modinfo", *names], check=False).stdout
-    found: dict[str, Module] = {}
+    found: dict[str, KernelModule] = {}
     for block in re.split(r"^(?=filename:)", text, flags=re.MULTILINE):
         values: dict[str, str] = {}
         for line in block.splitlines():
@@ -147,7 +147,7 @@ def installed(node: Node, names: Sequence[str]) -> dict[str, Module]:
         if path.startswith("/"):
             # A module that was not built in the kernel's own tree may state no name.
             name = values.get("name") or Path(path).name.partition(".")[0].replace("-", "_")
-            found[name] = Module(
+            found[name] = KernelModule(
                 name, values.get("version", ""), values.get("srcversion", ""), path
             )
     return found
@@ -202,7 +202,7 @@ class Drivers:
         check = Check(RUNNING, reason.wanted, reason.running, status, "", why)
         return Verdict([*origins, check], [reason])
 
-    def _stale(self, node: Node) -> list[tuple[Module, Module]]:
+    def _stale(self, node: Node) -> list[tuple[KernelModule, KernelModule]]:
         running = loaded(self.hardware)
         return _differing(running, installed(node, list(running)))
 
@@ -235,8 +235,8 @@ class Drivers:
 
 
 def _differing(
-    running: Mapping[str, Module], there: Mapping[str, Module]
-) -> list[tuple[Module, Module]]:
+    running: Mapping[str, KernelModule], there: Mapping[str, KernelModule]
+) -> list[tuple[KernelModule, KernelModule]]:
     return [
         (module, there[name])
         for name, module in running.items()
@@ -283,7 +283,7 @@ LOADED, NOT_LOADED = "loaded", "not loaded"
 
 
 @dataclass(frozen=True)
-class Modules:
+class BootModules:
     hardware: Hardware
     names: Sequence[str]
 

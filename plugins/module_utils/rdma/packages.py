@@ -11,7 +11,7 @@ from ..core.checks import compare, not_applicable
 from ..core.part import Node, Plan, PlanError, Verdict
 from ..core.text import some
 from ..packages.engine import Installer
-from ..packages.package import INSTALL, Manager, PackageSet, Wanted
+from ..packages.package import INSTALL, Manager, PackageSet, WantedPackage
 from ..software.software_set import DOCA, INBOX, NO_RDMA, Rdma
 from . import Hardware
 from .drivers import SHOWN, users
@@ -33,7 +33,7 @@ def source_of(installed: Mapping[str, str]) -> str:
 
 
 @dataclass(frozen=True)
-class Packages:
+class RdmaPackages:
     """`change_in_use`: change drivers although something has RDMA devices open."""
 
     hardware: Hardware
@@ -110,7 +110,7 @@ class Packages:
             for stage in self.wanted.stages
         ]
         further = [
-            Wanted(name, version, "rdma")
+            WantedPackage(name, version, "rdma")
             for name, version in sorted(versions.items())
             if name not in mine
         ]

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..core.distribution import REDHAT, Distribution
 from ..core.part import PlanError
-from ..packages.package import Stage, Stream, Wanted
-from .distribution import REDHAT, Distribution
-from .software_set import OPEN, Driver, SoftwareSet
+from ..packages.package import ModuleStream, Stage, WantedPackage
+from .software_set import OPEN, DriverSpec, SoftwareSet
 
 DATED = "2026-11-28"
 """The day on which these names were compared with published lists of packages: those of Ubuntu
@@ -65,7 +65,7 @@ NVLINK5 = ("B300", "B200")
 """GPUs whose NVSwitches need NVLSM."""
 
 
-def stages(software: SoftwareSet, driver: Driver, distribution: Distribution) -> list[Stage]:
+def stages(software: SoftwareSet, driver: DriverSpec, distribution: Distribution) -> list[Stage]:
     first, without = distribution.system.driver, "Leave the node out of the layer gpu"
     distribution.refuse_before(first, "the NVIDIA driver", driver.version, without)
     if driver.branch < OLDEST_BRANCH:
@@ -75,11 +75,11 @@ def stages(software: SoftwareSet, driver: Driver, distribution: Distribution) ->
         )
     return [
         Stage("driver and fabric manager", _driver(driver, distribution), CUDA_WITH_DRIVER),
-        *_beside(software, driver, distribution.family == REDHAT),
+        *_beside(software, driver, distribution.family is REDHAT),
     ]
 
 
-def _driver(driver: Driver, distribution: Distribution) -> tuple[Wanted, ...]:
+def _driver(driver: DriverSpec, distribution: Distribution) -> tuple[WantedPackage, ...]:
     """One transaction: modules, libraries and fabric manager of another version do not start."""
     fabric = "" if driver.branch > LAST_SUFFIXED_FABRIC else f"-{driver.branch}"
     names = [
@@ -92,36 +92,36 @@ def _driver(driver: Driver, distribution: Distribution) -> tuple[Wanted, ...]:
     if driver.gpu in NVLINK5:
         meta = "" if driver.branch > LAST_SUFFIXED else f"-{driver.branch}"
         names += [f"nvlink5{meta}", f"libnvsdm{fabric}"]
-    packages = [Wanted(name, driver.version, "driver") for name in names]
+    packages = [WantedPackage(name, driver.version, "driver") for name in names]
     if driver.gpu in NVLINK5:
         # It has versions of its own (a year and a month) and asks for no branch.
-        packages.append(Wanted("nvlsm", component="driver"))
+        packages.append(WantedPackage("nvlsm", component="driver"))
     return tuple(packages)
 
 
-def _meta(driver: Driver, distribution: Distribution) -> str:
+def _meta(driver: DriverSpec, distribution: Distribution) -> str:
     name = "nvidia-open" if driver.modules == OPEN else "cuda-drivers"
-    if distribution.family == REDHAT or driver.branch > LAST_SUFFIXED:
+    if distribution.family is REDHAT or driver.branch > LAST_SUFFIXED:
         return name
     return f"{name}-{driver.branch}"
 
 
-def _fabric_manager(driver: Driver, distribution: Distribution) -> str:
+def _fabric_manager(driver: DriverSpec, distribution: Distribution) -> str:
     if driver.branch > LAST_SUFFIXED_FABRIC:
         return "nvidia-fabricmanager"
-    if distribution.family == REDHAT:
+    if distribution.family is REDHAT:
         return "nvidia-fabric-manager"
     return f"nvidia-fabricmanager-{driver.branch}"
 
 
-def streams(driver: Driver, distribution: Distribution) -> tuple[Stream, ...]:
-    if not distribution.has_streams:
+def streams(driver: DriverSpec, distribution: Distribution) -> tuple[ModuleStream, ...]:
+    if not distribution.system.module_streams:
         return ()
     kind = "open" if driver.modules == OPEN else "dkms"
-    return (Stream("nvidia-driver", f"{driver.branch}-{kind}"),)
+    return (ModuleStream("nvidia-driver", f"{driver.branch}-{kind}"),)
 
 
-def absent(driver: Driver, distribution: Distribution) -> dict[str, str]:
+def absent(driver: DriverSpec, distribution: Distribution) -> dict[str, str]:
     """The other kind of modules, other branches, and what pins the driver a second time.
 
     All of another branch goes in one transaction: apt would rather keep a dependency of the old
@@ -132,7 +132,7 @@ def absent(driver: Driver, distribution: Distribution) -> dict[str, str]:
     branch = f"the branch of the set is {driver.branch}"
     suffixed = driver.branch <= LAST_SUFFIXED_FABRIC
     others = _others(driver.branch)
-    if distribution.family == REDHAT:
+    if distribution.family is REDHAT:
         kmod = "kmod-nvidia-latest-dkms" if driver.modules == OPEN else "kmod-nvidia-open-dkms"
         away = ["nvidia-fabricmanager" if suffixed else "nvidia-fabric-manager"]
         away += FABRIC_LIBRARIES if suffixed else ()
@@ -181,7 +181,7 @@ def old_dcgm(software: SoftwareSet) -> dict[str, str]:
     return dict.fromkeys(names, f"software.dcgm is {software.dcgm}")
 
 
-def _beside(software: SoftwareSet, driver: Driver, redhat: bool) -> list[Stage]:
+def _beside(software: SoftwareSet, driver: DriverSpec, redhat: bool) -> list[Stage]:
     """One NCCL is built for several CUDAs: the end of its revision has which."""
     major = software.cuda_major or str(_cuda_of(driver))
     gdrcopy, nccl = ("gdrdrv-dkms", "libgdrapi", "gdrcopy"), ("libnccl2", "libnccl-dev")
@@ -191,7 +191,9 @@ def _beside(software: SoftwareSet, driver: Driver, redhat: bool) -> list[Stage]:
     revision = f"-1+cuda{major}" if software.nccl else ""
 
     def stage(name: str, version: str, names: Sequence[str], optional: bool = False) -> list[Stage]:
-        packages = tuple(Wanted(each, version, name.lower(), optional=optional) for each in names)
+        packages = tuple(
+            WantedPackage(each, version, name.lower(), optional=optional) for each in names
+        )
         return [Stage(name, packages)] if version else []
 
     return [
@@ -202,12 +204,12 @@ def _beside(software: SoftwareSet, driver: Driver, redhat: bool) -> list[Stage]:
     ]
 
 
-def _cuda_of(driver: Driver) -> int:
+def _cuda_of(driver: DriverSpec) -> int:
     """The major of CUDA that the user mode of the driver has."""
     return 13 if driver.branch >= BRANCH_OF_13 else 12
 
 
-def _dcgm(software: SoftwareSet, driver: Driver) -> list[Stage]:
+def _dcgm(software: SoftwareSet, driver: DriverSpec) -> list[Stage]:
     """Built for the CUDA of the driver, whatever the toolkit is: with another one its diagnostics
     fail (NVIDIA/DCGM issues 254 and 255). A toolkit of a later major has a later driver.
 
@@ -218,12 +220,14 @@ def _dcgm(software: SoftwareSet, driver: Driver) -> list[Stage]:
     name, version = "datacenter-gpu-manager", software.dcgm
     major = int(version.split(".")[0])
     if major < 4:  # every CUDA and profiling in one package
-        return [Stage("DCGM", (Wanted(name, version, "dcgm"),))]
+        return [Stage("DCGM", (WantedPackage(name, version, "dcgm"),))]
     cuda = max(int(software.cuda_major or 0), _cuda_of(driver))
-    packages = [Wanted(f"{name}-{major}-cuda{cuda}", version, "dcgm")]
+    packages = [WantedPackage(f"{name}-{major}-cuda{cuda}", version, "dcgm")]
     if software.dcgm_profiling:
         packages += [
-            Wanted(f"{name}-{major}-proprietary{end}", version, "dcgm_profiling", optional=True)
+            WantedPackage(
+                f"{name}-{major}-proprietary{end}", version, "dcgm_profiling", optional=True
+            )
             for end in ("", f"-cuda{cuda}")
         ]
     # Of the same version: another DCGM takes their place.

@@ -39,7 +39,7 @@ class Rdma:
 
 
 @dataclass(frozen=True)
-class Driver:
+class DriverSpec:
     """The NVIDIA driver. Fabric manager, NSCQ, IMEX and persistenced have its version."""
 
     version: str
@@ -58,7 +58,7 @@ class Driver:
 
 
 @dataclass(frozen=True)
-class Source:
+class RepositorySpec:
     """A package repository as the operator names it: `catalog.py` makes a Repository of it."""
 
     url: str
@@ -126,7 +126,7 @@ class SoftwareSet:
     kernel: str = ""
     """The release that has to run (`uname -r`); empty: hold the one that is installed."""
     rdma: Rdma = field(default_factory=Rdma)
-    driver: Optional[Driver] = None
+    driver: Optional[DriverSpec] = None
     """None: no GPU layer."""
     cuda: str = ""
     """Toolkit, `13.0`; empty: not in the set. Likewise dcgm, gdrcopy and nccl."""
@@ -136,7 +136,7 @@ class SoftwareSet:
     gdrcopy: str = ""
     nccl: str = ""
     mpi: Mpi = field(default_factory=Mpi)
-    repositories: Mapping[str, Source] = field(default_factory=dict)
+    repositories: Mapping[str, RepositorySpec] = field(default_factory=dict)
     """`cuda` and `doca`, as far as they are used or written."""
 
     @property
@@ -165,8 +165,8 @@ class SoftwareSet:
             **{
                 **value,
                 "rdma": Rdma(**value.get("rdma") or {}),
-                "driver": Driver(**driver) if driver else None,
+                "driver": DriverSpec(**driver) if driver else None,
                 "mpi": Mpi(**{**mpi, "archives": archives, **given}),
-                "repositories": {name: Source(**of) for name, of in sources.items() if of},
+                "repositories": {name: RepositorySpec(**of) for name, of in sources.items() if of},
             }
         )

@@ -17,7 +17,7 @@ from ...module_utils.software.software_set import (
     DOCA,
     NO_RDMA,
     PROPRIETARY,
-    Driver,
+    DriverSpec,
     SoftwareSet,
 )
 
@@ -106,7 +106,7 @@ def _doca_kernel(software: SoftwareSet) -> str:
     return doca_kernels.verdict(software.rdma.version, software.kernel)
 
 
-def _of_driver(holds: Callable[[Driver], bool]) -> Callable[[SoftwareSet], bool]:
+def _of_driver(holds: Callable[[DriverSpec], bool]) -> Callable[[SoftwareSet], bool]:
     return lambda software: software.driver is not None and holds(software.driver)
 
 
