@@ -9,15 +9,13 @@ from typing import Callable
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import session
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
-    Completed,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.switch import (
+    DRIVER,
     SonicApplied,
     SonicSwitch,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
+    Completed,
     Difference,
     SwitchError,
 )
@@ -31,12 +29,12 @@ CONFIRM_S = 300
 
 def plan(switch: SonicSwitch) -> Difference:
     intent = small()
-    return SYSTEM.difference(intent, SYSTEM.wanted(intent), switch.read())
+    return DRIVER.difference(intent, DRIVER.wanted(intent), switch.read())
 
 
 def run(shell: FakeShell, *, apply: bool = True, allowed: str = "none") -> session.Outcome:
     return session.run(
-        SYSTEM, SYSTEM.connect(shell), small(), apply=apply, confirm_s=CONFIRM_S, allowed=allowed
+        DRIVER, DRIVER.connect(shell), small(), apply=apply, confirm_s=CONFIRM_S, allowed=allowed
     )
 
 
@@ -51,7 +49,7 @@ def save(shell: FakeShell, text: str) -> None:
 
 def done() -> Config:
     intent, config = small(), new_switch(2)
-    return after(config, SYSTEM.difference(intent, SYSTEM.wanted(intent), present(config)).steps)
+    return after(config, DRIVER.difference(intent, DRIVER.wanted(intent), present(config)).steps)
 
 
 class TestSaved:
@@ -81,7 +79,7 @@ class TestSaved:
         saved["PORT_QOS_MAP"]["Ethernet0"]["pfc_enable"] = "3,4"
         shell.state = done()
         save(shell, json.dumps(saved))
-        found = plan(SYSTEM.connect(shell))
+        found = plan(DRIVER.connect(shell))
         assert found.before == "PORT_QOS_MAP|Ethernet0 pfc_enable: 3,4\n"
         assert found.after == "PORT_QOS_MAP|Ethernet0 pfc_enable: 3\n"
 
@@ -91,7 +89,7 @@ class TestSaved:
         saved["PORT"]["Ethernet0"]["admin_status"] = "down"
         saved["SCHEDULER"]["scheduler.0"]["weight"] = "15"
         save(shell, json.dumps(saved))
-        assert not plan(SYSTEM.connect(shell))
+        assert not plan(DRIVER.connect(shell))
 
     def test_what_cannot_be_saved_is_said_and_found_again(self, shell: FakeShell) -> None:
         shell.state = done()
@@ -107,7 +105,7 @@ class TestSaved:
     ) -> None:
         outcome = run(shell, allowed="bounce")
         assert not outcome.error and shell.saved == shell.state == done()
-        switch = SYSTEM.connect(shell)
+        switch = DRIVER.connect(shell)
         shell.state = new_switch(2)
         switch.apply(plan(switch), CONFIRM_S)
         assert switch.read().unconfirmed and not plan(switch)
@@ -148,7 +146,7 @@ class TestTwoControllers:
         self, shell: FakeShell, words: str
     ) -> None:
         """And the checkpoint that the first goes back to stays."""
-        first, second = SYSTEM.connect(shell), SYSTEM.connect(shell)
+        first, second = DRIVER.connect(shell), DRIVER.connect(shell)
         second.owner = "run of eve on ctl02"
         first.owner = "run of adam on ctl01"
         difference, refused = plan(first), []
@@ -158,7 +156,7 @@ class TestTwoControllers:
                 second.apply(difference, CONFIRM_S)
             refused.append(str(caught.value))
             with pytest.raises(SwitchError) as caught:
-                SYSTEM.connect(shell).read()
+                DRIVER.connect(shell).read()
             refused.append(str(caught.value))
 
         at(shell, words, meanwhile)
@@ -172,7 +170,7 @@ class TestTwoControllers:
         assert shell.state == before
 
     def test_nothing_to_go_back_to_is_not_called_a_way_back(self, shell: FakeShell) -> None:
-        switch = SYSTEM.connect(shell)
+        switch = DRIVER.connect(shell)
         difference = plan(switch)
 
         def lose() -> None:
@@ -194,7 +192,7 @@ def test_a_controller_lost_when_it_had_saved_leaves_nothing_for_long(shell: Fake
         raise session.Interrupted
 
     at(shell, "config save", killed, before=False)
-    switch = SYSTEM.connect(shell)
+    switch = DRIVER.connect(shell)
     applied = switch.apply(plan(switch), CONFIRM_S)
     with pytest.raises(session.Interrupted):
         applied.confirm()
@@ -235,7 +233,7 @@ class TestInterrupted:
         assert (shell.units, shell.checkpoints) == ([], [])
 
     def test_a_patch_that_is_still_applied_ends_before_it_is_undone(self, shell: FakeShell) -> None:
-        switch, before = SYSTEM.connect(shell), shell.state
+        switch, before = DRIVER.connect(shell), shell.state
         applied = switch.apply(plan(switch), CONFIRM_S)
         changed = shell.root / "next.4.json"
         (shell.root / "bin/pgrep").write_text(
@@ -268,7 +266,7 @@ def test_going_back_prints_nothing_of_what_others_changed(shell: FakeShell) -> N
     """`config rollback` prints its patch."""
     program = (shell.root / "bin/config").read_text()
     (shell.root / "bin/config").write_text(f"{program}\necho 'Patch: s3cret'\n")
-    switch = SYSTEM.connect(shell)
+    switch = DRIVER.connect(shell)
     applied = switch.apply(plan(switch), CONFIRM_S)
     assert isinstance(applied, SonicApplied)
     answer = shell.run(applied.going_back())

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import Headroom
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import (
-    SYSTEM,
     reading,
     steps,
 )
@@ -20,16 +19,17 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic im
     switch as driver,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
-    Completed,
     last_lines,
     lookup_of,
     parsed,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.switch import (
+    DRIVER,
     SonicApplied,
     SonicSwitch,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
+    Completed,
     Difference,
     SwitchError,
 )
@@ -44,7 +44,7 @@ cost: Any = virtual_switch_parts.sonic_updater.cost
 
 def plan(config: Config) -> Difference:
     intent = small()
-    return SYSTEM.difference(intent, SYSTEM.wanted(intent), present(config))
+    return DRIVER.difference(intent, DRIVER.wanted(intent), present(config))
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def shell(tmp_path: Path) -> FakeShell:
 
 @pytest.fixture
 def switch(shell: FakeShell) -> SonicSwitch:
-    return SYSTEM.connect(shell)
+    return DRIVER.connect(shell)
 
 
 def rebinding(shell: FakeShell) -> Difference:
@@ -92,7 +92,7 @@ class TestRead:
         self, tmp_path: Path
     ) -> None:
         shell = FakeShell(tmp_path, new_switch(1, model="traditional"))
-        assert SYSTEM.connect(shell).read().lookup == {}
+        assert DRIVER.connect(shell).read().lookup == {}
         assert shell.log[-1].endswith(
             "/usr/share/sonic/device/x86_64-nvidia_sn5600-r0/ACS-SN5600/pg_profile_lookup.ini"
         )
@@ -402,9 +402,9 @@ class TestLeftovers:
         apply(switch, shell)
         switch.read()
         with pytest.raises(SwitchError, match="the switch is about to undo it"):
-            SYSTEM.connect(shell).read()
+            DRIVER.connect(shell).read()
         shell.fire(shell.units[0])
-        SYSTEM.connect(shell).read()
+        DRIVER.connect(shell).read()
 
     def test_undoing_that_failed_is_not_passed_over(
         self, switch: SonicSwitch, shell: FakeShell
@@ -542,7 +542,7 @@ class TestManyPorts:
         names = [replace(intent.ports[0], name=f"Ethernet{8 * place}") for place in range(24)]
         intent = replace(intent, ports=tuple(names))
         ports = {f"Ethernet{8 * place}": {"oper_status": "up"} for place in range(24)}
-        return SYSTEM.difference(intent, SYSTEM.wanted(intent), present(shell.state, ports=ports))
+        return DRIVER.difference(intent, DRIVER.wanted(intent), present(shell.state, ports=ports))
 
     @pytest.mark.parametrize(("release", "most"), [("202605", 120), ("202511", 320)])
     def test_there_and_back_group_by_group(
@@ -726,10 +726,10 @@ def overheard(tmp_path: Path) -> Overheard:
 
 def test_passwords_of_other_tables_stay_on_the_switch(overheard: Overheard) -> None:
     """Ansible shows at -vvv whatever comes over SSH."""
-    switch, intent = SYSTEM.connect(overheard), small()
+    switch, intent = DRIVER.connect(overheard), small()
     read = switch.read()
     assert read.config == new_switch(2)
-    switch.apply(SYSTEM.difference(intent, SYSTEM.wanted(intent), read), 300).confirm()
+    switch.apply(DRIVER.difference(intent, DRIVER.wanted(intent), read), 300).confirm()
     switch.read()
     assert SECRET not in overheard.output and "pfc_enable" in overheard.output
     assert overheard.saved["TACPLUS"] == SECRETS["TACPLUS"]
@@ -739,7 +739,7 @@ def test_passwords_of_other_tables_stay_on_the_switch(overheard: Overheard) -> N
 def test_what_is_no_json_is_not_shown(overheard: Overheard, text: str) -> None:
     (overheard.root / "state.json").write_text(text)
     with pytest.raises(SwitchError, match=r"sonic-cfggen -d --print-data`.*printed no JSON"):
-        SYSTEM.connect(overheard).read()
+        DRIVER.connect(overheard).read()
     assert SECRET not in overheard.output
 
 
@@ -761,4 +761,4 @@ def test_what_a_switch_reports_only_prints() -> None:
 def test_the_status_of_the_program_that_failed_is_kept(overheard: Overheard) -> None:
     (overheard.root / "bin/sonic-cfggen").write_text("#!/bin/sh\necho 'no redis' >&2\nexit 42\n")
     with pytest.raises(SwitchError, match="ended with status 42: no redis"):
-        SYSTEM.connect(overheard).read()
+        DRIVER.connect(overheard).read()

@@ -20,20 +20,21 @@ from dataclasses import replace
 from shlex import quote
 
 from ....module_utils.core.text import some
+from ..base import Driver
 from ..session import LINKS_S, too_dark
-from ..system import Applied, Difference, Saved, SwitchError
+from ..system import Applied, Completed, Difference, Saved, Shell, SwitchError
+from .difference import difference
 from .reading import (
     LIST_UNITS,
     OURS,
     READ,
     SAVED_FILE,
-    Completed,
     Present,
-    Shell,
     last_lines,
     lookup_file,
     lookup_of,
     parsed,
+    report,
 )
 from .steps import (
     CALL_S,
@@ -54,6 +55,7 @@ from .steps import (
     options_of,
     trial_of,
 )
+from .tables import wanted
 
 COMMAND_S = 180
 LOAD_S = 3
@@ -493,3 +495,6 @@ def _owner(line: str) -> str:
     """What stands after the unit and its three states."""
     words = line.partition(_unit(line))[2].split(maxsplit=3)
     return words[3] if len(words) > 3 else "owner unknown"
+
+
+DRIVER = Driver(wanted, difference, report, SonicSwitch)
