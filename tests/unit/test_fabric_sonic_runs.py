@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 from pathlib import Path
 from typing import Callable
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import session
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import rollback
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.switch import (
     DRIVER,
     SonicApplied,
@@ -95,7 +98,7 @@ class TestSaved:
         shell.state = done()
         shell.fail("save", "No space left on device")
         outcome = run(shell)
-        assert "`config save -y` ended with status 76: No space left on device" in outcome.error
+        assert "status 76" in outcome.error and "No space left on device" in outcome.error
         assert shell.saved == new_switch(2)
         assert run(shell, apply=False).remaining
         assert shell.units == []
@@ -191,7 +194,7 @@ def test_a_controller_lost_when_it_had_saved_leaves_nothing_for_long(shell: Fake
     def killed() -> None:
         raise session.Interrupted
 
-    at(shell, "config save", killed, before=False)
+    at(shell, "; confirm ", killed, before=False)
     switch = DRIVER.connect(shell)
     applied = switch.apply(plan(switch), CONFIRM_S)
     with pytest.raises(session.Interrupted):
@@ -226,7 +229,7 @@ class TestInterrupted:
         def interrupt() -> None:
             raise session.Interrupted
 
-        at(shell, "-applying", interrupt, before=False)
+        at(shell, "arm applying", interrupt, before=False)
         with pytest.raises(session.Interrupted):
             run(shell, allowed="bounce")
         assert shell.state == new_switch(2)
@@ -271,3 +274,21 @@ def test_going_back_prints_nothing_of_what_others_changed(shell: FakeShell) -> N
     assert isinstance(applied, SonicApplied)
     answer = shell.run(applied.going_back())
     assert (answer.rc, answer.stdout) == (0, "")
+
+
+def test_the_script_can_be_the_command_of_a_timer() -> None:
+    """systemd writes it into a line of a unit file, and expands variables in braces."""
+    assert "\n" not in rollback.functions()
+    assert "${" not in rollback.functions() and "$$" not in rollback.functions()
+    assert subprocess.run(["/bin/sh", "-nc", rollback.functions()], check=False).returncode == 0
+
+
+def test_a_command_without_a_patch_is_not_taken_for_one() -> None:
+    """`pgrep` searches whole command lines, those of a rollback included."""
+    command = rollback.calling("go_back 30", name="run", script="")
+    assert not re.search("[c]onfig apply-patch", command)
+
+
+def test_the_script_and_its_caller_agree_on_exit_statuses() -> None:
+    for name in ("TOO_LATE", "NOT_SAVED", "GONE"):
+        assert f"{name}={getattr(rollback, name)};" in rollback.functions()

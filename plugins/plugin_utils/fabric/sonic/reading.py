@@ -152,7 +152,7 @@ def parsed(answer: Completed) -> Present:
         if rc != 0:
             raise SwitchError(
                 f"`{SHOWN[name]}` "
-                + ("was not answered" if rc is None else f"ended with status {rc}")
+                + ("was not answered" if rc is None else f"failed with status {rc}")
                 + f"{last_lines(answer)}. Is this SONiC, and are its services up (`docker ps`)?"
             )
     rc, neighbours = parts.get(NEIGHBOURS, (1, ""))
