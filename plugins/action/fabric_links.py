@@ -19,7 +19,7 @@ from ..module_utils.core.checks import FAILED, NOT_APPLICABLE, PENDING, Check, f
 from ..module_utils.core.text import columns
 from ..plugin_utils.answers import AnswerError
 from ..plugin_utils.fabric.cabling import Node, Switch
-from ..plugin_utils.fabric.ends import node_state
+from ..plugin_utils.fabric.compare import node_state
 from ..plugin_utils.fabric.links import Group, Links, check_links
 from ..plugin_utils.qos import contract_of
 from ..plugin_utils.report import reports

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Plans, orders and applies the QoS of switches, all on the controller.
 
-SONiC is configured over Ansible's own connection, as root; NVUE and EOS over HTTPS, without an SSH
-connection. Nothing is copied to a switch.
+A system is configured over Ansible's own connection, as root, or over HTTPS without one. Nothing
+is copied to a switch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import signal
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from importlib import import_module
 from types import FrameType
 from typing import Any, Optional
 
@@ -22,22 +21,23 @@ from ansible.utils.display import Display
 
 from ..module_utils.core.checks import STRICT, Check, as_dicts, failure_message, not_applicable
 from ..module_utils.core.text import counted
+from ..plugin_utils.deadline import TimeIsUpError, time_limit
 from ..plugin_utils.fabric import session
-from ..plugin_utils.fabric.ends import port_checks, ports_text
-from ..plugin_utils.fabric.sonic.reading import Completed
+from ..plugin_utils.fabric.base import SSH
+from ..plugin_utils.fabric.compare import port_checks
 from ..plugin_utils.fabric.system import (
     SPINE,
+    Completed,
     Difference,
     Login,
     SwitchError,
     SwitchIntent,
     SwitchReport,
-    System,
-    TimeIsUpError,
     batches,
     compile_switch,
-    time_limit,
 )
+from ..plugin_utils.fabric.systems import SYSTEMS
+from ..plugin_utils.fabric.text import ports_text
 from ..plugin_utils.qos import contract_of
 from ..plugin_utils.steps import Step, SteppedAction
 
@@ -47,11 +47,8 @@ LAYER = "fabric"
 MODULE = "baremetal.mpi_roce.switch_qos"
 STATE = "switch_qos_state"
 """Where the role registers what `plan` and `apply` return."""
-FABRIC = "ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric"
-SYSTEMS: dict[str, System] = {
-    name: import_module(f"{FABRIC}.{name}").SYSTEM for name in ("sonic", "nvue", "eos")
-}
-"""Imported before Ansible forks for each switch, which would import them each time."""
+for system in SYSTEMS.values():
+    system.driver  # noqa: B018  (loaded before Ansible forks a worker for each switch)
 CONFIRM_S = 300
 PAUSE_S = 3
 PROBE_S = 30
@@ -168,9 +165,9 @@ class ActionModule(SteppedAction):
         system = SYSTEMS[intent.system]
         arguments = self._task.args
         return session.run(
-            system,
-            system.connect(
-                AnsibleShell(self, intent.name) if system.name == "sonic" else variables.login()
+            system.driver,
+            system.driver.connect(
+                AnsibleShell(self, intent.name) if system.transport == SSH else variables.login()
             ),
             intent,
             apply=apply,

@@ -15,7 +15,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
     read_contract,
 )
 
-TOMAHAWK5 = Asic("tomahawk5", eos_queue="tx-queue")
+TOMAHAWK5 = Asic("tomahawk5", options={"eos_queue": "tx-queue"})
 
 OTHER: dict[str, Any] = {
     "roce": {"dscp": 24, "priority": 4, "bandwidth_percent": 60},
@@ -48,7 +48,7 @@ def spine(contract: Optional[dict[str, Any]] = None, ports: int = 2) -> SwitchIn
     return SwitchIntent(
         name="spine01",
         system="eos",
-        asic=Asic("chip", eos_queue="uc-tx-queue"),
+        asic=Asic("chip", options={"eos_queue": "uc-tx-queue"}),
         fabric=fabric_intent(read_contract(contract or {})),
         ports=tuple(
             PortIntent(f"Ethernet{number}/1", "downlink", 800, 100, f"leaf{number:02}", "swp49")

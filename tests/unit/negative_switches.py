@@ -8,15 +8,12 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM as EOS
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.reading import (
     Present as EosPresent,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import SYSTEM as NVUE
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.reading import (
     Present as NvuePresent,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM as SONIC
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
     Present as SonicPresent,
 )
@@ -24,6 +21,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system i
     SwitchIntent,
     compile_switch,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.systems import SYSTEMS
 
 from tests.unit.link_fabric import Fabric, mac
 from tests.unit.sonic_switch import after, new_switch
@@ -31,7 +29,6 @@ from tests.unit.sonic_switch import after, new_switch
 _MADE: dict[str, tuple[Fabric, Any]] = {}
 """Each made once, and copied for each test."""
 
-SYSTEMS = {"sonic": SONIC, "nvue": NVUE, "eos": EOS}
 ASICS = {"sonic": "spectrum4", "nvue": "spectrum4", "eos": "tomahawk5"}
 LEAF = "leaf01"
 
@@ -64,7 +61,7 @@ def on_switch(system: str, spoil: Callable[[Any], Any]) -> tuple[Fabric, Any]:
 def judged(system: str, spoil: Callable[[Any], Any]) -> Fabric:
     """The fabric with the first leaf as its own system reports it."""
     fabric, present = on_switch(system, spoil)
-    report = SYSTEMS[system].report(intent_of(fabric), present).as_dict()
+    report = SYSTEMS[system].driver.report(intent_of(fabric), present).as_dict()
     fabric.change_switch(LEAF, report=json.loads(json.dumps(report)))
     return fabric
 
@@ -73,7 +70,8 @@ def planned(system: str, spoil: Callable[[Any], Any], **changes: Any) -> Any:
     """The difference of the first leaf."""
     fabric, present = on_switch(system, spoil)
     intent = intent_of(fabric, **changes)
-    return SYSTEMS[system].difference(intent, SYSTEMS[system].wanted(intent), present)
+    driver = SYSTEMS[system].driver
+    return driver.difference(intent, driver.wanted(intent), present)
 
 
 def _sonic(fabric: Fabric) -> SonicPresent:
@@ -81,9 +79,11 @@ def _sonic(fabric: Fabric) -> SonicPresent:
     config = new_switch()
     for row in config["PORT"].values():
         row["speed"] = "400000"
-    wanted = SONIC.wanted(intent)
+    driver = SYSTEMS["sonic"].driver
     before = SonicPresent(config=config, version="simulation", asic_type="mellanox")
-    config = copy.deepcopy(after(config, SONIC.difference(intent, wanted, before).steps))
+    config = copy.deepcopy(
+        after(config, driver.difference(intent, driver.wanted(intent), before).steps)
+    )
     return SonicPresent(
         config=config,
         version="simulation",
@@ -103,7 +103,7 @@ def _sonic(fabric: Fabric) -> SonicPresent:
 
 def _nvue(fabric: Fabric) -> NvuePresent:
     intent = intent_of(fabric)
-    written = _said(NVUE.wanted(intent))
+    written = _said(SYSTEMS["nvue"].driver.wanted(intent))
     ports = {
         port.name: {
             "link": {"state": {"up": {}}, "oper-status": "up", "mtu": 9198, "speed": "400G"},
@@ -133,7 +133,7 @@ def _said(tree: Any) -> Any:
 
 def _eos(fabric: Fabric) -> EosPresent:
     intent = intent_of(fabric)
-    text = EOS.wanted(intent).text
+    text = SYSTEMS["eos"].driver.wanted(intent).text
     interfaces = {
         port.name: {"linkStatus": "connected", "bandwidth": port.speed_gbps * 10**9}
         for port in intent.ports

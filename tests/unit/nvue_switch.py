@@ -10,7 +10,9 @@ from typing import Any
 from urllib.parse import unquote
 
 import httpx
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.reading import Present
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.reading import (
+    Present,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.switch import (
     NvueSwitch,
 )

@@ -18,7 +18,6 @@ from typing import Any, Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import tables
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
-    Completed,
     Present,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.steps import (
@@ -26,6 +25,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.st
     PollInterval,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
+    Completed,
     SwitchError,
     SwitchIntent,
     compile_switch,

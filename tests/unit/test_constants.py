@@ -32,7 +32,8 @@ VERSION = re.compile(
 ALLOWED = {
     QOS: {
         "plugins/plugin_utils/qos/contract.py",
-        "plugins/plugin_utils/fabric/system.py",  # the largest MTU of each system
+        "plugins/plugin_utils/fabric/nvue/__init__.py",  # its largest MTU
+        "plugins/plugin_utils/fabric/sonic/__init__.py",  # its largest MTU
         f"{SIMULATORS}/nvue/vendor.py",  # what Cumulus Linux does by itself
         f"{SIMULATORS}/sonic/yang.py",  # the largest MTU of SONiC's models
     },

@@ -15,21 +15,23 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import (
     session,
     sonic,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.switch import EosSwitch
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.base import Driver
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.switch import (
+    EosSwitch,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.switch import (
     NvueSwitch,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
     MARK,
-    Completed,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.switch import (
     SonicSwitch,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
+    Completed,
     Switch,
     SwitchIntent,
-    System,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -101,9 +103,9 @@ def transport(
     return httpx.MockTransport(handle)
 
 
-def ended(system: System, switch: Switch, intent: SwitchIntent, time: Time, apply: bool) -> str:
+def ended(driver: Driver, switch: Switch, intent: SwitchIntent, time: Time, apply: bool) -> str:
     """The error, which no program's error is."""
-    found = session.run(system, switch, intent, apply=apply, confirm_s=60, clock=time.clock)
+    found = session.run(driver, switch, intent, apply=apply, confirm_s=60, clock=time.clock)
     assert "an error of this collection" not in found.error, found.error
     if found.error:
         assert found.error.startswith(f"{intent.name}") and len(found.error) < 4000
@@ -118,7 +120,7 @@ TURN = st.integers(0, 40)
 def nvue_config() -> dict[str, Any]:
     """Of a switch with the contract, and with keys that name several."""
     fake = FakeNvue()
-    assert not ended(nvue.SYSTEM, fake.switch(), nvue_switch.intent(), Time(), True)
+    assert not ended(nvue.SYSTEM.driver, fake.switch(), nvue_switch.intent(), Time(), True)
     return {
         **fake.config,
         "interface": {**fake.config["interface"], "bond1": {"bond": {"member": {"swp7-8": {}}}}},
@@ -128,7 +130,7 @@ def nvue_config() -> dict[str, Any]:
 def eos_config() -> dict[str, Any]:
     fake, time = FakeEos(), Time()
     switch = EosSwitch(LOGIN, fake.transport, time.sleep, lambda: time.now_s)
-    assert not ended(eos.SYSTEM, switch, eos_intents.leaf(), time, True)
+    assert not ended(eos.SYSTEM.driver, switch, eos_intents.leaf(), time, True)
     return fake.running
 
 
@@ -142,7 +144,7 @@ def test_nvue(turn: int, number: int, junk: Any, apply: bool, configured: bool) 
     fake, time = FakeNvue(config=NVUE if configured else {}), Time()
     lying = transport(fake._handle, turn, number, junk)
     switch = NvueSwitch(fake.login(), lying, fake._sleep, lambda: fake.now)
-    ended(nvue.SYSTEM, switch, nvue_switch.intent(), time, apply)
+    ended(nvue.SYSTEM.driver, switch, nvue_switch.intent(), time, apply)
 
 
 @given(TURN, PLACE, JSON, st.booleans(), CONFIGURED)
@@ -150,7 +152,7 @@ def test_eos(turn: int, number: int, junk: Any, apply: bool, configured: bool) -
     fake, time = FakeEos(copy.deepcopy(EOS) if configured else None), Time()
     lying = transport(fake._answer, turn, number, junk)
     switch = EosSwitch(LOGIN, lying, time.sleep, lambda: time.now_s)
-    ended(eos.SYSTEM, switch, eos_intents.leaf(), time, apply)
+    ended(eos.SYSTEM.driver, switch, eos_intents.leaf(), time, apply)
 
 
 class Told:
@@ -193,11 +195,11 @@ def test_sonic(part: str, number: int, junk: Any) -> None:
     texts = {name: json.dumps(value) for name, value in parts.items()}
     texts["version"] = "build_version: 'simulation.1'\nasic_type: mellanox"
     switch = SonicSwitch(Told({**texts, "units": ""}))
-    ended(sonic.SYSTEM, switch, sonic_switch.small(), Time(), False)
+    ended(sonic.SYSTEM.driver, switch, sonic_switch.small(), Time(), False)
 
 
 @given(st.binary(max_size=300) | st.text(max_size=300).map(str.encode))
 def test_what_a_shell_of_sonic_prints(printed: bytes) -> None:
     shell = Told({})
     shell.text = printed.decode("utf-8", "replace")
-    assert ended(sonic.SYSTEM, SonicSwitch(shell), sonic_switch.small(), Time(), False)
+    assert ended(sonic.SYSTEM.driver, SonicSwitch(shell), sonic_switch.small(), Time(), False)

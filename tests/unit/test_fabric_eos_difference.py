@@ -10,8 +10,12 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import Headroom
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.reading import Present
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.reading import (
+    Present,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.switch import (
+    DRIVER,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     DSCP_MAP,
     UNDER_TRAFFIC,
@@ -40,7 +44,7 @@ def present(tree: Tree, **how: bool) -> Present:
 
 def difference(contract: dict[str, Any], tree: Tree, **how: bool) -> Difference:
     intent = leaf(contract)
-    return SYSTEM.difference(intent, SYSTEM.wanted(intent), present(tree, **how))
+    return DRIVER.difference(intent, DRIVER.wanted(intent), present(tree, **how))
 
 
 def converged(contract: dict[str, Any], tree: Tree) -> Tree:
@@ -305,9 +309,9 @@ def test_what_says_the_same_is_no_difference(lines: list[str]) -> None:
 
 def test_the_word_that_the_switch_shows_for_a_queue_comes_before_the_model_s() -> None:
     intent = leaf()
-    assert intent.asic.eos_queue == "tx-queue"
+    assert intent.asic.options["eos_queue"] == "tx-queue"
     found = replace(present(empty()), queue="uc-tx-queue")
-    lines = SYSTEM.difference(intent, SYSTEM.wanted(intent), found).steps
+    lines = DRIVER.difference(intent, DRIVER.wanted(intent), found).steps
     assert "uc-tx-queue 3" in lines and "tx-queue 3" not in lines
 
 
@@ -333,7 +337,7 @@ def test_a_banner_is_no_configuration() -> None:
     )
     intent = leaf()
     found = Present("", text, text, {port.name: {} for port in intent.ports}, ())
-    assert not SYSTEM.difference(intent, SYSTEM.wanted(intent), found)
+    assert not DRIVER.difference(intent, DRIVER.wanted(intent), found)
 
 
 def test_dscps_that_move_together_are_one_line_of_the_diff() -> None:
@@ -388,11 +392,11 @@ def test_what_is_in_force_and_not_saved_is_a_change_without_cost() -> None:
     tree = converged({}, empty())
     found = present(tree)
     unsaved = Present(found.version, found.running, show(empty()), found.interfaces, ())
-    change = SYSTEM.difference(intent, SYSTEM.wanted(intent), unsaved)
+    change = DRIVER.difference(intent, DRIVER.wanted(intent), unsaved)
     assert [one.path for one in change.changes] == ["startup-config"]
     assert change.impact.level == "none"
     waiting = Present(found.version, found.running, show(empty()), found.interfaces, (), True)
-    assert not SYSTEM.difference(intent, SYSTEM.wanted(intent), waiting)
+    assert not DRIVER.difference(intent, DRIVER.wanted(intent), waiting)
 
 
 def test_with_the_watchdog_off_its_lines_go() -> None:
@@ -405,10 +409,10 @@ def test_with_the_watchdog_off_its_lines_go() -> None:
 def test_headroom_under_our_name_is_applied_and_goes_with_the_values() -> None:
     asic = replace(TOMAHAWK5, values={(800, 50): Headroom(500000, 20000, 480000)})
     intent = leaf(asic=asic)
-    wanted = SYSTEM.wanted(intent)
-    first = SYSTEM.difference(intent, wanted, present(empty()))
+    wanted = DRIVER.wanted(intent)
+    first = DRIVER.difference(intent, wanted, present(empty()))
     tree = typed(empty(), list(first.steps))
-    assert not SYSTEM.difference(intent, wanted, present(tree))
+    assert not DRIVER.difference(intent, wanted, present(tree))
     assert any("buffers of the whole switch" in loss for loss in first.impact.losses)
     gone = typed(tree, list(difference({}, tree).steps))
     assert "mmu" not in show(gone)
@@ -485,9 +489,9 @@ class Simulated:
         return Present("simulation", self.text, self.text, interfaces, (), queue=self.queue)
 
     def converge(self, intent: SwitchIntent) -> Difference:
-        first = SYSTEM.difference(intent, SYSTEM.wanted(intent), self.present())
+        first = DRIVER.difference(intent, DRIVER.wanted(intent), self.present())
         self.type(first.steps)
-        again = SYSTEM.difference(intent, SYSTEM.wanted(intent), self.present())
+        again = DRIVER.difference(intent, DRIVER.wanted(intent), self.present())
         assert again.changes == ()
         return first
 
@@ -545,7 +549,7 @@ def test_an_operator_s_profile_with_the_headroom_stays(headroom: str) -> None:
     switch = Simulated(GAUDI.format(headroom=headroom))
     first = switch.converge(leaf(asic=ROOM))
     assert not any("mmu" in line for line in first.steps)
-    report = SYSTEM.report(leaf(asic=ROOM), switch.present())
+    report = DRIVER.report(leaf(asic=ROOM), switch.present())
     assert report.ports[0].headroom_bytes == int(headroom.split()[-1])
 
 
@@ -560,6 +564,6 @@ def test_headroom_is_the_same_with_and_without_its_unit(line: str) -> None:
     switch = Simulated()
     switch.converge(leaf(asic=ROOM))
     switch.type([f"{BUFFERS} BAREMETAL_MPI_ROCE", line])
-    wanted = SYSTEM.wanted(leaf(asic=ROOM))
+    wanted = DRIVER.wanted(leaf(asic=ROOM))
     assert line in switch.text
-    assert not SYSTEM.difference(leaf(asic=ROOM), wanted, switch.present())
+    assert not DRIVER.difference(leaf(asic=ROOM), wanted, switch.present())

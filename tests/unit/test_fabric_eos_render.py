@@ -15,7 +15,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics im
     Headroom,
     WantedError,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM, render
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import render
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.switch import DRIVER
 from hypothesis import example, given
 
 from tests.unit.eos_intents import OTHER, TOMAHAWK5, leaf, spine
@@ -29,7 +30,7 @@ GOLDEN = Path(__file__).parent / "golden" / "fabric" / "eos"
     ("name", "intent"), [("leaf", leaf()), ("spine", spine(OTHER))], ids=["leaf", "spine"]
 )
 def test_the_configuration_is_the_golden_one(name: str, intent: Any) -> None:
-    assert SYSTEM.wanted(intent).text == (GOLDEN / f"{name}.cfg").read_text()
+    assert DRIVER.wanted(intent).text == (GOLDEN / f"{name}.cfg").read_text()
 
 
 ROWS = {
@@ -43,19 +44,19 @@ def test_headroom_is_set_only_where_the_inventory_says_it() -> None:
     intent = replace(
         leaf(asic=replace(TOMAHAWK5, values=ROWS)), ports=(one, replace(two, cable_metres=100))
     )
-    text = SYSTEM.wanted(intent).text
+    text = DRIVER.wanted(intent).text
     profile = "platform trident mmu queue profile BAREMETAL_MPI_ROCE"
     assert f"{profile}\n    ingress headroom bytes 560000\n" in text
     assert f"{profile} apply\n" in text
-    assert "mmu" not in SYSTEM.wanted(leaf()).text
+    assert "mmu" not in DRIVER.wanted(leaf()).text
 
 
 def test_marked_packets_are_counted_where_the_model_says_so() -> None:
     line = "      random-detect ecn count\n"
-    text = SYSTEM.wanted(leaf(asic=replace(TOMAHAWK5, eos_ecn_count=True))).text
+    text = DRIVER.wanted(leaf(asic=replace(TOMAHAWK5, options={"eos_ecn_count": True}))).text
     assert text.count(line) == 1
     assert text.index("tx-queue 3\n") < text.index(line) < text.index("tx-queue 6\n")
-    assert line not in SYSTEM.wanted(leaf()).text
+    assert line not in DRIVER.wanted(leaf()).text
 
 
 @pytest.mark.parametrize("metres", [(5, 40, 300), (50,)], ids=["none fits", "one is missing"])
@@ -68,7 +69,7 @@ def test_rows_for_switches_of_another_system_leave_the_headroom_to_eos(
     intent = replace(
         leaf(asic=replace(TOMAHAWK5, values=rows)), ports=(one, replace(two, cable_metres=100))
     )
-    assert "mmu" not in SYSTEM.wanted(intent).text
+    assert "mmu" not in DRIVER.wanted(intent).text
 
 
 def refused(run: Callable[[], Any]) -> list[str]:
@@ -90,13 +91,13 @@ REFUSED = (
 
 @pytest.mark.parametrize(("contract", "listed"), REFUSED)
 def test_what_eos_cannot_keep_is_refused_with_its_reason(contract: Any, listed: str) -> None:
-    assert listed in refused(lambda: SYSTEM.wanted(leaf(contract)))
+    assert listed in refused(lambda: DRIVER.wanted(leaf(contract)))
 
 
 def test_every_reason_is_told_at_once() -> None:
     watchdog = {"watchdog": {"action": "forward"}}
     intent = leaf({"mtu": {"fabric": 9300}, "pfc": watchdog})
-    assert refused(lambda: SYSTEM.wanted(intent)) == [
+    assert refused(lambda: DRIVER.wanted(intent)) == [
         "eos.mtu leaf01 9282",
         "eos.watchdog_action leaf01 'forward'",
     ]
@@ -109,8 +110,8 @@ def test_the_schema_of_pyavd_takes_each_contract_that_eos_can_keep(value: dict[s
     """As it is: a run renders it without asking the schema."""
     for intent in (leaf(value), spine(value), leaf(value, asic=replace(TOMAHAWK5, values=ROWS))):
         with contextlib.suppress(WantedError):
-            SYSTEM.wanted(intent)
-            word, room = intent.asic.eos_queue, 480000 if intent.asic.values else None
+            DRIVER.wanted(intent)
+            word, room = intent.asic.options["eos_queue"], 480000 if intent.asic.values else None
             data = render.structured(intent.fabric, word, "tx-queue", room, counts=True)
             checked = pyavd.validate_structured_config(data)
             assert not checked.validation_result.violations

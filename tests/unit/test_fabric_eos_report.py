@@ -8,19 +8,21 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import OK
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.ends import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compare import (
     ECN,
     SwitchEnds,
     port_checks,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.ends import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compare import (
     show as show_value,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.reading import (
     Present,
     abandoned_sessions,
     session_with_timer,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.switch import (
+    DRIVER,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     EcnReport,
@@ -39,12 +41,12 @@ UP = {"linkStatus": "connected", "bandwidth": 400 * 10**9}
 def reported(contract: dict[str, Any], *lines: str, **more: Any) -> PortReport:
     """Port 1 of a switch that keeps the contract, after these lines."""
     intent = leaf(contract)
-    wanted = SYSTEM.wanted(intent)
+    wanted = DRIVER.wanted(intent)
     interfaces = {"Ethernet1/1": UP, "Ethernet2/1": {**UP, "linkStatus": "notconnect"}}
     bare = Present("x", show(empty()), "", interfaces, ())
-    tree = typed(empty(), list(SYSTEM.difference(intent, wanted, bare).steps))
+    tree = typed(empty(), list(DRIVER.difference(intent, wanted, bare).steps))
     text = show(typed(tree, list(lines)))
-    return SYSTEM.report(intent, replace(bare, running=text, **more)).ports[0]
+    return DRIVER.report(intent, replace(bare, running=text, **more)).ports[0]
 
 
 def test_a_switch_that_keeps_the_contract_reports_it() -> None:
@@ -67,7 +69,7 @@ def test_a_switch_that_keeps_the_contract_reports_it() -> None:
 
 
 def test_a_switch_that_was_never_told_reports_the_defaults_of_eos() -> None:
-    found = SYSTEM.report(leaf(), Present("x", show(empty()), "", {"Ethernet1/1": UP}, ()))
+    found = DRIVER.report(leaf(), Present("x", show(empty()), "", {"Ethernet1/1": UP}, ()))
     port, missing = found.ports
     assert (port.mtu_ip, port.trust, port.pfc_priorities) == (1500, "pcp", ())
     assert port.dscp_to_traffic_class is not None
@@ -89,7 +91,7 @@ def test_pfc_off_for_all_is_off() -> None:
 @pytest.mark.parametrize("time", ("inf", "1e999", "nan", "9" * 900, ""))
 def test_a_time_that_is_no_number_of_milliseconds_is_none(time: str) -> None:
     text = f"priority-flow-control pause watchdog default timeout {time}\n"
-    found = SYSTEM.report(leaf(), Present("x", text, "", {"Ethernet1/1": UP}, ()))
+    found = DRIVER.report(leaf(), Present("x", text, "", {"Ethernet1/1": UP}, ()))
     watchdog = found.ports[0].watchdog
     assert watchdog is not None
     assert (watchdog.enabled, watchdog.detection_ms) == (False, 0)
@@ -131,7 +133,7 @@ def test_neighbours_by_name_or_by_address() -> None:
 
 def test_whether_neighbours_could_be_read() -> None:
     bare = Present("DCS-7060X6 4.33.1F", show(empty()), "", {}, None)
-    found = SYSTEM.report(leaf(), bare)
+    found = DRIVER.report(leaf(), bare)
     assert (found.lldp, found.version, found.system) == (False, "DCS-7060X6 4.33.1F", "eos")
 
 

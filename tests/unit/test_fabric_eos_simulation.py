@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import session
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import (
     switch as eos_switch,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.switch import Eapi
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.switch import (
+    DRIVER,
+    Eapi,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.session import Outcome
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import Login
 
@@ -84,8 +86,8 @@ def run(
     virtual: VirtualSwitch, authority: Authority, contract: Any = None, confirm_s: int = LONG_S
 ) -> Outcome:
     return session.run(
-        SYSTEM,
-        SYSTEM.connect(login(virtual, authority)),
+        DRIVER,
+        DRIVER.connect(login(virtual, authority)),
         leaf(contract),
         apply=True,
         confirm_s=confirm_s,
@@ -163,9 +165,9 @@ def test_a_confirmation_that_is_lost_is_repeated(
 def test_a_run_that_was_killed_is_told_of_and_repaired_when_its_change_is_undone(
     virtual: VirtualSwitch, authority: Authority
 ) -> None:
-    killed = SYSTEM.connect(login(virtual, authority))
-    wanted = SYSTEM.wanted(leaf())
-    killed.apply(SYSTEM.difference(leaf(), wanted, killed.read()), LONG_S)
+    killed = DRIVER.connect(login(virtual, authority))
+    wanted = DRIVER.wanted(leaf())
+    killed.apply(DRIVER.difference(leaf(), wanted, killed.read()), LONG_S)
     error = run(virtual, authority).error
     assert "earlier run still waits to be confirmed" in error
     (undo,) = re.findall(r"undo it now with `(configure session \S+ abort)`", error)

@@ -8,8 +8,8 @@ from typing import Any, Optional
 
 import httpx
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.switch import (
+    DRIVER,
     SAVE,
     EosSwitch,
 )
@@ -43,7 +43,7 @@ def switch(fake: FakeEos, when: Optional[Time] = None) -> EosSwitch:
 
 def difference(one: Any) -> Difference:
     intent = leaf()
-    return SYSTEM.difference(intent, SYSTEM.wanted(intent), one.read())
+    return DRIVER.difference(intent, DRIVER.wanted(intent), one.read())
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_the_map_of_classes_can_have_another_word_than_the_queues(
     fake.running = typed(fake.running, ["interface Ethernet2/1", "uc-tx-queue 3", "no priority"])
     found = switch(fake).read()
     assert (found.queue, found.mapped) == ("uc-tx-queue", target)
-    steps = SYSTEM.difference(leaf(), SYSTEM.wanted(leaf()), found).steps
+    steps = DRIVER.difference(leaf(), DRIVER.wanted(leaf()), found).steps
     assert "uc-tx-queue 3" in steps and f"qos map traffic-class 3 to {target} 3" in steps
     fake.running = typed(fake.running, list(steps))
     fake.calls.clear()

@@ -14,11 +14,8 @@ from typing import Any, Protocol
 
 import pytest
 import yaml
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import eos, nvue, sonic
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import (
-    CHIP,
-    WantedError,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import WantedError
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.chip_keys import CHIP
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.reading import (
     Present as EosPresent,
 )
@@ -28,18 +25,19 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.rea
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.reading import (
     _written,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.tree import uniform
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.tree import (
+    uniform,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Difference,
     SwitchIntent,
-    System,
     compile_switch,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.systems import SYSTEMS
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.schema import (
     LEAVES,
     SPINES,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.switches import IN_SPECTRUM_X
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import read_contract
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos.contract import CONTRACT
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.kinds import (
@@ -277,15 +275,12 @@ class OnSonic:
         on_sonic.apply(self._switch, difference, self._said)
 
 
-SYSTEMS: dict[str, tuple[System, Any]] = {
-    "sonic": (sonic.SYSTEM, OnSonic),
-    "nvue": (nvue.SYSTEM, OnNvue),
-    "eos": (eos.SYSTEM, OnEos),
-}
+SIMULATED: dict[str, Any] = {"sonic": OnSonic, "nvue": OnNvue, "eos": OnEos}
 
 
-def plan(system: System, switch: Simulated, intent: SwitchIntent) -> Difference:
-    return system.difference(intent, system.wanted(intent), switch.read())
+def plan(system: str, switch: Simulated, intent: SwitchIntent) -> Difference:
+    driver = SYSTEMS[system].driver
+    return driver.difference(intent, driver.wanted(intent), switch.read())
 
 
 CASES = [
@@ -293,7 +288,7 @@ CASES = [
     for key in VALUES
     for name in SYSTEMS
     # The model refuses it on the others: test_cluster_switches.py.
-    if key != "roce_qos.fabric_mode" or name in IN_SPECTRUM_X
+    if key != "roce_qos.fabric_mode" or SYSTEMS[name].adaptive_routing
 ]
 
 
@@ -301,26 +296,29 @@ CASES = [
 def test_a_switch_goes_over_to_another_value_and_back(
     key: str, name: str, tmp_path: Path, capsys: Said
 ) -> None:
-    system, simulated = SYSTEMS[name]
+    simulated = SIMULATED[name]
     usual, other = leaf_of(model(name)), leaf_of(model(name, key, VALUES[key]))
     if name == "eos":  # which it does not show: the model says it
         usual, other = (
-            replace(each, asic=replace(each.asic, eos_queue=each.asic.eos_queue or "tx-queue"))
+            replace(
+                each,
+                asic=replace(each.asic, options={"eos_queue": "tx-queue", **each.asic.options}),
+            )
             for each in (usual, other)
         )
     if (name, key) in REFUSED:
         with pytest.raises(WantedError) as refused:
-            system.wanted(other)
+            SYSTEMS[name].driver.wanted(other)
         assert [finding.code for finding in refused.value.findings] == [REFUSED[name, key]]
         return
     if key == "leaves.asic":  # another switch, and not the same one with another chip
         usual = other
     switch = simulated([usual, other], tmp_path, capsys)
-    switch.apply(plan(system, switch, usual))
+    switch.apply(plan(name, switch, usual))
     for intent in (other, usual):
-        difference = plan(system, switch, intent)
+        difference = plan(name, switch, intent)
         assert (difference.impact.level == "none") == (not difference.changes), (
             "one rule for all systems: what changes under traffic costs something"
         )
         switch.apply(difference)
-        assert plan(system, switch, intent).changes == ()
+        assert plan(name, switch, intent).changes == ()

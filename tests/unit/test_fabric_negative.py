@@ -20,14 +20,14 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics im
     WantedError,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.cabling import Finding
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM as EOS
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import SYSTEM as NVUE
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM as SONIC
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
-    Completed,
     parsed,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import SwitchError
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
+    Completed,
+    SwitchError,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.systems import SYSTEMS
 
 from tests.unit.findings import brief
 from tests.unit.link_fabric import Fabric, mac
@@ -74,9 +74,9 @@ WHOLE = Fabric()
 GROUPS = WHOLE.variables["leaf01"]["cluster_ports"]
 
 
-def wanted(system: Any, qos: dict[str, Any] | None = None, **changes: Any) -> Messages:
-    fabric = {"qos": qos, "system": system.name, "asic": changes.pop("asic", "spectrum4")}
-    return refused(lambda: system.wanted(intent_of(Fabric(**fabric), **changes)))
+def wanted(system: str, qos: dict[str, Any] | None = None, **changes: Any) -> Messages:
+    fabric = {"qos": qos, "system": system, "asic": changes.pop("asic", "spectrum4")}
+    return refused(lambda: SYSTEMS[system].driver.wanted(intent_of(Fabric(**fabric), **changes)))
 
 
 def sonic(edit: Callable[[dict[str, Any]], Any]) -> Messages:
@@ -268,22 +268,22 @@ ROWS: tuple[tuple[str, Messages, str], ...] = (
     ),
     (
         "a lossless class whose queue SONiC's watchdog would not watch",
-        wanted(SONIC, {"roce": {"traffic_class": 4}}),
+        wanted("sonic", {"roce": {"traffic_class": 4}}),
         "sonic.lossless_class leaf01 (3, 4)",
     ),
     (
         "an MTU above SONiC's largest",
-        wanted(SONIC, {"mtu": {"fabric": 10240}}),
+        wanted("sonic", {"mtu": {"fabric": 10240}}),
         "sonic.mtu leaf01 10222",
     ),
     (
         "an MTU above NVUE's largest",
-        wanted(NVUE, {"mtu": {"fabric": 10240}}),
+        wanted("nvue", {"mtu": {"fabric": 10240}}),
         "nvue.mtu leaf01 10222",
     ),
     (
         "a watchdog action that NVUE does not have",
-        wanted(NVUE, {"pfc": {"watchdog": {"action": "forward"}}}),
+        wanted("nvue", {"pfc": {"watchdog": {"action": "forward"}}}),
         "nvue.watchdog_action leaf01 'forward'",
     ),
     (
@@ -298,12 +298,12 @@ ROWS: tuple[tuple[str, Messages, str], ...] = (
     ),
     (
         "a CNP queue below a shared one, which EOS serves in turn",
-        wanted(EOS, {"cnp": {"priority": 2}}, asic="tomahawk5"),
+        wanted("eos", {"cnp": {"priority": 2}}, asic="tomahawk5"),
         "eos.strict_below_shared leaf01 (2, 3)",
     ),
     (
         "an MTU above EOS's largest",
-        wanted(EOS, {"mtu": {"fabric": 10240}}, asic="tomahawk5"),
+        wanted("eos", {"mtu": {"fabric": 10240}}, asic="tomahawk5"),
         "eos.mtu leaf01 10222",
     ),
     (

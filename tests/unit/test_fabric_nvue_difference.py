@@ -14,7 +14,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics im
     Asic,
     rounded,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import SYSTEM
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.switch import (
+    DRIVER,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.tree import (
     at,
     ends,
@@ -38,7 +40,7 @@ from tests.unit.qos_contracts import contracts
 
 def plan(config: Tree, one: SwitchIntent | None = None, **read: Any) -> Difference:
     one = one or intent()
-    return SYSTEM.difference(one, SYSTEM.wanted(one), present(config, **read))
+    return DRIVER.difference(one, DRIVER.wanted(one), present(config, **read))
 
 
 def converged(config: Tree | None = None, **read: Any) -> Tree:
@@ -278,7 +280,7 @@ def test_each_key_is_spelt_as_the_switch_shows_that_key() -> None:
     found = dataclasses.replace(
         found, ports=shown, filled_qos={**found.filled_qos, "roce": {"enable": "off"}}
     )
-    steps = SYSTEM.difference(intent(), SYSTEM.wanted(intent()), found).steps
+    steps = DRIVER.difference(intent(), DRIVER.wanted(intent()), found).steps
     assert steps["interface"]["swp1"]["qos"]["pfc-watchdog"] == {"state": "enabled"}
     assert steps["qos"]["roce"]["enable"] == "on"
 
@@ -306,7 +308,7 @@ def test_a_port_that_left_the_model_gives_back_mtu_and_watchdog_once_its_link_is
     def plan_of(config: Tree, status: str | None = "down") -> Difference:
         ports = listed(read.ports, "swp5", "link", "oper-status", status)
         now = dataclasses.replace(read, explicit=config, ports=ports)
-        return SYSTEM.difference(intent(), SYSTEM.wanted(intent()), now)
+        return DRIVER.difference(intent(), DRIVER.wanted(intent()), now)
 
     gone = plan_of(left)
     assert gone.steps == {
@@ -419,7 +421,7 @@ def running(done: Tree, *path: Any) -> Difference:
     doing = {"qos": copy.deepcopy(done["qos"]), "interface": copy.deepcopy(read.ports)}
     put(doing, tuple(path[:-1]), path[-1])
     read = dataclasses.replace(read, running_qos=doing["qos"], ports=doing["interface"])
-    return SYSTEM.difference(one, SYSTEM.wanted(one), read)
+    return DRIVER.difference(one, DRIVER.wanted(one), read)
 
 
 @pytest.mark.parametrize(
@@ -504,7 +506,7 @@ def test_one_apply_is_enough_whatever_was_there(
     contract.setdefault("mtu", {})["fabric_layer"] = "frame"
     contract["mtu"]["fabric"] = min(contract["mtu"].get("fabric", 9216), 9234)
     one = intent(contract, ports=2)
-    places = [*(path for path, _value in ends(SYSTEM.wanted(one))), *_EXTRA]
+    places = [*(path for path, _value in ends(DRIVER.wanted(one))), *_EXTRA]
     before = merged({}, OPERATORS)
     for number, value in edits:
         path = places[number % len(places)]
@@ -514,6 +516,6 @@ def test_one_apply_is_enough_whatever_was_there(
     difference = plan(before, one, **read)
     after = merged(before, difference.steps)
     assert not plan(after, one, **read)
-    ours = {path for path, _value in ends(SYSTEM.wanted(one))}
+    ours = {path for path, _value in ends(DRIVER.wanted(one))}
     for path in {*(path for path, _value in ends(OPERATORS)), *_EXTRA[3:]} - ours:
         assert at(after, *path) == at(before, *path), f"{path} is the operator's"

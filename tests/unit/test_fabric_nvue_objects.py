@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import WantedError
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import SYSTEM
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.objects import (
     impact,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.switch import (
+    DRIVER,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     DSCP_MAP,
@@ -45,7 +47,7 @@ def compact(value: Any) -> str:
 def test_the_objects_of_an_sn5600_are_these(role: str) -> None:
     """64 ports of 800G. To write the files anew: delete them and run this test twice."""
     path = GOLDEN / f"{role}.json"
-    wanted = SYSTEM.wanted(intent(ports=64, role=role))
+    wanted = DRIVER.wanted(intent(ports=64, role=role))
     text = compact(wanted)
     assert json.loads(text) == wanted
     if not path.exists():
@@ -55,7 +57,7 @@ def test_the_objects_of_an_sn5600_are_these(role: str) -> None:
 
 
 def profiles(contract: dict[str, Any] | None = None) -> dict[str, Any]:
-    qos = SYSTEM.wanted(intent(contract))["qos"]
+    qos = DRIVER.wanted(intent(contract))["qos"]
     return {
         name: branch.get("default-global", branch) if isinstance(branch, dict) else branch
         for name, branch in qos.items()
@@ -92,7 +94,7 @@ def test_another_contract_is_rendered_in_full() -> None:
 
 
 def pools(contract: dict[str, Any]) -> dict[str, Any]:
-    pools = SYSTEM.wanted(intent(contract))["qos"]["traffic-pool"]
+    pools = DRIVER.wanted(intent(contract))["qos"]["traffic-pool"]
     return {name: pool.get("memory-percent") for name, pool in pools.items()}
 
 
@@ -118,22 +120,22 @@ def test_every_contract_is_whole(contract: dict[str, Any]) -> None:
 
 
 def test_the_longest_cable_is_everybody_s() -> None:
-    wanted = SYSTEM.wanted(intent({"cable_metres": {"to_nodes": 5, "between_switches": 40}}))
+    wanted = DRIVER.wanted(intent({"cable_metres": {"to_nodes": 5, "between_switches": 40}}))
     assert wanted["qos"]["roce"]["cable-length"] == 40
-    wanted = SYSTEM.wanted(intent({"cable_metres": {"to_nodes": 60, "between_switches": 40}}))
+    wanted = DRIVER.wanted(intent({"cable_metres": {"to_nodes": 60, "between_switches": 40}}))
     assert wanted["qos"]["roce"]["cable-length"] == 60
 
 
 def test_a_watchdog_that_is_off_is_said() -> None:
     contract = {"pfc": {"watchdog": {"enabled": False, "action": "alert"}}}
-    port = SYSTEM.wanted(intent(contract))["interface"]["swp1"]
+    port = DRIVER.wanted(intent(contract))["interface"]["swp1"]
     assert port["qos"]["pfc-watchdog"] == {"state": "disable"}
 
 
 @pytest.mark.parametrize("action", ["alert", "forward"])
 def test_the_watchdog_can_only_drop(action: str) -> None:
     with pytest.raises(WantedError) as caught:
-        SYSTEM.wanted(intent({"pfc": {"watchdog": {"action": action}}}))
+        DRIVER.wanted(intent({"pfc": {"watchdog": {"action": action}}}))
     assert brief(caught.value.findings) == [f"nvue.watchdog_action leaf01 '{action}'"]
 
 

@@ -9,8 +9,10 @@ import json
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.ends import port_checks
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import SYSTEM
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compare import port_checks
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.switch import (
+    DRIVER,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.tree import put
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     EcnReport,
@@ -25,7 +27,7 @@ from tests.unit.test_fabric_nvue_difference import converged, listed
 
 
 def report(config: Tree, **changes: Any) -> SwitchReport:
-    return SYSTEM.report(intent(), dataclasses.replace(present(config), **changes))
+    return DRIVER.report(intent(), dataclasses.replace(present(config), **changes))
 
 
 def port(config: Tree, **changes: Any) -> PortReport:
@@ -68,21 +70,21 @@ def test_a_converged_switch_keeps_the_contract() -> None:
 
 def test_in_spectrum_x_it_sorts_dscp_24_marks_nothing_and_adaptive_routing_is_said() -> None:
     one = intent({"fabric_mode": "spectrum_x"})
-    config = merged({}, SYSTEM.wanted(one))
-    first, *_more = SYSTEM.report(one, present(config)).ports
+    config = merged({}, DRIVER.wanted(one))
+    first, *_more = DRIVER.report(one, present(config)).ports
     assert first.dscp_to_traffic_class is not None and first.dscp_to_traffic_class[24] == 3
     assert (first.ecn, first.pfc_priorities, first.lossless_priorities) == ({}, (3,), (3,))
 
     def statuses(config: Tree) -> dict[str, str]:
-        difference = SYSTEM.difference(one, SYSTEM.wanted(one), present(config))
-        report = SYSTEM.report(one, present(config))
+        difference = DRIVER.difference(one, DRIVER.wanted(one), present(config))
+        report = DRIVER.report(one, present(config))
         checks = port_checks(one, report, difference, check_mode=True)
         return {check.name: check.status for check in checks if check.status != "ok"}
 
     assert statuses(config) == {"adaptive_routing": "not_applicable"}
     other = {"port_ecn": "pending", "port_dscp_map": "pending", "configuration": "pending"}
     assert statuses(converged()) == {**other, "adaptive_routing": "not_applicable"}
-    roce = SYSTEM.difference(intent(), SYSTEM.wanted(intent()), present(converged()))
+    roce = DRIVER.difference(intent(), DRIVER.wanted(intent()), present(converged()))
     checks = port_checks(intent(), report(converged()), roce, check_mode=True)
     assert "adaptive_routing" not in {check.name for check in checks}
 
@@ -260,4 +262,4 @@ def test_the_new_words_are_read_as_the_old_ones() -> None:
     new = merged(converged(release="5.16.0", new=True), {})
     one = intent()
     read = present(new, release="5.16.0", new=True)
-    assert SYSTEM.report(one, read).ports == report(converged()).ports
+    assert DRIVER.report(one, read).ports == report(converged()).ports

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import session
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import SYSTEM
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.switch import (
+    DRIVER,
     NvueSwitch,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.session import (
@@ -137,7 +137,7 @@ def run(
     sleep: Callable[[float], None] = soon,
 ) -> Outcome:
     return session.run(
-        SYSTEM,
+        DRIVER,
         connect(virtual, authority, sleep),
         intent(contract),
         apply=True,

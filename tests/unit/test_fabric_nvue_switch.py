@@ -8,8 +8,8 @@ import traceback
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import SYSTEM
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.switch import (
+    DRIVER,
     NvueApplied,
     NvueSwitch,
 )
@@ -23,7 +23,7 @@ from tests.unit.nvue_switch import PASSWORD, FakeNvue, intent, merged
 
 CONFIRM_S = 300
 ONE = intent()
-WANTED = SYSTEM.wanted(ONE)
+WANTED = DRIVER.wanted(ONE)
 OPERATORS: dict[str, Any] = {"interface": {"swp1": {"description": "to node01"}}}
 
 
@@ -33,7 +33,7 @@ def fake() -> FakeNvue:
 
 
 def planned(switch: NvueSwitch) -> Difference:
-    return SYSTEM.difference(ONE, WANTED, switch.read())
+    return DRIVER.difference(ONE, WANTED, switch.read())
 
 
 def applied(fake: FakeNvue) -> tuple[NvueSwitch, Applied]:

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleConnectionFailure
 from ansible_collections.baremetal.mpi_roce.plugins.action import switch_qos
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import system
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import deadline as deadline_module
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Completed,
+    SwitchError,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import SwitchError
 
 from tests.waiting import deadline
 
@@ -119,11 +119,11 @@ def test_a_switch_that_does_not_answer_is_given_up_when_time_is_over() -> None:
 
 def test_a_time_limit_around_it_goes_on_counting(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(monotonic=iter([50.0, 80.5]).__next__)
-    monkeypatch.setattr(system, "time", clock)
+    monkeypatch.setattr(deadline_module, "time", clock)
     former = signal.signal(signal.SIGALRM, lambda *_nothing: None)
     try:
         signal.alarm(10_000)
-        with system.time_limit(500):
+        with deadline_module.time_limit(500):
             pass
         assert 0 < signal.alarm(0) <= 9_970
     finally:

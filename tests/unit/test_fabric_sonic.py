@@ -16,9 +16,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics im
     Headroom,
     WantedError,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM, tables
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import tables
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.steps import (
     PollInterval,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.switch import (
+    DRIVER,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Difference,
@@ -43,7 +46,7 @@ PROFILE = f"{NAME}_800G_50M"
 
 def plan(config: Config, intent: Any = None, **further: Any) -> Difference:
     intent = intent or small()
-    return SYSTEM.difference(intent, SYSTEM.wanted(intent), present(config, **further))
+    return DRIVER.difference(intent, DRIVER.wanted(intent), present(config, **further))
 
 
 def converged(config: Config, intent: Any = None, **further: Any) -> Config:
@@ -464,7 +467,7 @@ class TestReport:
             "Ethernet0": {"lldp_rem_sys_name": "node01", "lldp_rem_port_id": "AA:BB:CC:00:11:22"},
             "Ethernet8": {"lldp_rem_sys_name": "node02", "lldp_rem_port_id": "rail0"},
         }
-        report = SYSTEM.report(intent, present(done, ports=ports, neighbours=heard))
+        report = DRIVER.report(intent, present(done, ports=ports, neighbours=heard))
         first, second = report.ports
         fabric = intent.fabric
         assert (report.switch, report.system, report.lldp) == ("leaf01", "sonic", True)
@@ -490,7 +493,7 @@ class TestReport:
         json.dumps(report.as_dict())
 
     def test_a_new_switch_reports_what_it_does(self) -> None:
-        first = SYSTEM.report(small(), present(new_switch(2), neighbours=None)).ports[0]
+        first = DRIVER.report(small(), present(new_switch(2), neighbours=None)).ports[0]
         assert first.pfc_priorities == first.lossless_priorities == (3, 4)
         assert first.headroom_bytes is None
         assert first.watchdog is not None
@@ -498,9 +501,9 @@ class TestReport:
         assert first.strict_queues == ()
 
     def test_lldp_that_is_off_is_told_apart_from_silence(self, done: Config) -> None:
-        assert not SYSTEM.report(small(), present(done, neighbours=None)).lldp
+        assert not DRIVER.report(small(), present(done, neighbours=None)).lldp
         off = changed(done, "FEATURE|lldp state", "disabled")
-        assert not SYSTEM.report(small(), present(off)).lldp
+        assert not DRIVER.report(small(), present(off)).lldp
 
 
 def test_a_watchdog_never_detects_faster_than_it_polls(done: Config) -> None:

@@ -14,9 +14,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics im
     Headroom,
     WantedError,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
     lookup_of,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.switch import (
+    DRIVER,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import SwitchError
 from hypothesis import given, settings
@@ -93,7 +95,7 @@ class TestRows:
         config = new_switch(2, model="traditional")
         config["BUFFER_POOL"]["ingress_lossless_pool"]["xoff"] = "4194304"
         before, after = (
-            SYSTEM.report(small(), present(state, lookup=lookup)).ports[0]
+            DRIVER.report(small(), present(state, lookup=lookup)).ports[0]
             for state in (config, converged(config, lookup=lookup))
         )
         assert before.platform_headroom_bytes == 95232

@@ -4,20 +4,21 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 from pathlib import Path
 from typing import Callable
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import session
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
-    Completed,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import rollback
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.switch import (
+    DRIVER,
     SonicApplied,
     SonicSwitch,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
+    Completed,
     Difference,
     SwitchError,
 )
@@ -31,12 +32,12 @@ CONFIRM_S = 300
 
 def plan(switch: SonicSwitch) -> Difference:
     intent = small()
-    return SYSTEM.difference(intent, SYSTEM.wanted(intent), switch.read())
+    return DRIVER.difference(intent, DRIVER.wanted(intent), switch.read())
 
 
 def run(shell: FakeShell, *, apply: bool = True, allowed: str = "none") -> session.Outcome:
     return session.run(
-        SYSTEM, SYSTEM.connect(shell), small(), apply=apply, confirm_s=CONFIRM_S, allowed=allowed
+        DRIVER, DRIVER.connect(shell), small(), apply=apply, confirm_s=CONFIRM_S, allowed=allowed
     )
 
 
@@ -51,7 +52,7 @@ def save(shell: FakeShell, text: str) -> None:
 
 def done() -> Config:
     intent, config = small(), new_switch(2)
-    return after(config, SYSTEM.difference(intent, SYSTEM.wanted(intent), present(config)).steps)
+    return after(config, DRIVER.difference(intent, DRIVER.wanted(intent), present(config)).steps)
 
 
 class TestSaved:
@@ -81,7 +82,7 @@ class TestSaved:
         saved["PORT_QOS_MAP"]["Ethernet0"]["pfc_enable"] = "3,4"
         shell.state = done()
         save(shell, json.dumps(saved))
-        found = plan(SYSTEM.connect(shell))
+        found = plan(DRIVER.connect(shell))
         assert found.before == "PORT_QOS_MAP|Ethernet0 pfc_enable: 3,4\n"
         assert found.after == "PORT_QOS_MAP|Ethernet0 pfc_enable: 3\n"
 
@@ -91,13 +92,13 @@ class TestSaved:
         saved["PORT"]["Ethernet0"]["admin_status"] = "down"
         saved["SCHEDULER"]["scheduler.0"]["weight"] = "15"
         save(shell, json.dumps(saved))
-        assert not plan(SYSTEM.connect(shell))
+        assert not plan(DRIVER.connect(shell))
 
     def test_what_cannot_be_saved_is_said_and_found_again(self, shell: FakeShell) -> None:
         shell.state = done()
         shell.fail("save", "No space left on device")
         outcome = run(shell)
-        assert "`config save -y` ended with status 76: No space left on device" in outcome.error
+        assert "status 76" in outcome.error and "No space left on device" in outcome.error
         assert shell.saved == new_switch(2)
         assert run(shell, apply=False).remaining
         assert shell.units == []
@@ -107,7 +108,7 @@ class TestSaved:
     ) -> None:
         outcome = run(shell, allowed="bounce")
         assert not outcome.error and shell.saved == shell.state == done()
-        switch = SYSTEM.connect(shell)
+        switch = DRIVER.connect(shell)
         shell.state = new_switch(2)
         switch.apply(plan(switch), CONFIRM_S)
         assert switch.read().unconfirmed and not plan(switch)
@@ -148,7 +149,7 @@ class TestTwoControllers:
         self, shell: FakeShell, words: str
     ) -> None:
         """And the checkpoint that the first goes back to stays."""
-        first, second = SYSTEM.connect(shell), SYSTEM.connect(shell)
+        first, second = DRIVER.connect(shell), DRIVER.connect(shell)
         second.owner = "run of eve on ctl02"
         first.owner = "run of adam on ctl01"
         difference, refused = plan(first), []
@@ -158,7 +159,7 @@ class TestTwoControllers:
                 second.apply(difference, CONFIRM_S)
             refused.append(str(caught.value))
             with pytest.raises(SwitchError) as caught:
-                SYSTEM.connect(shell).read()
+                DRIVER.connect(shell).read()
             refused.append(str(caught.value))
 
         at(shell, words, meanwhile)
@@ -172,7 +173,7 @@ class TestTwoControllers:
         assert shell.state == before
 
     def test_nothing_to_go_back_to_is_not_called_a_way_back(self, shell: FakeShell) -> None:
-        switch = SYSTEM.connect(shell)
+        switch = DRIVER.connect(shell)
         difference = plan(switch)
 
         def lose() -> None:
@@ -193,8 +194,8 @@ def test_a_controller_lost_when_it_had_saved_leaves_nothing_for_long(shell: Fake
     def killed() -> None:
         raise session.Interrupted
 
-    at(shell, "config save", killed, before=False)
-    switch = SYSTEM.connect(shell)
+    at(shell, "; confirm ", killed, before=False)
+    switch = DRIVER.connect(shell)
     applied = switch.apply(plan(switch), CONFIRM_S)
     with pytest.raises(session.Interrupted):
         applied.confirm()
@@ -228,14 +229,14 @@ class TestInterrupted:
         def interrupt() -> None:
             raise session.Interrupted
 
-        at(shell, "-applying", interrupt, before=False)
+        at(shell, "arm applying", interrupt, before=False)
         with pytest.raises(session.Interrupted):
             run(shell, allowed="bounce")
         assert shell.state == new_switch(2)
         assert (shell.units, shell.checkpoints) == ([], [])
 
     def test_a_patch_that_is_still_applied_ends_before_it_is_undone(self, shell: FakeShell) -> None:
-        switch, before = SYSTEM.connect(shell), shell.state
+        switch, before = DRIVER.connect(shell), shell.state
         applied = switch.apply(plan(switch), CONFIRM_S)
         changed = shell.root / "next.4.json"
         (shell.root / "bin/pgrep").write_text(
@@ -268,8 +269,26 @@ def test_going_back_prints_nothing_of_what_others_changed(shell: FakeShell) -> N
     """`config rollback` prints its patch."""
     program = (shell.root / "bin/config").read_text()
     (shell.root / "bin/config").write_text(f"{program}\necho 'Patch: s3cret'\n")
-    switch = SYSTEM.connect(shell)
+    switch = DRIVER.connect(shell)
     applied = switch.apply(plan(switch), CONFIRM_S)
     assert isinstance(applied, SonicApplied)
     answer = shell.run(applied.going_back())
     assert (answer.rc, answer.stdout) == (0, "")
+
+
+def test_the_script_can_be_the_command_of_a_timer() -> None:
+    """systemd writes it into a line of a unit file, and expands variables in braces."""
+    assert "\n" not in rollback.functions()
+    assert "${" not in rollback.functions() and "$$" not in rollback.functions()
+    assert subprocess.run(["/bin/sh", "-nc", rollback.functions()], check=False).returncode == 0
+
+
+def test_a_command_without_a_patch_is_not_taken_for_one() -> None:
+    """`pgrep` searches whole command lines, those of a rollback included."""
+    command = rollback.calling("go_back 30", name="run", script="")
+    assert not re.search("[c]onfig apply-patch", command)
+
+
+def test_the_script_and_its_caller_agree_on_exit_statuses() -> None:
+    for name in ("TOO_LATE", "NOT_SAVED", "GONE"):
+        assert f"{name}={getattr(rollback, name)};" in rollback.functions()

@@ -9,7 +9,6 @@ from typing import Any, Optional
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import Asic, Headroom
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
     CONFIG,
     MARK,
@@ -28,6 +27,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.st
     PollInterval,
     Step,
     options_of,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.switch import (
+    DRIVER,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Difference,
@@ -79,7 +81,7 @@ def read(leaf: Switch, output: Said) -> Present:
 def plan(leaf: Switch, output: Said, qos: Optional[dict[str, Any]] = None) -> Difference:
     present = read(leaf, output)
     wanted = intent(qos, present.asic_type == "broadcom")
-    return SYSTEM.difference(wanted, SYSTEM.wanted(wanted), present)
+    return DRIVER.difference(wanted, DRIVER.wanted(wanted), present)
 
 
 def apply(leaf: Switch, difference: Difference, output: Said) -> None:
@@ -151,7 +153,7 @@ def test_a_link_is_moved_to_another_port_in_one_run_and_back(leaf: Switch, capsy
     apply(leaf, plan(leaf, capsys), capsys)
     before, here = leaf.config, intent()
     moved = replace(here, ports=(here.ports[0], replace(here.ports[1], name=UNUSED)))
-    difference = SYSTEM.difference(moved, SYSTEM.wanted(moved), read(leaf, capsys))
+    difference = DRIVER.difference(moved, DRIVER.wanted(moved), read(leaf, capsys))
     for number, step in enumerate(difference.steps):
         assert leaf.run("checkpoint", str(number)) == 0
         apply(leaf, replace(difference, steps=[step]), capsys)
@@ -207,7 +209,7 @@ def test_the_ports_that_bounce_are_those_of_the_plan(leaf: Switch, capsys: Said)
 
 def test_it_reports_what_the_simulation_does(leaf: Switch, capsys: Said) -> None:
     apply(leaf, plan(leaf, capsys), capsys)
-    report = SYSTEM.report(intent(), read(leaf, capsys))
+    report = DRIVER.report(intent(), read(leaf, capsys))
     assert "simulation" in report.version
     for port in report.ports:
         assert port.up

@@ -93,8 +93,8 @@ def columns(rows: Sequence[Sequence[str]], left: Collection[int] = ()) -> list[s
 
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
     """Sort key that compares digits as numbers, before letters: `eth2` before `eth10`."""
-    pieces = filter(None, re.split(r"([0-9]+)", name))
-    return tuple((0, int(each), "") if each.isdecimal() else (1, 0, each) for each in pieces)
+    pieces = filter(None, re.split(r"([0-9]{1,18})", name))
+    return tuple((0, int(each), "") if "0" <= each[0] <= "9" else (1, 0, each) for each in pieces)
 
 
 def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:

@@ -13,6 +13,7 @@ import yaml  # type: ignore[import-untyped]
 
 from ...module_utils.core.text import counted
 from ..answers import sentence, shown
+from ..fabric.systems import SYSTEMS
 from ..model import PLUGIN, Cluster, compile_model
 from ..model import read as read_model
 from ..model.addresses import SubnetPerRail
@@ -277,9 +278,7 @@ class Draft:
             )
         heard = sorted({text for node in self.nodes for text in _described(node)})
         lines += [f"  # LLDP heard: {sentence(text)}" for text in heard[:4]]
-        lines.append(
-            f"  # system: sonic {CHECK} or nvue, eos; with asic, or the switches are left alone"
-        )
+        lines.append(f"  # system: {' or '.join(SYSTEMS)} {CHECK} with asic; else they are skipped")
         return [*lines, f"# spines: {CHECK} no machine sees them"]
 
     def _leaf_addresses(self, names: Sequence[str]) -> Optional[ipaddress.IPv4Address]:

@@ -25,14 +25,10 @@ from fractions import Fraction
 from math import ceil
 from typing import Any, Optional
 
-from ..schema.findings import Finding, Findings, Path
-from ..schema.kinds import Boolean, Integer, Key, ListOf, OneOf, Section, Table, Text
+from ..schema.findings import Finding
 
 ETHERNET_GBPS = (1, 10, 25, 40, 50, 100, 200, 400, 800, 1600)
 """Rates that Ethernet ports have."""
-
-EOS_QUEUES = ("tx-queue", "uc-tx-queue")
-"""What EOS calls a unicast queue, which differs from chip to chip."""
 
 MOST_LANES = 8
 """Of one port: so many have QSFP-DD and OSFP."""
@@ -128,10 +124,8 @@ class Asic:
     formula: Optional[Formula] = None
     values: Mapping[tuple[int, int], Headroom] = field(default_factory=dict, hash=False)
     """By speed and cable length, from the inventory. They come before the formula."""
-    eos_queue: str = ""
-    """One of EOS_QUEUES, from the inventory: for a switch that does not show it itself."""
-    eos_ecn_count: bool = False
-    """From the inventory: whether EOS counts marked packets of a queue only where told to."""
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Values of the keys that switch systems add to a chip (`System.chip_keys`), where set."""
 
     def has_port(self, speed_gbps: int) -> bool:
         """Whether a port can have this speed, as far as that is known."""
@@ -194,8 +188,7 @@ def asic_named(name: str, asics: Mapping[str, Mapping[str, Any]]) -> Optional[As
             )
             for row in entry.get("headroom", ())
         },
-        eos_queue=entry.get("eos_queue") or "",
-        eos_ecn_count=bool(entry.get("eos_ecn_count")),
+        options={key: value for key, value in entry.items() if key != "headroom" and value},
     )
 
 
@@ -289,108 +282,3 @@ def rounded(asic: Asic, asked: int, found: int) -> bool:
     """Whether the chip makes `found` of `asked`."""
     steps = (STEP_CELLS * cell for cell in _cells(asic))
     return any(found == -(-asked // step) * step for step in steps)
-
-
-# Switch chips in the model (`asics`)
-
-CHIP_NAME = Text(
-    r"[a-z][a-z0-9_-]*", "a chip's name (a to z, 0 to 9, - and _)", "spectrum4", most=40
-)
-_BUFFER = Integer(0, 1_000_000_000, "bytes")
-
-HEADROOM = Section(
-    "asics.headroom",
-    "What a port needs to lose nothing after a pause, as the vendor of the switch has it, for one "
-    "speed and cable length: a row of SONiC's pg_profile_lookup.ini. It comes before the switch's "
-    "own row and before the formula.",
-    (
-        Key("speed_gbps", Integer(1, 3200, "Gb/s"), "Line rate of the port.", required=True),
-        Key(
-            "cable_metres",
-            Integer(1, 2000, "metres"),
-            "The length in `roce_qos.cable_metres`.",
-            required=True,
-        ),
-        Key("size_bytes", _BUFFER, "Reserved for the priority group.", required=True),
-        Key("xon_bytes", _BUFFER, "Where the pause ends.", required=True),
-        Key(
-            "xoff_bytes",
-            Integer(1, 1_000_000_000, "bytes"),
-            "Room for what comes after the pause.",
-            required=True,
-        ),
-        Key(
-            "threshold",
-            Integer(-8, 1_000_000_000),
-            "Share of the free buffer that the group may take: a power of two, or bytes in a pool "
-            "of mode static.",
-            default_text="what the switch has, or 0",
-        ),
-        Key(
-            "xon_offset_bytes",
-            _BUFFER,
-            "So far below XOFF the pause ends as well.",
-            default_text="what the switch has, or none",
-        ),
-    ),
-)
-
-CHIP = Section(
-    "asics",
-    "One chip of switches, under the name that `leaves.asic` or `spines.asic` has for it: what "
-    "only its vendor knows.",
-    (
-        Key("headroom", ListOf(HEADROOM), "Headroom of its ports.", default=[]),
-        Key(
-            "eos_queue",
-            OneOf(EOS_QUEUES),
-            "How EOS calls its queues, for a switch that does not show it.",
-            default_text="what the switch shows",
-        ),
-        Key(
-            "eos_ecn_count",
-            Boolean(),
-            "Whether EOS is told to count marked packets (`random-detect ecn count`): on some "
-            "platforms `show qos interfaces ecn counters queue` has no figures without it, and "
-            "others do not know it.",
-            default=False,
-        ),
-    ),
-)
-
-CHIPS = Table(CHIP, "chip")
-
-
-def check_asics(value: dict[str, Any], findings: Findings, path: Path) -> None:
-    """Findings for what one chip cannot have. `value` went through `check`."""
-    for name, chip in value.items():
-        seen: dict[tuple[int, int], int] = {}
-        for index, row in enumerate(chip["headroom"]):
-            place = (*path, name, "headroom", index)
-            key = (row["speed_gbps"], row["cable_metres"])
-            if seen.setdefault(key, index) != index:
-                findings.add(
-                    "fabric.headroom_twice",
-                    place,
-                    f"{key[0]}G over {key[1]} m is there twice, first at "
-                    + findings.place((*path, name, "headroom", seen[key])),
-                    "Keep one of them",
-                    value=key,
-                )
-            # Of NVIDIA's tables. Others reserve less, and have the room in the pool.
-            together = row["xon_bytes"] + row["xoff_bytes"]
-            known = ASICS.get(name)
-            if (
-                known is not None
-                and known.formula is not None
-                and row["size_bytes"] < together
-                and row["size_bytes"] != row["xon_bytes"]
-            ):
-                findings.add(
-                    "fabric.headroom_sum",
-                    (*place, "size_bytes"),
-                    f"{row['size_bytes']} is neither xon_bytes, as where ports share headroom, nor "
-                    f"xon_bytes and xoff_bytes together ({together})",
-                    "Compare with the vendor's table",
-                    value=(row["size_bytes"], together),
-                )

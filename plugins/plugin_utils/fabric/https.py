@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, Optional
 
 from ...module_utils.core.text import bytes_text, one_line, printable, shortened
-from .system import Login, SwitchError, TimeIsUpError, time_limit
+from ..deadline import TimeIsUpError, time_limit
+from .system import Login, SwitchError
 
 try:
     import httpx

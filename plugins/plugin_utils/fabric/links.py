@@ -10,11 +10,14 @@ from typing import Any, NamedTuple, Optional
 from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check
 from ...module_utils.core.text import some
 from ..qos import Contract, fabric_intent
-from . import ends
+from . import aspects
 from .asics import Asic, asic_named
+from .aspects import Reading, Unread
 from .cabling import End, Finding, Link, Neighbours, Node, Switch, cabling_of
-from .ends import Reading, SwitchEnds, Unread, nic_end, show
+from .compare import SwitchEnds, nic_end
 from .system import HOST, STORAGE, UPLINK
+from .systems import SYSTEMS
+from .text import show
 
 REPORT = "link_report"
 LIMIT = "link_other_end"
@@ -23,24 +26,24 @@ GROUP = "links"
 NAMES_SHOWN = 8
 
 WHY = {
-    ends.PORT: "the model has a cable here",
-    ends.UP: "no packet passes",
-    ends.SPEED: "headroom and ECN thresholds are made for another speed",
-    ends.MTU: "packets that one end sends whole vanish at the other",
-    ends.TRUST: "packets are not sorted by DSCP",
-    ends.DSCP_MAP: "packets are in the wrong queue, RoCE data outside of the lossless class",
-    ends.PFC: "a pause must mean the same priority at both ends, and no other",
-    ends.LOSSLESS: "PFC without a lossless buffer drops what it pauses too late",
-    ends.QUEUES: "CNP must be served before the traffic that they slow down, and nothing else may",
-    ends.WEIGHTS: "classes get other shares of a full link",
-    ends.ECN: "senders do not slow down before the link is paused",
-    ends.CABLE: "the buffer for packets under way is made for another cable",
-    ends.HEADROOM: "packets under way after a pause do not fit",
-    ends.WATCHDOG: "one stuck queue can block the whole fabric",
-    ends.SETTINGS: "the NIC treats RoCE as any other traffic",
+    aspects.PORT: "the model has a cable here",
+    aspects.UP: "no packet passes",
+    aspects.SPEED: "headroom and ECN thresholds are made for another speed",
+    aspects.MTU: "packets that one end sends whole vanish at the other",
+    aspects.TRUST: "packets are not sorted by DSCP",
+    aspects.DSCP_MAP: "packets are in the wrong queue, RoCE data outside of the lossless class",
+    aspects.PFC: "a pause must mean the same priority at both ends, and no other",
+    aspects.LOSSLESS: "PFC without a lossless buffer drops what it pauses too late",
+    aspects.QUEUES: "only CNP may be served before other traffic",
+    aspects.WEIGHTS: "classes get other shares of a full link",
+    aspects.ECN: "senders do not slow down before the link is paused",
+    aspects.CABLE: "the buffer for packets under way is made for another cable",
+    aspects.HEADROOM: "packets under way after a pause do not fit",
+    aspects.WATCHDOG: "one stuck queue can block the whole fabric",
+    aspects.SETTINGS: "the NIC treats RoCE as any other traffic",
     "dscp_to_priority": "a pause stops the wrong packets, or none",
     "priority_to_tc": "packets are in the wrong queue",
-    "ets": "CNP must be served before the traffic that they slow down, and nothing else may",
+    "ets": "only CNP may be served before other traffic",
     "cma_roce_tos": "switches sort by this DSCP, and mark only with ECT",
     "traffic_class": "switches sort by this DSCP, and mark only with ECT",
     "cnp_dscp": "switches do not know these CNP",
@@ -51,22 +54,22 @@ WHY = {
 """What follows when an aspect differs from the contract."""
 
 BY_HAND = {
-    ends.PORT: "Compare the port and rail names of the model with those present",
-    ends.UP: "Check the cable, the transceivers and both ports",
-    ends.SPEED: "Set the port's speed and breakout by hand, or correct the model",
+    aspects.PORT: "Compare the port and rail names of the model with those present",
+    aspects.UP: "Check the cable, the transceivers and both ports",
+    aspects.SPEED: "Set the port's speed and breakout by hand, or correct the model",
 }
 """Remedies of what no layer repairs."""
 
 _FIGURES = (
-    ends.DSCP_MAP,
-    ends.QUEUES,
-    ends.PFC,
-    ends.ECN,
-    ends.MTU,
-    ends.SPEED,
-    ends.CABLE,
-    ends.HEADROOM,
-    ends.WATCHDOG,
+    aspects.DSCP_MAP,
+    aspects.QUEUES,
+    aspects.PFC,
+    aspects.ECN,
+    aspects.MTU,
+    aspects.SPEED,
+    aspects.CABLE,
+    aspects.HEADROOM,
+    aspects.WATCHDOG,
 )
 
 
@@ -283,7 +286,7 @@ class _Check:
                     interfaces = self.unread.setdefault((side.end.host, missing.reason), {})
                     interfaces.setdefault(side.end.interface, set()).add(aspect)
                 elif found != wanted and not (
-                    aspect == ends.MTU and self._routed([side]) and mtu <= found
+                    aspect == aspects.MTU and self._routed([side]) and mtu <= found
                 ):
                     wrong.setdefault(aspect, []).append(side)
         return wrong
@@ -296,8 +299,8 @@ class _Check:
         alike = len(set(wanted)) == 1
         differing = "; ".join(f"{side.end.host}: {text}" for side, text in zip(shown, wanted))
         # A rail that is not set up yet is repaired by its layer.
-        not_set_up = aspect == ends.UP and all(
-            (side.found or {}).get(aspect) == ends.NOT_SET_UP for side in wrong
+        not_set_up = aspect == aspects.UP and all(
+            (side.found or {}).get(aspect) == aspects.NOT_SET_UP for side in wrong
         )
         by_hand = "" if not_set_up else self._by_hand(aspect, wrong)
         commands = dict.fromkeys(self._command(side.end.host) for side in wrong)
@@ -314,9 +317,9 @@ class _Check:
     def _by_hand(self, aspect: str, wrong: list[Side]) -> str:
         """The remedy of what no layer repairs; empty where one does."""
         switches = (self.switches.get(side.end.host) for side in wrong)
-        systems = (switch.system for switch in switches if switch is not None)
-        fixed = (ends.FIXED.get((system, aspect), "") for system in systems)
-        routed = self._routed(wrong) if aspect == ends.MTU else ""
+        systems = (SYSTEMS.get(switch.system) for switch in switches if switch is not None)
+        fixed = (system.fixed.get(aspect, "") for system in systems if system is not None)
+        routed = self._routed(wrong) if aspect == aspects.MTU else ""
         return routed or BY_HAND.get(aspect) or next(filter(None, fixed), "")
 
     def _routed(self, wrong: list[Side]) -> str:

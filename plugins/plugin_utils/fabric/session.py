@@ -16,7 +16,8 @@ from typing import Any, Optional
 
 from ...module_utils.core.text import some
 from .asics import WantedError
-from .system import Applied, Difference, Switch, SwitchError, SwitchIntent, SwitchReport, System
+from .base import Driver
+from .system import Applied, Difference, Switch, SwitchError, SwitchIntent, SwitchReport
 
 IMPACTS = ("none", "loss", "bounce")
 """Impacts of a difference, in rising order."""
@@ -75,7 +76,7 @@ class Seen:
 
 
 def run(
-    system: System,
+    driver: Driver,
     switch: Switch,
     intent: SwitchIntent,
     *,
@@ -95,13 +96,13 @@ def run(
             error=f"{intent.name}: switch_qos_confirm_s is {confirm_s}; it must be from {least} to "
             f"{most} seconds. Nothing was done."
         )
-    session = _Session(system, switch, intent, confirm_s, display, clock or Clock())
+    session = _Session(driver, switch, intent, confirm_s, display, clock or Clock())
     return session.run(apply, allowed)
 
 
 @dataclass
 class _Session:
-    system: System
+    driver: Driver
     switch: Switch
     intent: SwitchIntent
     confirm_s: int
@@ -117,7 +118,7 @@ class _Session:
 
     def run(self, apply: bool, allowed: str) -> Outcome:
         try:
-            self.wanted = self.system.wanted(self.intent)
+            self.wanted = self.driver.wanted(self.intent)
             first = self._look()
         except WantedError as error:
             return Outcome(error=str(error))
@@ -137,8 +138,8 @@ class _Session:
     def _look(self) -> Seen:
         present = self.switch.read()
         return Seen(
-            self.system.difference(self.intent, self.wanted, present),
-            self.system.report(self.intent, present),
+            self.driver.difference(self.intent, self.wanted, present),
+            self.driver.report(self.intent, present),
         )
 
     def _apply(self, first: Seen) -> Outcome:

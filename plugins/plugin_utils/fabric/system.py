@@ -7,23 +7,17 @@ fabric need no switch. Only `Switch` talks to one.
 
 from __future__ import annotations
 
-import contextlib
 import re
-import signal
-import threading
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from types import FrameType
-from typing import Any, Optional, Protocol, Union
+from typing import Any, Optional, Protocol
 
-from ...module_utils.core.text import counted, some
+from ...module_utils.core.text import counted, natural, some
 from ..qos import Contract, fabric_intent
 from ..qos.compiled import FabricIntent, PfcWatchdog
 from ..schema.findings import Findings
 from .asics import Asic, asic_named
-
-SYSTEMS = ("sonic", "nvue", "eos")
+from .systems import SYSTEMS
 
 HOST, STORAGE, UPLINK, DOWNLINK = "host", "storage", "uplink", "downlink"
 """Kinds of ports: to a node, to a storage host, from a leaf to a spine, from a spine to a leaf."""
@@ -252,16 +246,8 @@ _IN_A_BUNDLE = {
 """Why a port in a bundle is refused, and what to do, by kind of link."""
 
 
-LARGEST_MTU = {
-    "sonic": 9216,  # PORT mtu: sonic-buildimage, sonic-port.yang
-    "nvue": 9216,  # NVUE Reference: nv set interface <interface-id> link mtu
-    "eos": 9214,  # of the 7060X class
-}
-"""Of an IP packet: none of them counts Ethernet header and checksum."""
-
-
 def check_mtu(intent: SwitchIntent, found: Findings) -> None:
-    mtu, most = intent.fabric.mtu_ip, LARGEST_MTU[intent.system]
+    mtu, most = intent.fabric.mtu_ip, SYSTEMS[intent.system].largest_mtu
     if mtu > most:
         found.add(
             f"{intent.system}.mtu",
@@ -307,22 +293,6 @@ class Difference:
 
     def __bool__(self) -> bool:
         return bool(self.changes)
-
-
-@dataclass(frozen=True)
-class System:
-    """One switch system; only `connect` needs a switch."""
-
-    name: str
-    wanted: Callable[[SwitchIntent], Any]
-    """The intent as the system's own configuration; WantedError where it cannot be."""
-    difference: Callable[[SwitchIntent, Any, Any], Difference]
-    """Of intent, wanted and present: empty when the switch keeps `wanted`, whatever the operator
-    has besides. Rounding by hardware is tolerated. SwitchError where it cannot carry `wanted`."""
-    report: Callable[[SwitchIntent, Any], SwitchReport]
-    """What the switch does, in the terms of the contract, for every port of the intent."""
-    connect: Callable[[Any], Switch]
-    """Of a `Login`, for SONiC of a shell."""
 
 
 class Applied(Protocol):
@@ -384,29 +354,24 @@ class Login:
         return f"Login({self.user}@{self.address}:{self.port or ''})"
 
 
-class TimeIsUpError(BaseException):
-    """Not an Exception: Ansible's connection would take it for one that is worth a retry."""
+@dataclass(frozen=True)
+class Completed:
+    rc: int
+    stdout: str
+    stderr: str
 
 
-@contextlib.contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """TimeIsUpError after this many seconds, whatever is waited for. In the main thread only."""
+class Shell(Protocol):
+    """Runs as root, in POSIX sh, without a terminal: a command goes on if the line is cut."""
 
-    def end(_number: int, _frame: Optional[FrameType]) -> None:
-        raise TimeIsUpError
+    def run(self, command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
+        """Of any status; SwitchError where the connection was lost or time ran out."""
 
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    former, began = signal.signal(signal.SIGALRM, end), time.monotonic()
-    left, _interval = signal.setitimer(signal.ITIMER_REAL, seconds)  # of a task with a time limit
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, former)
-        if left:
-            signal.setitimer(signal.ITIMER_REAL, max(1.0, left - (time.monotonic() - began)))
+    def reconnect(self) -> None:
+        """The next command opens a new connection."""
+
+    def say(self, line: str) -> None:
+        """To the operator, while minutes pass."""
 
 
 # From the inventory to one intent per switch, and the order in which switches are changed. The
@@ -444,15 +409,8 @@ def compile_switch(
         system=system,
         asic=asic_named(asic, asics) or Asic(asic),
         fabric=fabric,
-        ports=tuple(sorted(found, key=lambda port: _natural(port.name))),
+        ports=tuple(sorted(found, key=lambda port: natural(port.name))),
         port_step=port_step,
-    )
-
-
-def _natural(name: str) -> tuple[tuple[int, Union[int, str]], ...]:
-    """Ethernet2 before Ethernet10."""
-    return tuple(
-        (0, int(part)) if part.isdigit() else (1, part) for part in re.split(r"([0-9]+)", name)
     )
 
 

@@ -97,7 +97,7 @@ class Node(Host):
 @dataclass
 class Switch(Host):
     system: str = ""
-    """`sonic`, `nvue` or `eos`; empty where the model has none."""
+    """Name of a switch system (`fabric.systems`); empty if the model names none."""
     asic: str = ""
     port_step: int = 0
     """From one of its ports to the next, where names were computed from the lanes of the chip; 0:

@@ -6,12 +6,14 @@ from __future__ import annotations
 import ipaddress
 import re
 import string
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from ...module_utils.qos import IP_MTU_LIMITS
-from ..fabric.asics import CHIP_NAME, CHIPS
-from ..fabric.system import SYSTEMS
+from ..fabric.base import UNNAMED, Naming
+from ..fabric.chip_keys import CHIP_NAME, CHIPS
+from ..fabric.systems import SYSTEMS
 from ..qos.contract import CONTRACT, VARIABLE
 from ..schema.findings import Findings, Path
 from ..schema.kinds import (
@@ -366,6 +368,18 @@ _PORT_NAMES = Text(
 )
 
 
+def _by_system(text: Callable[[Naming], str]) -> str:
+    """The default of a switch without a system, then the systems that differ from it."""
+    usual = text(UNNAMED)
+    others: dict[str, list[str]] = {}
+    for name, system in SYSTEMS.items():
+        if text(system.naming) != usual:
+            others.setdefault(text(system.naming), []).append(name)
+    return "; ".join(
+        [usual, *(f"{value} with {' and '.join(names)}" for value, names in others.items())]
+    )
+
+
 def _switch_names(example: str) -> tuple[Key, ...]:
     return (
         Key("count", Integer(1, 10_000), "How many there are.", required=True),
@@ -384,7 +398,7 @@ def _switch_names(example: str) -> tuple[Key, ...]:
         Key("ports", Integer(1, 4096, "ports"), "Ports of each.", required=True),
         Key(
             "system",
-            OneOrList(OneOf(SYSTEMS), OneOf(SYSTEMS)),
+            OneOrList(OneOf(tuple(SYSTEMS)), OneOf(tuple(SYSTEMS))),
             "What they are configured in: one for all, or one for each. Left out, the fabric layer "
             "leaves them alone.",
         ),
@@ -399,20 +413,21 @@ def _switch_names(example: str) -> tuple[Key, ...]:
             "Names of ports in their order: a pattern, or a list of names and of ranges in braces, "
             "as a shell expands them: `swp{1..64}s{0..1}`, `Ethernet{1..64}/{1,5}`, "
             "`Ethernet{0..504..8}`.",
-            default_text="as the system has them: `Ethernet{}`, `swp{}` with nvue, `Ethernet{}/1` "
-            "with eos",
+            default_text=_by_system(lambda naming: f"`{naming.pattern}`"),
         ),
         Key(
             "port_start",
             Integer(0, 1000),
             "The number of the first port.",
-            default_text="`0`; with nvue and eos `1`",
+            default_text=_by_system(lambda naming: f"`{naming.start}`"),
         ),
         Key(
             "port_step",
             Integer(1, 16),
             "From one port's number to the next: 8 where a port has eight lanes.",
-            default_text="`1`; with sonic the lanes of a port, as far as the chip says them",
+            default_text=_by_system(
+                lambda naming: f"`{naming.step}`" if naming.step else "the lanes of a port"
+            ),
         ),
     )
 

@@ -8,35 +8,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, product
 from math import prod
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
 
 from ...module_utils.core.text import counted, nearest
 from ...module_utils.qos import SPECTRUM_X
-from ..fabric.asics import ASICS, Asic, asic_named, check_asics
+from ..fabric.asics import ASICS, Asic, asic_named
+from ..fabric.base import UNNAMED
+from ..fabric.chip_keys import check_asics
+from ..fabric.systems import SYSTEMS
 from ..schema.findings import Findings, Path
 
 _USUAL_LANES = {800: 8}
 """By speed, of a chip that is not known: lanes of 100G. Where they are of 200G, the layer fabric
 refuses the names, which pass over ports of the switch."""
-
-
-class Naming(NamedTuple):
-    """How a system names the ports of a switch."""
-
-    pattern: str
-    start: int
-    step: Optional[int]
-    """None: it counts lanes, so that the step is how many a port has."""
-
-
-NAMINGS = {
-    "": Naming("Ethernet{}", 0, 1),
-    "sonic": Naming("Ethernet{}", 0, None),
-    "nvue": Naming("swp{}", 1, 1),
-    "eos": Naming("Ethernet{}/1", 1, 1),
-}
-"""By system; without one, what a model had before there were systems."""
-IN_SPECTRUM_X = ("nvue",)
 
 
 @dataclass(frozen=True)
@@ -80,13 +64,14 @@ def read_switches(model: dict[str, Any], findings: Findings) -> dict[str, list[S
 
 
 def _check_spectrum_x(found: dict[str, list[SwitchKind]], findings: Findings) -> None:
+    capable = [system.name for system in SYSTEMS.values() if system.adaptive_routing]
     for section, kinds in found.items():
-        for system in sorted({kind.system for kind in kinds} - {"", *IN_SPECTRUM_X}):
+        for system in sorted({kind.system for kind in kinds} - {"", *capable}):
             findings.add(
                 "model.spectrum_x_system",
                 (section, "system"),
                 f"{system} is not configured in roce_qos.fabric_mode {SPECTRUM_X}: switches of "
-                f"Spectrum-X are known here as {', '.join(IN_SPECTRUM_X)}",
+                f"Spectrum-X are known here as {', '.join(capable)}",
                 "Leave it out, and write leaves.port and spines.port where ports have names of "
                 "that system: the layers fabric and links then leave these switches alone",
                 system,
@@ -155,7 +140,8 @@ def _each(section: str, key: str, switch: dict[str, Any], findings: Findings) ->
 def _kind(
     switch: dict[str, Any], section: str, system: str, chip: Asic, speed: int, findings: Findings
 ) -> Optional[SwitchKind]:
-    naming, count = NAMINGS[system], switch["ports"]
+    naming = SYSTEMS[system].naming if system else UNNAMED
+    count = switch["ports"]
     if isinstance(switch["port"], list):
         listed = _listed(switch, section, findings)
         return SwitchKind(system, chip.name, Ports(len(listed), "", 0, 0, listed=listed))
@@ -177,8 +163,8 @@ def _kind(
         findings.add(
             "model.port_step",
             (section, "port_step"),
-            "is missing: SONiC counts lanes in the names of its ports, and how many a port has is "
-            "not known",
+            f"is missing: {SYSTEMS[system].title} counts lanes in the names of its ports, and how "
+            "many a port has is not known",
             f"Write it (from Ethernet0 to the next port: `show interfaces status`), or name the "
             f"chip in {section}.asic",
         )

@@ -155,8 +155,8 @@ class Pfc:
     )
     pool_percent: Optional[int] = key(
         OrNull(Integer(1, 99, "percent")),
-        "NVUE: share of the switch's buffer for the pool of RoCE data; the pool of everything else "
-        "has the rest. Null: what the switch has.",
+        "Share of the buffer for RoCE data, on switches that divide it into pools; other traffic "
+        "gets the rest. Null: what the switch has.",
         default_text=f"null; Spectrum-X `{LOSSLESS_POOL_PERCENT[SPECTRUM_X]}`",
     )
     watchdog: Watchdog = key(section_of(Watchdog, "roce_qos.pfc.watchdog"), "Stuck queues.")

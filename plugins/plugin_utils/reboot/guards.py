@@ -9,10 +9,10 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Optional
 
 from ...module_utils.core.locks import HeldError, alone
+from ..deadline import TimeIsUpError, time_limit
 
 NAME = "reboot.lock"
 
@@ -72,37 +72,22 @@ class NoAnswerError(Exception):
     """A step took too long, and was ended with every program that it had started."""
 
 
-class _Alarm(BaseException):
-    """No Exception: connection plugins catch those and try again."""
-
-
 @contextlib.contextmanager
 def bounded(seconds: float) -> Iterator[None]:
-    """Raises NoAnswerError after so many seconds. A time limit of Ansible's own holds instead.
+    """Raise NoAnswerError after `seconds`, unless a time limit of Ansible expires first.
 
     The timeout of ssh ends with the login. A host whose disk is dead accepts the login and then
     never answers; its kernel still does, so no keep-alive notices.
     """
-    if signal.getitimer(signal.ITIMER_REAL)[0]:
-        yield
-        return
     before = _children()
-
-    def rings(_number: int, _frame: Optional[FrameType]) -> None:
-        raise _Alarm
-
-    former = signal.signal(signal.SIGALRM, rings)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
-        yield
-    except _Alarm:
+        with time_limit(seconds):
+            yield
+    except TimeIsUpError:
         for child in _children() - before:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGTERM)
         raise NoAnswerError(f"connected, and no answer within {seconds:g} s") from None
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, former)
 
 
 def _children() -> set[int]:

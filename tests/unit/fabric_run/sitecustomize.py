@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Optional
 
-NAME = "ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic"
+NAME = "ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.switch"
 
 original = importlib.import_module
 

@@ -28,8 +28,6 @@ from tests.waiting import until
 
 
 class FileSystem:
-    name = "sonic"
-
     def connect(self, shell: Any) -> FileSwitch:
         address = shell._action._play_context.remote_addr
         return FileSwitch(Path(os.environ["SWITCH_FILES"]) / f"{address}.json")
@@ -134,4 +132,4 @@ class FileApplied:
         self.switch._write({**state, "ports": self.former})
 
 
-SYSTEM = FileSystem()
+DRIVER = FileSystem()

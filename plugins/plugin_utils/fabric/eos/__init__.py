@@ -1,12 +1,39 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Arista EOS: configuration rendered by pyavd, compared line by line, typed over eAPI."""
+"""Arista EOS: configuration written by pyavd, applied in a session over eAPI.
+
+docs/fabric.md lists the sources of every line.
+"""
 
 from __future__ import annotations
 
-from ..system import System
-from .difference import difference
-from .reading import report
-from .render import wanted
-from .switch import EosSwitch
+from ...schema.kinds import Boolean, Key, OneOf
+from ..base import HTTPS, Naming, System
 
-SYSTEM = System("eos", wanted, difference, report, EosSwitch)
+QUEUE, ECN_COUNT = "eos_queue", "eos_ecn_count"
+"""Keys of a chip in the model (`asics`)."""
+QUEUES = ("tx-queue", "uc-tx-queue")
+"""EOS's names of a unicast queue, which differ between chips."""
+
+SYSTEM = System(
+    __name__,
+    "EOS",
+    Naming("Ethernet{}/1", start=1, step=1),
+    largest_mtu=9214,  # of the 7060X class
+    transport=HTTPS,
+    chip_keys=(
+        Key(
+            QUEUE,
+            OneOf(QUEUES),
+            "Name of a unicast queue in EOS, for a switch that does not show it.",
+            default_text="what the switch shows",
+        ),
+        Key(
+            ECN_COUNT,
+            Boolean(),
+            "Whether EOS must be told to count marked packets (`random-detect ecn count`). On some "
+            "platforms `show qos interfaces ecn counters queue` has no figures without it; others "
+            "reject it.",
+            default=False,
+        ),
+    ),
+)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Optional
 
 from ....module_utils.core.text import some
-from ..asics import EOS_QUEUES
 from ..system import (
     DSCP_MAP,
     MARKING,
@@ -30,6 +29,8 @@ from ..system import (
     check_ports,
     named_ports,
 )
+from . import QUEUE as QUEUE_KEY
+from . import QUEUES
 from .reading import Present
 from .render import Wanted, with_queue
 from .settings import (
@@ -281,13 +282,13 @@ def difference(intent: SwitchIntent, wanted: Wanted, present: Present) -> Differ
             f"{intent.name}: {some(paused, SHOWN)} pauses the whole link (`flowcontrol`), "
             "every class of it: `no flowcontrol receive`, `no flowcontrol send`."
         )
-    word = present.queue or intent.asic.eos_queue
+    word = present.queue or intent.asic.options.get(QUEUE_KEY)
     if not word:
         chip = intent.asic.name or "<chip>"
         raise SwitchError(
             f"{intent.name}: `show running-config all | include tx-queue` does not show how this "
-            f"switch calls its queues. Write asics: {{{chip}: {{eos_queue: "
-            f"{' or '.join(EOS_QUEUES)}}}}}, as `qos map traffic-class 0 to ?` has it on the switch"
+            f"switch calls its queues. Write asics: {{{chip}: {{{QUEUE_KEY}: "
+            f"{' or '.join(QUEUES)}}}}}, as `qos map traffic-class 0 to ?` has it on the switch"
         )
     wanted = _beside_buffers(with_queue(intent, word, present.mapped), found)
     items = shown = compare(wanted, _with_mtu(wanted, found))

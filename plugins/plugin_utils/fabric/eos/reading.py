@@ -65,7 +65,7 @@ class Present:
     unconfirmed: bool = False
     """Its own change is in force and waits to be confirmed: it is not saved yet."""
     queue: str = ""
-    """One of EOS_QUEUES, as its configuration with all defaults has it; empty: not shown."""
+    """One of QUEUES, as its configuration with all defaults has it; empty: not shown."""
     mapped: str = ""
     """The same, as the target of traffic classes; empty: not shown."""
 

@@ -13,8 +13,9 @@ from typing import Any, Optional
 
 from ...qos.compiled import FabricIntent, Queue
 from ...schema.findings import Finding, Findings, Path
-from ..asics import EOS_QUEUES, WantedError
+from ..asics import WantedError
 from ..system import OWNED, SwitchIntent, check_lossless_class, check_mtu
+from . import ECN_COUNT, QUEUE, QUEUES
 from .settings import INTERFACE, Settings, read_settings
 
 try:
@@ -51,12 +52,12 @@ def wanted(intent: SwitchIntent) -> Wanted:
     findings = _findings(intent)
     if findings:
         raise WantedError(findings.found)
-    return with_queue(intent, intent.asic.eos_queue or EOS_QUEUES[0])
+    return with_queue(intent, intent.asic.options.get(QUEUE) or QUEUES[0])
 
 
 def with_queue(intent: SwitchIntent, word: str, mapped: str = "") -> Wanted:
     """How the switch calls its queues, and as targets of traffic classes; empty: the same."""
-    counts, words = intent.asic.eos_ecn_count, (word, mapped or word)
+    counts, words = bool(intent.asic.options.get(ECN_COUNT)), (word, mapped or word)
     top, interface = _rendered(intent.fabric, words, _headroom_bytes(intent), counts)
     blocks = [interface.replace(_ANY_PORT, port.name) for port in intent.ports]
     text = top.replace(interface, "!\n".join(blocks))

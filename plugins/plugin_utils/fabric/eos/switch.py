@@ -17,9 +17,19 @@ from typing import Any, Optional
 
 from ....module_utils.core.text import one_line
 from ...answers import mapping, sequence
+from ..base import Driver
 from ..https import Https, Lost, Service, text_of
 from ..system import OWNED, Applied, Difference, Login, Saved, SwitchError
-from .reading import SESSION_PREFIX, Present, abandoned_sessions, session_with_timer, sessions
+from .difference import difference
+from .reading import (
+    SESSION_PREFIX,
+    Present,
+    abandoned_sessions,
+    report,
+    session_with_timer,
+    sessions,
+)
+from .render import wanted
 from .settings import PROFILE, Settings, read_settings
 
 SERVICE = Service(
@@ -321,3 +331,6 @@ def _neighbours(eapi: Eapi) -> Optional[tuple[Mapping[str, Any], ...]]:
     except CommandError:
         return None
     return tuple(map(mapping, sequence(answer.get("lldpNeighbors"))))
+
+
+DRIVER = Driver(wanted, difference, report, EosSwitch)

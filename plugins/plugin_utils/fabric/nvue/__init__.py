@@ -6,9 +6,22 @@ docs/fabric.md lists the sources of every key.
 
 from __future__ import annotations
 
-from ..system import System
-from .objects import difference, wanted
-from .reading import report
-from .switch import NvueSwitch
+from ..aspects import HEADROOM
+from ..base import HTTPS, Naming, System
 
-SYSTEM = System("nvue", wanted, difference, report, NvueSwitch)
+SYSTEM = System(
+    __name__,
+    "NVUE",
+    Naming("swp{}", start=1, step=1),
+    largest_mtu=9216,  # NVUE Reference: nv set interface <interface-id> link mtu
+    transport=HTTPS,
+    # NVUE Reference, Set and Unset Commands, Adaptive Routing
+    adaptive_routing="nv set router adaptive-routing state enabled (before 5.15: enable on), and "
+    "the same on each uplink",
+    one_cable_length=True,
+    reports_rounded_thresholds=True,
+    fixed={
+        HEADROOM: "qos pfc port-buffer sets it, whatever the cable length: unset it, or write a "
+        "shorter length in roce_qos.cable_metres",
+    },
+)

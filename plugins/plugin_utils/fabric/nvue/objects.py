@@ -46,7 +46,7 @@ from .tree import (
     expanded,
     is_on,
     is_switch,
-    natural,
+    natural_path,
     number,
     objects_at,
     same,
@@ -341,7 +341,7 @@ def difference(intent: SwitchIntent, wanted: Tree, present: Present) -> Differen
         changes = [Change("startup", "not saved", "as applied")]
     return Difference(
         changes=tuple(changes),
-        impact=Impact() if unsaved else impact(sorted(values, key=natural)),
+        impact=Impact() if unsaved else impact(sorted(values, key=natural_path)),
         before="".join(f"{line}\n" for line in before),
         after="".join(f"{line}\n" for line in after),
         steps={} if unsaved else spelling.tree(values),
@@ -405,7 +405,7 @@ def _compared(
 ) -> tuple[list[Change], list[str], list[str]]:
     """Changes, and what is there of them and will be, as lines."""
     changes, before, after = [], [], []
-    for path in sorted(values, key=natural):
+    for path in sorted(values, key=natural_path):
         there, sent = spelling.of(path, values[path])
         changes.append(Change(words(there), _shown(found[path]), _shown(sent)))
         before += [] if found[path] is None else _lines(there, found[path])

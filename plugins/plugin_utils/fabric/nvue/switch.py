@@ -17,9 +17,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Optional
 from urllib.parse import quote
 
+from ..base import Driver
 from ..https import Https, Lost, Refused, Service, where
 from ..system import Applied, Difference, Login, Saved, SwitchError
-from .reading import ROOT, Present, read
+from .objects import difference, wanted
+from .reading import ROOT, Present, read, report
 from .tree import Tree, at, objects_at
 
 if TYPE_CHECKING:
@@ -379,3 +381,6 @@ def _issues(revision: Any) -> str:
         *(at(issue, "message") or at(issue, "code") for issue in issues),
     ]
     return "; ".join(text for text in (str(text or "").strip() for text in texts) if text)
+
+
+DRIVER = Driver(wanted, difference, report, NvueSwitch)

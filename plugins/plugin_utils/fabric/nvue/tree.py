@@ -9,6 +9,7 @@ from itertools import product
 from math import prod
 from typing import Any, Optional
 
+from ....module_utils.core.text import natural
 from ..system import SwitchError
 
 Tree = dict[str, Any]
@@ -45,16 +46,9 @@ def ends(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
         yield path, tree
 
 
-def natural(path: Path) -> tuple[tuple[tuple[int, str], ...], ...]:
-    """Sorts swp2 before swp10."""
-    return tuple(
-        tuple(
-            (int(digits or 0), word)
-            for word, digits in re.findall(r"([^0-9]*)([0-9]{0,18})", key)
-            if word or digits
-        )
-        for key in path
-    )
+def natural_path(path: Path) -> tuple[Any, ...]:
+    """Sort key that puts swp2 before swp10."""
+    return tuple(map(natural, path))
 
 
 def words(path: Path, value: Any = None) -> str:

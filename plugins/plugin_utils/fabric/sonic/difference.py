@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Optional, TypeVar
 
-from ....module_utils.core.text import counted
+from ....module_utils.core.text import counted, natural
 from ..asics import WantedError
 from ..system import (
     DSCP_MAP,
@@ -26,7 +26,7 @@ from ..system import (
 from . import tables
 from .reading import SAVED_FILE, Present
 from .steps import LOOK_S, UNORDERED, Look, Operation, Patch, PollInterval, Save, Step, pace_of
-from .tables import Config, Row, Wanted, natural, port_of
+from .tables import Config, Row, Wanted, port_of
 from .target import target
 
 # Patches (RFC 6902) from one state of CONFIG_DB to another, as `config apply-patch` takes them.

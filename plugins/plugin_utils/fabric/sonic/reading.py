@@ -12,13 +12,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from shlex import quote
-from typing import Any, Optional, Protocol
+from typing import Any, Optional
 
 from ....module_utils.core.text import one_line, printable
 from ...qos.compiled import PfcWatchdog
 from ...qos.contract import DSCPS, PRIORITIES
 from ..asics import Headroom
 from ..system import (
+    Completed,
     EcnReport,
     Neighbour,
     PortReport,
@@ -33,26 +34,6 @@ from .tables import Config, Row, Table
 OURS = "baremetal-mpi-roce-"
 """Checkpoints and units of the collection begin with it."""
 SAVED_FILE = "/etc/sonic/config_db.json"
-
-
-@dataclass(frozen=True)
-class Completed:
-    rc: int
-    stdout: str
-    stderr: str
-
-
-class Shell(Protocol):
-    """Runs as root, in POSIX sh, without a terminal: a command goes on if the line is cut."""
-
-    def run(self, command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
-        """Of any status; SwitchError where the connection was lost or time ran out."""
-
-    def reconnect(self) -> None:
-        """The next command opens a new connection."""
-
-    def say(self, line: str) -> None:
-        """To the operator, while minutes pass."""
 
 
 MOST_CHARACTERS = 600
@@ -171,7 +152,7 @@ def parsed(answer: Completed) -> Present:
         if rc != 0:
             raise SwitchError(
                 f"`{SHOWN[name]}` "
-                + ("was not answered" if rc is None else f"ended with status {rc}")
+                + ("was not answered" if rc is None else f"failed with status {rc}")
                 + f"{last_lines(answer)}. Is this SONiC, and are its services up (`docker ps`)?"
             )
     rc, neighbours = parts.get(NEIGHBOURS, (1, ""))

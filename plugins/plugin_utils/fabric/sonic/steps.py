@@ -7,9 +7,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Optional, Union
 
-from ....module_utils.core.text import counted, some
+from ....module_utils.core.text import counted, natural, some
 from ..session import LINKS_S
-from . import tables
 from .buffers import generated, release_of
 from .reading import Present
 from .tables import Config
@@ -164,7 +163,7 @@ def calls_of(batch: list[Step]) -> list[list[Step]]:
 
 def announced(number: int, batches: list[list[Step]], pace: Pace) -> str:
     batch = batches[number]
-    ports = sorted({port for step in batch for port in step.ports}, key=tables.natural)
+    ports = sorted({port for step in batch for port in step.ports}, key=natural)
     what = ["objects"] if any(not step.ports for step in batch) else []
     what += [f"{counted(len(ports), 'port')} ({some(ports, 4)})"] if ports else []
     looking = sum(LOOK_S for step in batch if step.look)

@@ -20,27 +20,25 @@ from dataclasses import replace
 from shlex import quote
 
 from ....module_utils.core.text import some
+from ..base import Driver
 from ..session import LINKS_S, too_dark
-from ..system import Applied, Difference, Saved, SwitchError
+from ..system import Applied, Completed, Difference, Saved, Shell, SwitchError
+from .difference import difference
 from .reading import (
     LIST_UNITS,
     OURS,
     READ,
-    SAVED_FILE,
-    Completed,
     Present,
-    Shell,
-    last_lines,
     lookup_file,
     lookup_of,
     parsed,
+    report,
 )
+from .rollback import COMMAND_S, GUARDS, NOT_SAVED, SonicApplied, calling, failed
 from .steps import (
     CALL_S,
-    IGNORED,
     ONE_BY_ONE,
     READ_S,
-    SLOWER,
     Look,
     Pace,
     PollInterval,
@@ -54,8 +52,8 @@ from .steps import (
     options_of,
     trial_of,
 )
+from .tables import wanted
 
-COMMAND_S = 180
 LOAD_S = 3
 """A guess: to read the configuration and its models, in a checkpoint and a patch."""
 APPLY_S = 1
@@ -63,31 +61,12 @@ APPLY_S = 1
 SLACK_S = 300
 """A batch may take longer by so much before its timer strikes, whatever `confirm_s` is. Each has a
 timer: a switch that loses its controller waits for one group of ports before it undoes all."""
-GUARDS = ("applying", "applying-next")
-"""Timers of batches, in turn: the next is armed before the former is stopped."""
 LOST_S, RETRY_S = 120, 3
 """So long a switch that was lost while it was changed is asked again, to undo it."""
 AGAIN_S = 1
 """Between two looks at a group of ports."""
-UNSAVED_S = 30
-"""Until a change that could not be saved, or not be undone, is rolled back."""
-
-TOO_LATE, NOT_SAVED, GONE, TIME_UP = 75, 76, 77, 124
-"""Exit statuses: the timer has rolled back; `config save` failed; there is no checkpoint; that of
-`timeout`."""
-
 PART = "it may be applied in part"
 LIST_CHECKPOINTS = "config list-checkpoints"
-UNDO_INTERVAL = "sonic-db-cli CONFIG_DB DEL 'PFC_WD|GLOBAL'"
-"""`config rollback` may not remove that row where the rest of the table stays."""
-
-_TO_FILE = (
-    "umask 077; f=$(mktemp /tmp/baremetal-mpi-roce.XXXXXX) || exit; "
-    'trap \'rm -f "$f" "$f".*\' EXIT; trap \'exit 129\' HUP INT TERM; cat > "$f" || exit; '
-)
-"""Patches come on standard input, one a line, and are on the disk only while they are applied."""
-_QUIET = "exec > /dev/null; "
-"""`config` fails where it cannot print what it has done, as when the line is cut."""
 
 
 class SonicSwitch:
@@ -140,7 +119,7 @@ class SonicSwitch:
         if isinstance(difference.steps, Save):
             self._refuse_others(self._units())
             state = "all is in force, and not saved: a restart of the switch loses it"
-            self.done(f"{saving()} || exit {NOT_SAVED}", state, "config save -y")
+            self.done(calling(f"save || exit {NOT_SAVED}"), state, "config save -y")
             return Saved()
         steps: list[Step] = difference.steps
         began = time.monotonic()
@@ -153,30 +132,31 @@ class SonicSwitch:
             armed_s = most_of(batches[number], pace) + SLACK_S
             applied.begun = sum(map(len, batches[: number + 1]))
             self.undone_within_s = int(time.monotonic() - began) + armed_s + applied.undoing_s
-            return applied.arm(GUARDS[number % 2], armed_s)
+            return f"arm {GUARDS[number % 2]} {armed_s}"
 
         self._arm_guard(applied, guarding(0))
-        place = 0
+        done_steps = 0
         links: list[str] = []
         try:
             for number, batch in enumerate(batches):
                 guard = GUARDS[number % 2]
                 if number:
-                    former = applied.disarm(GUARDS[number % 2 - 1])
-                    self.done(f"{guarding(number)} && {former}", PART, "systemd-run")
+                    previous = f"disarm {GUARDS[number % 2 - 1]}"
+                    command = applied.command(f"{guarding(number)} && {previous}")
+                    self.done(command, PART, "systemd-run")
                 self._shell.say(announced(number, batches, pace))
                 for call in calls_of(batch):
                     around = []
                     for _step in call:
-                        before = f"{applied.is_active(guard)} || exit {TOO_LATE}; "
-                        before += applied.take(place) if place else ""
-                        place += 1
-                        last = place == len(steps)
-                        keep = f"{applied.arm('confirm', confirm_s)} && {applied.disarm(guard)}"
-                        around.append((before, f" && {keep}" if last else ""))
-                    self._call(call, pace, around)
+                        before = f"guarded_by {guard}; "
+                        before += f"take {done_steps:03}; " if done_steps else ""
+                        done_steps += 1
+                        last = done_steps == len(steps)
+                        keep = f" && arm confirm {confirm_s} && disarm {guard}" if last else ""
+                        around.append((before, keep))
+                    self._call(applied, call, pace, around)
                 look = batch[-1].look
-                if look and not last:  # after the last one all is looked at
+                if look and not last:  # after the last batch the session reads everything
                     links += look.links
                     self._look(look, links)
         except SwitchError as error:
@@ -199,7 +179,9 @@ class SonicSwitch:
         starting_s = time.monotonic() - began
         limit_s = limit_of(trial, ONE_BY_ONE)
         answer = self.done(
-            f'{_TO_FILE}timeout {limit_s} config apply-patch -d "$f"{options_of(trial)}',
+            calling(
+                f'read_patches 0; timeout {limit_s} config apply-patch -d "$f"{options_of(trial)}'
+            ),
             "nothing was changed",
             "config apply-patch -d",
             json.dumps(trial.operations),
@@ -215,9 +197,9 @@ class SonicSwitch:
     def _arm_guard(self, applied: SonicApplied, armed: str) -> None:
         """A checkpoint, and the timer that goes back to it. No other run is at work then."""
         state, first = "nothing was changed", applied.checkpoint(0)
-        self.done(f"{_QUIET}{applied.take(0)}:", state, "config checkpoint")
+        self.done(applied.command("quiet; take 000"), state, "config checkpoint")
         try:
-            self.done(armed, state, "systemd-run")
+            self.done(applied.command(armed), state, "systemd-run")
             self._refuse_others(self._units())
             listed = self.done(LIST_CHECKPOINTS, state).stdout
             # Of a run that was cut off.
@@ -228,10 +210,8 @@ class SonicSwitch:
                 self.done(command, state, "", "", COMMAND_S + CALL_S * len(left))
         except BaseException:
             with contextlib.suppress(SwitchError):
-                self._shell.run(
-                    f"{applied.disarm(GUARDS[0])}; config delete-checkpoint {first}",
-                    timeout_s=COMMAND_S,
-                )
+                undo = f"disarm {GUARDS[0]}; config delete-checkpoint {first}"
+                self._shell.run(applied.command(undo), timeout_s=COMMAND_S)
             raise
 
     def _units(self) -> tuple[str, ...]:
@@ -255,23 +235,26 @@ class SonicSwitch:
                 f"links that it took down stay down: {some(dark)}; no further port was touched"
             )
 
-    def _call(self, call: list[Step], pace: Pace, around: list[tuple[str, str]]) -> None:
-        """All of it runs on the switch, even if the connection is lost meanwhile.
+    def _call(
+        self, applied: SonicApplied, call: list[Step], pace: Pace, around: list[tuple[str, str]]
+    ) -> None:
+        """Run all of it on the switch, even if the connection is lost meanwhile.
 
-        `around`: what comes before and after each step.
+        `around`: the commands before and after each step.
         """
-        split, whole, lines, shown = "", "", "", ""
-        for number, (step, (before, then)) in enumerate(zip(call, around), 1):
+        calls, lines, shown = "", "", ""
+        for number, (step, (before, after)) in enumerate(zip(call, around), 1):
             if isinstance(step, PollInterval):
                 shown = command = f"pfcwd interval {quote(step.milliseconds)}"
             else:
                 shown = "config apply-patch"
                 command = f'{shown} "$f.{number}"{options_of(step)}'
-                split += f'sed -n {number}p "$f" > "$f.{number}" || exit; '
                 lines += f"{json.dumps(step.operations)}\n"
-            whole += f"{before}timeout {limit_of(step, pace)} {command}{then} || exit; "
-        whole = f"{_TO_FILE if lines else ''}{split}{_QUIET}{whole}"
-        self.done(whole, PART, shown, lines, most_of(call, pace))
+            calls += f"{before}timeout {limit_of(step, pace)} {command}{after} || exit; "
+        reading = f"read_patches {len(call)}; " if lines else ""
+        self.done(
+            applied.command(f"{reading}quiet; {calls}"), PART, shown, lines, most_of(call, pace)
+        )
 
     def wait_for_answer(self) -> None:
         """A change can cut its network for a while; its own timer is much slower."""
@@ -311,179 +294,6 @@ class SonicSwitch:
         return answer
 
 
-def failed(command: str, answer: Completed, state: str) -> SwitchError:
-    why = {TIME_UP: " (it took too long)", TOO_LATE: " (its timer ran out before)"}
-    return SwitchError(
-        f"`{command}` ended with status {answer.rc}{why.get(answer.rc, '')}{last_lines(answer)}. "
-        f"{state[0].upper()}{state[1:]}"
-    )
-
-
-class SonicApplied:
-    """In force, not saved, and undone by the switch unless confirmed."""
-
-    def __init__(
-        self, switch: SonicSwitch, name: str, steps: list[Step], pace: Pace = ONE_BY_ONE
-    ) -> None:
-        self._switch, self._name = switch, name
-        self._steps_s = [step.takes_s(pace) for step in steps]
-        self.begun = len(steps)
-        """So many steps can be in force."""
-        self._limit_s = max(limit_of(step, pace) for step in steps)
-        self._call_s = max(most_of(call, pace) for call in calls_of(steps))
-        # From checkpoint to checkpoint, the last one first: to go back to the first at once would
-        # be one sort of everything. What is undone has no checkpoint any more, so that this can be
-        # interrupted and begun anew. What `config rollback` prints is the patch, with what others
-        # changed meanwhile.
-        first = self.checkpoint(0)
-        interval = "".join(
-            f"[ $c != {self.checkpoint(place)} ] || {UNDO_INTERVAL}; "
-            for place, step in enumerate(steps)
-            if isinstance(step, PollInterval)
-        )
-        self._undo = (
-            f"names=$({LIST_CHECKPOINTS}) || exit; "
-            f'case "$names" in *\'"{first}"\'*) ;; *) exit {GONE} ;; esac; '
-            f'for c in $(echo "$names" | grep -o "{name}-[0-9]*" | sort -r); do {interval}'
-            f"timeout {self._limit_s} config rollback $c{IGNORED} > /dev/null || exit; "
-            f"[ $c = {first} ] || config delete-checkpoint $c || exit; done"
-        )
-        self._patch_ended = (
-            "n=0; while pgrep -f '[c]onfig apply-patch' > /dev/null && "
-            f"[ $n -lt {self._call_s} ]; do sleep 1; n=$((n + 1)); done; "
-        )
-        self._saved = False
-        """It may be saved, or is."""
-
-    @property
-    def undoing_s(self) -> int:
-        return SLOWER * sum(self._steps_s[: self.begun])
-
-    def checkpoint(self, place: int) -> str:
-        """Taken before the step of that place."""
-        return f"{self._name}-{place:03}"
-
-    def take(self, place: int) -> str:
-        """A checkpoint; none where it fails: a full disk leaves one that nothing can go back to."""
-        name = self.checkpoint(place)
-        remove = f"config delete-checkpoint {name} 2> /dev/null"
-        return f"config checkpoint {name} || {{ {remove}; exit 1; }}; "
-
-    def arm(self, kind: str, seconds: int) -> str:
-        """Roll back in so many seconds, when the patch has ended that is being applied."""
-        body = f"{self._patch_ended}{self._back()}"
-        return (
-            f"systemd-run --quiet --on-active={seconds}s --timer-property=AccuracySec=1s "
-            f"--unit={self._name}-{kind} --description={quote(self._switch.owner)} "
-            f"/bin/sh -c {quote(body)}"
-        )
-
-    def _back(self) -> str:
-        save = f" && {{ {saving()}; }}" if self._saved else ""
-        return f"{self._undo}{save} && config delete-checkpoint {self.checkpoint(0)}"
-
-    def disarm(self, kind: str) -> str:
-        """False where it has struck."""
-        return f"systemctl stop {self._name}-{kind}.timer && {self._not_undoing(kind)}"
-
-    def is_active(self, kind: str) -> str:
-        timer = f"{self._name}-{kind}.timer"
-        return f"systemctl is-active --quiet {timer} && {self._not_undoing(kind)}"
-
-    def _not_undoing(self, kind: str) -> str:
-        """A timer is active as well while its service runs."""
-        return f"! systemctl is-active --quiet {self._name}-{kind}.service"
-
-    def confirm(self) -> None:
-        again = self.arm("unsaved", UNSAVED_S)
-        self._saved = True
-        answer = self._switch.run(
-            f"{self.is_active('confirm')} && {self.disarm('confirm')} || exit {TOO_LATE}; "
-            f"{saving()} || {{ {again}; exit {NOT_SAVED}; }}"
-        )
-        self._saved = answer.rc == 0
-        if answer.rc == TOO_LATE:
-            raise SwitchError(
-                "the switch has undone it already, because it was not confirmed in time. Raise "
-                "switch_qos_confirm_s, and look for what makes the switch slow"
-            )
-        if answer.rc:
-            state = "what was applied is not saved, and the switch soon begins to undo it"
-            raise failed("config save -y", answer, state)
-        # It is kept, even if the run is interrupted here: without some of its checkpoints it cannot
-        # be undone. Those that are left over the next run removes.
-        with contextlib.suppress(BaseException):
-            self._switch.run(
-                f"for c in $({LIST_CHECKPOINTS} | grep -o '{self._name}-[0-9]*'); do "
-                "config delete-checkpoint $c; done",
-                COMMAND_S + self.undoing_s,
-            )
-
-    def rollback(self) -> None:
-        self.went_back()
-
-    def went_back(self) -> bool:
-        """False where there was nothing to go back to, or no more."""
-        expected_s = self.undoing_s // SLOWER
-        self._switch.say(f"undoing it patch by patch: about {-(-expected_s // 60)} min at most")
-        limit_s = self._call_s + self.undoing_s + COMMAND_S
-        answer = self._switch.run(self.going_back(), timeout_s=limit_s)
-        if answer.rc not in (0, GONE):
-            state = (
-                f"run `config rollback NAME{IGNORED}` on the switch for each of its checkpoints "
-                "(`config list-checkpoints`), the highest number first; what is saved is as it "
-                "was, so a reboot undoes it as well"
-            )
-            raise failed(f"config rollback {self._name}-...", answer, state)
-        return answer.rc == 0
-
-    def undo_soon(self) -> None:
-        """Begin to go back, and let the switch end it alone."""
-        unit = f"--unit={self._name}-undoing --description={quote(self._switch.owner)}"
-        unit += f" --property=SuccessExitStatus={GONE}"
-        command = f"systemd-run --quiet {unit} /bin/sh -c {quote(self.going_back())}"
-        self._switch.done(command, "its timer undoes it", "systemd-run")
-
-    def going_back(self) -> str:
-        """Undo now, or wait for the timer's undoing that is under way.
-
-        A patch that a lost connection left behind is still being applied: it ends first.
-        """
-        stops = "".join(
-            f"systemctl stop {self._name}-{kind}.timer 2> /dev/null; "
-            f"while systemctl is-active --quiet {self._name}-{kind}.service; do sleep 1; done; "
-            for kind in (*GUARDS, "confirm", "unsaved", "again")
-        )
-        return (
-            f"{_QUIET}{self._patch_ended}{stops}( {self._back()} ) || {{ rc=$?; "
-            f"[ $rc = {GONE} ] || {self.arm('again', UNSAVED_S)}; exit $rc; }}"
-        )
-
-    def undone(self) -> str:
-        """Undo, and return the result as a sentence."""
-        self._switch.wait_for_answer()
-        try:
-            went_back = self.went_back()
-        except SwitchError as error:
-            return f"Undoing it failed as well: {error}. A timer on the switch tries once more"
-        if went_back:
-            return "The switch was rolled back"
-        return (
-            f"Checkpoint {self.checkpoint(0)} not found; it cannot be restored, unless its timer "
-            "has restored it before"
-        )
-
-
-def saving() -> str:
-    """Save what is in force. Failing that the saved file is as before."""
-    backup = f"{SAVED_FILE}.{OURS}backup"
-    return (
-        f"{{ rm -f {backup}; [ ! -e {SAVED_FILE} ] || cp -p {SAVED_FILE} {backup}; }} && "
-        f"{{ {{ config save -y && python3 -m json.tool {SAVED_FILE} > /dev/null; }} || "
-        f"{{ [ ! -e {backup} ] || mv -f {backup} {SAVED_FILE}; false; }}; }} && rm -f {backup}"
-    )
-
-
 def _unit(line: str) -> str:
     """Of ours, in a line of `systemctl list-units`."""
     return next((word for word in line.split() if word.startswith(OURS)), "")
@@ -493,3 +303,6 @@ def _owner(line: str) -> str:
     """What stands after the unit and its three states."""
     words = line.partition(_unit(line))[2].split(maxsplit=3)
     return words[3] if len(words) > 3 else "owner unknown"
+
+
+DRIVER = Driver(wanted, difference, report, SonicSwitch)

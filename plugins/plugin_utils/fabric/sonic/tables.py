@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Optional
 
+from ....module_utils.core.text import runs
 from ...qos.compiled import LOSSY_PRIORITY_GROUP, FabricIntent
 from ...qos.contract import PRIORITIES
 from ...schema.findings import Findings
@@ -78,11 +79,6 @@ COMPUTED = "NULL"
 """Instead of a profile: the switch computes the headroom by itself (dynamic buffer model)."""
 
 
-def natural(text: str) -> list[tuple[int, str]]:
-    """Sorts Ethernet8 before Ethernet16."""
-    return [(int(part or 0), word) for word, part in re.findall(r"([^0-9]*)([0-9]{0,18})", text)]
-
-
 def is_number(text: Optional[str]) -> bool:
     """Fields can be edited by hand."""
     return text is not None and re.fullmatch(r"[0-9]{1,18}", text) is not None
@@ -109,14 +105,8 @@ def numbers_of(key: str) -> range:
 
 def keys_of(port: str, numbers: Iterable[int]) -> Iterator[str]:
     """Of 0, 1, 2 and 5: `Ethernet0|0-2` and `Ethernet0|5`."""
-    runs: list[range] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1].stop:
-            runs[-1] = range(runs[-1].start, number + 1)
-        else:
-            runs.append(range(number, number + 1))
-    for run in runs:
-        yield f"{port}|{run[0]}-{run[-1]}" if len(run) > 1 else f"{port}|{run[0]}"
+    for first, last in runs(numbers):
+        yield f"{port}|{first}" if first == last else f"{port}|{first}-{last}"
 
 
 def by_port(table: Optional[Mapping[str, Row]]) -> dict[str, list[str]]:

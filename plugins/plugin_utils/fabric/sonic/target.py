@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from shlex import quote
 from typing import Optional
 
+from ....module_utils.core.text import natural
 from ..system import OWNED, PortIntent, SwitchError, SwitchIntent, check_names, check_ports
 from . import buffers, tables
 from .reading import Present
@@ -286,7 +287,7 @@ def _watchdog(intent: SwitchIntent, wanted: Wanted, rows: Table) -> None:
 def _check_watchdog(rows: Table, present: Present) -> None:
     """SwitchError where it would have to change, and `config apply-patch` may not change it."""
     before = present.config.get("PFC_WD", {})
-    changed = sorted({*rows, *before}, key=tables.natural)
+    changed = sorted({*rows, *before}, key=natural)
     changed = [key for key in changed if rows.get(key) != before.get(key)]
     if not changed or present.listed is not False:
         return

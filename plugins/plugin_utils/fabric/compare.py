@@ -1,14 +1,13 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Both ends of a link by aspect: the contract's values, and those of a switch's report or a NIC.
+"""Both ends of a link by aspect: the contract's values, and those that a switch or a NIC reports.
 
-Values are compared; `show` makes text of them for a message. Where a value is as good as the wanted
-one (a threshold rounded by hardware, a larger headroom), the reading has the wanted one.
+Values are compared; `text.show` renders them. If a value is as good as the desired one (a threshold
+rounded by the chip, a larger headroom), the reading contains the desired one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import Any, Optional
 
 from ...module_utils.core.checks import (
@@ -24,137 +23,35 @@ from ...module_utils.qos import SPECTRUM_X
 from ..answers import INTERFACE, MOST_TEXT, amount, checks, form_of, sentence, whole
 from ..qos.compiled import FabricIntent
 from .asics import Asic, WantedError, headroom, rounded
+from .aspects import (
+    ALWAYS,
+    CABLE,
+    DSCP_MAP,
+    ECN,
+    FIELDS,
+    FORCED,
+    HEADROOM,
+    IS_UP,
+    LOSSLESS,
+    MTU,
+    NIC_SETTINGS,
+    NOT_SET_UP,
+    PFC,
+    PORT,
+    QUEUES,
+    SETTINGS,
+    SPEED,
+    THERE,
+    TRUST,
+    UP,
+    WATCHDOG,
+    WEIGHTS,
+    Reading,
+    Unread,
+)
 from .system import TO_NODES, Difference, SwitchIntent, SwitchReport
-
-PORT = "port"
-UP = "up"
-SPEED = "speed"
-MTU = "mtu"
-TRUST = "trust"
-DSCP_MAP = "dscp_map"
-PFC = "pfc"
-LOSSLESS = "lossless"
-QUEUES = "queues"
-WEIGHTS = "weights"
-ECN = "ecn"
-CABLE = "cable"
-HEADROOM = "headroom"
-WATCHDOG = "watchdog"
-SETTINGS = "settings"
-
-THERE, IS_UP, NOT_SET_UP = "there", "up", "not set up"
-
-
-@dataclass(frozen=True)
-class Unread:
-    """An end does not report an aspect."""
-
-    reason: str
-    fault: bool = False
-    """It should: that is a mismatch by itself."""
-
-
-Reading = Mapping[str, Any]
-"""Value or `Unread` by aspect. What an end does not have (the headroom of a NIC) is not in it."""
-
-
-# Text of values
-
-
-def show(aspect: str, value: Any) -> str:
-    if isinstance(value, Unread):
-        return value.reason
-    return value if isinstance(value, str) else _TEXTS.get(aspect, _plain)(value)
-
-
-def _plain(value: Any) -> str:
-    return (_numbers(value) or "none") if isinstance(value, tuple) else str(value)
-
-
-def _numbers(values: Iterable[object]) -> str:
-    found = [str(value) for value in values]
-    return " and ".join(found) if len(found) < 3 else ", ".join(found)
-
-
-def _dscp_text(pairs: tuple[tuple[int, int], ...]) -> str:
-    """`DSCP 26 to TC 3, DSCP 24-31, 40 to TC 1`"""
-    classes: dict[int, list[str]] = {}
-    runs: list[list[int]] = []
-    for dscp, traffic_class in sorted(pairs, key=lambda pair: (pair[1], pair[0])):
-        if runs and runs[-1][1:] == [dscp - 1, traffic_class]:
-            runs[-1][1] = dscp
-        else:
-            runs.append([dscp, dscp, traffic_class])
-    for first, last, traffic_class in runs:
-        run = str(first) if first == last else f"{first}-{last}"
-        classes.setdefault(traffic_class, []).append(run)
-    return ", ".join(f"DSCP {', '.join(dscps)} to TC {tc}" for tc, dscps in classes.items())
-
-
-def _queues_text(value: tuple[int, bool, tuple[tuple[int, str], ...]]) -> str:
-    cnp, strict, others = value
-    text = f"TC {cnp} (CNP) {'strict' if strict else 'not strict'}"
-    also = _numbers(f"TC {number} ({name})" for number, name in others)
-    return text + (f", {also} strict as well" if also else "")
-
-
-def _ecn_text(value: tuple[Optional[int], ...]) -> str:
-    if len(value) == 1:
-        return f"TC {value[0]} does not mark"
-    if None in value:
-        return f"TC {value[0]} marks, at thresholds that are not in bytes"
-    return "TC {} marks from {} to {} bytes, {} %".format(*value)
-
-
-def _watchdog_text(value: tuple[Any, ...]) -> str:
-    if not value:
-        return "off"
-    action, detection_ms, restoration_ms, *slow = value
-    text = f"{action} after {detection_ms} ms, back after {restoration_ms} ms"
-    return text + (", and polls every {} ms instead of {} ms".format(*slow) if slow else "")
-
-
-_TEXTS: dict[str, Callable[[Any], str]] = {
-    SPEED: lambda gbps: f"{gbps:g} Gb/s",
-    MTU: lambda size: f"IP packets of {size} bytes",
-    DSCP_MAP: _dscp_text,
-    PFC: lambda found: f"PFC on {_numbers(found)}" if found else "PFC off",
-    LOSSLESS: lambda found: (
-        f"a lossless buffer for priority {_numbers(found)}" if found else "no lossless buffer"
-    ),
-    QUEUES: _queues_text,
-    WEIGHTS: lambda pairs: ", ".join(f"TC {queue} has {weight} %" for queue, weight in pairs),
-    ECN: _ecn_text,
-    CABLE: lambda metres: f"{metres} m",
-    HEADROOM: lambda room: f"{room} bytes",
-    WATCHDOG: _watchdog_text,
-}
-
-
-# A switch's end
-
-FIELDS = {
-    UP: "up",
-    SPEED: "speed_gbps",
-    MTU: "mtu_ip",
-    TRUST: "trust",
-    DSCP_MAP: "dscp_to_traffic_class",
-    PFC: "pfc_priorities",
-    LOSSLESS: "lossless_priorities",
-    QUEUES: "strict_queues",
-    WEIGHTS: "weights",
-    ECN: "ecn",
-    CABLE: "cable_metres",
-    HEADROOM: "headroom_bytes",
-    WATCHDOG: "watchdog",
-}
-"""The field of a PortReport that each aspect is read from."""
-
-ALWAYS = (UP, MTU, DSCP_MAP, PFC, QUEUES, ECN)
-"""What every system reports."""
-ONE_CABLE_LENGTH = ROUNDS_THRESHOLDS = ("nvue",)
-"""It has one cable length per switch, the longest; and reports ECN thresholds as the chip has
-them, where the others report what was set."""
+from .systems import SYSTEMS
+from .text import ports_text, show
 
 
 class SwitchEnds:
@@ -167,7 +64,7 @@ class SwitchEnds:
         report: Optional[Mapping[str, Any]],
         intent: FabricIntent,
     ) -> None:
-        self._system = system
+        self._system = SYSTEMS.get(system)
         self._asic = asic
         self._intent = intent
         self._ports = {port["name"]: port for port in (report or {}).get("ports", ())}
@@ -264,7 +161,7 @@ class SwitchEnds:
             )
         if aspect == ECN:
             return self._ecn(value, wanted)
-        if aspect == CABLE and self._system in ONE_CABLE_LENGTH:
+        if aspect == CABLE and self._system and self._system.one_cable_length:
             return min(value, wanted)
         if aspect == HEADROOM:
             if isinstance(wanted, Unread):
@@ -301,7 +198,7 @@ class SwitchEnds:
         if mark is None:
             return wanted[:1]
         found = [mark["minimum_bytes"], mark["maximum_bytes"], mark["probability_percent"]]
-        if self._system in ROUNDS_THRESHOLDS and len(wanted) > 1:
+        if self._system and self._system.reports_rounded_thresholds and len(wanted) > 1:
             for place, asked in enumerate(wanted[1:3]):
                 if rounded(self._asic, asked, found[place]):
                     found[place] = asked
@@ -335,13 +232,6 @@ def _at(values: Mapping[Any, Any], queue: int) -> Any:
 
 NO_NIC = "rail_settings"
 """The check of roce_rails on a rail without settings of a NIC."""
-FORCED = "traffic_class"
-"""Where nothing is forced, the default (cma_roce_tos) holds."""
-NIC_SETTINGS = (
-    *(TRUST, PFC, "dscp_to_priority", "priority_to_tc", "ets", "cma_roce_tos", FORCED),
-    *("cnp_dscp", "cnp_priority", "ecn_np", "ecn_rp"),
-)
-"""Aspects, by the names that roce_rails has for them."""
 
 
 def nic_end(
@@ -422,20 +312,6 @@ NOT_OURS = (UP,)
 VERIFIED = (PORT, SPEED)
 """Read and never set: optics and breakout are the operator's."""
 ADAPTIVE_ROUTING = "adaptive_routing"
-BY_OTHERS = (
-    "not configured by this collection, and not read: nv set router adaptive-routing state enabled "
-    "(before 5.15: enable on), and the same of each uplink"
-)
-"""docs.nvidia.com/networking-ethernet-software/nvue-reference/Set-and-Unset-Commands/Adaptive-Routing
-"""
-RUNS_SHOWN = 6
-
-
-FIXED = {
-    ("nvue", HEADROOM): "qos pfc port-buffer fixes it, whatever the cable length: unset it, or "
-    "write less in roce_qos.cable_metres",
-}
-"""Set by hand, and left: by system and aspect."""
 
 
 def port_checks(
@@ -445,7 +321,9 @@ def port_checks(
     differs = remaining is None or bool(remaining)
     found = [_configuration(remaining, check_mode)]
     if intent.fabric.fabric_mode == SPECTRUM_X:
-        found.append(not_applicable(ADAPTIVE_ROUTING, "on", BY_OTHERS))
+        enable = SYSTEMS[intent.system].adaptive_routing
+        reason = f"not configured by this collection, and not read: {enable}"
+        found.append(not_applicable(ADAPTIVE_ROUTING, "on", reason))
     names = [port.name for port in intent.ports]
     for (aspect, wanted, value), ports in _groups(intent, report).items():
         status, reason = FAILED, ""
@@ -453,8 +331,8 @@ def port_checks(
             status = OK
         elif aspect in VERIFIED:
             reason = "verified, never set: correct the port, or the model"
-        elif (intent.system, aspect) in FIXED:
-            reason = FIXED[intent.system, aspect]
+        elif aspect in SYSTEMS[intent.system].fixed:
+            reason = SYSTEMS[intent.system].fixed[aspect]
         elif check_mode and differs:
             status = PENDING
         elif not differs:
@@ -498,19 +376,3 @@ def _groups(intent: SwitchIntent, report: SwitchReport) -> dict[tuple[str, str, 
             key = (aspect, show(aspect, goal), show(aspect, value))
             groups.setdefault(key, []).append(port.name)
     return groups
-
-
-def ports_text(ports: Sequence[str], every: Sequence[str]) -> str:
-    """`Ethernet0-Ethernet504 (64 ports)`: a dash spans neighbours among all ports in use."""
-    place = {name: number for number, name in enumerate(every)}
-    runs: list[list[str]] = []
-    for name in sorted(ports, key=lambda port: place[port]):
-        if runs and place[runs[-1][-1]] == place[name] - 1:
-            runs[-1].append(name)
-        else:
-            runs.append([name])
-    texts = [run[0] if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
-    if len(texts) > RUNS_SHOWN:
-        texts = [*texts[:RUNS_SHOWN], "..."]
-    text = ", ".join(texts)
-    return text if len(ports) == 1 else f"{text} ({len(ports)} ports)"

@@ -1,0 +1,87 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What a switch system declares, and the driver that does its work.
+
+The declaration is cheap to import: compiling a model reads only names and limits. The driver is
+loaded when it is first used, because its libraries (httpx, pyavd) take up to a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Optional
+
+from ..schema.kinds import Key
+
+if TYPE_CHECKING:
+    from .system import Difference, Switch, SwitchIntent, SwitchReport
+
+SSH, HTTPS = "ssh", "https"
+
+
+@dataclass(frozen=True)
+class Naming:
+    """How a system names the ports of a switch."""
+
+    pattern: str
+    """With `{}` for the number."""
+    start: int
+    step: Optional[int]
+    """From one port's number to the next. None: the system counts lanes."""
+
+
+UNNAMED = Naming("Ethernet{}", start=0, step=1)
+"""Of a switch whose system the model does not name."""
+
+
+@dataclass(frozen=True)
+class Driver:
+    """Everything that a system does. Only `connect` needs a switch."""
+
+    wanted: Callable[[SwitchIntent], Any]
+    """The intent in the system's own configuration. Raises WantedError, listing every setting that
+    the system cannot represent."""
+    difference: Callable[[SwitchIntent, Any, Any], Difference]
+    """Compares intent, desired and present configuration. Empty when the switch complies, whatever
+    else the operator has configured; rounding by the chip is tolerated. Raises SwitchError if this
+    switch cannot carry the desired configuration."""
+    report: Callable[[SwitchIntent, Any], SwitchReport]
+    """The state of every port of the intent, in terms of the contract."""
+    connect: Callable[[Any], Switch]
+    """Takes a `Shell` if the transport is SSH, a `Login` if it is HTTPS."""
+
+
+@dataclass(frozen=True, eq=False)
+class System:
+    """One switch system. Traits that most systems lack default to off."""
+
+    package: str
+    """`__name__` of the package. Its last part names the system in the model."""
+    title: str
+    """As the vendor writes it."""
+    naming: Naming
+    largest_mtu: int
+    """Largest IP packet of a port, in bytes, without Ethernet header and checksum."""
+    transport: str
+    """SSH or HTTPS."""
+    adaptive_routing: str = ""
+    """How to enable it by hand. Empty: not supported in `roce_qos.fabric_mode: spectrum_x`."""
+    one_cable_length: bool = False
+    """Has one cable length per switch, the longest."""
+    reports_rounded_thresholds: bool = False
+    """Reports ECN thresholds as the chip rounds them, not as they were configured."""
+    fixed: Mapping[str, str] = field(default_factory=dict)
+    """Remedy by aspect, for aspects that an operator's setting overrides and the driver leaves."""
+    chip_keys: tuple[Key, ...] = ()
+    """Keys of `asics.CHIP` in the model that only this system reads."""
+
+    @property
+    def name(self) -> str:
+        return self.package.rpartition(".")[2]
+
+    @cached_property
+    def driver(self) -> Driver:
+        driver: Driver = import_module(f"{self.package}.switch").DRIVER
+        return driver
