@@ -16,7 +16,7 @@ from ansible.plugins.action import ActionBase
 
 from ..module_utils.core.part import PlanError
 from ..module_utils.core.text import counted, nearest
-from ..module_utils.mpi import job
+from ..module_utils.mpi.job import plan as job
 from ..module_utils.software.software_set import SoftwareSet
 from ..module_utils.ssh import authorized
 from ..plugin_utils import model as cluster_model

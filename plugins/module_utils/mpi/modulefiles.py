@@ -17,7 +17,7 @@ from ..core.checks import OK, Check, differs
 from ..core.files import HEADER, FilePlan
 from ..core.part import Node, Plan, Verdict
 from .environment import ENVIRONMENT_FILE, LAUNCH_AGENT
-from .launcher import OPEN_MPI, Launcher
+from .launch.launcher import OPEN_MPI, Launcher
 from .provider import PREFIXES
 
 PLACES = (
