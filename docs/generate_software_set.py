@@ -18,16 +18,19 @@ PAGE = ROOT / "docs" / "software-set.md"
 if __name__ == "__main__":
     sys.path[:0] = [str(ROOT / "collections"), str(ROOT)]
 
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.distribution import (  # noqa: E402
+    SYSTEMS,
+    distribution_of,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.catalog import (  # noqa: E402
     gpu_packages,
     rdma_packages,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (  # noqa: E402
-    SYSTEMS,
-    distribution_of,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.software_set import (  # noqa: E402
     SoftwareSet,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.key_files import (  # noqa: E402
+    cuda_keys,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import (  # noqa: E402
     SOFTWARE,
@@ -62,6 +65,7 @@ def page(text: str) -> str:
         ("keys", _keys(SOFTWARE)),
         ("compatibility", _compatibility()),
         ("systems", _systems()),
+        ("signing keys", _signing_keys()),
         ("packages", _packages(read_software(EXAMPLE))),
     ):
         begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
@@ -109,6 +113,16 @@ def _systems() -> Iterator[str]:
         first = ("-" if each is None else each or "any" for each in (system.driver, system.doca))
         driver, doca = (each if each in ("-", "any") else f"from {each} on" for each in first)
         yield f"| {system.title} | {driver} | {doca} |"
+
+
+def _signing_keys() -> Iterator[str]:
+    yield "| nodes | file | fingerprint |"
+    yield "|---|---|---|"
+    for releases, path, fingerprint in cuda_keys():
+        shown = (
+            f"`{fingerprint}`" if fingerprint else "not published; its name is the last 8 digits"
+        )
+        yield f"| {releases} | `{path}` | {shown} |"
 
 
 def _packages(software: SoftwareSet) -> Iterator[str]:

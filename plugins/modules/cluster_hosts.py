@@ -46,35 +46,22 @@ checks: {type: list, elements: dict, returned: always, description: See docs/che
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.common.sys_info import get_distribution, get_distribution_version
 
+from ..module_utils.core.distribution import distribution_of
 from ..module_utils.core.engine import Layer, Settled, carry_out, settle
-from ..module_utils.core.part import Node
+from ..module_utils.core.part import Node, PlanError
 from ..module_utils.names import Names
 
 LAYER = Layer("names", command_s=60.0, simulates=False)
-DISTRIBUTIONS = {
-    "Debian": ("Debian", "Debian", "apt"),
-    "Ubuntu": ("Ubuntu", "Debian", "apt"),
-    "Redhat": ("RedHat", "RedHat", "dnf"),
-    "Rocky": ("Rocky", "RedHat", "dnf"),
-    "Almalinux": ("AlmaLinux", "RedHat", "dnf"),
-}
-"""Those that os_baseline supports, by their name in the library of modules: the facts distribution,
-os_family and pkg_mgr."""
 
 
 def distribution_facts() -> dict[str, str]:
-    """Facts as `setup` has them; empty for another distribution, which `setup` then reads."""
-    found = DISTRIBUTIONS.get(get_distribution())
-    if found is None:
+    """Facts as `setup` reports them; empty for an unsupported distribution, which `setup` reads."""
+    try:
+        distribution = distribution_of(get_distribution(), get_distribution_version())
+    except PlanError:
         return {}
-    version = get_distribution_version()
-    return {
-        "ansible_distribution": found[0],
-        "ansible_distribution_version": version,
-        "ansible_distribution_major_version": version.split(".")[0],
-        "ansible_os_family": found[1],
-        "ansible_pkg_mgr": found[2],
-    }
+    facts = {**distribution.facts, "distribution_version": get_distribution_version()}
+    return {f"ansible_{name}": value for name, value in facts.items()}
 
 
 def main() -> None:

@@ -40,10 +40,10 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..module_utils.core.distribution import read_distribution
 from ..module_utils.core.engine import Layer, Settled, carry_out, settle
 from ..module_utils.core.part import Node
 from ..module_utils.packages.engine import manager_of
-from ..module_utils.software.distribution import distribution
 from ..module_utils.storage.lustre import Kernel, Packages
 from ..module_utils.storage.lustre_packages import ClientPackages, client_packages
 
@@ -51,7 +51,7 @@ LAYER = Layer("storage", 900.0, simulates=False)
 
 
 def converge(given: Mapping[str, Any], node: Node) -> Settled:
-    packages, root, found = Packages(**given["packages"]), Path(given["root"]), distribution()
+    packages, root, found = Packages(**given["packages"]), Path(given["root"]), read_distribution()
     release = (root / "proc/sys/kernel/osrelease").read_text().strip()
     key = base64.b64decode(given["key"])
     wanted = client_packages(packages, found, release, key, given["o2ib"], given["rdma_source"])

@@ -134,13 +134,13 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..module_utils.core.distribution import read_distribution
 from ..module_utils.core.engine import Layer, Settled, carry_out, settle
 from ..module_utils.core.part import Node
 from ..module_utils.gpu import stack
 from ..module_utils.gpu.shared import Kernel
 from ..module_utils.packages.engine import Installer, manager_of
 from ..module_utils.software.catalog import gpu_packages
-from ..module_utils.software.distribution import distribution
 from ..module_utils.software.software_set import DRIVER_STACK, SoftwareSet
 
 LAYER = Layer(
@@ -173,7 +173,7 @@ def converge(options: Mapping[str, Any], node: Node) -> Settled:
         return Settled(settle([stack.Excused(excuse)], node))
     if not stack.installs(options, software, node):
         return stack.verify(options, software, node)
-    found = distribution()
+    found = read_distribution()
     release = Kernel(Path(options["hardware_root"])).release
     keys = {name: base64.b64decode(text) for name, text in options["keys"].items()}
     packages = gpu_packages(software, found, release, keys)

@@ -102,6 +102,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..module_utils.core.distribution import read_distribution
 from ..module_utils.core.engine import Layer, Settled, carry_out, settle
 from ..module_utils.core.part import Node, Part
 from ..module_utils.hardware import SurveyError
@@ -113,7 +114,6 @@ from ..module_utils.rdma.devices import Devices, Tools
 from ..module_utils.rdma.drivers import Drivers, Kernel, Modules, SecureBoot
 from ..module_utils.rdma.packages import Packages
 from ..module_utils.software.catalog import rdma_packages
-from ..module_utils.software.distribution import distribution
 from ..module_utils.software.software_set import DRIVER_STACK, NO_RDMA, SoftwareSet
 
 LAYER = Layer(
@@ -129,7 +129,7 @@ def converge(given: Mapping[str, Any], node: Node) -> Settled:
     if hardware.simulated:
         hardware.notes.append(f"hardware is read below {root}: it is not this machine's")
     software = SoftwareSet.of(given["software"])
-    found = distribution()
+    found = read_distribution()
     release = software.kernel or hardware.release(node)
     keys = {name: base64.b64decode(text) for name, text in given["keys"].items()}
     wanted = rdma_packages(software, found, keys, release, own_kernel=node.container is None)

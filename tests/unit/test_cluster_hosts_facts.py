@@ -47,4 +47,5 @@ def test_el(monkeypatch, identifier, distribution, package_manager) -> None:
 
 def test_another_distribution_is_left_to_setup(monkeypatch) -> None:
     monkeypatch.setattr(cluster_hosts, "get_distribution", lambda: "Opensuse-leap")
+    monkeypatch.setattr(cluster_hosts, "get_distribution_version", lambda: "15.6")
     assert cluster_hosts.distribution_facts() == {}

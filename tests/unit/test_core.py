@@ -30,10 +30,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
     output,
     run,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.reboots import Reason
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
-    distribution,
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.distribution import (
+    REDHAT,
+    read_distribution,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.reboots import Reason
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -475,7 +476,7 @@ def test_the_mode_of_anothers_lock_is_left(tmp_path: Path) -> None:
 def test_the_distribution_is_what_os_release_says(tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/os-release").write_text('ID="rocky"\nVERSION_ID="9.6"\n')
-    assert distribution(tmp_path).family == "redhat"
+    assert read_distribution(tmp_path).family is REDHAT
 
 
 IOMMU = Reason("kernel argument iommu", "iommu=pt", "absent", "read at boot only")

@@ -37,15 +37,6 @@ done
 """
 
 
-@pytest.mark.parametrize("family", ["Debian", "RedHat"])
-def test_no_package_is_installed_that_removes_another(family: str) -> None:
-    variables = yaml.safe_load((ROLE / "vars/main.yml").read_text(encoding="utf-8"))
-    packages = set(variables["__os_baseline_packages_of"][family])
-    assert "chrony" not in packages, "only where os_baseline_time wants it"
-    if family == "Debian":
-        assert not packages & {"hwloc", "hwloc-nox"}, "each removes the other"
-
-
 def test_chrony_is_installed_where_it_keeps_the_time_and_after_the_look_at_others() -> None:
     tasks = yaml.safe_load((ROLE / "tasks/main.yml").read_text(encoding="utf-8"))
     names = [task["name"] for task in tasks]

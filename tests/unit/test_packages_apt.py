@@ -8,6 +8,9 @@ import sys
 from contextlib import contextmanager
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.distribution import (
+    distribution_of,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.engine import (
     Installer,
 )
@@ -22,9 +25,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.catalo
     UCX_DEBIAN,
     gpu_packages,
     rdma_packages,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
-    distribution_of,
 )
 
 from tests.unit import software_sets

@@ -6,6 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.distribution import (
+    distribution_of,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.apt_sources import (
     WHY,
     turned_off,
@@ -18,9 +21,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.packag
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.catalog import (
     gpu_packages,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
-    distribution_of,
 )
 
 from tests.unit.apt_root import MISSING, WHY_NOT, AptRepository

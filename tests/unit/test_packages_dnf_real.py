@@ -12,6 +12,10 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import failures
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.distribution import (
+    REDHAT,
+    distribution_of,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.engine import Installer
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
     PackageError,
@@ -24,13 +28,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.versio
     VersionLock,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import gpu_catalog
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.catalog import (
-    KERNEL_REDHAT,
-    KERNELS_REDHAT,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
-    distribution_of,
-)
 
 from tests.unit.dnf_root import ARCHITECTURE, DIE, WHY_NOT, DnfRoot, Rpm, Workshop, a_set
 from tests.unit.software_sets import software
@@ -409,7 +406,9 @@ def test_no_upgrade_brings_another_kernel_whatever_it_is_called(node: DnfRoot, n
     converge(node, a_set(base, stages={"kernel": {name: "5.14.0-570.el9"}}))
     node.locks.write_text("")
     wanted = replace(
-        the_set(node.publish("cuda", driver(OLD))), held=KERNEL_REDHAT, kernels=KERNELS_REDHAT
+        the_set(node.publish("cuda", driver(OLD))),
+        held=REDHAT.kernel_parts,
+        kernels=REDHAT.kernel_patterns,
     )
     converge(node, wanted)
     node.publish("base", kernels)

@@ -18,12 +18,10 @@ from typing import Any, Optional
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check, as_dicts
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.distribution import DEBIAN
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files import FilePlan
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import Location
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.preflight import answers, node
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.catalog import (
-    INBOX_DEBIAN,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.answers import checks as checks_of
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import preflight
 from hypothesis import given
@@ -427,7 +425,7 @@ def test_what_is_optional_and_nowhere_needs_no_room(
     monkeypatch.setattr(node.os, "statvfs", lambda _path: free)
     looked.host.write(f"boot/initrd.img-{KERNEL}", "")
     os.truncate(looked.root / f"boot/initrd.img-{KERNEL}", 200 << 20)
-    looked.packages.installed_.update(dict.fromkeys(INBOX_DEBIAN, "1"))
+    looked.packages.installed_.update(dict.fromkeys(DEBIAN.inbox_rdma, "1"))
     gone = dict.fromkeys(("driver", "cuda", "dcgm", "gdrcopy", "nccl"))
     inbox = software_sets.software(rdma={"source": "inbox"}, **gone).as_variable()
     assert looked.findings(software=inbox, gpus=[]) == set()

@@ -9,6 +9,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.distribution import (
+    distribution_of,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
     PackageSet,
     matches,
@@ -16,9 +19,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.packag
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.catalog import (
     gpu_packages,
     rdma_packages,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
-    distribution_of,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import read_software
 

@@ -11,6 +11,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
     OK,
     Check,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.distribution import (
+    distribution_of,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.engine import Installer
@@ -20,9 +23,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.packag
     Change,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.planning import Plan
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
-    distribution_of,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import (
     lustre_packages as client,
 )

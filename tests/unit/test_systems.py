@@ -1,169 +1,219 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What nodes may run stands once, in software/distribution.py: roles and pages say the same."""
+"""core/distribution.py is the only list of distributions: roles, specs and pages agree with it."""
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.distribution import (
     DEBIAN,
+    FACTS,
+    FAMILIES,
     KNOWN,
+    REDHAT,
     SYSTEMS,
     distribution_of,
+    sentence,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.modules.cluster_hosts import DISTRIBUTIONS
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import doca_kernels
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.key_files import FROM
 
 from tests.unit.action_plays import ROOT, run_play
 
 EL = "RHEL, Rocky and AlmaLinux"
+NODES = [(FACTS[name], system.release) for system in SYSTEMS for name in system.ids]
+WITH_DRIVER = sentence([system for system in SYSTEMS if system.driver is not None])
 
 
-def known(text: str) -> list[str]:
-    """The kinds of systems that a text must name, as it breaks lines."""
-    words = " ".join(text.split())
-    return [each for each in KNOWN.split("; ") if each in words]
+def listed(page: str, systems: str) -> list[str]:
+    """The kinds of systems that a page names with all their releases, however it wraps lines."""
+    text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    return [kind for kind in systems.split("; ") if kind in text]
 
 
-def test_the_systems_are_named_in_a_sentence() -> None:
-    named = [re.split(r" (?=\d)", each, maxsplit=1) for each in KNOWN.split("; ")]
-    releases = [f"{kind} {each}" for kind, text in named for each in re.findall(r"[\d.]+", text)]
-    assert releases == [each.title for each in SYSTEMS]
+@pytest.mark.parametrize(
+    ("page", "systems"),
+    [
+        ("README.md", KNOWN),
+        ("roles/os_baseline/README.md", KNOWN),
+        ("roles/os_baseline/meta/argument_specs.yml", KNOWN),
+        ("roles/shared_storage/README.md", KNOWN),
+        ("roles/rdma_stack/README.md", KNOWN),
+        ("roles/nvidia_gpu/README.md", WITH_DRIVER),
+        ("roles/nvidia_gpu/meta/argument_specs.yml", WITH_DRIVER),
+    ],
+)
+def test_pages_name_all_systems(page: str, systems: str) -> None:
+    assert listed(page, KNOWN) == systems.split("; ")
 
 
-@pytest.mark.parametrize("table", ["software/distribution.py", "preflight/node.py"])
-def test_tables_of_systems_are_not_older_than_half_a_year(table: str) -> None:
-    """Read their sources again, add the new ones, and write the day next to them."""
+def test_no_other_file_of_the_product_lists_releases() -> None:
+    """A release number in code or in a role is a second list."""
+    releases = re.compile(r"['\"](22\.04|24\.04|26\.04)['\"]|python3\.\d|el(9|10)\b(?!_)")
+    folders = ("core", "gpu", "mpi", "os_baseline", "packages", "preflight", "rdma", "software")
+    files = [path for name in folders for path in (ROOT / "plugins/module_utils" / name).glob("*")]
+    files += (ROOT / "roles/os_baseline").glob("*/*.yml")
+    code = {path: path.read_text("utf-8") for path in files if path.suffix in (".py", ".yml")}
+    # Docstrings and comments give examples.
+    bare = {
+        path: re.sub(r'""".*?"""|#.*', "", text, flags=re.DOTALL) for path, text in code.items()
+    }
+    found = {path.name for path, text in bare.items() if releases.search(text)}
+    assert found <= {"distribution.py"}
+
+
+@pytest.mark.parametrize("table", ["core/distribution.py", "preflight/node.py"])
+def test_tables_are_not_older_than_half_a_year(table: str) -> None:
+    """Read the sources again, add new releases, and write the date next to them."""
     text = (ROOT / "plugins/module_utils" / table).read_text("utf-8")
     [day] = re.findall(r"(?:Sources were |ed6bee2 \()read on (\d{4}-\d\d-\d\d)", text)
     assert date.today() - date.fromisoformat(day) < timedelta(days=183)
 
 
+def test_the_sentence_has_every_system() -> None:
+    kinds = ["Ubuntu 22.04, 24.04 and 26.04", f"{EL} 9 and 10"]
+    assert WITH_DRIVER.split("; ") == kinds
+    assert KNOWN.split("; ") == [*kinds, "Debian 12"]
+
+
+def test_every_identifier_has_a_fact_and_a_family() -> None:
+    assert {name for system in SYSTEMS for name in system.ids} == set(FACTS)
+    assert {id(system.family) for system in SYSTEMS} == {id(family) for family in FAMILIES}
+
+
+@pytest.mark.parametrize("release", ["9.6", "10.1"])
+def test_almalinux_is_treated_as_rocky(release: str) -> None:
+    alma, rocky = (distribution_of(name, release) for name in ("AlmaLinux", "Rocky"))
+    assert alma.system is rocky.system
+    assert alma.cuda_folder == alma.doca_folder == f"rhel{alma.major}"
+    assert alma.mpi == rocky.mpi
+    assert {**alma.facts, "distribution": "Rocky"} == rocky.facts
+
+
 @pytest.mark.parametrize(
-    "page",
+    ("name", "release", "folders"),
     [
-        "README.md",
-        "roles/os_baseline/README.md",
-        "roles/os_baseline/meta/argument_specs.yml",
-        "roles/shared_storage/README.md",
-        "roles/rdma_stack/README.md",
+        ("Ubuntu", "24.04", ("ubuntu2404", "ubuntu24.04", "ubuntu2404")),
+        ("RedHat", "9.6", ("rhel9", "rhel9", "el9.6")),
+        ("AlmaLinux", "10.1", ("rhel10", "rhel10", "el10.1")),
     ],
 )
-def test_pages_name_all_systems(page: str) -> None:
-    assert known((ROOT / page).read_text(encoding="utf-8")) == KNOWN.split("; ")
+def test_folders_in_repositories(name: str, release: str, folders: tuple[str, ...]) -> None:
+    node = distribution_of(name, release)
+    assert (node.cuda_folder, node.doca_folder, node.lustre_folder) == folders
 
 
 @pytest.mark.parametrize(
-    "page", ["roles/nvidia_gpu/README.md", "roles/nvidia_gpu/meta/argument_specs.yml"]
+    ("name", "release", "hpcx"),
+    [
+        ("Ubuntu", "24.04", "ubuntu24.04"),
+        ("Debian", "12", "debian12"),
+        ("RedHat", "9.6", "redhat9.6"),
+        ("AlmaLinux", "9.6", "redhat9"),
+    ],
 )
-def test_pages_of_the_driver_name_those_that_have_one(page: str) -> None:
-    with_driver = {each.kind for each in SYSTEMS if each.driver is not None}
-    wanted = [each for each in KNOWN.split("; ") if each.startswith(tuple(with_driver))]
-    assert known((ROOT / page).read_text(encoding="utf-8")) == wanted
+def test_builds_of_hpcx(name: str, release: str, hpcx: str) -> None:
+    assert hpcx in distribution_of(name, release).hpcx_names
 
 
-def test_the_role_os_baseline_takes_the_same_systems() -> None:
-    variables = yaml.safe_load((ROOT / "roles/os_baseline/vars/main.yml").read_text("utf-8"))
-    wanted: dict[str, list[str]] = {}
-    for fact, family, _manager in DISTRIBUTIONS.values():
-        for system in SYSTEMS:
-            if fact.lower().replace("redhat", "rhel") in system.names:
-                wanted.setdefault(fact, []).append(system.release)
-                node = distribution_of(fact, system.release)
-                assert (node.family == DEBIAN) == (family == "Debian")
-    assert variables["__os_baseline_supported"] == wanted
-    assert {name for system in SYSTEMS for name in system.names} == {
-        fact.lower().replace("redhat", "rhel") for fact in wanted
-    }
+def test_paths_of_open_mpi() -> None:
+    for name, release in NODES:
+        node = distribution_of(name, release)
+        if node.family is DEBIAN:
+            assert node.mpi.mca_file == "/etc/openmpi/openmpi-mca-params.conf"
+            assert node.mpi.python_directory == node.mpi.bin_directory == ""
+            continue
+        python = {"9": "3.9", "10": "3.12"}[release]
+        directory = f"/usr/lib64/python{python}/site-packages/openmpi"
+        assert node.mpi.python_directory == directory
+        assert node.mpi.mca_file == "/etc/openmpi-x86_64/openmpi-mca-params.conf"
+
+
+def test_base_packages_do_not_remove_each_other() -> None:
+    """chrony replaces other time services; hwloc and hwloc-nox replace each other."""
+    assert not {"chrony", "hwloc", "hwloc-nox"} & {*DEBIAN.base_packages}
+    assert {"ethtool", "numactl", "pciutils"} <= {*DEBIAN.base_packages} & {*REDHAT.base_packages}
+
+
+def test_kernels_of_doca_are_those_of_the_systems() -> None:
+    kernels = {system.kernel for system in SYSTEMS}
+    assert {*doca_kernels.UBUNTU, *doca_kernels.SINCE} <= kernels
+
+
+@pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.title)
+def test_the_message_about_keys_names_each_system_with_a_repository(system) -> None:
+    if system.cuda_key is None:
+        assert system.title not in FROM["cuda"]
+        return
+    folder = distribution_of(system.ids[0], system.release).cuda_folder
+    assert system.cuda_key.file in FROM["cuda"]
+    assert folder.rstrip("0123456789") in FROM["cuda"]
+    assert system.cuda_key.fingerprint in FROM["cuda"]
+
+
+def test_nvidia_s_first_packages() -> None:
+    ubuntu, debian = distribution_of("Ubuntu", "26.04"), distribution_of("Debian", "12")
+    ubuntu.refuse_before(ubuntu.system.driver, "driver", "595.45.04", "Leave it out")
+    with pytest.raises(PlanError, match=r"driver 580\.95\.05 for ubuntu 26\.04.* 595"):
+        ubuntu.refuse_before(ubuntu.system.driver, "driver", "580.95.05", "Leave it out")
+    with pytest.raises(PlanError, match="debian 12"):
+        debian.refuse_before(debian.system.doca, "DOCA", "3.2.1", "Leave it out")
 
 
 def test_virtual_nodes_report_systems_that_nodes_may_run() -> None:
     role = ROOT / "roles/virtual_nodes"
     specs = yaml.safe_load((role / "meta/argument_specs.yml").read_text("utf-8"))
     choices = specs["argument_specs"]["main"]["options"]["virtual_nodes_release"]["choices"]
-    found, releases = [], [""]
+    titles, releases = [], [""]
     for family in ("ubuntu", "el"):
         image = role / "files/image" / family
         for folder in (image, *(image / "usr/lib/virtual-node/releases").iterdir()):
             text = (folder / "usr/lib/os-release").read_text("utf-8")
-            of = dict(line.split("=", 1) for line in text.splitlines() if line[0] != "#")
-            version = of["VERSION_ID"].strip('"')
-            found.append(distribution_of(of["ID"].strip('"'), version).system.title)
+            values = dict(line.split("=", 1) for line in text.splitlines() if line[0] != "#")
+            version = values["VERSION_ID"].strip('"')
+            titles.append(distribution_of(values["ID"].strip('"'), version).system.title)
             assert folder in (image, folder.parent / version)
             releases += [version] if folder != image else []
             for other in folder.glob("etc/*-release"):
                 assert version in other.read_text("utf-8")
     assert sorted(releases) == sorted(choices)
-    assert found == ["Ubuntu 24.04", "Ubuntu 26.04", f"{EL} 9", f"{EL} 10"]
+    assert titles == ["Ubuntu 24.04", "Ubuntu 26.04", f"{EL} 9", f"{EL} 10"]
 
 
 PLAY = f"""\
 - hosts: all
   connection: local
   gather_facts: false
-  vars_files: [{ROOT}/roles/os_baseline/vars/main.yml, {ROOT}/roles/mpi_stack/vars/main.yml]
+  vars_files: [{ROOT}/roles/os_baseline/vars/main.yml]
   tasks:
     - ansible.builtin.set_fact:
         ansible_distribution: "{{{{ name }}}}"
         ansible_distribution_version: "{{{{ release }}}}"
-        ansible_distribution_major_version: "{{{{ release | split('.') | first }}}}"
-        ansible_os_family: "{{{{ family }}}}"
         cacheable: true
     - ansible.builtin.debug:
-        msg: >-
-          {{{{ inventory_hostname }}}}
-          {{{{ dict(names=__mpi_stack_names, os=__os_baseline_packages) | to_json }}}} !
+        msg: "{{{{ inventory_hostname }}}} {{{{ __os_baseline_packages | join(' ') }}}} !"
 """
-NODES = {
-    "ubuntu22": ("Ubuntu", "22.04", "Debian"),
-    "ubuntu26": ("Ubuntu", "26.04", "Debian"),
-    "rocky9": ("Rocky", "9.6", "RedHat"),
-    "alma10": ("AlmaLinux", "10.1", "RedHat"),
-    "rhel10": ("RedHat", "10.0", "RedHat"),
-}
-UBUNTU = {
-    "packages": ["openmpi-bin", "python3-mpi4py", "python3-numpy", "libucx0", "ucx-utils"],
-    "rdma_packages": ["ibverbs-providers"],
-    "mca_file": "/etc/openmpi/openmpi-mca-params.conf",
-    "bin_directory": "",
-    "library_directory": "",
-    "python_directory": "",
-}
-"""packages.ubuntu.com/resolute: openmpi-bin 5.0.10, libucx0 and ucx-utils 1.20.0."""
-
-
-def el(python: str) -> dict[str, object]:
-    """packages.fedoraproject.org/pkgs/mpi4py/python3-mpi4py-openmpi: EPEL 9 and 10."""
-    return {
-        "packages": ["openmpi", "python3-mpi4py-openmpi", "python3-numpy", "ucx", "ucx-ib"],
-        "rdma_packages": ["libibverbs"],
-        "mca_file": "/etc/openmpi-x86_64/openmpi-mca-params.conf",
-        "bin_directory": "/usr/lib64/openmpi/bin",
-        "library_directory": "/usr/lib64/openmpi/lib",
-        "python_directory": f"/usr/lib64/python{python}/site-packages/openmpi",
-    }
 
 
 @pytest.mark.slow
-def test_packages_and_paths_of_each_system(tmp_path: Path) -> None:
+def test_the_role_os_baseline_takes_the_systems_of_the_table(tmp_path: Path) -> None:
+    nodes = {f"n{index}": node for index, node in enumerate([*NODES, ("Fedora", "42")])}
+    hosts = {host: {"name": name, "release": at} for host, (name, at) in nodes.items()}
     inventory = tmp_path / "hosts.yml"
-    hosts = {name: dict(zip(("name", "release", "family"), of)) for name, of in NODES.items()}
     inventory.write_text(yaml.safe_dump({"all": {"hosts": hosts}}), encoding="utf-8")
-    ended, said = run_play(tmp_path, PLAY, inventory)
-    assert ended == 0, said
-    shown = re.findall(r'"msg": "(\w+) (.+?) !"', said)
-    found = {name: json.loads(text.replace("\\", "")) for name, text in shown}
-    mpi = {name: each["names"] for name, each in found.items()}
-    assert mpi == {
-        **dict.fromkeys(("ubuntu22", "ubuntu26"), UBUNTU),
-        "rocky9": el("3.9"),
-        **dict.fromkeys(("alma10", "rhel10"), el("3.12")),
+    status, output = run_play(tmp_path, PLAY, inventory)
+    packages = dict(re.findall(r'"msg": "(n\d+) (.+?) !"', output))
+    *supported, refused = nodes
+    assert packages == {
+        host: " ".join(distribution_of(*nodes[host]).family.base_packages) for host in supported
     }
-    # zstd: ubuntu26.04/install.sh of NVIDIA/gpu-driver-container@bd20cb2f.
-    tools = {"ethtool", "numactl", "pciutils"}
-    for name, (_name, _release, family) in NODES.items():
-        assert {*found[name]["os"]} == tools | ({"hwloc"} if family == "RedHat" else {"zstd"})
+    assert status != 0
+    assert refused not in packages
+    assert f"Fedora 42 (x86_64): unsupported distribution; supported on x86_64: {KNOWN}" in (
+        " ".join(output.replace("\\n", " ").split())
+    )

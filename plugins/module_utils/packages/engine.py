@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 from ..core.checks import FAILED, OK, Check, compare, differs, not_applicable
 from ..core.commands import CommandError
+from ..core.distribution import REDHAT, Distribution
 from ..core.files import FilePlan
 from ..core.part import Step
-from ..software.distribution import REDHAT, Distribution
 from .apt import Apt
 from .dnf import DnfManager
 from .package import REMOVE, Manager, PackageError, PackageSet
@@ -20,7 +20,7 @@ from .planning import ROLES, Plan, Planner, any_matches, lacking, only_held, sat
 
 def manager_of(found: Distribution, wanted: PackageSet, layer: str) -> Manager:
     """The package manager of a distribution."""
-    return (DnfManager if found.family == REDHAT else Apt)(wanted, layer)
+    return (DnfManager if found.family is REDHAT else Apt)(wanted, layer)
 
 
 @dataclass(frozen=True)

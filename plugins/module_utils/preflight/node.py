@@ -18,6 +18,7 @@ from typing import Any, Callable
 
 from ..core.checks import FAILED, OK, Check
 from ..core.commands import CommandError
+from ..core.distribution import REDHAT, Distribution, Family, read_distribution
 from ..core.part import Node, Part, PlanError
 from ..core.text import bytes_text, some
 from ..gpu.shared import Kernel
@@ -35,7 +36,6 @@ from ..rdma import THIS, Hardware, drivers
 from ..reboot import busy
 from ..software import doca_kernels
 from ..software.catalog import gpu_packages, rdma_packages
-from ..software.distribution import REDHAT, Distribution, distribution
 from ..software.software_set import DISTRIBUTION, DOCA, NO_RDMA, SoftwareSet
 from ..ssh.keys import refused_by_fips
 from . import answers
@@ -87,7 +87,7 @@ class Host:
         return found
 
     def packages(self) -> Iterator[Check]:
-        system, software, sets = distribution(self.node.root), self.software, {}
+        system, software, sets = read_distribution(self.node.root), self.software, {}
         release = self.release
         wanted_of: dict[str, Callable[[], PackageSet]] = {}
         if self.given["rails"] and software.rdma.source != NO_RDMA:
@@ -110,7 +110,7 @@ class Host:
         yield from answered
         yield _interrupted(node, system.family)
         if not any(each.status == FAILED for each in answered):
-            yield from self._mpi(node, "openmpi" if system.family == REDHAT else "openmpi-bin")
+            yield from self._mpi(node, system.mpi.launcher)
         for layer, wanted in sets.items():
             manager = manager_of(system, wanted, layer)
             there = manager.installed()
@@ -154,8 +154,7 @@ class Host:
 
     def _hpcx(self, system: Distribution) -> list[Location]:
         """Where the layer mpi gets HPC-X from, on nodes with rails."""
-        major = system.release.split(".")[0]
-        names = [f"{system.name}{system.release}", f"{system.name}{major}", f"redhat{major}"]
+        names = system.hpcx_names
         found = (x for x in self.software.mpi.archives if x.distribution in names)
         archive = next(found, None) if self.given["rails"] else None
         away = archive is not None and not self.node.path(archive.prefix).is_dir()
@@ -240,13 +239,13 @@ def _refusal(what: str, why: str) -> Check:
     return Check("layer_plan", "can start", "refused", FAILED, what, why)
 
 
-def _interrupted(manager: Manager, family: str) -> Check:
+def _interrupted(manager: Manager, family: Family) -> Check:
     """The layer of a set finishes its own packages. dnf goes on after such an end; apt does not."""
     manager.wait_s = WAIT_S
     half, sets = manager.interrupted(), manager.pinned()
     others = [name for name in half if name.partition(":")[0] not in sets]
     found = "; ".join(half.values())
-    status = FAILED if others and family != REDHAT else OK
+    status = FAILED if others and family is not REDHAT else OK
     why = "the package manager refuses other changes until it is finished" if found else ""
     step = "dpkg --configure -a && apt-get -f install" if status == FAILED else ""
     return Check("packages_interrupted", "", found, status, reason=why, by_hand=step)

@@ -10,35 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from ..core.distribution import REDHAT, Distribution
 from ..core.part import PlanError
 from ..packages.package import PackageSet, Repository, Stage, Wanted
 from . import gpu_catalog
-from .distribution import REDHAT, Distribution, kernel_version
 from .software_set import DISTRIBUTION, DOCA, NO_RDMA, Rdma, SoftwareSet
 
 VERSION_LOCK = Stage("version lock", (Wanted("python3-dnf-plugin-versionlock"),))
 """Without the plugin dnf ignores its list of locks."""
 
-# Without infiniband-diags: its tools are for InfiniBand, and they bring Perl.
-INBOX_DEBIAN = (
-    *("rdma-core", "ibverbs-providers", "ibverbs-utils", "rdmacm-utils", "libibumad3"),
-    *("perftest", "mstflint"),
-)
-INBOX_REDHAT = (
-    *("rdma-core", "libibverbs", "libibverbs-utils", "librdmacm-utils", "libibumad"),
-    *("perftest", "mstflint"),
-)
-KERNEL_REDHAT = (
-    *("kernel", "kernel-core", "kernel-modules", "kernel-modules-core", "kernel-modules-extra"),
-    *("kernel-devel", "kernel-devel-matched"),
-)
-KERNELS_REDHAT = ("installonlypkg(kernel)",)
-"""What kernels provide, whatever they are called (kernel-rt)."""
-KERNELS_DEBIAN = (
-    *("linux-image-[0-9]*", "linux-image-unsigned-[0-9]*", "linux-headers-[0-9]*"),
-    *("linux-modules-[0-9]*", "linux-modules-extra-[0-9]*"),
-)
-"""Packages of one release, which metapackages depend on (linux-virtual, linux-image-amd64)."""
 UCX_DEBIAN = ("libucx0", "libucx-dev", "ucx-utils")
 """The distribution's, in whose place DOCA's `ucx` comes: it conflicts with them."""
 MPI_DEBIAN = ("openmpi-*", "libopenmpi*", "mpi-default-*", "python3-mpi4py")
@@ -83,8 +63,7 @@ def rdma_packages(
         stages += _doca(software.rdma, distribution, software.mpi.provider != DISTRIBUTION)
     else:
         # Versions are the distribution's: the newest at the first installation, then held.
-        names = INBOX_REDHAT if distribution.family == REDHAT else INBOX_DEBIAN
-        packages = [Wanted(name, component="rdma") for name in names]
+        packages = [Wanted(name, component="rdma") for name in distribution.family.inbox_rdma]
         if distribution.name == "ubuntu" and kernel_release and own_kernel:
             packages.append(Wanted(f"{MODULES_UBUNTU}{kernel_release}", "", MODULES, optional=True))
         stages.append(Stage("RDMA", tuple(packages)))
@@ -93,7 +72,7 @@ def rdma_packages(
         stages=_complete(stages, distribution),
         absent=_absent(software.rdma, distribution, kernel_release),
         held=_held(distribution, kernel_release) if builds else (),
-        kernels=_kernels(distribution) if builds else (),
+        kernels=distribution.family.kernel_patterns if builds else (),
         preferred={MFT: "doca"} if software.rdma.source == DOCA else {},
         claims=DOCA_CLAIMS if software.rdma.profile in WITH_OPENMPI else {},
     )
@@ -129,7 +108,7 @@ def gpu_packages(
             **gpu_catalog.old_dcgm(software),
         },
         held=_held(distribution, kernel_release),
-        kernels=_kernels(distribution),
+        kernels=distribution.family.kernel_patterns,
         # Those of DOCA are there before this layer, and pinned.
         preferred={MFT: "doca" if software.rdma.source == DOCA else "cuda"},
     )
@@ -139,27 +118,18 @@ def _kernel(software: SoftwareSet, distribution: Distribution, release: str) -> 
     """The kernel of the set, if it names one, and the headers that DKMS builds against."""
     if not release:
         return []
-    if distribution.family == REDHAT:
-        version = kernel_version(release)
-        kernel = Wanted("kernel", version, "kernel")
-        headers = [Wanted("kernel-devel", version, "kernel"), Wanted("kernel-headers")]
-    else:
-        kernel = Wanted(f"linux-image-{release}", component="kernel")
-        headers = [Wanted(f"linux-headers-{release}", component="kernel")]
+    family = distribution.family
+    kernel = Wanted(*family.kernel_package(family.kernel, release), "kernel")
+    headers = [Wanted(*family.kernel_package(family.kernel_headers, release), "kernel")]
+    if family is REDHAT:
+        headers.append(Wanted("kernel-headers"))
     named = [Stage("kernel", (kernel,))] if software.kernel else []
     return [*named, Stage("kernel headers", tuple(headers))]
 
 
 def _held(distribution: Distribution, release: str) -> tuple[str, ...]:
-    """The kernel itself, as far as it is installed."""
-    if distribution.family == REDHAT:
-        return KERNEL_REDHAT
-    return tuple(f"linux-{kind}-{release}" for kind in ("image", "modules", "modules-extra"))
-
-
-def _kernels(distribution: Distribution) -> tuple[str, ...]:
-    """By which what would bring another kernel is known."""
-    return KERNELS_REDHAT if distribution.family == REDHAT else KERNELS_DEBIAN
+    """The packages of the kernel that are held as far as they are installed."""
+    return tuple(name.format(release=release) for name in distribution.family.kernel_parts)
 
 
 def _flavour(release: str) -> str:
@@ -168,7 +138,7 @@ def _flavour(release: str) -> str:
 
 def _absent(rdma: Rdma, distribution: Distribution, release: str) -> dict[str, str]:
     """Ubuntu's own, from 26.04 on: ubuntu.com/server/docs/how-to/networking/install-doca-ofed."""
-    if rdma.source != DOCA or distribution.family == REDHAT:
+    if rdma.source != DOCA or distribution.family is REDHAT:
         return {}
     names = [f"doca-ofed-{_flavour(release)}*", "doca-ofed-[0-9]*-dkms"]
     names += ["linux-modules-doca-ofed-*", "linux-main-modules-doca-ofed-*"]
@@ -182,9 +152,9 @@ def _doca(rdma: Rdma, distribution: Distribution, own_mpi: bool) -> list[Stage]:
     packages = [Wanted(rdma.profile, rdma.version, "rdma")]
     if rdma.nfs:
         release = tuple(int(part) for part in rdma.version.split(".")[:2])
-        built = distribution.family == REDHAT and release < (3, 2)
+        built = distribution.family is REDHAT and release < (3, 2)
         packages.append(Wanted(NFS_KMOD if built else NFS, component="rdma", follows=True))
-    if distribution.family == REDHAT:
+    if distribution.family is REDHAT:
         # Has doca-kernel-support, which builds drivers for kernels that DOCA does not know.
         extra = Stage("DOCA extra", (Wanted("doca-extra", component="rdma", follows=True),))
         return [extra, Stage("DOCA", tuple(packages))]
@@ -202,8 +172,8 @@ def _repositories(
                 f"repository {name}: its key ({source.key}) is missing in the option keys. Read it "
                 "with the lookup baremetal.mpi_roce.repository_keys"
             )
-        layout = distribution.doca_layout if name == "doca" else distribution.cuda_layout
-        url = source.url.replace("{distribution}", layout)
+        folder = distribution.doca_folder if name == "doca" else distribution.cuda_folder
+        url = source.url.replace("{distribution}", folder)
         url = url.replace("{architecture}", distribution.architecture)
         url = url.replace("{version}", software.rdma.version)
         found.append(Repository(name, url, keys[name], source.key_sha256, source.signed_metadata))
@@ -213,7 +183,7 @@ def _repositories(
 def _complete(stages: Sequence[Stage], distribution: Distribution) -> tuple[Stage, ...]:
     """A package is wanted once, where it comes first; no stage is empty."""
     seen: set[str] = set()
-    result = [VERSION_LOCK] if distribution.family == REDHAT else []
+    result = [VERSION_LOCK] if distribution.family is REDHAT else []
     for stage in stages:
         packages = [wanted for wanted in stage.packages if wanted.name not in seen]
         seen.update(wanted.name for wanted in packages)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 
+from ..core.distribution import SYSTEMS
+
 DATED = "2026-11-28"
 """The day on which the table was compared with its sources."""
 FAILS, UNKNOWN = "fails", "unknown"
@@ -24,9 +26,9 @@ SINCE: dict[str, dict[int, str]] = {
 """Kernels of EL: the last build of a minor release, and the first DOCA of a line that has it."""
 _EL = re.compile(r"(\d+\.\d+\.\d+)-(\d+)\b.*\.el\d+(_\d+)?(\.|$)")
 _UBUNTU = re.compile(r"(\d+\.\d+)\.0-\d+-[a-z0-9-]+")
-UBUNTU = {"5.15": "", "6.8": "", "7.0": "3.4"}
-"""Of 22.04, 24.04 and 26.04 as they were published, and the first DOCA for that system: a guess by
-the distributions that DOCA has. 24.04 has 7.0 too (actions/runner-images issue 14203)."""
+UBUNTU = {system.kernel: system.doca or "" for system in SYSTEMS if system.ids == ("ubuntu",)}
+"""Kernel that a release of Ubuntu was published with, and the first DOCA for that release: a guess
+from the distributions that DOCA supports. 24.04 has 7.0 too (actions/runner-images issue 14203)."""
 
 
 def verdict(doca: str, release: str) -> str:

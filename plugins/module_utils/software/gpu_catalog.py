@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..core.distribution import REDHAT, Distribution
 from ..core.part import PlanError
 from ..packages.package import Stage, Stream, Wanted
-from .distribution import REDHAT, Distribution
 from .software_set import OPEN, Driver, SoftwareSet
 
 DATED = "2026-11-28"
@@ -75,7 +75,7 @@ def stages(software: SoftwareSet, driver: Driver, distribution: Distribution) ->
         )
     return [
         Stage("driver and fabric manager", _driver(driver, distribution), CUDA_WITH_DRIVER),
-        *_beside(software, driver, distribution.family == REDHAT),
+        *_beside(software, driver, distribution.family is REDHAT),
     ]
 
 
@@ -101,7 +101,7 @@ def _driver(driver: Driver, distribution: Distribution) -> tuple[Wanted, ...]:
 
 def _meta(driver: Driver, distribution: Distribution) -> str:
     name = "nvidia-open" if driver.modules == OPEN else "cuda-drivers"
-    if distribution.family == REDHAT or driver.branch > LAST_SUFFIXED:
+    if distribution.family is REDHAT or driver.branch > LAST_SUFFIXED:
         return name
     return f"{name}-{driver.branch}"
 
@@ -109,13 +109,13 @@ def _meta(driver: Driver, distribution: Distribution) -> str:
 def _fabric_manager(driver: Driver, distribution: Distribution) -> str:
     if driver.branch > LAST_SUFFIXED_FABRIC:
         return "nvidia-fabricmanager"
-    if distribution.family == REDHAT:
+    if distribution.family is REDHAT:
         return "nvidia-fabric-manager"
     return f"nvidia-fabricmanager-{driver.branch}"
 
 
 def streams(driver: Driver, distribution: Distribution) -> tuple[Stream, ...]:
-    if not distribution.has_streams:
+    if not distribution.system.module_streams:
         return ()
     kind = "open" if driver.modules == OPEN else "dkms"
     return (Stream("nvidia-driver", f"{driver.branch}-{kind}"),)
@@ -132,7 +132,7 @@ def absent(driver: Driver, distribution: Distribution) -> dict[str, str]:
     branch = f"the branch of the set is {driver.branch}"
     suffixed = driver.branch <= LAST_SUFFIXED_FABRIC
     others = _others(driver.branch)
-    if distribution.family == REDHAT:
+    if distribution.family is REDHAT:
         kmod = "kmod-nvidia-latest-dkms" if driver.modules == OPEN else "kmod-nvidia-open-dkms"
         away = ["nvidia-fabricmanager" if suffixed else "nvidia-fabric-manager"]
         away += FABRIC_LIBRARIES if suffixed else ()

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from ..core import secure_boot
 from ..core.checks import OK, Check, differs
+from ..core.distribution import REDHAT, Distribution
 from ..core.part import Node, Plan, PlanError, Verdict
 from ..core.text import some
 from ..packages.engine import Installer
 from ..packages.package import INSTALL, Manager, PackageSet, Repository, Stage, Wanted
-from ..software.distribution import REDHAT, Distribution, kernel_version
 from .lustre import CLIENT, DKMS, PREBUILT, Kernel, Packages, lacking_programs
 
 SPLIT = (2, 16)
@@ -42,18 +42,19 @@ def client_packages(
             f"{COMPONENT}: the method {packages.method} needs a version and a repository; write "
             "them, or method: present where the site installs the client"
         )
-    if distribution.family == REDHAT:
-        layout, before, names, other = _redhat(packages, distribution, kernel_release)
+    if distribution.family is REDHAT:
+        before, names, other = _redhat(packages, distribution, kernel_release)
     else:
         driver = "" if not o2ib else "o2iblnd" if rdma_source == "doca" else "in-kernel-o2iblnd"
-        layout, before, names, other = _ubuntu(packages, distribution, kernel_release, driver)
+        before, names, other = _ubuntu(packages, distribution, kernel_release, driver)
     wanted = [Wanted(name, packages.version, COMPONENT) for name in packages.names or names]
     if not wanted:
         raise PlanError(
             f"{distribution.label}: Lustre publishes no packages for it. Build them, and write "
             "their names (packages.names), or install the client yourself (method: present)"
         )
-    url = repository["url"].replace("{version}", packages.version).replace("{distribution}", layout)
+    url = repository["url"].replace("{version}", packages.version)
+    url = url.replace("{distribution}", distribution.lustre_folder)
     return PackageSet(
         repositories=(
             Repository(
@@ -69,36 +70,39 @@ def client_packages(
     )
 
 
-_Family = tuple[str, list[Stage], list[str], str]
-"""Its folder in a repository, stages that come before, names, and the package of the other method.
+_Family = tuple[list[Stage], list[str], str]
+"""Stages that come before, names, and the package of the other method.
 
 Modules are first of the names: the client asks for either kind, and a solver would choose.
 """
+
+
+def _headers(of: Distribution, release: str) -> Stage:
+    name, version = of.family.kernel_package(of.family.kernel_headers, release)
+    return Stage("kernel headers", (Wanted(name, version, "kernel"),))
 
 
 def _redhat(packages: Packages, of: Distribution, release: str) -> _Family:
     dkms, prebuilt = "lustre-client-dkms", "kmod-lustre-client"
     before = [Stage("version lock", (Wanted("python3-dnf-plugin-versionlock"),))]
     if packages.method == PREBUILT:
-        return f"el{of.release}", before, [prebuilt, "lustre-client"], dkms
-    headers = Wanted("kernel-devel", kernel_version(release), "kernel")
-    before.append(Stage("kernel headers", (headers,)))
-    return f"el{of.release}", before, [dkms, "lustre-client"], prebuilt
+        return before, [prebuilt, "lustre-client"], dkms
+    before.append(_headers(of, release))
+    return before, [dkms, "lustre-client"], prebuilt
 
 
 def _ubuntu(packages: Packages, of: Distribution, release: str, driver: str) -> _Family:
-    layout, dkms = of.name + of.release.replace(".", ""), "lustre-client-modules-dkms"
+    dkms = "lustre-client-modules-dkms"
     known = of.name == "ubuntu"
     if packages.method == DKMS:
-        headers = Wanted(f"linux-headers-{release}", component="kernel")
         names = [dkms, "lustre-client-utils"] if known else []
-        return layout, [Stage("kernel headers", (headers,))], names, ""
+        return [_headers(of, release)], names, ""
     names = [f"lustre-client-modules-{release}", "lustre-client-utils"]
     version = tuple(int(part) for part in packages.version.split(".")[:2])
     if version >= SPLIT:
         drivers = ["socklnd", *([driver] if driver else [])]
         names += [f"lustre-lnet-module-{each}-{release}" for each in drivers]
-    return layout, [], names if known else [], dkms
+    return [], names if known else [], dkms
 
 
 @dataclass

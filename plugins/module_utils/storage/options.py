@@ -16,9 +16,9 @@ from typing import Any
 
 from ..core.checks import compare
 from ..core.commands import CommandError, Runner, run
+from ..core.distribution import DEBIAN, read_distribution
 from ..core.part import Node, Part, Plan, Step, StepError, Verdict
 from ..nic import BOOT_UNIT
-from ..software.distribution import DEBIAN, distribution
 from . import service
 from .device import Device
 from .exports import Directory, Exports, Served, User, served_by
@@ -190,7 +190,7 @@ def _packages(
     server = served and not node.container  # whose kernel serves nothing: its unit would fail
     if not client and not server:
         return
-    debian = distribution(node.root).family == DEBIAN  # not by its programs: EPEL has dpkg
+    debian = read_distribution(node.root).family is DEBIAN  # not by its programs: EPEL has dpkg
     names = ["nfs-common" if debian else "nfs-utils"] if client else []
     if server:
         names.append("nfs-kernel-server" if debian else "nfs-utils")

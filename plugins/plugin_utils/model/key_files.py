@@ -10,18 +10,44 @@ import base64
 import hashlib
 from pathlib import Path
 
+from ...module_utils.core.distribution import (
+    SYSTEMS,
+    Distribution,
+    SigningKey,
+    System,
+    sentence,
+)
 from ...module_utils.software.software_set import SoftwareSet
 from .software import VARIABLE
 
 MOST = 1 << 20
 """Bytes: a public key has a few thousand."""
 
+CUDA_REPOS = "https://developer.download.nvidia.com/compute/cuda/repos/"
+
+
+def cuda_keys() -> list[tuple[str, str, str]]:
+    """The public keys of CUDA's repositories: releases, path below CUDA_REPOS, fingerprint."""
+    releases: dict[SigningKey, list[System]] = {}
+    for system in SYSTEMS:
+        if system.cuda_key:
+            releases.setdefault(system.cuda_key, []).append(system)
+    keys = []
+    for key, systems in releases.items():
+        folder = Distribution(systems[-1], systems[-1].ids[0], systems[-1].release).cuda_folder
+        keys.append((sentence(systems), f"{folder}/x86_64/{key.file}", key.fingerprint))
+    return keys
+
+
+def _cuda_keys() -> str:
+    return ", ".join(
+        f"{path} ({releases}{'; fingerprint ' if fingerprint else ''}{fingerprint})"
+        for releases, path, fingerprint in cuda_keys()
+    )
+
+
 FROM = {
-    "cuda": "3bf863cc.pub of https://developer.download.nvidia.com/compute/cuda/repos/"
-    "ubuntu2404/x86_64/ (Ubuntu 22.04 and 24.04; fingerprint "
-    "EB693B3035CD5710E231E123A4B469963BF863CC), 60DF8A40.pub of .../ubuntu2604/x86_64/ (Ubuntu "
-    "26.04; 14BAFBC7562AD710CA04E69905FBB6DA60DF8A40), D42D0685.pub of .../rhel9/x86_64/ (EL 9; "
-    "610C7B14E068A878070DA4E99CD0A493D42D0685), CDF6BA43.pub of .../rhel10/x86_64/ (EL 10)",
+    "cuda": f"{CUDA_REPOS}: {_cuda_keys()}",
     "doca": "https://linux.mellanox.com/public/repo/doca/public_keys/ (since January 2026: "
     "nvidia-doca-debian-gpg-public-key.gpg for Ubuntu, reported as "
     "70454E6BF5D9C2D3B78709E8DC726C5E41B9CC50, nvidia-doca-rpm-gpg-public-key.asc for EL), and "
