@@ -81,7 +81,8 @@ class ActionModule(ActionBase):
                 findings=[finding.text() for finding in findings.found],
             )
             return result
-        doubts = _doubts(next(iter(hosts.values()))["cluster_software"])
+        software = next(iter(hosts.values()))["cluster_software"]
+        doubts = _doubts(software)
         for line in (*doubts, *_unread(sources, task_vars["groups"])):
             self._display.warning(line)
         result.update(
@@ -93,6 +94,7 @@ class ActionModule(ActionBase):
             directory=built.entries,
             names=names.rendered(of_hosts),
             software_doubts=doubts,
+            mpi_provider=SoftwareSet.of(software).mpi.provider,
         )
         return result
 

@@ -17,9 +17,9 @@ from ..module_utils.core.part import PlanError
 from ..module_utils.mpi.job.run import MAX_BYTES
 from ..module_utils.mpi.launch.launcher import LAUNCHED
 from ..modules.mpi_bench import DOCUMENTATION
-from ..plugin_utils import bench
 from ..plugin_utils.answers import PATH, AnswerError, form_of
 from ..plugin_utils.marked import answer, question
+from ..plugin_utils.mpi import bench
 from ..plugin_utils.report import bench as table
 from ..plugin_utils.report import reports
 from .mpi_job import ActionModule as JobAction

@@ -18,7 +18,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.laun
     OPEN_MPI,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.modulefiles import Modulefiles
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.provider import PREFIXES
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.unpacked import PREFIXES
 
 ROOT = Path(__file__).parents[2]
 PLACE = "etc/environment-modules/modules"

@@ -18,7 +18,7 @@ from ..core.files import HEADER, FilePlan
 from ..core.part import Node, Plan, Verdict
 from .environment import ENVIRONMENT_FILE, LAUNCH_AGENT
 from .launch.launcher import OPEN_MPI, Launcher
-from .provider import PREFIXES
+from .unpacked import PREFIXES
 
 PLACES = (
     ("etc/environment-modules/modules", False),
