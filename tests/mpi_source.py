@@ -20,12 +20,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Optional
 
-import yaml
 from ansible_collections.baremetal.bed.plugins.module_utils.containers import (
     choose_limits,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.distribution import DEBIAN
 
-from tests.nodes import TOP, Nodes
+from tests.nodes import Nodes
 
 CONFIGURE = """\
 #!/bin/sh
@@ -96,7 +96,7 @@ def send(nodes: Nodes, host: str, path: Path, place: str) -> None:
 
 
 POOL = "http://deb.debian.org/debian/pool/main"
-DEBIAN = {
+DEBIAN_SOURCES = {
     "ucx": (
         f"{POOL}/u/ucx/ucx_1.13.1.orig.tar.xz",
         "1a88e09ca1b406c046a469c2ae271d2c330050b5664c0bcd9890e26c6ef09f3c",
@@ -115,7 +115,7 @@ TEMPLATES = ("rules.in", "control.in", "changelog.in")
 def debian_sources(folder: Path) -> dict[str, Path]:
     """Debian's archives by name; UCX's with empty files for those that it lacks."""
     found = {}
-    for name, (url, digest) in DEBIAN.items():
+    for name, (url, digest) in DEBIAN_SOURCES.items():
         with urllib.request.urlopen(url, timeout=60) as answer:
             data = answer.read()
         if hashlib.sha256(data).hexdigest() != digest:
@@ -140,8 +140,7 @@ apt-get -q update && apt-get -q -y --no-install-recommends --download-only \\
 
 def compilers(nodes: Nodes, host: str) -> list[str]:
     """Install what a build needs: the packages' names."""
-    known = yaml.safe_load((TOP / "roles/mpi_stack/vars/main.yml").read_text(encoding="utf-8"))
-    return of_debian(nodes, host, known["__mpi_stack_build_packages"]["Debian"])
+    return of_debian(nodes, host, DEBIAN.mpi.build)
 
 
 def of_debian(nodes: Nodes, host: str, packages: Sequence[str]) -> list[str]:

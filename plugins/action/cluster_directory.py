@@ -16,7 +16,7 @@ from ansible.plugins.action import ActionBase
 
 from ..module_utils.core.part import PlanError
 from ..module_utils.core.text import counted, nearest
-from ..module_utils.mpi import job
+from ..module_utils.mpi.job import plan as job
 from ..module_utils.software.software_set import SoftwareSet
 from ..module_utils.ssh import authorized
 from ..plugin_utils import model as cluster_model
@@ -83,7 +83,8 @@ class ActionModule(ActionBase):
                 findings=[finding.text() for finding in findings.found],
             )
             return result
-        doubts = _doubts(next(iter(hosts.values()))["cluster_software"])
+        software = next(iter(hosts.values()))["cluster_software"]
+        doubts = _doubts(software)
         for line in (*doubts, *_unread(sources, task_vars["groups"])):
             self._display.warning(line)
         result.update(
@@ -95,6 +96,7 @@ class ActionModule(ActionBase):
             directory=built.entries,
             names=names.rendered(of_hosts),
             software_doubts=doubts,
+            mpi_provider=SoftwareSet.of(software).mpi.provider,
         )
         return result
 

@@ -14,12 +14,12 @@ from ansible.utils.display import Display
 
 from ..module_utils.core.checks import as_dicts, failures
 from ..module_utils.core.part import PlanError
-from ..module_utils.mpi.job import LAST_BYTES
-from ..module_utils.mpi.launcher import LAUNCHED
+from ..module_utils.mpi.job.run import MAX_BYTES
+from ..module_utils.mpi.launch.launcher import LAUNCHED
 from ..modules.mpi_bench import DOCUMENTATION
-from ..plugin_utils import bench
 from ..plugin_utils.answers import PATH, AnswerError, form_of
 from ..plugin_utils.marked import answer, question
+from ..plugin_utils.mpi import bench
 from ..plugin_utils.report import bench as table
 from ..plugin_utils.report import reports
 from .mpi_job import ActionModule as JobAction
@@ -86,7 +86,7 @@ class ActionModule(JobAction):
             if len(read) < launch.tables:
                 raise AnsibleActionFail(
                     f"{LAYER}: {len(read)} of {launch.tables} tables are in the last "
-                    f"{LAST_BYTES >> 20} MiB of {directory}/output.log on the launcher: "
+                    f"{MAX_BYTES >> 20} MiB of {directory}/output.log on the launcher: "
                     "look there for other output; fewer mpi_bench_benchmarks leave room"
                 )
             sweeps += read[: launch.tables]
@@ -102,7 +102,7 @@ class ActionModule(JobAction):
             display.display(f"bench: {text.lstrip('# ')}")
 
     def _output(self, directory: str) -> str:
-        command = question(f"tail -c {LAST_BYTES} {shlex.quote(directory)}/output.log")
+        command = question(f"tail -c {MAX_BYTES} {shlex.quote(directory)}/output.log")
         return answer(self._low_level_execute_command(command)["stdout"]) or ""
 
     def _reported(

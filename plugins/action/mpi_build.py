@@ -8,7 +8,6 @@ what does not have it is not used.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import resource
 import uuid
@@ -28,7 +27,6 @@ LIMIT_S = 3600
 """Default of the module."""
 MOST_BYTES = 4 << 30
 """Of a pack. One of UCX and Open MPI with CUDA has some hundred MiB."""
-LOOKED_FOR = ("mpi", "begun", "toolkit")
 
 
 class ActionModule(DetachedAction):
@@ -98,8 +96,8 @@ class ActionModule(DetachedAction):
             return {"pack": str(pack), "builder": ""}
         hostvars, hosts = task_vars["hostvars"], task_vars["ansible_play_batch"]
         given = self._task.args
-        looks = {host: look_of(hostvars[host], given["read"]) for host in hosts}
-        return {"pack": "", "builder": builder_of(looks, pack.name, bool(given["cuda"]))}
+        states = {host: state_of(hostvars[host], given["read"]) for host in hosts}
+        return {"pack": "", "builder": builder_of(states, str(pack), bool(given["cuda"]))}
 
 
 @contextlib.contextmanager
@@ -115,28 +113,27 @@ def writing_at_most(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, former)
 
 
-def look_of(variables: Mapping[str, Any], read: str) -> dict[str, Any]:
-    """What the role's tasks/wanted.yml read on a host, and its slots."""
-    found: dict[str, Any] = {}
-    with contextlib.suppress(LookupError, TypeError, ValueError, RecursionError):
-        said = mapping(json.loads((variables.get(read) or {})["stdout"]))
-        if {"pack", *LOOKED_FOR} <= said.keys():
-            found = {"pack": said["pack"], **{key: bool(said[key]) for key in LOOKED_FOR}}
-    return {**found, "slots": int(variables.get("cluster_slots") or 0)}
+def state_of(variables: Mapping[str, Any], read: str) -> dict[str, Any]:
+    """State of a host from its registered result of mpi_provider, and its slots."""
+    state = mapping(mapping(variables.get(read)).get("host"))
+    return {**state, "slots": int(variables.get("cluster_slots") or 0)}
 
 
-def builder_of(looks: Mapping[str, Mapping[str, Any]], pack: str, cuda: bool) -> str:
-    """The host that builds: one that has begun, else one without ranks, else the first. Empty where
-    every host has it. Raises AnsibleActionFail without a CUDA toolkit, if that is needed."""
-    hosts = [host for host, look in looks.items() if look.get("pack") == pack]
-    lacking = [host for host in hosts if not looks[host]["mpi"]]
-    able = [host for host in lacking if not cuda or looks[host]["toolkit"]]
+def builder_of(states: Mapping[str, Mapping[str, Any]], pack: str, cuda: bool) -> str:
+    """The host that builds: one that has begun, else one without ranks, else the first.
+
+    Empty if every host has the MPI. Raises AnsibleActionFail if the CUDA toolkit is required and no
+    host has it.
+    """
+    hosts = [host for host, state in states.items() if state.get("pack") == pack]
+    lacking = [host for host in hosts if not states[host]["mpi"]]
+    able = [host for host in lacking if not cuda or states[host]["toolkit"]]
     if lacking and not able:
         raise AnsibleActionFail(
-            f"mpi: none of {some(lacking, 4)} has the CUDA toolkit, and software.cuda is built in: "
-            "run the layer gpu before, and do not leave all its hosts out (--limit)"
+            f"mpi: none of {some(lacking, 4)} has the CUDA toolkit, which software.cuda requires: "
+            "run the layer gpu first, and keep a host that has the toolkit in --limit"
         )
-    order = sorted(able, key=lambda host: (not looks[host]["begun"], looks[host]["slots"]))
+    order = sorted(able, key=lambda host: (not states[host]["begun"], states[host]["slots"]))
     return next(iter(order), "")
 
 

@@ -21,7 +21,8 @@ from ansible.utils.display import Display
 
 from ..module_utils.core.part import PlanError
 from ..module_utils.core.text import printable, some
-from ..module_utils.mpi.job import JOBS, checkpoint_line, places_of
+from ..module_utils.mpi.job.plan import JOBS, places_of
+from ..module_utils.mpi.job.run import checkpoint_line
 from ..plugin_utils.answers import AnswerError, form_of, mapping, sequence
 from ..plugin_utils.detached import LOOK_S, PROGRESS, DetachedAction
 from ..plugin_utils.marked import answer, question

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Options of the modules that launch ranks over the hostfile.
 
-Their argument_spec: LAUNCHED in plugins/module_utils/mpi/launcher.py.
+Their arguments: LAUNCHED in plugins/module_utils/mpi/launch/launcher.py.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,6 +32,18 @@ BLOCK = "names"
 BEGIN = f"# BEGIN baremetal.mpi_roce {BLOCK}"
 END = f"# END baremetal.mpi_roce {BLOCK}"
 LOCALHOST = "localhost"
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+
+
+def rail_name(node: str, interface: str) -> str:
+    """Host name of one rail of a node: `node01-rail0`, `node01-rail3p1`."""
+    return f"{node}-{interface}"
+
+
+def is_host_name(name: str) -> bool:
+    """Whether `name` is a host name (RFC 1123) and not just a number."""
+    return len(name) <= 253 and not name.isdigit() and _NAME.fullmatch(name) is not None
 
 
 def parse(line: str) -> tuple[str, list[str]]:

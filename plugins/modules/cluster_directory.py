@@ -52,6 +52,7 @@ cluster_name: {type: str, returned: success, description: Name of the cluster.}
 compute_hosts: {type: list, elements: str, returned: success, description: "Their names, in order."}
 drained_hosts: {type: list, elements: str, returned: success, description: Drained hosts.}
 total_slots: {type: int, returned: success, description: MPI slots of hosts that are not drained.}
+mpi_provider: {type: str, returned: success, description: "C(software.mpi.provider) of the model."}
 software_doubts: {type: list, elements: str, returned: success, description: Warnings.}
 directory:
   description: >-

@@ -163,23 +163,40 @@ from ..module_utils.core import commands, machine
 from ..module_utils.core.locks import LOCKS, HeldError, alone, progress
 from ..module_utils.core.part import PlanError
 from ..module_utils.mpi.allreduce import gpu, plan, session, traffic
-from ..module_utils.mpi.launcher import LAUNCHED, of_provider
+from ..module_utils.mpi.launch.launcher import LAUNCHED, of_provider
+from ..module_utils.mpi.launch.node import nodes_of
+
+OF_PLAN = (
+    "transport",
+    "max_bytes",
+    "size_step",
+    "combinations",
+    "iterations",
+    "iterations_large",
+    "warmup",
+    "bind_rails",
+    "python",
+    "rankfile",
+)
+"""Options with the name of a field of RunPlan."""
+OF_TEST = (
+    "user",
+    "run_id",
+    "program_sha256",
+    "time_limit_s",
+    "bisect_runs",
+    "bisect_limit_s",
+)
+"""Options with the name of a field of SmokeTest."""
 
 
-def request_of(params: dict) -> session.Request:
-    of_plan = (
-        *("transport", "max_bytes", "size_step", "combinations", "iterations", "iterations_large"),
-        *("warmup", "bind_rails", "python", "rankfile"),
-    )
-    of_request = (
-        *("user", "run_id", "program_sha256", "time_limit_s", "bisect_runs", "bisect_limit_s"),
-    )
-    return session.Request(
-        plan=plan.Plan(
-            nodes=plan.nodes_of(params["nodes"]),
+def smoke_test(params: dict) -> session.SmokeTest:
+    return session.SmokeTest(
+        plan=plan.RunPlan(
+            nodes=nodes_of(params["nodes"]),
             launcher=of_provider(params["provider"]),
             parameters=tuple((name, str(value)) for name, value in params["parameters"].items()),
-            **{name: params[name] for name in of_plan},
+            **{name: params[name] for name in OF_PLAN},
         ),
         hostfile=Path(params["hostfile"]),
         tolerances=traffic.Tolerances(
@@ -189,9 +206,9 @@ def request_of(params: dict) -> session.Request:
             params["max_tcp_retries"],
             params["max_rdma_retries"],
         ),
-        gpu=gpu.Wanted(**{field.name: params[field.name] for field in fields(gpu.Wanted)}),
+        gpu=gpu.GpuOptions(**{field.name: params[field.name] for field in fields(gpu.GpuOptions)}),
         virtual=machine.container() is not None,
-        **{name: params[name] for name in of_request},
+        **{name: params[name] for name in OF_TEST},
     )
 
 
@@ -235,18 +252,18 @@ def main() -> None:
 
     def start(show: Callable[[str], None]) -> dict:
         def waiting(waited: float) -> None:
-            show(f"allreduce: waiting for another one to end, {waited:.0f} s")
+            show(f"allreduce: waiting for another test to finish, {waited:.0f} s")
 
-        request = request_of(module.params)
+        test = smoke_test(module.params)
         if module.check_mode:
-            return session.Session(request, commands.run, launcher, show).result(request.plan, [])
+            return session.Session(test, commands.run, launcher, show).result(test.plan, [])
         try:
-            # Two tests would measure each other.
-            with alone(LOCKS / "smoke.lock", request.time_limit_s, waiting=waiting):
-                return session.Session(request, commands.run, launcher, show).run()
+            # Simultaneous tests would measure each other.
+            with alone(LOCKS / "smoke.lock", test.time_limit_s, waiting=waiting):
+                return session.Session(test, commands.run, launcher, show).run()
         except HeldError as error:
             raise PlanError(
-                f"another allreduce test runs: {error}. Stop its ranks with:"
+                f"another allreduce test is running: {error}. To stop it:"
                 " systemctl stop 'baremetal-mpi-smoke-*'"
             ) from error
 

@@ -123,9 +123,10 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils.core import commands
 from ..module_utils.core.locks import LOCKS, HeldError, alone, progress
 from ..module_utils.core.part import PlanError
-from ..module_utils.mpi import job
-from ..module_utils.mpi.allreduce.plan import nodes_of
-from ..module_utils.mpi.launcher import LAUNCHED, of_provider
+from ..module_utils.mpi.job import plan
+from ..module_utils.mpi.job.run import JobError, run
+from ..module_utils.mpi.launch.launcher import LAUNCHED, of_provider
+from ..module_utils.mpi.launch.node import nodes_of
 from ..module_utils.ssh import account
 
 # Generated from layers/ by tools/generate_layers.py.
@@ -163,29 +164,30 @@ def main() -> None:
         user = account.find(given["user"])
         if user is None:
             raise PlanError(f"user {given['user']} does not exist: run --tags ssh")
-        environment = job.environment_of(given.pop("environment"))
-        place = given.pop("checkpoint_directory")
-        wanted = job.Job(
+        environment = plan.environment_of(given.pop("environment"))
+        checkpoints = given.pop("checkpoint_directory")
+        job = plan.Job(
             nodes=nodes_of(given.pop("nodes")),
             program=tuple(given.pop("program")),
             launcher=of_provider(given.pop("provider")),
-            directory=job.JOBS / given["run_id"],
+            directory=plan.JOBS / given["run_id"],
             hostfile=Path(given.pop("hostfile")),
-            places=job.places_of(given.pop("places")),
-            environment={**({job.CHECKPOINTS: place} if place else {}), **environment},
-            parameters=job.texts(given.pop("parameters"), "parameters of mpirun"),
+            places=plan.places_of(given.pop("places")),
+            environment={
+                **({plan.CHECKPOINTS: checkpoints} if checkpoints else {}),
+                **environment,
+            },
+            parameters=plan.texts(given.pop("parameters"), "parameters of mpirun"),
             **given,
         )
         if module.check_mode:
             return {
-                "command": shlex.join(wanted.command(job.chosen(wanted, wanted.nodes))),
+                "command": shlex.join(job.command(plan.chosen(job, job.nodes))),
                 "checks": [],
                 "message": "",
             }
-        with progress(wanted.run_id) as show, alone(LOCKS / "job.lock", 0):
-            return job.run(
-                wanted, commands.run, show, user.pw_uid, user.pw_gid, lambda: interrupted
-            )
+        with progress(job.run_id) as show, alone(LOCKS / "job.lock", 0):
+            return run(job, commands.run, show, user.pw_uid, user.pw_gid, lambda: interrupted)
 
     shown = {**module.params, "environment": sorted(module.params["environment"]), "nodes": None}
     common = {"layer": "job", "invocation": {"module_args": shown}}
@@ -193,7 +195,7 @@ def main() -> None:
         result = start()
     except HeldError as error:
         module.fail_json(msg=f"job: another job runs: {error}", checks=[], **common)
-    except job.EndedError as error:
+    except JobError as error:
         module.fail_json(msg=f"job: {error}", changed=True, checks=[], **common)
     except (PlanError, commands.CommandError, OSError, KeyError) as error:
         module.fail_json(msg=f"job: nothing was started: {error}", checks=[], **common)

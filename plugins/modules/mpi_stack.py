@@ -175,10 +175,10 @@ from ..module_utils.core.engine import Layer, Settled, carry_out, settle
 from ..module_utils.core.part import Node
 from ..module_utils.hardware import SurveyError
 from ..module_utils.mpi import environment
-from ..module_utils.mpi.launcher import of_provider
+from ..module_utils.mpi.launch.launcher import of_provider
 from ..module_utils.mpi.modulefiles import Modulefiles
-from ..module_utils.mpi.provider import Former, Paths
 from ..module_utils.mpi.stack import Stack
+from ..module_utils.mpi.unpacked import Former, Paths
 from ..module_utils.qos import HostSettings
 from ..module_utils.storage.file_system import CHECKPOINTS, DATASETS, of_variable
 

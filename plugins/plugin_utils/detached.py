@@ -31,19 +31,20 @@ LOOK_S = 5
 PATIENCE_S = 60
 """Beyond the time limits of the module, for what it does before and after its runs."""
 
-# Done when Ansible's record of the job is no longer that of its start.
-WAIT = """
-until=$(($(date +%s) + {seconds}))
-while grep -qs '"started"' {job} && [ "$(date +%s)" -lt "$until" ]; do sleep 0.2; done
-if ! grep -qs '"started"' {job}; then echo finished; cat {job}; exit; fi
-pid=$(head -n 1 {progress} 2>/dev/null)
+WAIT = r"""#!/bin/sh
+# Wait at most $3 seconds for a result in Ansible's record $1 of the job, whose progress file is $2.
+# Prints `finished` and the record, `died`, or `running`. The record has a result when it no longer
+# is that of the start.
+until=$(($(date +%s) + $3))
+while grep -qs '"started"' "$1" && [ "$(date +%s)" -lt "$until" ]; do sleep 0.2; done
+if ! grep -qs '"started"' "$1"; then echo finished; cat "$1"; exit; fi
+pid=$(head -n 1 "$2" 2>/dev/null)
 if [ -n "$pid" ] && [ ! -d "/proc/$pid" ]; then
-  sleep 2  # if Ansible's wrapper outlived it, there is a result by now
-  if grep -qs '"started"' {job}; then echo died; else echo finished; cat {job}; fi
+  sleep 2 # Ansible's wrapper, if it outlives the module, writes the result
+  if grep -qs '"started"' "$1"; then echo died; else echo finished; cat "$1"; fi
   exit
 fi
 echo running
-{more}
 """
 
 
@@ -128,9 +129,8 @@ class DetachedAction(ActionBase):
     def _look(self, job: str, progress: str) -> tuple[str, str]:
         """The state of the module, `running`, `finished`, `died` or `unseen`, and its output or
         that of the connection."""
-        script = WAIT.format(
-            job=shlex.quote(job), progress=progress, seconds=LOOK_S, more=self.more(progress)
-        )
+        arguments = shlex.join([job, progress, str(LOOK_S)])
+        script = f"set -- {arguments}\n{WAIT}\n{self.more(progress)}"
         try:
             done = self._low_level_execute_command(question(script))
         except AnsibleConnectionFailure as error:

@@ -15,7 +15,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.hostfile im
     format_cores,
     parse_cores,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launcher import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.launcher import (
     HYDRA,
     OPEN_MPI,
     Launcher,

@@ -22,18 +22,25 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
     Check,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce import gpu, hosts
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.launch import Outcome
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce import gpu
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.launch import (
+    RunResult,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.plan import (
-    Node,
-    Plan,
+    RunPlan,
     command,
     specification,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.session import (
-    Request,
     Session,
+    SmokeTest,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.node import LaunchNode
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.readiness import (
+    Answer,
+    answer,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.scripts import READY
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import smoke as table
 
 from tests.unit import programs
@@ -41,7 +48,7 @@ from tests.unit import programs
 DATA = Path(__file__).parent / "data/gpu"
 program = programs.program("roles/mpi_stack/files/allreduce.py")
 NODES = tuple(
-    Node(
+    LaunchNode(
         name,
         8,
         tuple(f"rail{rail}" for rail in range(8)),
@@ -53,8 +60,8 @@ NODES = tuple(
     )
     for name in ("node01", "node02")
 )
-PLAN = Plan(NODES, "rc", max_bytes=1 << 26)
-WANTED = gpu.Wanted(min_nccl_share=0.15)
+PLAN = RunPlan(NODES, "rc", max_bytes=1 << 26)
+WANTED = gpu.GpuOptions(min_nccl_share=0.15)
 BY_HOST, DIRECT = ((DATA / f"ucx_{name}.txt").read_text() for name in ("by_host", "zero_copy"))
 NCCL = (DATA / "nccl_h100.txt").read_text()
 LARGEST = 1 << 26
@@ -253,7 +260,7 @@ def judged(log: str) -> list[Check]:
     records: list[dict[str, Any]] = []
     report = SimpleNamespace(write=lambda kind, **more: records.append({"kind": kind, **more}))
     program.run(json.loads(specification(plan, 60)), report, SimpleNamespace(text=lambda: log))
-    return gpu.judge_mpi(plan, Outcome(0, False, 1.0, records), 60)
+    return gpu.judge_mpi(plan, RunResult(0, False, 1.0, records), 60)
 
 
 def test_the_allreduce_is_right_to_the_bit_on_gpu_memory(cuda: FakeCuda, world: World) -> None:
@@ -291,7 +298,7 @@ def test_the_program_gets_gpu_memory_and_nothing_else_changes() -> None:
 
 
 def test_nccl_tests_run_over_all_ranks_with_the_environment_of_the_nodes() -> None:
-    wanted = gpu.Wanted(nccl_tests="/opt/nccl-tests/all_reduce_perf")
+    wanted = gpu.GpuOptions(nccl_tests="/opt/nccl-tests/all_reduce_perf")
     argv = command(gpu.by_nccl(PLAN, wanted), "hosts", "run7", 9)
     assert argv == [
         *("mpirun", "--mca", "baremetal_run_id", "run7", "--hostfile", "hosts", "-np", "16"),
@@ -315,8 +322,8 @@ def test_a_node_reports_its_gpus_and_what_can_use_them(
         (tmp_path / name).touch()
     monkeypatch.setenv("UCX_TLS", "rc,ud,sm,self,cuda_copy,cuda_ipc")
 
-    def asked(path: str, devices: Path) -> hosts.Answer:
-        script = hosts.READY.replace("/dev/nvidia", f"{devices}/nvidia")
+    def asked(path: str, devices: Path) -> Answer:
+        script = READY.replace("/dev/nvidia", f"{devices}/nvidia")
         argv = [
             "/bin/sh",
             "-c",
@@ -337,7 +344,7 @@ def test_a_node_reports_its_gpus_and_what_can_use_them(
             check=True,
             env={**program.os.environ, "PATH": path},
         )
-        found = hosts.answer(done.stdout)
+        found = answer(done.stdout)
         assert found.whole
         assert not found.down
         return found
@@ -354,10 +361,10 @@ def test_a_node_reports_its_gpus_and_what_can_use_them(
 # What is judged
 
 
-def proved(plan: Plan, **outcomes: Outcome) -> tuple[list[Check], list[str]]:
+def proved(plan: RunPlan, **outcomes: RunResult) -> tuple[list[Check], list[str]]:
     ran: list[str] = []
 
-    def start(part: Plan, name: str) -> Outcome:
+    def start(part: RunPlan, name: str) -> RunResult:
         assert (part.gpu, bool(part.program)) == (name == "gpu", name == "nccl")
         ran.append(name)
         return outcomes[name]
@@ -365,7 +372,7 @@ def proved(plan: Plan, **outcomes: Outcome) -> tuple[list[Check], list[str]]:
     return gpu.prove(plan, WANTED, start)[0], ran
 
 
-def by_mpi(rows: Sequence[dict[str, Any]], **end: Any) -> Outcome:
+def by_mpi(rows: Sequence[dict[str, Any]], **end: Any) -> RunResult:
     records: list[dict[str, Any]] = [
         {"kind": "host", "name": node.name, "ranks": list(range(8 * place, 8 * place + 8))}
         for place, node in enumerate(NODES)
@@ -374,7 +381,7 @@ def by_mpi(rows: Sequence[dict[str, Any]], **end: Any) -> Outcome:
     records.append({"kind": "size", "bytes": LARGEST, "times_us": [900.0], "tested": tested})
     records += [{"kind": "protocol", **row} for row in rows]
     records.append({"kind": "end", "wrong_results": 0, **end})
-    return Outcome(0, False, 1.0, records)
+    return RunResult(0, False, 1.0, records)
 
 
 def way(
@@ -385,7 +392,7 @@ def way(
 
 SURE, EXPECTED = way("zero-copy read from remote"), way("(?) rendezvous zero-copy read")
 WELL = by_mpi([SURE, EXPECTED])
-RAN = Outcome(0, False, 9.0, [], NCCL)
+RAN = RunResult(0, False, 9.0, [], NCCL)
 
 
 def test_all_three_hold() -> None:
@@ -421,12 +428,15 @@ def test_a_way_by_the_host_or_an_unknown_one_fails(rows: list[dict[str, Any]], w
 @pytest.mark.parametrize(
     ("outcome", "words"),
     [
-        (Outcome(-15, True, 120.0), "stopped after 120 s (mpi_smoke_gpu_limit_s)"),
-        (Outcome(1, False, 1.0, [], "allreduce: rank 3 on node01: no libcuda"), "status 1: allre"),
-        (Outcome(0, False, 1.0), "did not report"),
+        (RunResult(-15, True, 120.0), "stopped after 120 s (mpi_smoke_gpu_limit_s)"),
+        (
+            RunResult(1, False, 1.0, [], "allreduce: rank 3 on node01: no libcuda"),
+            "status 1: allre",
+        ),
+        (RunResult(0, False, 1.0), "did not report"),
     ],
 )
-def test_a_run_without_its_end_is_one_failure(outcome: Outcome, words: str) -> None:
+def test_a_run_without_its_end_is_one_failure(outcome: RunResult, words: str) -> None:
     (exact, direct, _nccl), _ran = proved(PLAN, gpu=outcome, nccl=RAN)
     assert (exact.status, direct.status) == (FAILED, NOT_APPLICABLE)
     assert words in exact.reason
@@ -470,7 +480,7 @@ def test_nccls_figure_is_held_against_the_line_rate(
     printed: str, rc: int, share: Optional[float], status: str, words: str
 ) -> None:
     wanted = replace(WANTED, min_nccl_share=share)
-    outcome = Outcome(rc, False, 9.0, [], printed)
+    outcome = RunResult(rc, False, 9.0, [], printed)
     check = gpu.judge_nccl(PLAN, outcome, gpu.read_nccl(printed), wanted)
     assert (check.status, words in check.reason) == (status, True)
 
@@ -500,7 +510,7 @@ NONE = tuple(replace(node, gpus=0, cuda=(), nccl_tests=False) for node in NODES)
     ],
 )
 def test_what_cannot_be_proved_is_not_applicable_by_name(
-    nodes: tuple[Node, ...], more: dict[str, Any], mpi: str, nccl: Optional[str]
+    nodes: tuple[LaunchNode, ...], more: dict[str, Any], mpi: str, nccl: Optional[str]
 ) -> None:
     checks, ran = proved(replace(PLAN, nodes=nodes, **more))
     assert ran == []
@@ -535,8 +545,8 @@ class Cluster:
         return Result(tuple(argv), 0, "".join(f"mpi-ready {line}\n" for line in lines), "")
 
     def start(
-        self, plan: Plan, hostfile: Path, run_id: str, limit_s: float, progress: Any, **more: Any
-    ) -> Outcome:
+        self, plan: RunPlan, hostfile: Path, run_id: str, limit_s: float, progress: Any, **more: Any
+    ) -> RunResult:
         self.runs.append((run_id, limit_s))
         if plan.program:
             return RAN
@@ -546,7 +556,7 @@ class Cluster:
         if records:
             for _size in plan.sizes:
                 progress({"kind": "size"})
-        return Outcome(0, False, 1.0, [dict(one) for one in records if one["kind"] != "host"])
+        return RunResult(0, False, 1.0, [dict(one) for one in records if one["kind"] != "host"])
 
 
 def smoke(cluster: Cluster, tmp_path: Path) -> dict[str, Any]:
@@ -555,7 +565,7 @@ def smoke(cluster: Cluster, tmp_path: Path) -> dict[str, Any]:
     plan = replace(
         PLAN, nodes=tuple(replace(node, cuda=(), gpus=0, nccl_tests=False) for node in NODES)
     )
-    request = Request(plan, "mpi", hostfile, "run7", "abc", gpu=WANTED, bisect_runs=0)
+    request = SmokeTest(plan, "mpi", hostfile, "run7", "abc", gpu=WANTED, bisect_runs=0)
     return Session(request, cluster.ssh, cluster.start, lambda _text: None, lambda: 0.0).run()
 
 

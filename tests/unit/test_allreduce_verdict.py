@@ -14,18 +14,18 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce i
     traffic,
     verdict,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.hosts import Swept
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.plan import (
-    Node,
-    Plan,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.plan import RunPlan
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.verdict import Lane
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.hosts import Swept
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.node import LaunchNode
 from hypothesis import given
 from hypothesis import strategies as st
 
 RAILS = ("rail0", "rail1")
 BY_RANK = (("rail0",), ("rail1",))
-PLAN = Plan(tuple(Node(name, 2, RAILS, by_rank=BY_RANK) for name in ("node01", "node02")), "tcp")
+PLAN = RunPlan(
+    tuple(LaunchNode(name, 2, RAILS, by_rank=BY_RANK) for name in ("node01", "node02")), "tcp"
+)
 VOLUME = 8 << 20
 HALF = VOLUME // 2
 OWN = PLAN.rail_bytes
@@ -77,7 +77,7 @@ Records = list[dict[str, Any]]
 
 def judged(
     change: Callable[[Records], object] = lambda records: None,
-    plan: Plan = PLAN,
+    plan: RunPlan = PLAN,
     tolerances: traffic.Tolerances = traffic.Tolerances(),  # noqa: B008, RUF100
 ) -> dict[str, Any]:
     """The checks by name after `change`; of several of a name the failed one."""
@@ -141,14 +141,14 @@ def test_each_fault_fails_its_own_check(
 
 
 def test_asked_for_rc_and_got_tcp_is_a_failure() -> None:
-    found = judged(plan=Plan(PLAN.nodes, "rc"))
+    found = judged(plan=RunPlan(PLAN.nodes, "rc"))
     assert failed(found) == {"transport", "rails_traffic"}
     assert found["transport"].wanted == "rc"
     assert found["transport"].found == "tcp"
 
 
 DEVICES = (("mlx5_0:1", "rail0"), ("mlx5_1:1", "rail1"), ("mlx5_8:1", "storage0"))
-RDMA = Plan(tuple(replace(node, devices=DEVICES) for node in PLAN.nodes), "rc")
+RDMA = RunPlan(tuple(replace(node, devices=DEVICES) for node in PLAN.nodes), "rc")
 
 
 def counting(records: Records) -> Records:
@@ -175,7 +175,9 @@ def over_rdma(second: str = "mlx5_1:1") -> Callable[[Records], object]:
 
 
 SOFT_DEVICES = (("rxe0:1", "rail0"), ("rxe1:1", "rail1"))
-SOFT = Plan(tuple(replace(node, devices=SOFT_DEVICES, software=True) for node in PLAN.nodes), "rc")
+SOFT = RunPlan(
+    tuple(replace(node, devices=SOFT_DEVICES, software=True) for node in PLAN.nodes), "rc"
+)
 
 
 def over_soft_roce(records: Records) -> None:
@@ -282,7 +284,7 @@ def test_each_rail_is_reported_beside_its_line_rate() -> None:
     records[HOST2]["rdma"]["mlx5_0:1"]["bytes"] = [HALF // 2, 2 * HALF]
     records[OWN2]["rdma"]["mlx5_0:1"]["bytes"] = [OWN // 2, 2 * OWN]
     records[END]["window_s"] = 0.5
-    found = traffic.by_rail(Plan(nodes, "rc"), records)
+    found = traffic.by_rail(RunPlan(nodes, "rc"), records)
     assert [one["rail"] for one in found] == ["rail0", "rail1"]
     assert found[0] == {
         "rail": "rail0",
@@ -294,7 +296,7 @@ def test_each_rail_is_reported_beside_its_line_rate() -> None:
         "gbps": round(HALF // 2 * 8 / 0.5 / 1e9, 6),
         "speed_gbps": 400.0,
     }
-    assert traffic.least_sent(Plan(nodes, "rc"), records) == HALF // 2 + HALF
+    assert traffic.least_sent(RunPlan(nodes, "rc"), records) == HALF // 2 + HALF
     plain = traffic.by_rail(PLAN, SOUND)
     assert (plain[0]["tcp_bytes"], plain[0]["gbps"], plain[0]["speed_gbps"]) == (None, None, None)
 
@@ -388,7 +390,7 @@ def test_a_rail_is_judged_by_its_own_allreduce_alone() -> None:
     reason = "node02: 128 KiB of 256 KiB went over rail1 in its own allreduce"
     assert found["rails_traffic"].reason == reason
     assert failed(judged(lambda records: over(records, OWN2, rail1=OWN // 2))) == set()
-    unbound = Plan(PLAN.nodes, "tcp", bind_rails=False)
+    unbound = RunPlan(PLAN.nodes, "tcp", bind_rails=False)
     assert failed(judged(kept, plan=unbound)) == set()
 
 
@@ -412,7 +414,7 @@ def test_one_node_alone_has_nothing_to_show() -> None:
         records[START]["ranks"] = 2
         del records[HOST2]
 
-    found = judged(change, plan=Plan(PLAN.nodes[:1], "tcp"))
+    found = judged(change, plan=RunPlan(PLAN.nodes[:1], "tcp"))
     assert found["transport"].status == "not_applicable"
     assert found["rails_traffic"].status == "not_applicable"
     assert failed(found) == set()
@@ -420,7 +422,7 @@ def test_one_node_alone_has_nothing_to_show() -> None:
 
 def test_a_rail_that_no_rank_can_prove_is_not_applicable_by_name() -> None:
     nodes = (replace(PLAN.nodes[0], slots=1, by_rank=BY_RANK[:1]), PLAN.nodes[1])
-    _held, *others = traffic.rails_traffic(Plan(nodes, "tcp"), SOUND)
+    _held, *others = traffic.rails_traffic(RunPlan(nodes, "tcp"), SOUND)
     assert [(check.status, check.subject, check.reason) for check in others] == [
         ("not_applicable", "node01 rail1", "given to no rank"),
         ("not_applicable", "node02 rail1", "no other node has a rank of the same number"),
@@ -434,7 +436,7 @@ def test_a_rankfile_may_place_ranks_otherwise_but_not_more_of_them() -> None:
         records[HOST1]["ranks"], records[HOST2]["ranks"] = [0, 2], [1, 3]
         records[LANE0]["ranks"], records[LANE1]["ranks"] = [0, 1], [2, 3]
 
-    plan = Plan(PLAN.nodes, "tcp", rankfile="/etc/rankfile")
+    plan = RunPlan(PLAN.nodes, "tcp", rankfile="/etc/rankfile")
     assert failed(judged(change, plan=plan)) == set()
 
 
@@ -448,7 +450,7 @@ TOPOLOGY = {
 NUMA = replace(PLAN, nodes=tuple(replace(node, numa=(0, 1), gpus=2) for node in PLAN.nodes))
 
 
-def bindings(plan: Plan, cpus: tuple[str, ...], **changes: Any) -> list[Any]:
+def bindings(plan: RunPlan, cpus: tuple[str, ...], **changes: Any) -> list[Any]:
     """The checks, where node02 is right and node01 has these CPUs and changes."""
     records = copy.deepcopy(SOUND)
     records[HOST1].update(cpus=list(cpus), topology={**TOPOLOGY, **changes})
@@ -599,7 +601,7 @@ def test_quantiles_are_measured_and_ordered(times: list[float]) -> None:
         assert found["p99_us"] == max(times)
 
 
-def retries(of_node: dict[str, tuple[int, int]], plan: Plan, rdma: bool = False) -> list[Check]:
+def retries(of_node: dict[str, tuple[int, int]], plan: RunPlan, rdma: bool = False) -> list[Check]:
     """The checks where each node counted these retries among these packets on rail1."""
     records: Records = []
     for name, (again, sent) in of_node.items():

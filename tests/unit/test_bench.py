@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import bench
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.mpi import bench
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import bench as table
 from hypothesis import given
 from hypothesis import strategies as st

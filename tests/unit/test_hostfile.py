@@ -18,7 +18,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.hostfile im
     compile_membership,
     cores_checks,
     format_cores,
-    is_host_name,
     logical_cores,
     parse,
     parse_cores,
@@ -27,6 +26,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.hostfile im
     render_rankfile,
     render_rankmap,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.names import is_host_name
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -15,7 +15,7 @@ from typing import Any, Union
 import pytest
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible_collections.baremetal.mpi_roce.plugins.action import mpi_allreduce as action
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce import plan
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.node import nodes_of
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import detached
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.marked import MARK
 
@@ -67,7 +67,7 @@ def test_launchers_storage_and_drained_nodes_run_no_ranks() -> None:
         {"name": "node02", "role": "compute", "slots": 4, "rails": [{"interface": "rail0"}]},
         {"name": "store01", "role": "storage", "slots": 0},
     ]
-    nodes = plan.nodes_of([action.needed(entry) for entry in entries])
+    nodes = nodes_of([action.needed(entry) for entry in entries])
     assert [(node.name, node.slots, node.rails) for node in nodes] == [("node02", 4, ("rail0",))]
 
 
@@ -80,14 +80,14 @@ def test_each_rank_has_the_rails_of_its_gpu() -> None:
     }
     for rail in entry["rails"]:
         rail["speed_gbps"] = 400
-    node = plan.nodes_of([action.needed(entry)])[0]
+    node = nodes_of([action.needed(entry)])[0]
     assert node.line_rate_gbytes_s == 200
     assert node.rails == ("rail0", "rail1", "rail2", "rail3")
     assert node.by_rank == (("rail0",), ("rail1",))
     assert node.given == ("rail0", "rail1")
     for rail in entry["rails"]:
         rail["gpu"] = None
-    node = plan.nodes_of([action.needed(entry)])[0]
+    node = nodes_of([action.needed(entry)])[0]
     assert node.by_rank == (("rail0", "rail2"), ("rail1", "rail3"))
     assert set(node.given) == set(node.rails)
 
@@ -174,12 +174,13 @@ def test_the_report_has_the_result_without_the_arguments(tmp_path: Path) -> None
 
 
 def look(job: Path, progress: Path) -> list[str]:
-    script = detached.WAIT.format(job=job, progress=progress, seconds=0, more=MORE.format(progress))
-    done = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=True)
+    script = f"{detached.WAIT}\n{MORE.format(progress)}"
+    argv = ["/bin/sh", "-c", script, "sh", str(job), str(progress), "0"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
 
 
-def test_looking_tells_running_finished_and_killed_apart(tmp_path: Path) -> None:
+def test_a_look_distinguishes_running_finished_and_killed(tmp_path: Path) -> None:
     job, progress = tmp_path / "job", tmp_path / "progress"
     job.write_text('{"started": 1, "finished": 0, "ansible_job_id": "j1.2"}')
     assert look(job, progress) == ["running"]

@@ -1,14 +1,13 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Building MPI from source: the script, what a failed one leaves, who builds, and the kept pack.
+"""Building MPI from source: script, failures, the host that builds, and the pack.
 
-The archives are stand-ins: their configure writes down its options, and `make` beside the test
-installs a file that has them. A real build: tests/integration/test_mpi_source.py.
+The archives are fakes: their configure records its options, and a fake `make` installs a file that
+contains them. tests/integration/test_mpi_source.py builds for real.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import resource
 import subprocess
@@ -19,10 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import yaml
 from ansible.errors import AnsibleActionFail
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar
 from ansible_collections.baremetal.mpi_roce.plugins.action import mpi_build as action
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import StepError
@@ -30,21 +26,16 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi import buil
 
 from tests import mpi_source
 
-try:
-    from ansible.template import trust_as_template as trusted
-except ImportError:  # before 2.19 all text of variables is
-    trusted = str
-
 
 def here(argv: Sequence[str], unit: str, limit_s: float, **_more: Any) -> list[str]:
-    """As bounded(), without systemd."""
+    """Like bounded(), without systemd."""
     log = _more["output"]
     return ["sh", "-c", f'exec "$@" >>{log} 2>&1', "sh", *argv]
 
 
 @pytest.fixture
 def wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> build.Build:
-    """Of stand-in archives, with `make` on the path."""
+    """A build of fake archives, with a fake `make` on the path."""
     prefix = tmp_path / "opt/source-aa"
     archives = Path(f"{prefix}.build") / build.ARCHIVES
     archives.mkdir(parents=True)
@@ -75,7 +66,7 @@ def run(wanted: build.Build) -> tuple[dict[str, Any], list[str]]:
     return build.run(wanted, runner, lambda _text: None), stopped
 
 
-def test_a_build_is_packed_with_its_options_in_place(wanted: build.Build) -> None:
+def test_a_build_is_packed_with_its_options(wanted: build.Build) -> None:
     result, _stopped = run(wanted)
     pack = wanted.work / build.PACK
     assert result["sha256"] == hashlib.sha256(pack.read_bytes()).hexdigest()
@@ -92,10 +83,10 @@ def test_a_build_is_packed_with_its_options_in_place(wanted: build.Build) -> Non
     assert sorted(each.name for each in wanted.work.iterdir()) == [
         *(build.ARCHIVES, build.SCRIPT, build.LOG, build.PACK)
     ]
-    assert run(wanted)[1] == [], "a finished pack is not built again"
+    assert run(wanted)[1] == [], "built once"
 
 
-def test_a_failed_build_is_named_with_its_last_lines(
+def test_a_failed_build_reports_step_and_last_lines(
     wanted: build.Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STAND_IN_FAILS", "openmpi")
@@ -109,7 +100,7 @@ def test_a_failed_build_is_named_with_its_last_lines(
     assert (wanted.work / build.PACK).is_file()
 
 
-def test_what_a_killed_build_left_is_stopped_and_removed(wanted: build.Build) -> None:
+def test_leftovers_of_a_killed_build_are_removed(wanted: build.Build) -> None:
     (wanted.work / "tree/ucx").mkdir(parents=True)
     left = Path(f"{wanted.work}/root{wanted.prefix}/ompi/half")
     left.parent.mkdir(parents=True)
@@ -121,7 +112,7 @@ def test_what_a_killed_build_left_is_stopped_and_removed(wanted: build.Build) ->
         assert not [name for name in tar.getnames() if name.endswith("half")]
 
 
-def test_a_build_over_its_limit_names_the_variable(
+def test_a_build_over_its_limit_names_the_option(
     wanted: build.Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(build, "bounded", lambda argv, *_more, **_named: ["false"])
@@ -156,7 +147,7 @@ def test_a_build_with_cuda_needs_a_host_with_the_toolkit() -> None:
         action.builder_of({"launcher": look(slots=0)}, "/p", True)
 
 
-def test_only_a_pack_as_it_was_sent_is_kept_and_used(tmp_path: Path) -> None:
+def test_only_a_pack_with_its_checksum_is_kept_and_used(tmp_path: Path) -> None:
     source = tmp_path / "pack"
     source.write_bytes(b"a pack")
     one = action.ActionModule.__new__(action.ActionModule)
@@ -197,7 +188,7 @@ DIGESTS = {
 
 
 class Builder(action.ActionModule):
-    """The action with a host that answers as it likes, and a record of what is done for it."""
+    """The action with a hostile host, and a record of its calls."""
 
     def __init__(self, pack: Path, answer: dict[str, Any]) -> None:
         self.fetched: list[str] = []
@@ -250,48 +241,24 @@ def test_a_checksum_is_64_digits_or_nothing_is_fetched(
 
 
 @pytest.mark.parametrize("said", [None, 0, -1, True, "6", [6], 10**400, (4 << 30) + 1, 5])
-def test_a_pack_has_the_size_that_was_said_and_that_is_bounded(
+def test_a_pack_has_the_announced_size_within_a_bound(
     builder: Callable[..., Builder], said: Any, tmp_path: Path
 ) -> None:
-    """One that is larger than said is ended while it is written."""
+    """A larger pack is refused while it is written."""
     with pytest.raises(AnsibleActionFail, match="larger than the 5 B" if said == 5 else "bytes is"):
         builder(changed=True, sha256=DIGEST, bytes=said).run(None, {})
     assert not list(tmp_path.glob("cache/*"))
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == LIMIT
     with action.writing_at_most(5):
         done = subprocess.run(["dd", "if=/dev/zero", f"of={tmp_path / 'x'}", "bs=9", "count=1"])
-    assert done.returncode and (tmp_path / "x").stat().st_size <= 5, "a program, as sftp is one"
+    assert done.returncode and (tmp_path / "x").stat().st_size <= 5, "a program like sftp"
 
 
 LIMIT = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
 
 
-def refused(answer: Any) -> bool:
-    """By the role's task, with Ansible's own templates."""
-    role = Path(__file__).parents[2] / "roles/mpi_stack"
-    found = yaml.safe_load((role / "vars/main.yml").read_text(encoding="utf-8"))
-    tasks = yaml.safe_load((role / "tasks/wanted.yml").read_text(encoding="utf-8"))
-    (task,) = [each for each in tasks if "names no architecture" in each["name"]]
-    text = f"{{{{ ({task['when']}) | bool }}}}"
-    variables = {
-        "__mpi_stack_look": {"stdout": json.dumps(answer)},
-        "__mpi_stack_found": trusted(found["__mpi_stack_found"]),
-    }
-    return str(Templar(DataLoader(), variables=variables).template(trusted(text))) == "True"
-
-
-def test_what_names_files_of_the_controller_is_a_plain_word() -> None:
-    good = {"machine": "x86_64", "tag": "cp312", "pack": "source-0a-ubuntu24-x86_64.tar.gz"}
-    assert not refused(good)
-    for name in good:
-        for bad in ("../x", "/x", "a/b", "a\nb", "*", "a*", ".x", "", "a" * 200, ["a"], {"a": 1}):
-            assert refused({**good, name: bad}), (name, bad)
-    assert refused([good]) and refused("x")
-
-
-def test_a_host_that_did_not_answer_is_no_builder() -> None:
-    words = {key: value for key, value in look(True, toolkit=True).items() if key != "slots"}
-    printed = {"look": {"stdout": json.dumps(words)}, "cluster_slots": 4}
-    assert action.look_of(printed, "look") == look(True, toolkit=True, slots=4)
-    for said in ({}, *({"stdout": text} for text in ("", "[7]", '{"pack": "/p"}', "[" * 100_000))):
-        assert action.look_of({"look": said}, "look") == {"slots": 0}
+def test_a_host_without_a_state_is_no_builder() -> None:
+    variables = {"read": {"host": look(True, toolkit=True)}, "cluster_slots": 4}
+    assert action.state_of(variables, "read") == look(True, toolkit=True, slots=4)
+    for registered in ({}, None, "", {"host": None}, {"host": [7]}, {"failed": True}):
+        assert action.state_of({"read": registered}, "read") == {"slots": 0}

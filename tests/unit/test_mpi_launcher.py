@@ -9,31 +9,35 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi import hostfile, job
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi import hostfile
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.plan import (
     RAIL_BIND,
-    Node,
-    Plan,
-    as_listed,
+    RunPlan,
     command,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launcher import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.job.plan import Job, prepare
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.job.run import last_lines
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.launcher import (
     HYDRA,
     OPEN_MPI,
     of_provider,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.node import (
+    LaunchNode,
+    as_listed,
+)
 
 FILES = Path(__file__).parents[2] / "roles/mpi_stack/files"
 NODES = (
-    Node("node01", 2, ("rail0",), networks=("10.0.0.0/24",), by_rank=(("rail0",),)),
-    Node("node02", 3, ("rail0",), networks=("10.0.1.0/24",), by_rank=(("rail0",),)),
+    LaunchNode("node01", 2, ("rail0",), networks=("10.0.0.0/24",), by_rank=(("rail0",),)),
+    LaunchNode("node02", 3, ("rail0",), networks=("10.0.1.0/24",), by_rank=(("rail0",),)),
 )
 
 
-def wanted(folder: Path, **given: object) -> job.Job:
+def wanted(folder: Path, **given: object) -> Job:
     fixed = {"program": ("train", "x y"), "user": "mpi", "run_id": "0123456789ab"}
     paths = {"directory": folder / "1", "hostfile": Path("/hosts")}
-    return job.Job(**{"nodes": NODES, **fixed, **paths, "launcher": HYDRA, **given})
+    return Job(**{"nodes": NODES, **fixed, **paths, "launcher": HYDRA, **given})
 
 
 def test_the_provider_decides_the_launcher() -> None:
@@ -42,7 +46,7 @@ def test_the_provider_decides_the_launcher() -> None:
 
 
 def test_the_smoke_test_starts_ranks_with_the_environment_of_their_own_node() -> None:
-    plan = Plan(NODES, "tcp", launcher=HYDRA, parameters=(("I_MPI_DEBUG", "3"),))
+    plan = RunPlan(NODES, "tcp", launcher=HYDRA, parameters=(("I_MPI_DEBUG", "3"),))
     argv = command(plan, "hosts", "run7", 9)
     assert argv[: argv.index("/usr/bin/python3")] == [
         *("env", "BAREMETAL_RUN_ID=run7", "mpirun", "-genv", "I_MPI_DEBUG", "3"),
@@ -55,7 +59,7 @@ def test_the_smoke_test_starts_ranks_with_the_environment_of_their_own_node() ->
 
 def test_a_rankfile_is_refused() -> None:
     with pytest.raises(PlanError, match="mpi_smoke_rankfile"):
-        Plan(NODES, "tcp", launcher=HYDRA, rankfile="/r")
+        RunPlan(NODES, "tcp", launcher=HYDRA, rankfile="/r")
 
 
 @pytest.mark.parametrize(
@@ -83,7 +87,7 @@ def test_a_job_is_mapped_by_options_or_by_its_hostfile(
         *("-n", "5", "-prepend-rank", "-print-all-exitcodes", *options, "-wdir", "/w"),
         *("-genvlist", "A,B", *([RAIL_BIND] if mapping == "gpu" else []), "train", "x y"),
     ]
-    job.prepare(one, NODES, os.getuid(), os.getgid())
+    prepare(one, NODES, os.getuid(), os.getgid())
     assert (tmp_path / "1/hostfile").read_text(encoding="utf-8") == hosts
 
 
@@ -137,7 +141,7 @@ ABORTED = """\
 def test_the_rank_that_failed_first_speaks(output: str, mapping: str, rank: int, line: str) -> None:
     """Hydra's message names ranks that it killed itself, if another one failed; after MPI_Abort all
     ranks of the node have its status."""
-    found, lines = job.last_lines(wanted(Path("/jobs"), mapping=mapping), NODES, output, 255)
+    found, lines = last_lines(wanted(Path("/jobs"), mapping=mapping), NODES, output, 255)
     assert found == rank and (not line or lines[0] == line)
     named = [each for each in lines if "RUNNING AT" in each]
     assert named == (["=   RANK 2 PID 19276 RUNNING AT node02"] if output == KILLED else [])

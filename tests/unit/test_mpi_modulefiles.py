@@ -13,9 +13,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi import modulefiles
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launcher import HYDRA, OPEN_MPI
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.launcher import (
+    HYDRA,
+    OPEN_MPI,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.modulefiles import Modulefiles
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.provider import PREFIXES
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.unpacked import PREFIXES
 
 ROOT = Path(__file__).parents[2]
 PLACE = "etc/environment-modules/modules"

@@ -31,7 +31,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi import (
     stack,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.environment import Rail
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launcher import HYDRA
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.launcher import HYDRA
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.stack import installed_checks
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import RdmaPort
 from ansible_collections.baremetal.mpi_roce.plugins.modules import mpi_stack as module

@@ -25,7 +25,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
     NoAnswerError,
     Result,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.hosts import remote
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.hosts import remote
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import session
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import (
     session_program as program,

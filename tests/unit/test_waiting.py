@@ -68,7 +68,7 @@ SLEEPS = {
     "tests/bed/stand_ins/": "programs that run on nodes, and are as slow as the real ones",
     "tests/bed/instances.py": "the moment at which a run is killed",
     "tests/integration/test_kills.py": "the same",
-    "tests/unit/test_allreduce_launch.py": "programs that it starts, and that hang",
+    "tests/unit/test_mpi_launch.py": "programs that it starts, and that hang",
     "tests/unit/test_ssh_authorized.py": "a file system that does not answer",
     "tests/unit/test_ssh_parts.py": "the same",
     "tests/integration/test_storage.py": "the length of an outage, and a program of a node",

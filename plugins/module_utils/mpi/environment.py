@@ -17,7 +17,7 @@ from typing import Any, Optional
 
 from ..core.part import PlanError
 from ..qos import HostSettings, RdmaPort, mpi_environment
-from .launcher import HYDRA, OPEN_MPI, Launcher
+from .launch.launcher import HYDRA, OPEN_MPI, Launcher
 
 ENVIRONMENT_FILE = "/etc/baremetal-mpi-roce/mpi.env"
 PROFILE_FILE = "/etc/profile.d/baremetal-mpi-roce.sh"

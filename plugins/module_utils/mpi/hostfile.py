@@ -20,6 +20,7 @@ from ..core.checks import FAILED, OK, Check, not_applicable
 from ..core.files import HEADER
 from ..core.machine import IN_CONTAINER
 from ..core.part import Node, PlanError
+from ..names import rail_name
 
 FORMATS = ("openmpi", "intelmpi", "mpich", "plain")
 """`intelmpi` and `mpich` are one syntax: both launch with Hydra."""
@@ -27,8 +28,6 @@ ORDERS = ("model", "rack", "rail_group")
 MANAGEMENT = "management"
 """The default names: mpirun's own traffic stays out of band."""
 
-_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-_NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 SHOWN = 20
 """Findings that a refusal lists."""
 _LINES = {
@@ -64,16 +63,6 @@ class Membership:
     def addresses(self) -> dict[str, str]:
         """The address that each name in the file must resolve to."""
         return {member.host: member.address for member in self.members}
-
-
-def rail_name(node: str, interface: str) -> str:
-    """The name of one rail of one node: `node01-rail0`, `node01-rail3p1`."""
-    return f"{node}-{interface}"
-
-
-def is_host_name(name: str) -> bool:
-    """Whether `name` is a host name (RFC 1123) that is not merely a number."""
-    return len(name) <= 253 and not name.isdigit() and _NAME.fullmatch(name) is not None
 
 
 def compile_membership(

@@ -17,8 +17,8 @@ from ..core.checks import OK, Check, differs
 from ..core.files import HEADER, FilePlan
 from ..core.part import Node, Plan, Verdict
 from .environment import ENVIRONMENT_FILE, LAUNCH_AGENT
-from .launcher import OPEN_MPI, Launcher
-from .provider import PREFIXES
+from .launch.launcher import OPEN_MPI, Launcher
+from .unpacked import PREFIXES
 
 PLACES = (
     ("etc/environment-modules/modules", False),

@@ -17,7 +17,7 @@ from ..hardware import Machine, survey
 from . import environment as environments
 from . import hostfile, rdma
 from .environment import PROFILE_FILE, PROVIDER, Rail
-from .launcher import HYDRA, OPEN_MPI, Launcher
+from .launch.launcher import HYDRA, OPEN_MPI, Launcher
 
 RC = "rc"
 OF_PACKAGES = ("/usr/lib", "/opt/")

@@ -25,7 +25,7 @@ from ..core.text import bytes_text, some
 from ..gpu.shared import GpuKernel
 from ..gpu.stack import Suitable, installs
 from ..hardware import SurveyError
-from ..mpi.prrte import too_new
+from ..mpi.launch.launcher import too_new
 from ..packages.engine import manager_of
 from ..packages.package import Location, Manager, PackageSet, WantedPackage
 from ..packages.planning import any_matches, claimed, satisfied, unwanted

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ...module_utils.mpi.hostfile import is_host_name, rail_name
+from ...module_utils.names import is_host_name, rail_name
 from ..schema.findings import Findings
 
 Line = tuple[str, ...]

@@ -9,7 +9,7 @@ from ipaddress import IPv4Network
 from typing import Any
 
 from ...module_utils.core.text import counted, nearest, some
-from ...module_utils.mpi.hostfile import is_host_name, rail_name
+from ...module_utils.names import is_host_name, rail_name
 from ..schema.findings import Finding, Findings, Path
 from .addresses import Network, text
 from .cluster import rack_group

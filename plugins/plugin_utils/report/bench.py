@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from ...module_utils.core.text import bytes_text, columns
-from ..bench import SMALL, Sweep
+from ..mpi.bench import SMALL, Sweep
 from .reports import save
 from .smoke import rate_text, time_text
 

@@ -26,7 +26,7 @@ from typing import Any, Optional
 
 from ...module_utils.core.commands import CommandError, run
 from ...module_utils.core.text import one_line
-from ...module_utils.mpi.hostfile import rail_name
+from ...module_utils.names import rail_name
 from ...module_utils.ssh.keys import DAY, HOST, KINDS, PORT, USER, digest, key_of
 from .authority import Authority, ssh_keygen
 from .journal import Issued, Journal, SerialError

@@ -16,9 +16,10 @@ from typing import Any, Optional
 from ...core.checks import FAILED, NOT_APPLICABLE, OK, Check, failures, not_applicable
 from ...core.text import bytes_text, some
 from ..causes import causes, last_lines
+from ..launch.node import LaunchNode
 from . import verdict
-from .launch import Outcome, Records, of_kind, of_nodes
-from .plan import Node, Plan
+from .launch import Records, RunResult, of_kind, of_nodes
+from .plan import RunPlan
 from .verdict import Lane, is_transport
 
 ALLREDUCE, ZERO_COPY, NCCL = "gpu_allreduce", "gpu_zero_copy", "nccl_allreduce"
@@ -29,7 +30,7 @@ SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Wanted:
+class GpuOptions:
     """What the operator asked for, named as the module's options."""
 
     nccl_tests: str = "all_reduce_perf"
@@ -42,12 +43,12 @@ class Wanted:
     """Seconds after which one of both runs is stopped."""
 
 
-Start = Callable[[Plan, str], Outcome]
+Start = Callable[[RunPlan, str], RunResult]
 """Runs a plan under a name of its own."""
 
 
 def prove(
-    plan: Plan, wanted: Wanted, start: Start, failed: str = ""
+    plan: RunPlan, wanted: GpuOptions, start: Start, failed: str = ""
 ) -> tuple[list[Check], dict[str, Any]]:
     """The checks, and the figures of what was measured. `failed`: why nothing is tried."""
     reason = without_gpus(plan) or failed
@@ -76,11 +77,11 @@ def _skipped(reason: str, *names: str) -> list[Check]:
     return [not_applicable(name, "measured", reason) for name in names] if reason else []
 
 
-def _names(nodes: Sequence[Node]) -> str:
+def _names(nodes: Sequence[LaunchNode]) -> str:
     return some([node.name for node in nodes])
 
 
-def without_gpus(plan: Plan) -> str:
+def without_gpus(plan: RunPlan) -> str:
     """Why there is no GPU memory to prove; empty where each rank has a GPU of its own."""
     without = [node for node in plan.nodes if node.gpus < node.slots]
     if without:
@@ -91,7 +92,7 @@ def without_gpus(plan: Plan) -> str:
     return "one node alone: nothing leaves it" if len(plan.nodes) < 2 else ""
 
 
-def without_cuda(plan: Plan) -> str:
+def without_cuda(plan: RunPlan) -> str:
     """Why MPI cannot take GPU memory."""
     for what in ("UCX", "Open MPI"):
         lacking = [node for node in plan.nodes if what not in node.cuda]
@@ -101,7 +102,7 @@ def without_cuda(plan: Plan) -> str:
     return ""
 
 
-def on_gpus(plan: Plan) -> Plan:
+def on_gpus(plan: RunPlan) -> RunPlan:
     """The same allreduce on GPU memory, short: few sizes and combinations, to the largest."""
     return replace(
         plan,
@@ -114,12 +115,12 @@ def on_gpus(plan: Plan) -> Plan:
     )
 
 
-def by_nccl(plan: Plan, wanted: Wanted) -> Plan:
+def by_nccl(plan: RunPlan, wanted: GpuOptions) -> RunPlan:
     sizes = ("-b", str(wanted.nccl_min_bytes), "-e", str(wanted.nccl_max_bytes), "-f", "2")
     return replace(plan, program=(wanted.nccl_tests, *sizes, "-g", "1"))
 
 
-def _broken(outcome: Outcome, limit_s: float) -> str:
+def _broken(outcome: RunResult, limit_s: float) -> str:
     """Why a run did not come to its end; empty where it did."""
     if outcome.timed_out:
         return f"stopped after {limit_s:g} s (mpi_smoke_gpu_limit_s)"
@@ -130,7 +131,7 @@ def _broken(outcome: Outcome, limit_s: float) -> str:
     return f"mpirun ended with status {outcome.rc}: {'; '.join(lines)}"
 
 
-def judge_mpi(plan: Plan, outcome: Outcome, limit_s: float) -> list[Check]:
+def judge_mpi(plan: RunPlan, outcome: RunResult, limit_s: float) -> list[Check]:
     why = _broken(outcome, limit_s) or ("" if outcome.complete else "the ranks did not report")
     if why:
         checks = [Check(ALLREDUCE, "all sizes", "not", FAILED, "", why)]
@@ -148,7 +149,7 @@ def judge_mpi(plan: Plan, outcome: Outcome, limit_s: float) -> list[Check]:
     return [*checks, zero_copy(plan, outcome.records)]
 
 
-def zero_copy(plan: Plan, records: Records) -> Check:
+def zero_copy(plan: RunPlan, records: Records) -> Check:
     """Between the GPUs of two nodes UCX has nothing but the NIC.
 
     A way that UCX marks `(?)` is what it expects of the other end: it may accuse, and proves
@@ -209,7 +210,9 @@ def read_nccl(printed: str) -> dict[str, Any]:
     return found
 
 
-def judge_nccl(plan: Plan, outcome: Outcome, figures: Mapping[str, Any], wanted: Wanted) -> Check:
+def judge_nccl(
+    plan: RunPlan, outcome: RunResult, figures: Mapping[str, Any], wanted: GpuOptions
+) -> Check:
     rate = min(node.line_rate_gbytes_s for node in plan.nodes)
     share = wanted.min_nccl_share or 0
     asked = f"at least {share * rate:g} GB/s ({share:.2%} of {rate:g})" if share and rate else ""

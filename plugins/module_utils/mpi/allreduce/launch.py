@@ -9,25 +9,22 @@ from __future__ import annotations
 
 import json
 import queue
-import shlex
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import IO, Any, Optional
 
 from ...core.text import bytes_text
-from .hosts import as_user
-from .plan import Node, Plan
+from ..launch.node import LaunchNode
+from ..launch.unit import GRACE_S
+from .plan import RunPlan
 
 KEPT = 1 << 20
 """Characters of what is no record, of each output: a thousand ranks may print the same."""
 MOST_RECORDS = 8 << 20
 """Characters of all records: those of a thousand nodes are a tenth of it."""
-GRACE_S = 5.0
-"""Time for the launcher to end its ranks after the request to stop."""
 QUIET_S = 10.0
 """Without a record for so long, nodes are asked whether they are there."""
 MARK = "allreduce-record "
@@ -38,7 +35,7 @@ Progress = Callable[[dict[str, Any]], None]
 
 
 @dataclass
-class Outcome:
+class RunResult:
     """How a run ended and what it reported."""
 
     rc: int
@@ -53,36 +50,6 @@ class Outcome:
         return any(one["kind"] == "end" for one in self.records)
 
 
-def login_shell(user: str, argv: Sequence[str]) -> list[str]:
-    """`argv` as `user` gets it after a login: with the profile, hence with MPI on the path."""
-    home = Path(f"~{user}").expanduser()
-    variables = [f"HOME={home}", f"USER={user}", f"LOGNAME={user}", "LC_ALL=C", "TERM=dumb"]
-    path = "PATH=/usr/local/bin:/usr/bin:/bin"
-    shell = ["/bin/sh", "-lc", f"cd / && exec {shlex.join(argv)}"]
-    return as_user(user, ["env", "-i", path, *variables, *shell])
-
-
-def bounded(
-    argv: Sequence[str],
-    unit: str,
-    limit_s: float,
-    *,
-    what: str = "MPI allreduce smoke test",
-    output: Optional[Path] = None,
-) -> list[str]:
-    """`argv` in a unit that systemd ends after `limit_s`, even when nothing waits for it. Its
-    output goes to the caller, or to a file."""
-    names = ("StandardOutput", "StandardError") if output else ()
-    return [
-        *("systemd-run", "--quiet", "--collect", "--wait", f"--unit={unit}"),
-        *([f"--property={name}=append:{output}" for name in names] or ["--pipe"]),
-        f"--property=Description={what}",
-        f"--property=RuntimeMaxSec={limit_s:.0f}",
-        f"--property=TimeoutStopSec={GRACE_S:.0f}",
-        *argv,
-    ]
-
-
 def launch(
     argv: Sequence[str],
     limit_s: float,
@@ -91,7 +58,7 @@ def launch(
     progress: Progress = lambda _record: None,
     lost: Callable[[], bool] = lambda: False,
     quiet_s: float = QUIET_S,
-) -> Outcome:
+) -> RunResult:
     """Run `argv` for at most `limit_s`; hand each record on as it comes.
 
     `stop` ends what runs outside this process's own children (the systemd unit). `lost` is asked
@@ -115,7 +82,7 @@ def launch(
     errors = threading.Thread(target=_read, args=(process.stderr, complaints), daemon=True)
     errors.start()
 
-    outcome = Outcome(rc=-1, timed_out=False, seconds=0.0)
+    outcome = RunResult(rc=-1, timed_out=False, seconds=0.0)
     until = begin + limit_s
     try:
         while True:
@@ -199,14 +166,14 @@ def of_the_end(records: Records, key: str, default: Any) -> Any:
     return next((one[key] for one in of_kind(records, "end") if key in one), default)
 
 
-def node_of(host: str, nodes: Mapping[str, Node]) -> Optional[Node]:
+def node_of(host: str, nodes: Mapping[str, LaunchNode]) -> Optional[LaunchNode]:
     """The model's node for a host name, which may carry a domain."""
     return nodes.get(host) or nodes.get(host.split(".", 1)[0])
 
 
 def of_nodes(
-    plan: Plan, records: Records, kind: str = "host"
-) -> list[tuple[Node, Mapping[str, Any]]]:
+    plan: RunPlan, records: Records, kind: str = "host"
+) -> list[tuple[LaunchNode, Mapping[str, Any]]]:
     """What each node reported, of those that are in the plan."""
     nodes = {node.name: node for node in plan.nodes}
     found = [(node_of(host["name"], nodes), host) for host in of_kind(records, kind)]

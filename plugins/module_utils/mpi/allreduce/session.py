@@ -17,24 +17,19 @@ from ...core.checks import FAILED, OK, Check, failures
 from ...core.commands import Runner
 from ...core.text import some
 from ..causes import causes, last_lines
-from . import bisect, gpu, hosts, traffic, verdict
-from .launch import (
-    GRACE_S,
-    Outcome,
-    Progress,
-    bounded,
-    launch,
-    login_shell,
-    of_kind,
-)
-from .plan import PROGRAM, Plan, as_listed, command
+from ..launch import hosts, readiness
+from ..launch.node import as_listed
+from ..launch.unit import GRACE_S, bounded, login_shell
+from . import bisect, gpu, traffic, verdict
+from .launch import Progress, RunResult, launch, of_kind
+from .plan import PROGRAM, RunPlan, command
 
 
 @dataclass(frozen=True)
-class Request:
+class SmokeTest:
     """What the operator asked for."""
 
-    plan: Plan
+    plan: RunPlan
     user: str
     hostfile: Path
     run_id: str
@@ -44,7 +39,7 @@ class Request:
     bisect_limit_s: float = 30.0
     tolerances: traffic.Tolerances = field(default_factory=traffic.Tolerances)
     virtual: bool = False
-    gpu: gpu.Wanted = field(default_factory=gpu.Wanted)
+    gpu: gpu.GpuOptions = field(default_factory=gpu.GpuOptions)
 
 
 class Launcher(Protocol):
@@ -53,28 +48,28 @@ class Launcher(Protocol):
 
     def __call__(
         self,
-        plan: Plan,
+        plan: RunPlan,
         hostfile: Path,
         run_id: str,
         limit_s: float,
         progress: Progress,
         *,
         lost: Callable[[], bool] = ...,
-    ) -> Outcome: ...
+    ) -> RunResult: ...
 
 
 def mpirun(user: str, run: Runner) -> Launcher:
     """The launcher of production: mpirun as `user`, under systemd's guard."""
 
     def start(
-        plan: Plan,
+        plan: RunPlan,
         hostfile: Path,
         run_id: str,
         limit_s: float,
         progress: Progress,
         *,
         lost: Callable[[], bool] = lambda: False,
-    ) -> Outcome:
+    ) -> RunResult:
         unit = f"baremetal-mpi-smoke-{run_id}"
         # This process ends first, then the ranks, then systemd: so a hang is reported as one, and
         # not as the rank whose clock ran out first.
@@ -91,7 +86,7 @@ class Session:
 
     def __init__(
         self,
-        request: Request,
+        request: SmokeTest,
         run: Runner,
         start: Launcher,
         show: Callable[[str], None],
@@ -107,7 +102,7 @@ class Session:
         self.lines: list[str] = []
         self.printed = ""
         self.culprit: Optional[bisect.Finding] = None
-        self.outcome: Optional[Outcome] = None
+        self.outcome: Optional[RunResult] = None
         self.on_gpus: dict[str, Any] = {}
 
     def run(self) -> dict[str, Any]:
@@ -169,19 +164,19 @@ class Session:
         self.lines = self.lines or last_lines(self.printed)
         return self.result(plan, checks)
 
-    def ready(self, plan: Plan) -> tuple[Plan, list[Check]]:
+    def ready(self, plan: RunPlan) -> tuple[RunPlan, list[Check]]:
         """Whether every node can take part; and the plan with what they reported."""
         count = len(plan.nodes)
         self.progress(f"allreduce: asking {count} nodes whether they are ready")
         user, sha256 = self.request.user, self.request.program_sha256
         asked = (PROGRAM, sha256, plan.transport, self.request.gpu.nccl_tests, plan.launcher)
-        problems, nodes = hosts.preflight(self.run_program, user, plan.nodes, *asked)
+        problems, nodes = readiness.preflight(self.run_program, user, plan.nodes, *asked)
         if problems:
             return plan, _not_ready(problems)
         return replace(plan, nodes=nodes), [Check("ready", count, count, OK)]
 
     def finished(
-        self, outcome: Outcome, done: int, total: int, lost: Collection[str] = ()
+        self, outcome: RunResult, done: int, total: int, lost: Collection[str] = ()
     ) -> Check:
         """Whether the run came to its end by itself, and measured every size."""
         if outcome.complete and outcome.rc == 0 and done == total:
@@ -198,7 +193,7 @@ class Session:
             why = f"mpirun ended with status {outcome.rc}"
         return Check("finished", "all sizes", f"{done} of {total} sizes", FAILED, "", why)
 
-    def prove_rails(self, plan: Plan, outcome: Outcome) -> list[Check]:
+    def prove_rails(self, plan: RunPlan, outcome: RunResult) -> list[Check]:
         """The short runs in which each rank has one of its rails. Their reports of rails join those
         of the run; a check comes of one that fails."""
         for part in plan.rail_runs:
@@ -214,10 +209,10 @@ class Session:
             outcome.records += [one for one in found.records if one["kind"] in kinds]
         return []
 
-    def prove_gpus(self, plan: Plan, failed: str) -> list[Check]:
+    def prove_gpus(self, plan: RunPlan, failed: str) -> list[Check]:
         request = self.request
 
-        def start(part: Plan, name: str) -> Outcome:
+        def start(part: RunPlan, name: str) -> RunResult:
             self.progress(f"allreduce: {name}, GPU memory")
             run_id = f"{request.run_id}-{name}"
             return self.start(part, request.hostfile, run_id, request.gpu.gpu_limit_s, _ignore)
@@ -225,11 +220,11 @@ class Session:
         checks, self.on_gpus = gpu.prove(plan, request.gpu, start, failed)
         return checks
 
-    def sweep(self, plan: Plan) -> hosts.Swept:
+    def sweep(self, plan: RunPlan) -> hosts.Swept:
         names = [node.host for node in plan.nodes]
         return hosts.sweep(self.run_program, self.request.user, names, self.request.run_id)
 
-    def search(self, plan: Plan) -> None:
+    def search(self, plan: RunPlan) -> None:
         """Short runs on fewer and fewer nodes."""
         if len(plan.nodes) < 2:
             return
@@ -264,7 +259,7 @@ class Session:
     def progress(self, text: str) -> None:
         self.show(f"{text}, {self.clock() - self.begin:.0f} s")
 
-    def result(self, plan: Plan, checks: list[Check]) -> dict[str, Any]:
+    def result(self, plan: RunPlan, checks: list[Check]) -> dict[str, Any]:
         request = self.request
         records = self.outcome.records if self.outcome is not None else []
         start = next(iter(of_kind(records, "start")), {})
@@ -289,7 +284,7 @@ class Session:
             "message": self.message(plan, failed) if failed else "",
         }
 
-    def figures(self, plan: Plan, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def figures(self, plan: RunPlan, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """What was measured, beside its references."""
         by_size = verdict.figures(records, plan.ranks)
         soft = plan.transport == "rc" and any(node.software for node in plan.nodes)
@@ -309,7 +304,7 @@ class Session:
             **self.on_gpus,
         }
 
-    def message(self, plan: Plan, failed: Sequence[Check]) -> str:
+    def message(self, plan: RunPlan, failed: Sequence[Check]) -> str:
         shown = [
             f"smoke: allreduce over {plan.ranks} ranks on {len(plan.nodes)} nodes "
             f"({plan.transport}) failed:"
@@ -325,7 +320,7 @@ class Session:
 
 
 def _not_ready(problems: Mapping[str, str]) -> list[Check]:
-    listed = hosts.by_reason(problems)
+    listed = readiness.by_reason(problems)
     return [Check("ready", "ready", "not", FAILED, names, why) for names, why in listed.items()]
 
 
@@ -341,7 +336,7 @@ def _ignore(_record: dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def _hostfile(plan: Plan) -> Iterator[Path]:
+def _hostfile(plan: RunPlan) -> Iterator[Path]:
     """A hostfile for some of the nodes, readable by the MPI user, gone afterwards."""
     with tempfile.NamedTemporaryFile("w", prefix="mpi-smoke-hosts-", suffix=".txt") as stream:
         path = Path(stream.name)

@@ -11,7 +11,7 @@ from typing import Any, Optional
 from ...core.checks import FAILED, OK, Check, not_applicable
 from ...core.text import bytes_text, some
 from .launch import Records, of_nodes, of_the_end
-from .plan import Plan
+from .plan import RunPlan
 
 FRAME_BYTES = 4200
 """Most that a packet of RoCE has on the wire: 4096 and its headers."""
@@ -46,7 +46,7 @@ class Tolerances:
         return self.management_bytes + round(self.management_share * least)
 
 
-def least_bytes_per_node(plan: Plan, records: Records) -> int:
+def least_bytes_per_node(plan: RunPlan, records: Records) -> int:
     """What every node has to send, whatever the algorithm: its part of the buffers, once over.
 
     A ring or a recursive halving sends about twice this, recursive doubling several times as much.
@@ -96,7 +96,7 @@ def _soft(total: Sequence[int], counted: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def traffic(plan: Plan, records: Records) -> list[dict[str, Any]]:
+def traffic(plan: RunPlan, records: Records) -> list[dict[str, Any]]:
     """By node: each rail, and bytes sent or received by every interface that is not a rail.
 
     `own_bytes` is what was sent over a rail in the allreduces that rails have to themselves: of
@@ -127,7 +127,7 @@ def traffic(plan: Plan, records: Records) -> list[dict[str, Any]]:
     return found
 
 
-def by_rail(plan: Plan, records: Records) -> list[dict[str, Any]]:
+def by_rail(plan: RunPlan, records: Records) -> list[dict[str, Any]]:
     """Each rail over all nodes: the least that one sent, the most of what should not be there."""
     window_s = float(of_the_end(records, "window_s", 0.0))
     speeds = {rail: speed for node in plan.nodes for rail, speed in zip(node.rails, node.speeds)}
@@ -160,7 +160,7 @@ def sent_over_rails(moved: Mapping[str, Any]) -> int:
     return sum(rail["sent_bytes"] for rail in moved["rails"].values())
 
 
-def least_sent(plan: Plan, records: Records) -> int:
+def least_sent(plan: RunPlan, records: Records) -> int:
     return min(map(sent_over_rails, traffic(plan, records)), default=0)
 
 
@@ -174,7 +174,7 @@ def verdict(name: str, wanted: Any, found: Any, wrong: Sequence[str], subject: s
     return Check(name, wanted, found, OK, subject)
 
 
-def rails_traffic(plan: Plan, records: Records) -> list[Check]:
+def rails_traffic(plan: RunPlan, records: Records) -> list[Check]:
     """Every node sent what an allreduce cannot do without over its rails, and over each of them
     what that rail's own allreduce cannot do without."""
     name = "rails_traffic"
@@ -205,7 +205,7 @@ def rails_traffic(plan: Plan, records: Records) -> list[Check]:
     return [verdict(name, wanted, found, wrong), *_not_proved(plan, name)]
 
 
-def _not_proved(plan: Plan, name: str) -> list[Check]:
+def _not_proved(plan: RunPlan, name: str) -> list[Check]:
     """The rails that no rank can prove, by name, with the reason."""
     if not plan.bind_rails:
         why = "ranks are not bound to rails (mpi_smoke_bind_rails): UCX chooses among them"
@@ -223,7 +223,7 @@ def _not_proved(plan: Plan, name: str) -> list[Check]:
     ]
 
 
-def rails_tcp(plan: Plan, records: Records, tolerances: Tolerances) -> list[Check]:
+def rails_tcp(plan: RunPlan, records: Records, tolerances: Tolerances) -> list[Check]:
     """With `rc`: nothing to speak of went over the rails beside RDMA."""
     if plan.transport != "rc" or len(plan.nodes) < 2:
         return []
@@ -242,7 +242,7 @@ def rails_tcp(plan: Plan, records: Records, tolerances: Tolerances) -> list[Chec
     return [verdict("rails_tcp", wanted, bytes_text(most), wrong)]
 
 
-def rail_retries(plan: Plan, records: Records, tolerances: Tolerances) -> list[Check]:
+def rail_retries(plan: RunPlan, records: Records, tolerances: Tolerances) -> list[Check]:
     """Packets of a rail were not lost: few were sent again between it and any other.
 
     Loss shows at both ends. Of each rail the node with the largest share is named, or two alike.
@@ -295,7 +295,7 @@ def _rdma_retries(rail: str, host: Mapping[str, Any]) -> tuple[int, int, str]:
     return sum(counted.values()), sent, f"{', '.join(grown)} of {sent} packets"
 
 
-def management_traffic(plan: Plan, records: Records, tolerances: Tolerances) -> Check:
+def management_traffic(plan: RunPlan, records: Records, tolerances: Tolerances) -> Check:
     """Nothing to speak of on any interface that is not a rail, management among them."""
     allowed = tolerances.allowed(least_bytes_per_node(plan, records))
     wrong = []

@@ -14,9 +14,10 @@ from ...core.checks import FAILED, NOT_APPLICABLE, OK, Check, compare, not_appli
 from ...core.machine import IN_CONTAINER
 from ...core.text import counted, some
 from ..hostfile import parse_cores
-from .hosts import Swept
+from ..launch.hosts import Swept
+from ..launch.node import LaunchNode
 from .launch import Records, node_of, of_kind, of_nodes, of_the_end
-from .plan import Node, Plan
+from .plan import RunPlan
 from .traffic import (
     SHOWN,
     Tolerances,
@@ -28,7 +29,7 @@ from .traffic import (
 )
 
 
-def judge(plan: Plan, records: Records, tolerances: Tolerances) -> list[Check]:
+def judge(plan: RunPlan, records: Records, tolerances: Tolerances) -> list[Check]:
     """Every check of a run that came to its end."""
     return [
         world_size(plan, records),
@@ -44,12 +45,12 @@ def judge(plan: Plan, records: Records, tolerances: Tolerances) -> list[Check]:
     ]
 
 
-def world_size(plan: Plan, records: Records) -> Check:
+def world_size(plan: RunPlan, records: Records) -> Check:
     found = next((one["ranks"] for one in of_kind(records, "start")), None)
     return compare("world_size", plan.ranks, found, reason="ranks are missing, or too many started")
 
 
-def placement(plan: Plan, records: Records) -> Check:
+def placement(plan: RunPlan, records: Records) -> Check:
     """Ranks are given out node by node in the hostfile's order, as many as each has slots."""
     wanted: dict[str, tuple[int, int]] = {}
     first = 0
@@ -74,7 +75,7 @@ def placement(plan: Plan, records: Records) -> Check:
     return verdict("placement", text, text, wrong)
 
 
-def rank_binding(plan: Plan, records: Records) -> list[Check]:
+def rank_binding(plan: RunPlan, records: Records) -> list[Check]:
     """The CPUs that ranks really have are of their GPU's NUMA node, and no small part of their
     share of it: one check for each node where they are not."""
     name, wanted = "rank_binding", "each rank on CPUs of its GPU's NUMA node"
@@ -110,7 +111,7 @@ def rank_binding(plan: Plan, records: Records) -> list[Check]:
     ]
 
 
-def _numa(node: Node, here: Mapping[str, Any], local: int) -> int:
+def _numa(node: LaunchNode, here: Mapping[str, Any], local: int) -> int:
     """The NUMA node that a rank belongs on: of the model, else of the node, else -1."""
     known = node.numa[local % len(node.numa)] if node.numa else None
     if known is not None:
@@ -123,7 +124,7 @@ def _numa(node: Node, here: Mapping[str, Any], local: int) -> int:
 
 
 def _misbound(
-    node: Node, host: Mapping[str, Any], here: Mapping[str, Any], numas: Sequence[int]
+    node: LaunchNode, host: Mapping[str, Any], here: Mapping[str, Any], numas: Sequence[int]
 ) -> list[str]:
     """The ranks of a node that do not run where they belong, with what they have."""
     allowed = set(parse_cores(here["allowed"]))
@@ -213,7 +214,7 @@ def is_transport(lane: Lane, asked: str) -> bool:
     return lane.transport == asked or lane.transport.startswith(f"{asked}_")
 
 
-def transport(plan: Plan, records: Records) -> Check:
+def transport(plan: RunPlan, records: Records) -> Check:
     """What UCX reports its endpoints between nodes run over; that and nothing else."""
     name, asked = "transport", plan.transport
     if len(plan.nodes) < 2:
@@ -253,7 +254,7 @@ def transport(plan: Plan, records: Records) -> Check:
 
 
 def _strays(
-    device: str, asked: str, ranks: Sequence[int], by_rank: Mapping[int, Node]
+    device: str, asked: str, ranks: Sequence[int], by_rank: Mapping[int, LaunchNode]
 ) -> dict[str, list[int]]:
     """The ranks for which `device` is not a rail of their node, by what it is to them."""
     found: dict[str, list[int]] = {}
@@ -275,7 +276,7 @@ def _strays(
     return found
 
 
-def threshold(plan: Plan, records: Records, tolerances: Tolerances) -> Check:
+def threshold(plan: RunPlan, records: Records, tolerances: Tolerances) -> Check:
     wanted = tolerances.min_busbw_gbytes_s
     best = best_busbw(figures(records, plan.ranks))
     found = None if best is None else best["busbw_gbytes_s"]

@@ -137,3 +137,24 @@ LAUNCHED: dict[str, Any] = {
 def of_provider(provider: str) -> Launcher:
     """Of `software.mpi.provider`: what is not Intel MPI is an Open MPI."""
     return HYDRA if provider == "impi" else OPEN_MPI
+
+
+_VERSION = re.compile(r"(?:\(Open MPI\) )?(?:\d+:)?((\d{1,3})\.[\w.]{1,20})")
+
+
+def too_new(version: str) -> str:
+    """Why Open MPI 5 or later is refused, with the remedy; empty for other versions.
+
+    `version` is the output of mpirun (`(Open MPI) 5.0.10`) or that of a package (`5.0.10-1`).
+    Open MPI 5 passes none of the system-wide parameters to PRRTE (openpmix/prrte
+    src/mca/schizo/ompi/schizo_ompi.c, translate_params), so ranks would not get the environment of
+    their node.
+    """
+    found = _VERSION.match(version)
+    if found is None or int(found[2]) < 5:
+        return ""
+    return (
+        f"Open MPI {found[1]} starts ranks by PRRTE's prted, and this collection by orted, which "
+        "Open MPI 5 no longer has: set software.mpi.provider to hpcx or impi, or to source with "
+        "Open MPI 4.1"
+    )

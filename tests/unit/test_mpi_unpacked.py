@@ -1,14 +1,10 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The MPI that shells find, and what a former one left."""
+"""The mpirun of shells, former MPIs, and the prefixes of unpacked ones."""
 
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
 import os
-import platform
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +13,7 @@ import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.provider import Former, Paths
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.unpacked import Former, Paths
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.software_set import (
     SoftwareSet,
     Sources,
@@ -27,8 +23,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software 
     read_software,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import dotted
-
-from tests.unit.action_plays import run_play
 
 PREFIXES = "opt/baremetal-mpi-roce"
 HPCX = "/opt/baremetal-mpi-roce/hpcx-1-aa"
@@ -50,7 +44,7 @@ def node(root: Path, login: str = "", other: str = "", **more: Any) -> Node:
         ("", "", ["login"]),
     ],
 )
-def test_another_mpirun_on_the_path_is_named(
+def test_another_mpirun_on_the_path_is_reported(
     tmp_path: Path, login: str, other: str, wrong: list[str]
 ) -> None:
     checks = Paths(f"{HPCX}/ompi/bin").verify(node(tmp_path, login, other)).checks
@@ -59,7 +53,7 @@ def test_another_mpirun_on_the_path_is_named(
     assert [check.subject for check in checks if check.status == "pending"] == wrong
 
 
-def test_a_former_archive_goes_when_nothing_runs_from_it(tmp_path: Path) -> None:
+def test_a_former_mpi_is_removed_once_unused(tmp_path: Path) -> None:
     for name in ("hpcx-1-aa", "hpcx-2-bb", "other"):
         (tmp_path / "opt/baremetal-mpi-roce" / name / "ompi/bin").mkdir(parents=True)
     orted = tmp_path / "opt/baremetal-mpi-roce/hpcx-2-bb/ompi/bin/orted"
@@ -80,7 +74,7 @@ def test_a_former_archive_goes_when_nothing_runs_from_it(tmp_path: Path) -> None
     assert [each.name for each in (tmp_path / PREFIXES).iterdir()] == ["other"]
 
 
-def test_former_archives_may_be_kept_and_what_a_build_left_never(tmp_path: Path) -> None:
+def test_former_mpis_may_be_kept_but_not_leftovers(tmp_path: Path) -> None:
     for name in ("hpcx-1-aa", "source-cc", "source-dd.build", "hpcx-2-bb.part"):
         (tmp_path / PREFIXES / name).mkdir(parents=True)
     (tmp_path / "proc").mkdir()
@@ -101,7 +95,7 @@ SOURCES: dict[str, dict[str, Any]] = {
 BUILT = {"provider": "source", "sources": SOURCES, "mpi4py": "4.1.1"}
 
 
-def test_a_wheel_has_its_own_place() -> None:
+def test_the_prefix_of_a_wheel_contains_its_checksum() -> None:
     found = read_software({"mpi": {"provider": "impi", "impi": WHEEL, "mpi4py": "4.1.1"}}).mpi
     assert found.impi is not None
     assert found.impi.prefix == "/opt/baremetal-mpi-roce/impi-2021.18.1-cdcdcdcdcdcd"
@@ -113,10 +107,10 @@ def built(**more: Any) -> Sources:
     return sources
 
 
-def test_a_build_has_a_place_by_all_that_it_is_made_of() -> None:
+def test_the_prefix_of_a_build_depends_on_its_inputs() -> None:
     plain = built()
     assert [one["name"] for one in plain.builds] == ["ucx", "openmpi"]
-    assert plain == built(), "the same model, the same place"
+    assert plain == built(), "deterministic"
     assert not plain.cuda and not any("cuda" in option for option in plain.builds[1]["options"])
     changed = copy.deepcopy(BUILT)
     changed["sources"]["openmpi"]["options"] = ["--with-slurm"]
@@ -133,7 +127,7 @@ def test_a_build_has_a_place_by_all_that_it_is_made_of() -> None:
     assert SoftwareSet.of(read_software({"mpi": BUILT}).as_variable()).mpi.sources == plain
 
 
-def test_an_archive_has_its_own_place() -> None:
+def test_the_prefix_of_an_archive_contains_its_checksum() -> None:
     value = {"mpi": {"provider": "hpcx", "archives": [ARCHIVE], "mpi4py": "4.1.1"}}
     [archive] = read_software(value).mpi.archives
     assert archive.prefix == (
@@ -184,36 +178,8 @@ def test_an_archive_has_its_own_place() -> None:
         ),
     ],
 )
-def test_keys_of_a_provider_go_with_it(mpi: dict[str, Any], wrong: list[str]) -> None:
+def test_each_provider_has_its_keys(mpi: dict[str, Any], wrong: list[str]) -> None:
     with pytest.raises(SoftwareError) as caught:
         read_software({"mpi": mpi})
     found = [f"{each.code} {dotted(each.path[1:])}" for each in caught.value.findings]
     assert found == wrong
-
-
-@pytest.mark.slow
-def test_a_wheel_of_mpi4py_with_another_checksum_is_refused(tmp_path: Path) -> None:
-    found = f"cp{sys.version_info[0]}{sys.version_info[1]}", platform.machine()
-    wheel = tmp_path / "wheels/mpi4py-4.1.1-{0}-{0}-manylinux_2_28_{1}.whl".format(*found)
-    wheel.parent.mkdir()
-    wheel.write_text("a wheel")
-    play = """
-- hosts: node01
-  gather_facts: false
-  vars:
-    ansible_python_interpreter: "{{ ansible_playbook_python }}"
-    mpi_stack_python: "{{ ansible_playbook_python }}"
-  tasks:
-    - ansible.builtin.setup: {gather_subset: ['!all', '!min', distribution]}
-    - ansible.builtin.include_role: {name: baremetal.mpi_roce.mpi_stack, tasks_from: wanted}
-"""
-    mine = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    for listed, status in ([mine], 0), (["0" * 64], 2), ([], 0):
-        value = {"mpi": {**BUILT, "mpi4py_sha256": listed}}
-        host: dict[str, Any] = {"ansible_connection": "local"}
-        host["cluster_software"] = read_software(value).as_variable()
-        hosts = {"all": {"hosts": {"node01": host}}}
-        (tmp_path / "hosts.yml").write_text(json.dumps(hosts), encoding="utf-8")
-        ended, said = run_play(tmp_path, play, tmp_path / "hosts.yml")
-        assert ended == status, said
-        assert (f"has the SHA-256 {mine}, which is not in" in said) is (status == 2)

@@ -1,0 +1,193 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A job as requested: its options, its nodes, and the files of its directory on the launcher."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ...core.files import make_directories
+from ...core.messages import message
+from ...core.part import PlanError
+from ...core.text import some
+from ..allreduce.plan import RAIL_BIND
+from ..launch.launcher import OPEN_MPI, Launcher
+from ..launch.node import LaunchNode
+
+SCRIPT, HOSTS, OUTPUT, LEASE = "job.sh", "hostfile", "output.log", "lease"
+"""Files of a job's directory."""
+JOBS = Path("/var/lib/baremetal-mpi-roce/jobs")
+"""Parent of the jobs' directories, on the launcher."""
+CHECKPOINTS = "CLUSTER_CHECKPOINT_DIR"
+"""Variable that names the directory of checkpoints."""
+SEARCHED = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD")
+"""Variables that select programs and libraries. Ranks get them from mpirun's command line, so that
+mpirun and the ssh that it starts run with their usual values."""
+_VARIABLE = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as requested."""
+
+    nodes: tuple[LaunchNode, ...]
+    program: tuple[str, ...]
+    user: str
+    run_id: str
+    directory: Path
+    """Directory of this job."""
+    hostfile: Path
+    ranks: int = 0
+    """Number of ranks; 0 for every slot."""
+    places: Mapping[str, int] = field(default_factory=dict)
+    """Ranks by node, for a job on a part of the slots."""
+    mapping: str = "gpu"
+    work_directory: str = "/tmp"
+    """Working directory of ranks, on every host."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    launcher: Launcher = OPEN_MPI
+    transport: str = "tcp"
+    time_limit_s: float = 3600.0
+    lease_s: float = 0.0
+    """Seconds without contact from the controller after which the job is stopped; 0 for never."""
+    allow_missing: bool = False
+    storage: bool = True
+    """Nodes must have the shared file systems."""
+    checkpoint_room_gb: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.program:
+            raise PlanError("mpi_job_program is empty: give the program and its arguments")
+        environment_of(self.environment)
+        if self.checkpoints and not self.checkpoints.startswith("/"):
+            raise PlanError(f"{self.checkpoints}: give an absolute checkpoint directory")
+
+    @property
+    def checkpoints(self) -> str:
+        """Checkpoint directory of this job; empty for the one that each node defines."""
+        return self.environment.get(CHECKPOINTS, "")
+
+    @property
+    def unit(self) -> str:
+        return f"baremetal-mpi-job-{self.run_id}"
+
+    @property
+    def script_of_program(self) -> str:
+        """Absolute path of a Python script that the program runs, or empty."""
+        interpreted = Path(self.program[0]).name.startswith("python") and len(self.program) > 1
+        return self.program[1] if interpreted and self.program[1].startswith("/") else ""
+
+    def command(self, nodes: Sequence[LaunchNode]) -> list[str]:
+        """Command line of mpirun."""
+        ranks = self.ranks or sum(node.slots for node in nodes)
+        hosts, launcher = str(self.directory / HOSTS), self.launcher
+        argv = launcher.start(self.run_id, self.parameters, hosts, ranks)
+        argv += [*launcher.label, *launcher.mappings[self.mapping]]
+        exported = [
+            f"{name}={value}" if name in SEARCHED else name
+            for name, value in self.environment.items()
+        ]
+        argv += launcher.ranks(self.work_directory, exported)
+        return [*argv, *([RAIL_BIND] if self.mapping == "gpu" else []), *self.program]
+
+    def script(self, nodes: Sequence[LaunchNode]) -> str:
+        """Script that the job runs, and that a user can run by hand."""
+        lines = ["#!/bin/sh -l", f"# MPI job {self.run_id}: run it as {self.user} on the launcher."]
+        lines += [
+            f"export {name}={shlex.quote(value)}"
+            for name, value in self.environment.items()
+            if name not in SEARCHED
+        ]
+        return "\n".join([*lines, f"exec {shlex.join(self.command(nodes))}", ""])
+
+
+def texts(values: Mapping[str, Any], option: str) -> dict[str, str]:
+    """Values of an option as text. Raises PlanError, listing the names without a value."""
+    empty = [name for name, value in values.items() if value is None]
+    if empty:
+        raise PlanError(f"{option}: {some(empty)}: no value; give one, or omit the name")
+    return {name: str(value) for name, value in values.items()}
+
+
+def environment_of(given: Mapping[str, Any]) -> dict[str, str]:
+    """mpi_job_environment as text. Raises PlanError for names and values that ranks cannot get."""
+    invalid = [
+        str(name) for name in given if not isinstance(name, str) or not _VARIABLE.fullmatch(name)
+    ]
+    if invalid:
+        raise PlanError(
+            f"mpi_job_environment: {some(invalid)}: not a name of an environment variable"
+        )
+    values = texts(given, "mpi_job_environment")
+    for name, value in values.items():
+        pattern = r"\$\{?\w+" if name in SEARCHED else rf"\$\{{?{name}\b"
+        if re.search(pattern, value):
+            example = "/srv/venv/bin:/usr/local/bin:/usr/bin:/bin" if name == "PATH" else "it out"
+            raise PlanError(
+                message(
+                    "job.environment_expansion",
+                    "mpi_job_environment: {name} refers to another variable with $, but values are "
+                    "not expanded: write {example}",
+                    name=name,
+                    example=example,
+                )
+            )
+    return values
+
+
+def places_of(given: Mapping[str, Any]) -> dict[str, int]:
+    """mpi_job_places as numbers. Raises PlanError for anything else."""
+    for name, count in given.items():
+        if not re.fullmatch(r"[0-9]{1,9}", str(count)):
+            raise PlanError(f"mpi_job_places: {name}: {count!r} is not a number")
+    return {name: int(count) for name, count in given.items()}
+
+
+def chosen(job: Job, nodes: Sequence[LaunchNode]) -> tuple[LaunchNode, ...]:
+    """Nodes of the job, with the number of ranks on each as its slots."""
+    if not job.places:
+        return tuple(nodes)
+    slots = {node.name: node.slots for node in nodes}
+    invalid = [
+        f"{count} ranks on {name}, which has {slots.get(name, 0)} slots"
+        for name, count in job.places.items()
+        if not 0 < count <= slots.get(name, 0)
+    ]
+    if invalid:
+        raise PlanError(f"mpi_job_places: {some(invalid)}")
+    return tuple(
+        replace(node, slots=job.places[node.name]) for node in nodes if node.name in job.places
+    )
+
+
+def slots_of(nodes: Sequence[LaunchNode]) -> dict[str, int]:
+    return {node.host: node.slots for node in nodes}
+
+
+def prepare(job: Job, nodes: Sequence[LaunchNode], uid: int, gid: int) -> None:
+    """Create the job's directory with script, hostfile, output and lease.
+
+    Only the user can read the files, because the environment may contain secrets. The directory
+    belongs to root, which opens the output in it: the user cannot replace that file.
+    """
+    make_directories(job.directory.parent, 0o755)
+    job.directory.mkdir(0o700)
+    job.directory.chmod(0o750)
+    hosts = job.launcher.hostfile(slots_of(nodes), job.mapping)
+    for name, text, mode in (
+        (SCRIPT, job.script(nodes), 0o700),
+        (HOSTS, hosts, 0o600),
+        (OUTPUT, "", 0o600),
+        (LEASE, "", 0o600),
+    ):
+        path = job.directory / name
+        path.touch(mode)
+        path.write_text(text, encoding="utf-8")
+        os.chown(path, uid, gid)
+    os.chown(job.directory, -1, gid)

@@ -1,0 +1,210 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Run a job from the checks before it to its result."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Optional
+
+from ...core import machine
+from ...core.checks import FAILED, OK, Check, as_dicts, failures
+from ...core.commands import CommandError, Runner
+from ...core.part import PlanError
+from ...core.text import some
+from ..allreduce import verdict
+from ..causes import causes
+from ..launch import hosts
+from ..launch.node import LaunchNode, as_listed
+from ..launch.scripts import LEFTOVERS, NEWEST, TIDY
+from ..launch.unit import as_user, login_shell
+from .plan import OUTPUT, Job, chosen, prepare, slots_of
+from .readiness import JobStorage, ready, report_of
+from .watch import INTERRUPTED, JobExit, start, watch
+
+MAX_LINES = 12
+"""Last lines of output in a result."""
+MAX_BYTES, MAX_LINE = 1 << 22, 2000
+"""Bytes read from the end of the output, which may not fit into memory; characters of a line."""
+
+
+class JobError(Exception):
+    """A failure after ranks were started."""
+
+
+def run(
+    job: Job,
+    runner: Runner,
+    show: Callable[[str], None],
+    uid: int,
+    gid: int,
+    interrupted: Callable[[], object] = lambda: False,
+) -> dict[str, Any]:
+    """Run a job; the result as the module returns it.
+
+    Raises PlanError before anything is started, and JobError if the job could then not be stopped,
+    cleaned up or read.
+    """
+    nodes, differences = as_listed(job.nodes, output_of(job.hostfile), job.launcher)
+    if differences:
+        raise PlanError(f"{job.hostfile}: {some(differences, 8)}; run --tags hostfile")
+    mpirun = login_shell(job.user, ["sh", "-c", "command -v mpirun"])
+    if runner(mpirun, check=False).rc != 0:
+        raise PlanError("mpirun not found on the launcher: run --tags mpi")
+    nodes, missing, storage = ready(job, chosen(job, nodes), runner, show)
+    slots = sum(node.slots for node in nodes)
+    if job.ranks > slots:
+        raise PlanError(f"{job.ranks} ranks requested, but {len(nodes)} nodes have {slots} slots")
+    if interrupted():
+        raise PlanError(INTERRUPTED)
+    prepare(job, nodes, uid, gid)
+    starting = f"starting {job.ranks or slots} ranks on {len(nodes)} nodes"
+    show("; ".join(filter(None, (starting, storage.unmounted))))
+    process, state = start(job), "was started"
+    try:
+        end = watch(job, nodes, process, runner, interrupted)
+        state = f"exited ({end.stopped or f'status {end.rc}'}) after {end.seconds:.0f} s"
+        return {**_result(job, nodes, end, storage, runner), "missing": missing}
+    except (CommandError, OSError, LookupError, ValueError, subprocess.TimeoutExpired) as error:
+        raise JobError(
+            f"{job.run_id} {state}, then failed: {error}\n"
+            f"  output: {job.directory}/{OUTPUT}; processes may be left on "
+            f"{some([node.name for node in nodes])}: check with pgrep -fa {job.run_id}"
+        ) from error
+
+
+def _result(
+    job: Job, nodes: Sequence[LaunchNode], end: JobExit, storage: JobStorage, runner: Runner
+) -> dict[str, Any]:
+    """Sweep the nodes and read the output."""
+    swept = hosts.sweep(runner, job.user, [node.host for node in nodes], job.run_id)
+    removed = tidy(job, nodes, runner, end.seconds)
+    output = output_of(job.directory / OUTPUT, MAX_BYTES)
+    rank, lines = last_lines(job, nodes, output, end.rc)
+    known = causes(output, known=True) if end.rc or end.stopped else []
+    lines = [*known, *(line for line in lines if not line.strip().endswith(tuple(known)))]
+    checkpoint = newest(job, nodes[0], storage, runner)
+    checks = [
+        *storage.checks,
+        Check(
+            "job_ended",
+            wanted=0,
+            found=end.rc,
+            status=OK if end.rc == 0 and not end.stopped else FAILED,
+            reason=end.stopped or (f"rank {rank} failed first" if rank is not None else ""),
+        ),
+        verdict.no_orphans(swept),
+    ]
+    return {
+        "rc": end.rc,
+        "seconds": round(end.seconds, 1),
+        "stopped": end.stopped,
+        "failed_rank": rank,
+        "lines": lines,
+        "removed": removed,
+        "first_output_s": end.first_output_s,
+        "checkpoint": checkpoint,
+        "command": shlex.join(job.command(nodes)),
+        "directory": str(job.directory),
+        "nodes": [node.name for node in nodes],
+        "virtual": bool(machine.container()) or any(node.software for node in nodes),
+        "checks": as_dicts(checks),
+        "message": failure(job, checks, lines, checkpoint, storage.unmounted),
+    }
+
+
+def newest(job: Job, node: LaunchNode, storage: JobStorage, runner: Runner) -> dict[str, Any]:
+    """The newest checkpoint, as a node sees it; empty without a checkpoint directory."""
+    if not storage.directory:
+        return {}
+    script = [hosts.remote(NEWEST, [storage.directory])]
+    ((result, reason),) = hosts.ask_all(runner, job.user, {node.host: script}).values()
+    if result is None:
+        return {"directory": storage.directory, "error": f"{node.host}: {reason}"}
+    report = report_of(result.stdout)
+    checkpoint: dict[str, Any] = {"directory": storage.directory}
+    for line in report.get("newest", []):
+        written, size, path = line.split(" ", 2)
+        age = float(report["now"][0]) - float(written)
+        own = float(written) >= storage.since
+        checkpoint.update(path=path, bytes=int(size), age_s=max(0, round(age)), own=own)
+    return checkpoint
+
+
+def checkpoint_line(checkpoint: Mapping[str, Any]) -> str:
+    if "path" not in checkpoint:
+        reason = checkpoint.get("error", "no file")
+        return f"no checkpoint in {checkpoint['directory']} ({reason})"
+    megabytes = checkpoint["bytes"] / 1e6
+    text = f"{checkpoint['path']}, {megabytes:.1f} MB, {checkpoint['age_s']} s old"
+    return f"newest checkpoint: {text}" + ("" if checkpoint["own"] else " (none by this job)")
+
+
+def tidy(
+    job: Job, nodes: Sequence[LaunchNode], runner: Runner, seconds: float
+) -> dict[str, list[str]]:
+    """Remove session directories and shared memory of killed ranks, on the nodes and on this host;
+    returns the paths by node.
+
+    `seconds` since the job began: the clocks of hosts may differ.
+    """
+    # Checkpoints in /dev/shm must stay: no file is newer than a minute from now.
+    since = "-60" if job.checkpoints.rstrip("/") == "/dev/shm" else str(math.ceil(seconds))
+    script = hosts.remote(TIDY, [LEFTOVERS, since, "/dev/shm", "/proc", "/tmp"])
+    runner(as_user(job.user, ["/bin/sh", "-c", script]), check=False)
+    answers = hosts.ask_all(runner, job.user, {node.host: [script] for node in nodes})
+    removed = {
+        host: [
+            " ".join(rest) for word, *rest in hosts.answer_lines(result.stdout) if word == "removed"
+        ]
+        for host, (result, _reason) in answers.items()
+        if result
+    }
+    return {host: paths for host, paths in removed.items() if paths}
+
+
+def last_lines(
+    job: Job, nodes: Sequence[LaunchNode], output: str, rc: int
+) -> tuple[Optional[int], list[str]]:
+    """The rank that failed first, according to mpirun, and its last lines; else the last lines."""
+    lines = [line[:MAX_LINE] for line in output.splitlines()]
+    rank = job.launcher.failed_rank(output, slots_of(nodes), job.mapping) if rc else None
+    if rank is None:
+        return None, lines[-MAX_LINES:]
+    own = [line for line in lines if re.match(rf"\[\d+,{rank}\]<std(out|err)>:|\[{rank}\] ", line)]
+    matches = ((job.launcher.failed.search(line), line) for line in lines)
+    named = [line for match, line in matches if match and str(rank) in match.groups()]
+    return rank, [*own[-MAX_LINES:], *named[:1]]
+
+
+def failure(
+    job: Job,
+    checks: Sequence[Check],
+    lines: Sequence[str],
+    checkpoint: Mapping[str, Any],
+    unmounted: str = "",
+) -> str:
+    """Message of a failed job; empty for one that succeeded."""
+    failed = failures(checks)
+    if not failed:
+        return ""
+    head = [f"job {job.run_id} failed:", *(f"  {check.line()}" for check in failed)]
+    tail = [f"  output: {job.directory}/{OUTPUT}"]
+    tail += [f"  {checkpoint_line(checkpoint)}"] if checkpoint else []
+    tail += [f"  {unmounted}"] if unmounted else []
+    return "\n".join([*head, *(f"    {line}" for line in lines), *tail])
+
+
+def output_of(path: Path, most: int = 1 << 30) -> str:
+    """The last `most` bytes of a file; empty if it does not exist."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - most))
+            return file.read(most).decode("utf-8", "replace")
+    except FileNotFoundError:
+        return ""

@@ -1,0 +1,146 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The nodes that run ranks, from the model and in the order of the hostfile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Optional
+
+from ...names import rail_name
+from .. import hostfile
+from ..environment import rails_by_rank, rails_from_model
+from .launcher import OPEN_MPI, Launcher
+
+
+@dataclass(frozen=True)
+class LaunchNode:
+    """A node that runs ranks. The model supplies the fields up to `numa`, the node the others."""
+
+    name: str
+    slots: int
+    rails: tuple[str, ...] = ()
+    """Interface of each rail."""
+    speeds: tuple[float, ...] = ()
+    """Speed of each rail in Gb/s."""
+    address: str = ""
+    """The name by which mpirun and ssh connect, if it is not `name`."""
+    networks: tuple[str, ...] = ()
+    """Network of each rail."""
+    numbers: tuple[Optional[int], ...] = ()
+    """Number of each rail in the model; the planes of a NIC share one."""
+    by_rank: tuple[tuple[str, ...], ...] = ()
+    """Rails of each local rank."""
+    numa: tuple[Optional[int], ...] = ()
+    """NUMA node of each GPU; on a node without GPUs, of the rail of each rank."""
+    devices: tuple[tuple[str, str], ...] = ()
+    """RDMA device and port (`mlx5_0:1`), and an interface behind it."""
+    software: bool = False
+    """RDMA devices are Soft-RoCE, so their speed is nominal."""
+    gpus: int = 0
+    """Number of GPUs that the driver reports."""
+    cuda: tuple[str, ...] = ()
+    """Which of `UCX` and `Open MPI` were built with CUDA."""
+    nccl_tests: bool = False
+    """all_reduce_perf of nccl-tests is installed."""
+
+    @property
+    def host(self) -> str:
+        return self.address or self.name
+
+    @property
+    def line_rate_gbytes_s(self) -> float:
+        """Sum of its rails in each direction, in 10^9 bytes per second."""
+        return sum(self.speeds) / 8
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """Rails that ranks use; all rails where the assignment is unknown."""
+        return tuple(dict.fromkeys(rail for own in self.by_rank for rail in own)) or self.rails
+
+    def of_devices(self, devices: Sequence[tuple[str, str]]) -> LaunchNode:
+        """The node with the RDMA devices that it reported.
+
+        Planes that a NIC balances in hardware become one rail: only the first plane has an RDMA
+        device then (nic-configuration-operator 632f1295).
+        """
+        node = replace(self, devices=tuple(devices))
+        behind = {interface for _device, interface in devices}
+        planes: dict[int, list[str]] = {}
+        for rail, number in zip(self.rails, self.numbers):
+            if number is not None:
+                planes.setdefault(number, []).append(rail)
+        first = {rail: own[0] for own in planes.values() for rail in own}
+        further = [rail for own in planes.values() for rail in own[1:]]
+        if not further or behind & {*further} or not {first[rail] for rail in further} <= behind:
+            return node
+        speeds = dict.fromkeys((rail for rail in self.rails if rail not in further), 0.0)
+        for rail, speed in zip(self.rails, self.speeds):
+            speeds[first.get(rail, rail)] += speed
+        kept = [index for index, rail in enumerate(self.rails) if rail in speeds]
+        return replace(
+            node,
+            rails=tuple(speeds),
+            speeds=tuple(speeds.values()) if self.speeds else (),
+            networks=tuple(self.networks[index] for index in kept) if self.networks else (),
+            numbers=tuple(self.numbers[index] for index in kept),
+            by_rank=tuple(tuple(r for r in own if r in speeds) for own in self.by_rank),
+        )
+
+
+def nodes_of(entries: Sequence[Mapping[str, Any]]) -> tuple[LaunchNode, ...]:
+    """The compute nodes in service, from the directory of the cluster.
+
+    A node with fewer slots than GPUs has rails that no rank uses.
+    """
+    nodes = []
+    for entry in entries:
+        if entry["role"] != "compute" or entry["drained"]:
+            continue
+        slots, rails = int(entry["slots"]), entry["rails"]
+        by_rank = rails_by_rank(rails_from_model(rails), slots)
+        numa_of_gpu = {rail.get("gpu"): rail.get("numa") for rail in rails}
+        numa_of_rail = {rail["interface"]: rail.get("numa") for rail in rails}
+        by_gpu = tuple(numa_of_gpu.get(gpu) for gpu in range(int(entry.get("gpus", 0))))
+        node = LaunchNode(
+            entry["name"],
+            slots,
+            rails=tuple(rail["interface"] for rail in rails),
+            speeds=tuple(float(rail["speed_gbps"] or 0) for rail in rails),
+            networks=tuple(rail["network"] or "" for rail in rails),
+            numbers=tuple(rail.get("rail") for rail in rails),
+            by_rank=tuple(tuple(rail.interface for rail in own) for own in by_rank),
+            numa=by_gpu or tuple(numa_of_rail[own[0].interface] for own in by_rank),
+        )
+        nodes.append(node)
+    return tuple(nodes)
+
+
+def as_listed(
+    nodes: Sequence[LaunchNode], text: str, launcher: Launcher = OPEN_MPI
+) -> tuple[tuple[LaunchNode, ...], list[str]]:
+    """The nodes with the order and names of the hostfile `text`, and its deviations from the model.
+
+    mpirun assigns ranks in the order of the hostfile, which may name a node by one of its rails.
+    """
+    try:
+        entries = hostfile.parse(text, launcher.hostfile_format)
+    except ValueError as error:
+        return tuple(nodes), [str(error)]
+    by_name = {node.name: node for node in nodes}
+    for node in nodes:
+        by_name.update({rail_name(node.name, rail): node for rail in node.rails})
+    listed: list[LaunchNode] = []
+    differences: list[str] = []
+    for host, slots in entries.items():
+        known = by_name.get(host)
+        if known is None:
+            differences.append(f"{host}: in the hostfile, but drained or not in the model")
+            continue
+        if slots != known.slots:
+            differences.append(f"{known.name}: {known.slots} slots, {slots} in the hostfile")
+        listed.append(replace(known, address=host))
+    names = {node.name for node in listed}
+    missing = [node for node in nodes if node.name not in names]
+    differences += [f"{node.name}: in the model, but not in the hostfile" for node in missing]
+    return (*listed, *missing), differences

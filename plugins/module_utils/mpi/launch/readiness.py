@@ -1,0 +1,263 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Readiness of nodes before a run: software, rails, free space, and connections between them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address
+
+from ...core.commands import Runner
+from ...core.text import bytes_text, some
+from ...names import is_host_name, rail_name
+from ...os_baseline import filters
+from ...ssh import paths
+from .hosts import TERMINAL, answer_lines, ask_all, remote
+from .launcher import OPEN_MPI, Launcher, too_new
+from .node import LaunchNode
+from .scripts import READY
+
+MIN_FREE_BYTES, MIN_FREE_INODES = 16 << 20, 64
+"""Required on /tmp and /dev/shm: session directories, and shared memory between ranks."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """State that a node reported."""
+
+    program: str = ""
+    """SHA-256 of the program, or `missing`."""
+    daemon: bool = False
+    """The program that mpirun starts on each node is installed."""
+    version: str = ""
+    """Version and directory of mpirun: `(Open MPI) 4.1.9a1 in /opt/.../ompi`."""
+    ucx: str = ""
+    """Version of UCX in the environment of ranks."""
+    down: tuple[str, ...] = ()
+    """Rails without a link, with their state: `rail1 is down`."""
+    devices: tuple[tuple[str, str], ...] = ()
+    """RDMA device and port, and a network interface behind it."""
+    ports: Mapping[str, str] = field(default_factory=dict)
+    """State by RDMA device and port: `ACTIVE`."""
+    software: bool = False
+    """RDMA devices are Soft-RoCE."""
+    gpus: int = 0
+    cuda: tuple[str, ...] = ()
+    """Which of `UCX` and `Open MPI` were built with CUDA."""
+    nccl_tests: bool = False
+    full: tuple[str, ...] = ()
+    """Directories without free space: `/dev/shm has 0 B and 12 files free`."""
+    launcher: str = ""
+    """Address of the launcher, as the node sees it."""
+    peers: Mapping[str, str] = field(default_factory=dict)
+    """Address of the next node, by each of its names."""
+    called: Mapping[str, int] = field(default_factory=dict)
+    """Errno of a connection, by address; 0 for success."""
+    whole: bool = False
+    """The answer is complete."""
+
+
+def preflight(
+    run: Runner,
+    user: str,
+    nodes: Sequence[LaunchNode],
+    program: str,
+    sha256: str,
+    transport: str,
+    nccl_tests: str,
+    launcher: Launcher = OPEN_MPI,
+) -> tuple[dict[str, str], tuple[LaunchNode, ...]]:
+    """Ask every node. Returns the reason by host that cannot take part, and the nodes that
+    responded, with what they reported."""
+    problems: dict[str, str] = {}
+    commands = {}
+    reported = []
+    versions: dict[str, dict[str, str]] = {"mpirun": {}, "UCX": {}}
+    ready: dict[str, Answer] = {}
+    with paths.Listener({}) as listener:
+        for node, peer in zip(nodes, next_nodes(nodes)):
+            names = [peer.host] if peer is not node else []
+            if names and transport == "tcp":
+                names += [rail_name(peer.name, rail) for rail in peer.given]
+            arguments = [program, nccl_tests, launcher.daemon]
+            arguments += [paths.CALL, str(listener.port), " ".join(names), *node.rails]
+            commands[node.host] = [remote(READY, arguments)]
+        answers = ask_all(run, user, commands, options=[TERMINAL])
+    for node in nodes:
+        result, reason = answers[node.host]
+        if result is None:
+            problems[node.host] = (
+                f"no answer over ssh as {user}: {reason}; check its power, sshd and the login "
+                f"files of {user}, then run --tags names,ssh"
+            )
+            continue
+        state = answer(result.stdout)
+        carries = node.of_devices(state.devices) if transport == "rc" else node
+        problem = obstacle(state, carries, program, sha256, transport, launcher)
+        if problem:
+            problems[node.host] = problem
+        else:
+            ready[node.host] = state
+        versions["mpirun"][node.host], versions["UCX"][node.host] = state.version, state.ucx
+        same = ("devices", "software", "gpus", "cuda", "nccl_tests")
+        reported.append(replace(carries, **{name: getattr(state, name) for name in same}))
+    for software, by_host in versions.items():
+        for host, reason in _deviating(software, by_host).items():
+            problems.setdefault(host, reason)
+    return {**unreached(run, nodes, ready), **problems}, tuple(reported)
+
+
+def _deviating(software: str, version_by_host: Mapping[str, str]) -> dict[str, str]:
+    """Hosts that have a different version than most."""
+    counted = Counter(version_by_host.values()).most_common()
+    return {
+        host: f"{software} has version {version or 'unknown'}, and {counted[0][0] or 'unknown'} on "
+        f"most nodes; run --tags mpi --limit {host}"
+        for host, version in version_by_host.items()
+        if version != counted[0][0]
+    }
+
+
+def by_reason(problems: Mapping[str, str]) -> dict[str, str]:
+    """Reasons by the hosts that share them: one firewall may block all nodes."""
+    hosts: dict[str, list[str]] = {}
+    for host, reason in problems.items():
+        hosts.setdefault(reason, []).append(host)
+    return {some(names, 50): reason for reason, names in hosts.items()}
+
+
+def next_nodes(nodes: Sequence[LaunchNode]) -> list[LaunchNode]:
+    """The peer to which each node connects: a ring, so that each node is tested once."""
+    return [*nodes[1:], *nodes[:1]]
+
+
+def unreached(
+    run: Runner, nodes: Sequence[LaunchNode], ready: Mapping[str, Answer]
+) -> dict[str, str]:
+    """Ready nodes that cannot connect to the launcher, or to the next node: a run over them would
+    hang until its time limit."""
+    problems: dict[str, str] = {}
+    for node, peer in zip(nodes, next_nodes(nodes)):
+        state = ready.get(node.host, Answer())
+        for name, address in state.peers.items() if peer.host in ready else ():
+            code = state.called.get(address, 0)
+            failed = f"no connection {node.name} -> {name} ({address}): {paths.told(code)}"
+            if code in paths.FILTERED:
+                problems.setdefault(
+                    peer.host,
+                    f"{failed}; if --tags ssh reports no loss, a firewall on {peer.name}: set "
+                    f"{filters.OPEN}, then run --tags os --limit {peer.name}, or admit the "
+                    "cluster's networks in its nft and iptables rules",
+                )
+            elif code in paths.ELSEWHERE:
+                step = f"check ip route get and the filters of outgoing traffic on {node.name}"
+                problems.setdefault(node.host, f"{failed}; {step}")
+    remedies: dict[str, str] = {}
+    for host, state in ready.items():
+        code = state.called.get(state.launcher, 0)
+        if not code:
+            continue
+        if state.launcher not in remedies:
+            filtering, step = filters.filters(run, [state.launcher])
+            remedies[state.launcher] = (
+                f"a firewall (os_baseline_firewall) on the launcher: {filtering[state.launcher]}; "
+                f"{step}"
+            )
+        remedy = remedies[state.launcher]
+        if code in paths.ELSEWHERE:
+            remedy = f"check ip route get and the filters of outgoing traffic on {host}"
+        problems[host] = (
+            f"no connection back to the launcher ({state.launcher}), which mpirun needs: "
+            f"{paths.told(code)}; {remedy}"
+        )
+    return problems
+
+
+def answer(text: str) -> Answer:
+    """Parse the output of READY."""
+    lines: dict[str, list[list[str]]] = {}
+    for word, *rest in answer_lines(text):
+        lines.setdefault(word, []).append(rest)
+
+    def first(word: str) -> str:
+        return next((rest[0] for rest in lines.get(word, []) if rest), "")
+
+    def pairs(word: str) -> list[tuple[str, str]]:
+        return [(rest[0], rest[1]) for rest in lines.get(word, []) if len(rest) == 2]
+
+    return Answer(
+        program=first("program"),
+        daemon=first("daemon") == "yes",
+        version=" ".join(next(iter(lines.get("version", [])), [])),
+        ucx=" ".join(next(iter(lines.get("ucx", [])), [])),
+        down=tuple(" is ".join(rest) for rest in lines.get("rail", [])),
+        devices=tuple(pairs("device")),
+        ports=dict(pairs("port")),
+        software="software" in lines,
+        gpus=_number(first("gpus")),
+        cuda=tuple(" ".join(rest) for rest in lines.get("cuda", [])),
+        nccl_tests="nccl" in lines,
+        full=tuple(filter(None, map(_full, lines.get("space", [])))),
+        launcher=_address(first("launcher")),
+        peers={name: _address(address) for name, address in pairs("peer") if is_host_name(name)},
+        called={address: _number(code) for address, code in pairs("back") if len(code) < 5},
+        whole="end" in lines,
+    )
+
+
+def _number(text: str) -> int:
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else 0
+
+
+def _address(text: str) -> str:
+    try:
+        return str(IPv4Address(text))
+    except ValueError:
+        return ""
+
+
+def _full(words: Sequence[str]) -> str:
+    """Free space of a directory that has too little for ranks; empty for other directories."""
+    if len(words) != 5:
+        return ""
+    blocks, size, inodes, total = map(_number, words[1:])
+    # A file system without a table of inodes reports 0 of 0.
+    if blocks * size >= MIN_FREE_BYTES and (inodes >= MIN_FREE_INODES or not total):
+        return ""
+    return f"{words[0]} has {bytes_text(blocks * size)} and {inodes} files free"
+
+
+def obstacle(
+    state: Answer,
+    node: LaunchNode,
+    program: str,
+    sha256: str,
+    transport: str,
+    launcher: Launcher = OPEN_MPI,
+) -> str:
+    """Why a node that responded cannot take part, with the remedy; empty if it can."""
+    if not state.whole:
+        return "the answer was cut short; check the login files of the MPI user on it"
+    if state.down:
+        return f"{', '.join(state.down)}; run --tags rails --limit {node.name}"
+    if state.full:
+        return f"{', '.join(state.full)}; remove the files that former jobs left there (du -x)"
+    missing = []
+    if state.program == "missing":
+        missing.append(f"{program} not found")
+    elif sha256 and state.program != sha256:
+        missing.append(f"{program} has a different version")
+    if not state.daemon and too_new(state.version):
+        return too_new(state.version)
+    if not state.daemon:
+        missing.append(f"{launcher.name}'s {launcher.daemon} not found")
+    behind = {interface: device for device, interface in state.devices}
+    for rail in node.given if transport == "rc" else ():
+        device = behind.get(rail)
+        if device is None:
+            missing.append(f"{rail} has no RDMA device")
+        elif state.ports.get(device) != "ACTIVE":
+            missing.append(f"{device} of {rail} is {state.ports.get(device) or 'in no state'}")
+    return f"{', '.join(missing)}; run --tags rails,mpi --limit {node.name}" if missing else ""

@@ -1,0 +1,131 @@
+#!/usr/bin/python
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""State of a host that a provider of MPI depends on."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: mpi_provider
+short_description: Select packages, archives and directories of MPI for one host
+extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
+description:
+  - Returns what the MPI of C(software.mpi.provider) consists of on this host. Changes nothing.
+  - The action plugin of the same name compares checksums of archives and wheels on the controller,
+    and fails before any host is changed. The module itself only reads the state of the host.
+options:
+  software:
+    description: Software set of the cluster, as in C(cluster_software); empty for the distribution.
+    type: dict
+    default: {}
+  transport:
+    description: Transport between nodes. V(rc) on a host with O(rails) adds packages for RDMA.
+    type: str
+    choices: [tcp, rc]
+    default: rc
+  rails:
+    description: Rails of this host, as in C(cluster_rails).
+    type: list
+    elements: dict
+    default: []
+  packages:
+    description: Packages to install instead of the provider's.
+    type: list
+    elements: str
+    default: []
+  build_packages:
+    description: Packages to install before a build, instead of the distribution's.
+    type: list
+    elements: str
+    default: []
+  build_cache: {type: path, description: Directory of the controller with packs of builds.}
+  python: {type: path, default: /usr/bin/python3, description: Interpreter of MPI programs.}
+  prefix: {type: str, default: "", description: Directory of the MPI; set by the action plugin.}
+  mpi4py: {type: str, default: "", description: Version of mpi4py; set by the action plugin.}
+attributes:
+  check_mode:
+    description: Reads the host as without check mode.
+    support: full
+  diff_mode:
+    description: The module returns no diff.
+    support: none
+"""
+
+EXAMPLES = r"""
+- name: Select the MPI of this host
+  baremetal.mpi_roce.mpi_provider:
+    software: "{{ cluster_software }}"
+    rails: "{{ cluster_rails }}"
+    build_cache: /var/cache/mpi
+  register: mpi
+"""
+
+RETURN = r"""
+provider: {type: str, returned: success, description: Provider of the model.}
+packages: {type: list, elements: str, returned: success, description: Packages to install.}
+layout:
+  description: Files and directories of the MPI, by option of M(baremetal.mpi_roce.mpi_stack).
+  type: dict
+  returned: success
+unpack:
+  description: >-
+    Archives that the host lacks. Each has C(directory), C(url) and C(sha256) or C(file) of the
+    controller, and C(inside), the directory of the archive that becomes C(directory).
+  type: list
+  elements: dict
+  returned: success
+host:
+  description: C(mpi), C(begun) and C(toolkit) of this host, for M(baremetal.mpi_roce.mpi_build).
+  type: dict
+  returned: success
+build:
+  description: C(prefix), C(builds), C(cuda), C(pack) and C(packages) of the build; empty if there
+    is nothing to build.
+  type: dict
+  returned: success
+"""
+
+import platform
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..module_utils.core import commands
+from ..module_utils.mpi.build import work_of
+
+TAG = 'import sys; print("cp%d%d" % sys.version_info[:2])'
+TOOLKIT = Path("/usr/local/cuda/include")
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "software": {"type": "dict", "default": {}},
+            "transport": {"type": "str", "choices": ["tcp", "rc"], "default": "rc"},
+            "rails": {"type": "list", "elements": "dict", "default": []},
+            "packages": {"type": "list", "elements": "str", "default": []},
+            "build_packages": {"type": "list", "elements": "str", "default": []},
+            "build_cache": {"type": "path"},
+            "python": {"type": "path", "default": "/usr/bin/python3"},
+            "prefix": {"type": "str", "default": ""},
+            "mpi4py": {"type": "str", "default": ""},
+        },
+        supports_check_mode=True,
+    )
+    prefix, version = module.params["prefix"], module.params["mpi4py"]
+    try:
+        tag = commands.run([module.params["python"], "-c", TAG]).stdout.strip()
+    except commands.CommandError as error:
+        module.fail_json(msg=f"mpi: {error}", layer="mpi", checks=[])
+    module.exit_json(
+        changed=False,
+        machine=platform.machine(),
+        python_tag=tag,
+        mpi=Path(prefix).is_dir(),
+        mpi4py=Path(f"{prefix}/mpi4py-{version}-{tag}").is_dir(),
+        begun=work_of(prefix).is_dir(),
+        toolkit=TOOLKIT.is_dir(),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,236 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Providers of MPI: packages, layout, archives, and refusals on the controller."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleActionFail
+from ansible_collections.baremetal.mpi_roce.plugins.action import mpi_provider as action
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.distribution import (
+    distribution_of,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import read_software
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.mpi.providers import (
+    Controller,
+    FromSource,
+    Hpcx,
+    Installation,
+    IntelMpi,
+    Provider,
+    provider_of,
+)
+
+UBUNTU, ROCKY = distribution_of("Ubuntu", "24.04"), distribution_of("Rocky", "9.6")
+ARCHIVE = {
+    "distribution": "ubuntu24.04",
+    "url": "https://mirror.example.net/hpcx-v2.24.1-gcc-doca_ofed-ubuntu24.04-cuda13-x86_64.tbz",
+    "sha256": "ab" * 32,
+}
+SOURCES = {
+    "ucx": {"url": "https://mirror.example.net/ucx-1.19.0.tar.gz", "sha256": "ab" * 32},
+    "openmpi": {"url": "https://mirror.example.net/openmpi-4.1.8.tar.bz2", "sha256": "cd" * 32},
+}
+HPCX = {"provider": "hpcx", "archives": [ARCHIVE], "mpi4py": "4.1.1"}
+SOURCE = {"provider": "source", "sources": SOURCES, "mpi4py": "4.1.1"}
+HOST = Installation("x86_64", "cp312")
+
+
+def impi(digest: str = "cd" * 32) -> dict[str, Any]:
+    wheel = {"version": "2021.18.1", "sha256": digest}
+    return {"provider": "impi", "impi": wheel, "mpi4py": "4.1.1"}
+
+
+def add_wheel(folder: Path, name: str, *members: str) -> str:
+    """Write a wheel; returns its SHA-256."""
+    folder.mkdir(exist_ok=True)
+    with zipfile.ZipFile(folder / name, "w") as wheel:
+        for member in ("METADATA", *members):
+            wheel.writestr(member, "")
+    return hashlib.sha256((folder / name).read_bytes()).hexdigest()
+
+
+def mpi4py(folder: Path, tag: str = "cp312", machine: str = "x86_64") -> str:
+    return add_wheel(folder, f"mpi4py-4.1.1-{tag}-{tag}-manylinux_2_28_{machine}.whl")
+
+
+def provider(
+    mpi: dict[str, Any],
+    folder: Path = Path("/none"),
+    host: Installation = HOST,
+    system: Any = UBUNTU,
+    doca: bool = False,
+) -> Provider:
+    state = host if mpi.get("provider") else None
+    controller = Controller(folder, Path("/cache"))
+    return provider_of(read_software({"mpi": mpi}).mpi, system, doca, state, controller)
+
+
+def refusal(made: Provider) -> str:
+    with pytest.raises(PlanError) as refused:
+        made.check()
+    return str(refused.value.args[0].code)
+
+
+def test_packages_of_the_distribution() -> None:
+    mpi = provider({})
+    assert mpi.packages == [*UBUNTU.mpi.packages, *UBUNTU.mpi.ucx]
+    assert mpi.rdma_packages == [*UBUNTU.mpi.verbs]
+    assert provider({}, doca=True).packages == [*UBUNTU.mpi.packages, "ucx"]
+    assert (mpi.prefix, mpi.layout.bin_directory, mpi.unpack()) == ("", "", [])
+    mpi.check()
+    layout = provider({}, system=ROCKY).layout
+    assert layout.bin_directory == "/usr/lib64/openmpi/bin"
+    assert layout.python_directory == "/usr/lib64/python3.9/site-packages/openmpi"
+
+
+def test_hpcx_is_unpacked_with_mpi4py(tmp_path: Path) -> None:
+    mpi4py(tmp_path)
+    mpi = provider(HPCX, tmp_path)
+    assert isinstance(mpi, Hpcx)
+    mpi.check()
+    assert mpi.packages == ["python3-numpy", "bzip2"] and mpi.rdma_packages == []
+    archive, wheel = mpi.unpack()
+    assert (archive.url, archive.sha256) == (ARCHIVE["url"], ARCHIVE["sha256"])
+    assert archive.directory == mpi.prefix == mpi.layout.prefix
+    assert wheel.directory == mpi.layout.python_directory == f"{mpi.prefix}/mpi4py-4.1.1-cp312"
+    assert Path(wheel.file).name.startswith("mpi4py-4.1.1-cp312-")
+    assert mpi.layout.bin_directory == f"{mpi.prefix}/ompi/bin:{mpi.prefix}/ucx/bin"
+    assert mpi.layout.ucx_file == f"{mpi.prefix}/ucx/etc/ucx/ucx.conf"
+    assert mpi.layout.variables["OPAL_PREFIX"] == f"{mpi.prefix}/ompi"
+    unpacked = replace(HOST, mpi=True, mpi4py=True)
+    assert provider(HPCX, tmp_path, unpacked).unpack() == []
+    half = replace(HOST, mpi=True)
+    assert [item.url for item in provider(HPCX, tmp_path, half).unpack()] == [""]
+
+
+@pytest.mark.parametrize(("suffix", "bzip2"), [("tbz", True), ("tar.bz2", True), ("tgz", False)])
+def test_an_archive_with_bzip2_needs_its_package(suffix: str, bzip2: bool) -> None:
+    archive = {**ARCHIVE, "url": f"https://mirror.example.net/hpcx.{suffix}"}
+    assert ("bzip2" in provider({**HPCX, "archives": [archive]}).packages) is bzip2
+
+
+def test_an_archive_is_for_a_distribution_and_has_a_checksum(tmp_path: Path) -> None:
+    mpi4py(tmp_path)
+    with pytest.raises(PlanError) as refused:
+        provider(HPCX, tmp_path, system=ROCKY)
+    assert refused.value.args[0].code == "mpi.archive_missing"
+    for name in ("redhat9", "rocky9", "rocky9.6"):
+        archives = [{**ARCHIVE, "distribution": name}]
+        provider({**HPCX, "archives": archives}, tmp_path, system=ROCKY).check()
+    archives = [{**ARCHIVE, "sha256": ""}]
+    assert refusal(provider({**HPCX, "archives": archives}, tmp_path)) == "mpi.archive_checksum"
+
+
+def test_intel_mpi_is_unpacked_from_its_wheel(tmp_path: Path) -> None:
+    mpi4py(tmp_path)
+    name = "impi_rt-2021.18.1-py2.py3-none-manylinux_2_28_x86_64.whl"
+    assert refusal(provider(impi(), tmp_path)) == "mpi.wheel_missing"
+    digest = add_wheel(tmp_path, name)
+    assert refusal(provider(impi(), tmp_path)) == "mpi.impi_checksum"
+    assert refusal(provider(impi(digest), tmp_path)) == "mpi.impi_libfabric"
+    digest = add_wheel(tmp_path, name, "impi_rt-2021.18.1.data/data/lib/libmlx-fi.so")
+    mpi = provider(impi(digest), tmp_path)
+    assert isinstance(mpi, IntelMpi)
+    mpi.check()
+    archive = mpi.unpack()[0]
+    assert archive.file == str(tmp_path / name)
+    assert archive.inside == "/impi_rt-2021.18.1.data/data"
+    assert mpi.packages == ["python3-numpy", *UBUNTU.mpi.ucx]
+    assert mpi.rdma_packages == [*UBUNTU.mpi.verbs]
+    assert mpi.layout.mca_file == UBUNTU.mpi.mca_file
+    assert mpi.layout.variables["I_MPI_ROOT"] == mpi.prefix
+    provider(impi(), tmp_path, replace(HOST, mpi=True)).check()
+
+
+def test_a_build_has_a_pack_for_each_distribution_and_architecture(tmp_path: Path) -> None:
+    packs = []
+    for system, machine in ((UBUNTU, "x86_64"), (UBUNTU, "aarch64"), (ROCKY, "x86_64")):
+        mpi = provider(SOURCE, tmp_path, Installation(machine, "cp312"), system)
+        assert isinstance(mpi, FromSource)
+        assert mpi.unpack()[0].file == str(mpi.pack)
+        assert mpi.build_packages == [*system.mpi.build]
+        packs.append(mpi.pack.name.removeprefix(mpi.prefix.rpartition("/")[2]))
+    assert packs == ["-ubuntu24-x86_64.tar.gz", "-ubuntu24-aarch64.tar.gz", "-rocky9-x86_64.tar.gz"]
+
+
+def test_each_host_needs_the_wheel_of_its_python_and_architecture(tmp_path: Path) -> None:
+    right = mpi4py(tmp_path)
+    provider(SOURCE, tmp_path).check()
+    arm = Installation("aarch64", "cp312")
+    assert refusal(provider(SOURCE, tmp_path, arm)) == "mpi.wheel_missing"
+    assert refusal(provider(SOURCE, tmp_path, replace(HOST, python_tag="cp39"))) == (
+        "mpi.wheel_missing"
+    )
+    listed = {**SOURCE, "mpi4py_sha256": [right]}
+    provider(listed, tmp_path).check()
+    (tmp_path / "mpi4py-4.1.1-cp312-cp312-manylinux_2_28_aarch64.whl").write_text("another")
+    assert refusal(provider(listed, tmp_path, arm)) == "mpi.wheel_checksum"
+    provider(listed, tmp_path, replace(arm, mpi4py=True)).check()
+
+
+class Plugin(action.ActionModule):
+    """The action, with the answer of a host."""
+
+    def __init__(self, answer: dict[str, Any], **arguments: Any) -> None:
+        self.answer = answer
+        self.modules: list[dict[str, Any]] = []
+        self._task = SimpleNamespace(args=arguments)
+
+    def _execute_module(self, _name: str, **given: Any) -> dict[str, Any]:
+        self.modules.append(given["module_args"])
+        return self.answer
+
+
+ANSWER = {"machine": "x86_64", "python_tag": "cp312", "mpi": False, "mpi4py": False}
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(action.ActionBase, "run", lambda *_given: {})
+    mpi4py(tmp_path / "wheels")
+    facts = {"distribution": "Ubuntu", "distribution_version": "24.04"}
+    variables = {"ansible_facts": facts, "inventory_dir": str(tmp_path)}
+    return lambda plugin: plugin.run(None, variables)
+
+
+def test_the_distributions_mpi_asks_no_host(run: Any) -> None:
+    plugin = Plugin({}, rails=[{}], transport="rc")
+    result = run(plugin)
+    assert plugin.modules == [] and result["provider"] == "distribution"
+    assert result["packages"][-1] == "ibverbs-providers"
+    assert result["build"] == result["host"] == {} and "ucx_file" not in result["layout"]
+    assert "ibverbs-providers" not in run(Plugin({}, rails=[{}], transport="tcp"))["packages"]
+    assert "ibverbs-providers" not in run(Plugin({}, transport="rc"))["packages"]
+    assert run(Plugin({}, rails=[{}], packages=["own"]))["packages"] == ["own"]
+
+
+def test_a_build_is_described_until_it_is_unpacked(run: Any) -> None:
+    software = read_software({"mpi": SOURCE}).as_variable()
+    result = run(Plugin({**ANSWER, "begun": True}, software=software, build_packages=["gcc"]))
+    build = result["build"]
+    assert build["packages"] == ["gcc"] and build["prefix"] == result["layout"]["prefix"]
+    assert result["host"] == {
+        "pack": build["pack"], "mpi": False, "begun": True, "toolkit": False,
+    }  # fmt: skip
+    unpacked = run(Plugin({**ANSWER, "mpi": True}, software=software))
+    assert unpacked["build"] == {} and unpacked["host"]["mpi"] is True
+
+
+@pytest.mark.parametrize("name", ["machine", "python_tag"])
+@pytest.mark.parametrize(
+    "answer",
+    ["../x", "/x", "a/b", "a\nb", "*", "a*", ".x", "", "a" * 200, ["a"], {"a": 1}, None, "{{ x }}"],
+)
+def test_answers_in_file_names_are_plain_words(run: Any, name: str, answer: Any) -> None:
+    software = read_software({"mpi": SOURCE}).as_variable()
+    with pytest.raises(AnsibleActionFail) as refused:
+        run(Plugin({**ANSWER, name: answer}, software=software))
+    assert len(str(refused.value)) < 400
