@@ -19,7 +19,6 @@ from typing import Any, Optional
 import yaml
 from ansible import constants as C
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
-from ansible.utils.display import Display
 
 from ..module_utils.core import machine
 from ..module_utils.core.checks import FAILED, OK, REBOOT, Check, as_dicts
@@ -29,8 +28,7 @@ from ..plugin_utils.answers import AnswerError
 from ..plugin_utils.marked import answer, question
 from ..plugin_utils.reboot import guards, planning, table
 from ..plugin_utils.steps import Step, SteppedAction
-
-display = Display()
+from ..plugin_utils.terminal import display
 
 LAYER = "reboot"
 MODULE = "baremetal.mpi_roce.cluster_reboot"
