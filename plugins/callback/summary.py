@@ -84,7 +84,7 @@ MODULE_KEYS = ("invocation", "censored")
 """A result that a module returned has one of these; one made on the controller has neither."""
 
 
-class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type hints
+class CallbackModule(CallbackBase):
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "aggregate"
     CALLBACK_NAME = f"{COLLECTION}summary"

@@ -122,6 +122,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -132,7 +133,7 @@ from ..module_utils.mpi.allreduce import gpu, plan, session, traffic
 from ..module_utils.mpi.launcher import LAUNCHED, of_provider
 
 
-def request_of(params: dict) -> session.Request:
+def request_of(params: dict[str, Any]) -> session.Request:
     of_plan = (
         *("transport", "max_bytes", "size_step", "combinations", "iterations", "iterations_large"),
         *("warmup", "bind_rails", "python", "rankfile"),
@@ -196,7 +197,7 @@ def main() -> None:
     module.params["run_id"] = module.params["run_id"] or uuid.uuid4().hex[:12]
     launcher = session.mpirun(module.params["user"], commands.run)
 
-    def start(show: Callable[[str], None]) -> dict:
+    def start(show: Callable[[str], None]) -> dict[str, Any]:
         def waiting(waited: float) -> None:
             show(f"allreduce: waiting for another one to end, {waited:.0f} s")
 

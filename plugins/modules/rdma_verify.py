@@ -144,6 +144,7 @@ report: {type: str, returned: for V(report), description: File on the controller
 """
 
 from dataclasses import fields
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -159,7 +160,7 @@ LAYER = "verbs"
 REMEDY = "Run again for these rails alone: --tags verbs --limit HOST,PEER"
 
 
-def request_of(params: dict) -> Request:
+def request_of(params: dict[str, Any]) -> Request:
     part = params["part"]
     halves = {side: tuple(Half(**half) for half in part[side]) for side in ("drives", "serves")}
     return Request(

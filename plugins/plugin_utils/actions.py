@@ -34,7 +34,7 @@ SSH_NOISE = (
 """Prefixes of lines that ssh itself prints between those of the host."""
 
 
-class NodeAction(ActionBase):  # type: ignore[misc]  # Ansible has no type hints
+class NodeAction(ActionBase):
     """An action whose answers from hosts are bounded and printable."""
 
     _executions = 0
@@ -114,7 +114,7 @@ def without_details(answer: dict[str, Any]) -> dict[str, Any]:
     size = len(json.dumps(answer, default=str)) if answer.get("failed") else 0
     if size <= MAX_FAILED_BYTES:
         return answer
-    kept = {key: answer[key] for key in ("failed", "changed", "layer") if key in answer}
+    kept = {key: value for key, value in answer.items() if key in ("failed", "changed", "layer")}
     return {**kept, "msg": f"{answer.get('msg')} (omitted: {bytes_text(size)} of details)"}
 
 

@@ -50,6 +50,7 @@ class DetachedAction(NodeAction):
     WHAT = ""
     """Of messages: `allreduce`."""
     LAYER = ""
+    _shown = ""
     record = ""
     """Ansible's record of the module on the host, once it was started."""
 
