@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 
 from ..module_utils.core.text import counted, some
+from ..plugin_utils.actions import NodeAction
 from ..plugin_utils.answers import AnswerError
 from ..plugin_utils.discover import differences
 from ..plugin_utils.discover.differences import Difference
@@ -19,13 +19,13 @@ from ..plugin_utils.discover.machines import Machine, read
 from ..plugin_utils.discover.plan import NoDraftError
 from ..plugin_utils.model import ModelError
 from ..plugin_utils.model.cluster import DIGEST
+from ..plugin_utils.terminal import display
 
 
-class ActionModule(ActionBase):
+class ActionModule(NodeAction):
     _requires_connection = False
 
-    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
+    def act(self, task_vars: Any) -> dict[str, Any]:
         _spec, given = self.validate_argument_spec(
             argument_spec={
                 "read": {"type": "str", "required": True},
@@ -42,10 +42,10 @@ class ActionModule(ActionBase):
             try:
                 machines.append(read(host, facts, str(hostvars[host].get("ansible_host", host))))
             except AnswerError as error:
-                self._display.warning(f"discover: {host}: {error}: look who has changed it")
+                display.warning(f"discover: {host}: {error}: look who has changed it")
                 lost.append(host)
         if lost:
-            self._display.warning(f"discover: not read, and left out: {some(lost)}")
+            display.warning(f"discover: not read, and left out: {some(lost)}")
         raw = {machine.host: hostvars.raw_get(machine.host) for machine in machines}
         if any(DIGEST in variables for variables in raw.values()):
             found = against_model(machines, raw)
@@ -66,7 +66,6 @@ class ActionModule(ActionBase):
             self._show(found, draft.nodes, "most of them")
             done = self._write(path, draft.text)
         return {
-            **result,
             **done,
             "differences": [difference._asdict() for difference in found],
             "not_read": lost,
@@ -82,16 +81,16 @@ class ActionModule(ActionBase):
             except OSError as error:
                 part.unlink(missing_ok=True)
                 raise AnsibleActionFail(f"the draft was not written: {error}") from error
-            self._display.display(f"discover: draft in {path}; complete what says CHECK")
+            display.display(f"discover: draft in {path}; complete what says CHECK")
         shown = {"before": "", "after": text, "before_header": "", "after_header": str(path)}
         return {"changed": True, "path": str(path), "diff": [shown]}
 
     def _show(self, found: Sequence[Difference], machines: Sequence[Machine], what: str) -> None:
         hosts = {each.host for each in found}
         read_of = counted(len(machines), "node")
-        self._display.display(f"discover: {read_of} read, {len(hosts)} differ from {what}")
+        display.display(f"discover: {read_of} read, {len(hosts)} differ from {what}")
         for line in differences.lines(found) if found else ():
-            self._display.display(f"  {line}")
+            display.display(f"  {line}")
 
 
 def against_model(

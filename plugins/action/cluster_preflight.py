@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
-from ansible.plugins.action import ActionBase
 
 from ..module_utils.core.checks import FAILED, Check, as_dicts
 from ..module_utils.software.software_set import DISTRIBUTION, SoftwareSet
+from ..plugin_utils.actions import NodeAction
 from ..plugin_utils.answers import checks, mapping
 from ..plugin_utils.marked import no_prompt
 from ..plugin_utils.model.key_files import KeyFileError, read_keys
 from ..plugin_utils.report import preflight
+from ..plugin_utils.terminal import display
 
 MODULE = "baremetal.mpi_roce.cluster_preflight"
 REACH = "ssh HOST with user and key of the inventory, and its host key among the known ones"
@@ -25,12 +26,11 @@ SHOWN = 400
 RUN = "ansible HOST -b -m ping: sudo without a password (or -K), Python 3.9 or later"
 
 
-class ActionModule(ActionBase):
-    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
+class ActionModule(NodeAction):
+    def act(self, task_vars: Any) -> dict[str, Any]:
         read = self._task.args.get("read")
         own = self._report(read, task_vars) if read else {"checks": self._look(task_vars)}
-        return {**result, "changed": False, "layer": "preflight", **own}
+        return {"changed": False, "layer": "preflight", **own}
 
     def _look(self, task_vars: Any) -> list[dict[str, Any]]:
         given, name, why = {**self._task.args, "clock": time.time()}, "node_read", RUN
@@ -66,7 +66,7 @@ class ActionModule(ActionBase):
         findings = preflight.findings({**found, "the controller": as_dicts(keys)})
         lines = preflight.lines(findings, len(hosts))
         for line in lines:
-            self._display.display(line)
+            display.display(line)
         stops = any(each[0] for each in findings)
         return {"checks": [], "failed": stops, **({"msg": lines[0]} if stops else {})}
 

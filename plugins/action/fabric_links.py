@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible.utils.display import Display
 
 from ..module_utils.core.checks import FAILED, NOT_APPLICABLE, PENDING, Check, failures
 from ..module_utils.core.text import columns
@@ -24,8 +23,7 @@ from ..plugin_utils.fabric.links import Group, Links, check_links
 from ..plugin_utils.qos import contract_of
 from ..plugin_utils.report import reports
 from ..plugin_utils.steps import Step, SteppedAction
-
-display = Display()
+from ..plugin_utils.terminal import display
 
 LAYER = "links"
 MODULE = "baremetal.mpi_roce.fabric_links"

@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.utils.display import Display
 
 from ..plugin_utils.answers import AnswerError, checks, form_of
 from ..plugin_utils.detached import PATIENCE_S, DetachedAction
 from ..plugin_utils.report import reports, smoke
-
-display = Display()
+from ..plugin_utils.terminal import display
 
 PROGRAM = Path(__file__).parents[2] / "roles/mpi_stack/files/allreduce.py"
 MODULE = "baremetal.mpi_roce.mpi_allreduce"
@@ -31,8 +29,7 @@ class ActionModule(DetachedAction):
     WHAT = "allreduce"
     LAYER = "smoke"
 
-    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
+    def act(self, task_vars: Any) -> dict[str, Any]:
         arguments = {
             "run_id": uuid.uuid4().hex[:12],
             "program_sha256": _installed_sha256(PROGRAM),
@@ -43,9 +40,9 @@ class ActionModule(DetachedAction):
             found = self._execute_module(MODULE, module_args=arguments, task_vars=task_vars)
             if "command" in found:
                 display.display(f"allreduce: would run {found['command']}")
-            return {**result, **found}
+            return found
         found = self._run_detached(arguments, task_vars)
-        result.update(found)
+        result = dict(found)
         if found.get("figures"):
             try:
                 with form_of("smoke: what the launcher measured"):

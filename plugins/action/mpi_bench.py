@@ -10,7 +10,6 @@ from typing import Any
 
 import yaml
 from ansible.errors import AnsibleActionFail
-from ansible.utils.display import Display
 
 from ..module_utils.core.checks import as_dicts, failures
 from ..module_utils.core.part import PlanError
@@ -22,9 +21,8 @@ from ..plugin_utils.marked import answer, question
 from ..plugin_utils.mpi import bench
 from ..plugin_utils.report import bench as table
 from ..plugin_utils.report import reports
+from ..plugin_utils.terminal import display
 from .mpi_job import ActionModule as JobAction
-
-display = Display()
 
 LAYER = "bench"
 OF_JOB = (*LAUNCHED, "time_limit_s")
@@ -41,11 +39,10 @@ SPEC = {
 class ActionModule(JobAction):
     LAYER = LAYER
 
-    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
-        result: dict[str, Any] = super(JobAction, self).run(tmp, task_vars)
+    def act(self, task_vars: Any) -> dict[str, Any]:
         _spec, given = self.validate_argument_spec(argument_spec=SPEC)
         try:
-            return {**result, **self.measured(given, task_vars)}
+            return self.measured(given, task_vars)
         except (AnswerError, PlanError) as error:
             raise AnsibleActionFail(f"{LAYER}: {error}") from error
 

@@ -34,16 +34,14 @@ class ActionModule(DetachedAction):
     WHAT = "build"
     LAYER = "mpi"
 
-    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
+    def act(self, task_vars: Any) -> dict[str, Any]:
         given = self._task.args
         pack = Path(given["pack"])
         if given.get("read"):
-            return {**result, "changed": False, **self._chosen(pack, task_vars)}
+            return {"changed": False, **self._chosen(pack, task_vars)}
         arguments = {"run_id": uuid.uuid4().hex[:12], **given}
         if self._task.check_mode:
-            found = self._execute_module(self.MODULE, module_args=arguments, task_vars=task_vars)
-            return {**result, **found}
+            return self._execute_module(self.MODULE, module_args=arguments, task_vars=task_vars)
         limit = float(given.get("time_limit_s") or LIMIT_S) + PATIENCE_S
         # Twice: it may first have to wait for another build on the host to end.
         found = self.run_detached(arguments, task_vars, 2 * limit, 2 * limit)
@@ -53,7 +51,7 @@ class ActionModule(DetachedAction):
             gone = {"path": str(work), "state": "absent"}
             self._execute_module("ansible.builtin.file", module_args=gone, task_vars=task_vars)
             found["pack"] = str(pack)
-        return {**result, **found}
+        return found
 
     def _keep(self, pack: Path, there: Path, said: Any, size: Any) -> None:
         """From the host, where it lies `there`, to the controller; the host said its checksum and

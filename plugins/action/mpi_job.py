@@ -17,7 +17,6 @@ import uuid
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
-from ansible.utils.display import Display
 
 from ..module_utils.core.part import PlanError
 from ..module_utils.core.text import printable, some
@@ -26,9 +25,8 @@ from ..module_utils.mpi.job.run import checkpoint_line
 from ..plugin_utils.answers import AnswerError, form_of, mapping, sequence
 from ..plugin_utils.detached import LOOK_S, PROGRESS, DetachedAction
 from ..plugin_utils.marked import answer, question
+from ..plugin_utils.terminal import display
 from .mpi_allreduce import needed
-
-display = Display()
 
 LEASE_S = 60
 TIME_LIMIT_S = 3600
@@ -45,9 +43,8 @@ class ActionModule(DetachedAction):
     WHAT = "job"
     LAYER = "job"
 
-    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        return {**result, **self.job(self._task.args, task_vars)}
+    def act(self, task_vars: Any) -> dict[str, Any]:
+        return self.job(self._task.args, task_vars)
 
     def job(self, given: dict[str, Any], task_vars: Any) -> dict[str, Any]:
         """What the module returns of one job."""

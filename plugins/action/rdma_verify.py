@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from ansible import context
-from ansible.utils.display import Display
 
 from ..module_utils.core.checks import Check, as_dicts, not_applicable
 from ..module_utils.qos import HostSettings
@@ -26,8 +25,7 @@ from ..plugin_utils.answers import checks as checks_of
 from ..plugin_utils.report import reports
 from ..plugin_utils.report import verbs as table
 from ..plugin_utils.steps import Step, SteppedAction
-
-display = Display()
+from ..plugin_utils.terminal import display
 
 LAYER = "verbs"
 MODULE = "baremetal.mpi_roce.rdma_verify"

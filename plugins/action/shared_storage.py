@@ -14,10 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ansible.plugins.action import ActionBase
-
 from ..module_utils.storage.file_system import of_variable
 from ..module_utils.storage.lustre import PRESENT
+from ..plugin_utils.actions import NodeAction
 from ..plugin_utils.model.key_files import KeyFileError
 from ..plugin_utils.report.storage import (
     ADDRESSES,
@@ -34,9 +33,8 @@ PACKAGES = "baremetal.mpi_roce.lustre_packages"
 LAYER = "storage"
 
 
-class ActionModule(ActionBase):
-    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
-        super().run(tmp, task_vars)
+class ActionModule(NodeAction):
+    def act(self, task_vars: Any) -> dict[str, Any]:
         arguments = dict(self._task.args)
         directory: Sequence[Mapping[str, Any]] = arguments.pop("directory", None) or []
         host = arguments.setdefault("host", str(task_vars["inventory_hostname"]))

@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible.plugins.action import ActionBase
-
 from ..module_utils.core.commands import CommandError
 from ..module_utils.core.files import diff, write_atomically
 from ..module_utils.core.locks import HeldError
@@ -21,6 +19,7 @@ from ..module_utils.core.text import some
 from ..module_utils.ssh.keys import HOST, USER
 from ..module_utils.ssh.texts import authority_lines
 from ..modules.ssh_authority import ARGUMENTS
+from ..plugin_utils.actions import NodeAction
 from ..plugin_utils.ssh import identity, publishing
 from ..plugin_utils.ssh.authority import (
     AuthorityError,
@@ -34,14 +33,14 @@ from ..plugin_utils.ssh.journal import Journal
 DIRECTORY = {"type": "list", "elements": "dict", "required": True}
 
 
-class ActionModule(ActionBase):
+class ActionModule(NodeAction):
     TRANSFERS_FILES = False
     _requires_connection = False
     _supports_check_mode = True
     _supports_async = False
 
-    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
+    def act(self, task_vars: Any) -> dict[str, Any]:
+        result: dict[str, Any] = {}
         _spec, arguments = self.validate_argument_spec(
             argument_spec={**ARGUMENTS, "directory": DIRECTORY}
         )

@@ -10,11 +10,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ansible.plugins.action import ActionBase
-
 from ..module_utils.core.commands import CommandError
 from ..module_utils.core.locks import HeldError
 from ..module_utils.ssh.keys import HOST, KINDS, digest
+from ..plugin_utils.actions import NodeAction
 from ..plugin_utils.answers import mapping, sentence, sequence
 from ..plugin_utils.ssh.authority import passphrase_of
 from ..plugin_utils.ssh.journal import Journal
@@ -27,13 +26,12 @@ ON_CONTROLLER = ("private_keys", "signer")
 """How the authority signs: no node needs it."""
 
 
-class ActionModule(ActionBase):
+class ActionModule(NodeAction):
     TRANSFERS_FILES = False
     _supports_check_mode = True
     _supports_async = False
 
-    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
-        super().run(tmp, task_vars)
+    def act(self, task_vars: Any) -> dict[str, Any]:
         arguments = {key: value for key, value in self._task.args.items() if key not in RESERVED}
         state_directory = arguments.pop("state_directory", None)
         known = (arguments.get("host") or {}).get("known")

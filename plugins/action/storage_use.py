@@ -14,17 +14,15 @@ from typing import Any, Optional
 
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible.plugins.action import ActionBase
-from ansible.utils.display import Display
 
 from ..module_utils.core.checks import Check, as_dicts, failure_message
 from ..module_utils.storage.file_system import FileSystem, of_variable
 from ..module_utils.storage.units import mounts
+from ..plugin_utils.actions import NodeAction
 from ..plugin_utils.answers import amount, mapping, sentence
 from ..plugin_utils.report import reports
 from ..plugin_utils.report import storage_use as table
-
-display = Display()
+from ..plugin_utils.terminal import display
 
 LAYER = "storage"
 MODULE = "baremetal.mpi_roce.storage_use"
@@ -35,24 +33,23 @@ MOST_SECONDS = 1e11
 REMEDY = "Look at the server first: all nodes used it, and together they were too slow."
 
 
-class ActionModule(ActionBase):
-    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
+class ActionModule(NodeAction):
+    def act(self, task_vars: Any) -> dict[str, Any]:
         step = self._task.args.get("round")
         filesystems = [of_variable(each) for each in self._task.args.get("filesystems") or []]
         nothing = {"changed": False, "layer": LAYER, "checks": []}
         if step == "plan":
-            return {**result, **nothing, "plan": _plan(filesystems, task_vars)}
+            return {**nothing, "plan": _plan(filesystems, task_vars)}
         if step == "report":
-            return {**result, **nothing, **_report(filesystems, self._task.args, task_vars)}
+            return {**nothing, **_report(filesystems, self._task.args, task_vars)}
         if step == "verdict":
-            return {**result, **nothing, **_verdict(task_vars)}
+            return {**nothing, **_verdict(task_vars)}
         if step not in ("write", "read"):
             raise AnsibleActionFail(f"unknown round {step!r}; see ansible-doc {MODULE}")
         plan = _registered(task_vars, "plan").get("plan") or {"rings": {}}
         seats = (_writing if step == "write" else _reading)(plan["rings"], task_vars)
         if not seats:
-            return {**result, **nothing}
+            return {**nothing}
         given = {
             **{key: value for key, value in self._task.args.items() if key != "report_directory"},
             "host": task_vars["inventory_hostname"],
@@ -61,8 +58,7 @@ class ActionModule(ActionBase):
             "filesystems": [fs.as_variable() for fs in filesystems if fs.name in seats],
             "seats": seats,
         }
-        found = self._execute_module(MODULE, module_args=given, task_vars=task_vars)
-        return {**result, **found}
+        return self._execute_module(MODULE, module_args=given, task_vars=task_vars)
 
 
 def _registered(variables: Any, step: str) -> Mapping[str, Any]:

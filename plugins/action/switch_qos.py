@@ -17,7 +17,6 @@ from types import FrameType
 from typing import Any, Optional
 
 from ansible.errors import AnsibleActionFail, AnsibleError
-from ansible.utils.display import Display
 
 from ..module_utils.core.checks import STRICT, Check, as_dicts, failure_message, not_applicable
 from ..module_utils.core.text import counted
@@ -40,8 +39,7 @@ from ..plugin_utils.fabric.systems import SYSTEMS
 from ..plugin_utils.fabric.text import ports_text
 from ..plugin_utils.qos import contract_of
 from ..plugin_utils.steps import Step, SteppedAction
-
-display = Display()
+from ..plugin_utils.terminal import display
 
 LAYER = "fabric"
 MODULE = "baremetal.mpi_roce.switch_qos"

@@ -11,20 +11,22 @@ version_added: "1.0.0"
 author:
   - Baremetal MPI RoCE founders (@baremetal)
 description:
-  - Prints, layer by layer, how many of the C(checks) that this collection's modules return hold,
-    cannot apply to these machines and why, or fail; hosts that failed, were not reached or need a
-    reboot; and what was simulated. After C(playbooks/reboot.yml), the outcome of each host.
-  - Counts the modules executed on each host over its connection, unless that is V(local).
-  - Saves all of it as JSON. Prints nothing when no layer ran or was left out, and no host failed.
-  - Of this collection's playbooks, refuses C(--tags) that nothing in the playbook has, before any
-    host is touched; and ends the run with exit status 2 when C(--limit) leaves out all hosts of a
-    layer that C(--tags) names, and when nothing was done.
+  - For each layer, prints how many of the C(checks) returned by this collection's modules passed,
+    failed, or do not apply to these machines and why. Lists hosts that failed, were unreachable or
+    need a reboot, and whatever was simulated. After C(playbooks/reboot.yml), prints the outcome of
+    each host.
+  - Counts the modules executed on each host. Connections of type V(local) do not count. An action
+    of another collection counts as one module.
+  - Saves the same data as JSON. Prints nothing if no layer ran or was skipped and no host failed.
+  - In playbooks of this collection, rejects a C(--tags) value that no task has before any host is
+    contacted. Ends the run with exit status 2 if C(--limit) excludes all hosts of a layer named in
+    C(--tags), if nothing was done, or if C(playbooks/verify.yml) found a difference.
 options:
   report_directory:
     description:
-      - Directory of the reports; a directory named after the cluster is made in it.
-      - A relative path in the environment starts at the working directory, one in a configuration
-        file at that file.
+      - Directory for reports, which are saved in a subdirectory named after the cluster.
+      - A relative path is resolved against the working directory if it is set in the environment,
+        and against the configuration file if it is set there.
     type: path
     default: reports
     env:
@@ -33,7 +35,7 @@ options:
       - section: callback_summary
         key: report_directory
   remote_execution_limit:
-    description: Number of module executions on one compute node above which the summary warns.
+    description: Maximum number of module executions on one compute node before the summary warns.
     type: int
     default: 60
     env:
@@ -42,219 +44,110 @@ options:
       - section: callback_summary
         key: remote_execution_limit
 requirements:
-  - To be enabled, C(callbacks_enabled = baremetal.mpi_roce.summary) in ansible.cfg or
+  - Enable it with C(callbacks_enabled = baremetal.mpi_roce.summary) in ansible.cfg or
     E(ANSIBLE_CALLBACKS_ENABLED=baremetal.mpi_roce.summary).
 """
 
-import contextlib
-import fcntl
-import functools
 import gc
 import json
 import os
 import re
-import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from ansible import constants as C
 from ansible import context
-from ansible.errors import AnsibleError
-from ansible.plugins.action import ActionBase
 from ansible.plugins.callback import CallbackBase
-from ansible.utils import color as terminal
-from ansible.utils.display import Display
 
 from ..module_utils.core.checks import STRICT
-from ..module_utils.core.text import bytes_text, printable, shortened
+from ..module_utils.core.text import printable, shortened
 from ..plugin_utils import asked
+from ..plugin_utils.actions import EXECUTIONS
 from ..plugin_utils.answers import finite
+from ..plugin_utils.model.cluster import ROLES
 from ..plugin_utils.report import summary as report
 from ..plugin_utils.report.reports import save
-from ..plugin_utils.report.summary import ROLES, RunSummary
+from ..plugin_utils.report.summary import RunSummary
+from ..plugin_utils.terminal import Terminal
 
-MOST_BYTES = 32 << 20
-"""Of what a command prints on a host, a module among them."""
-MOST_CHARACTERS = 20_000
-"""Of a module's message."""
-MOST_OF_REASON = 1000
-"""Characters of why a host failed, in the summary."""
-MOST_SHOWN = 1 << 20
-"""Characters of a line, a result or a difference, on the terminal and in the log."""
+COLLECTION = "baremetal.mpi_roce."
+REBOOT = f"{COLLECTION}cluster_reboot"
+MAX_REASON_CHARACTERS = 1000
+"""Length of a host's failure reason in the summary."""
 EXIT_STATUS = 2
-"""Of a run that did not do what was asked for: Ansible's own for failed hosts."""
-NOISE = ("Shared connection to ", "Connection to ", "debug1: ", "debug2: ", "debug3: ", "OpenSSH_")
-"""How lines of ssh itself begin, next to what the host printed."""
-REBOOT = "baremetal.mpi_roce.cluster_reboot"
-COLOUR = re.compile(r"(\x1b\[(?:0|[01];3[0-7]|38;5;\d{1,3})m)")
-"""As Ansible puts it into its own lines."""
-
-
-def _instead(owner, name, method):
-    """Has `method` called in the place of one of Ansible's, with that one first.
-
-    Workers are forked from this process, so what stands here stands there.
-    """
-    original = getattr(owner, name)
-    original = getattr(original, "stands_for", original)
-
-    @functools.wraps(original)
-    def called(*args, **kwargs):
-        return method(original, *args, **kwargs)
-
-    called.stands_for = original
-    setattr(owner, name, called)
-
-
-def _display(original, display, msg, *args, **kwargs):
-    """All that Ansible shows or logs comes by here: results, differences, complaints of ssh."""
-    if getattr(display, "_final_q", None):  # of a worker: it comes by here in the main process
-        return original(display, msg, *args, **kwargs)
-    # A program reads JSON of all hosts, which is one message; half a message has no last colour.
-    if len(msg) > MOST_SHOWN and "json" not in C.DEFAULT_STDOUT_CALLBACK:
-        msg = shortened(COLOUR.sub("", msg), MOST_SHOWN)
-    parts = COLOUR.split(msg) if terminal.ANSIBLE_COLOR else [msg]
-    parts[::2] = map(printable, parts[::2])
-    return original(display, "".join(parts), *args, **kwargs)
-
-
-def _command(original, *args, **kwargs):
-    answer = original(*args, **kwargs)
-    size = len(answer["stdout"]) + len(answer["stderr"])
-    if size > MOST_BYTES:
-        raise AnsibleError(
-            f"the host answered a command with {bytes_text(size)}, and more than "
-            f"{bytes_text(MOST_BYTES)} are not taken: log in there, and look at what prints it"
-        )
-    return answer
-
-
-class ExecutionCount:
-    """Counts module executions on remote hosts, in whichever worker they happen, and makes their
-    answers printable.
-
-    Each execution appends one line to a nameless file that all workers hold open.
-    """
-
-    def __init__(self):
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the run)
-        number = self._file.fileno()
-        fcntl.fcntl(number, fcntl.F_SETFL, fcntl.fcntl(number, fcntl.F_GETFL) | os.O_APPEND)
-
-    def install(self):
-        _instead(Display, "display", _display)
-        _instead(ActionBase, "_low_level_execute_command", _command)
-        _instead(ActionBase, "_execute_module", self._counted)
-
-    def _counted(self, original, action, *args, **kwargs):
-        try:
-            # Raises when the host is unreachable. Reports and other tasks have the answer.
-            result = printable(original(action, *args, **kwargs))
-        except RecursionError:
-            raise AnsibleError("the module's answer is JSON of too many levels") from None
-        if "module_stdout" in result:  # Ansible's message has no word of what the host printed
-            result["msg"] = _without_result(result)
-        if len(str(result.get("msg"))) > MOST_CHARACTERS:
-            result["msg"] = shortened(str(result["msg"]), MOST_CHARACTERS)
-            result.pop("exception", None)  # it has the message too
-        with contextlib.suppress(Exception):  # a figure less, never a run less
-            self._note(action, kwargs.get("task_vars") or {})
-        return result
-
-    def _note(self, action, task_vars):
-        if action._connection.transport.rpartition(".")[2] == "local":
-            return
-        host = action._task.delegate_to or task_vars.get("inventory_hostname", "unknown")
-        os.write(self._file.fileno(), f"{host}\n".encode())
-
-    def read(self):
-        number = self._file.fileno()
-        size = os.fstat(number).st_size
-        return Counter(os.pread(number, size, 0).decode().split())
-
-
-def _without_result(fields):
-    """Why a module did not answer: the last line of sudo, a shell or Python, where it is said."""
-    printed = f"{fields['module_stdout']}\n{fields.get('module_stderr') or ''}".splitlines()
-    said = [line.strip() for line in printed if line.strip() and not line.startswith(NOISE)]
-    status = fields.get("rc")
-    why = said[-1] if said else "it printed nothing"
-    at = "" if said and status in (0, 1) else f" with exit status {status}"
-    return f"the module ended without a result{at}: {why}"
-
-
-def _shown(source):
-    """An inventory as a command may name it: Ansible has made the path of each an absolute one."""
-    path = Path(source)
-    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(source)
-
-
-def _first_line(fields):
-    line = printable(str(fields.get("msg") or "").strip().partition("\n")[0])
-    return shortened(line, MOST_OF_REASON)
+"""For a run that did not do what was requested; Ansible uses it for failed hosts."""
+MODULE_KEYS = ("invocation", "censored")
+"""A result that a module returned has one of these; one made on the controller has neither."""
 
 
 class CallbackModule(CallbackBase):
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "aggregate"
-    CALLBACK_NAME = "baremetal.mpi_roce.summary"
+    CALLBACK_NAME = f"{COLLECTION}summary"
     CALLBACK_NEEDS_ENABLED = True
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._summary = report.current = RunSummary()
-        self._verified = ""  # layer of the play, if it is one of playbooks/verify.yml
-        self._always = False  # whether the play is one of those that no --tags leaves out
-        self._idle = False  # until a task ends in another play, if the playbook has layers
-        self._count = None
+        self._terminal = Terminal()
+        self._summary = RunSummary()
+        self._verified = ""  # layer of the current play of playbooks/verify.yml
+        self._always = False  # the current play has the tag `always`
+        self._idle = False  # no task has run yet in a play that --tags can select
+        self._play: Any = None
+        self._local_hosts: dict[str, bool] = {}
         self._began = time.monotonic()
         self._started = datetime.now(timezone.utc)
 
-    def v2_playbook_on_start(self, playbook):
-        self._summary.playbook = Path(playbook._file_name).name
-        given = context.CLIARGS.get("inventory") or ()
-        self._summary.inventories = tuple(_shown(source) for source in given)
+    def v2_playbook_on_start(self, playbook: Any) -> None:
+        summary = self._summary
+        summary.playbook = Path(playbook._file_name).name
+        sources = context.CLIARGS.get("inventory") or ()
+        summary.inventories = tuple(_as_given(source) for source in sources)
+        summary.limit = printable(str(context.CLIARGS.get("subset") or ""))
         if C.INJECT_FACTS_AS_VARS:
-            self._display.warning(
-                "inject_facts_as_vars is on: a compromised host sets variables of roles, such as"
-                " names of files on the controller, by its facts. Set it to False in ansible.cfg."
+            self._terminal.warning(
+                "inject_facts_as_vars is on. A compromised host can then set role variables, such "
+                "as file names on the controller, by its facts. Set it to False in ansible.cfg."
             )
-        self._summary.limit = printable(str(context.CLIARGS.get("subset") or ""))
-        if len(context.CLIARGS.get("args") or ()) == 1:  # or a layer may be in another playbook
-            plays = playbook.get_plays()
-            wrong = asked.misspelt(plays)
-            for line in wrong:
-                self._display.error(printable(line), wrap_text=False)
-            if wrong:
-                raise SystemExit(EXIT_STATUS)  # Ansible makes a warning of an exception
+        plays = playbook.get_plays()
+        summary.verifies = any(STRICT in str(play.environment) for play in plays)
+        if len(context.CLIARGS.get("args") or ()) == 1:  # else a tag may be of another playbook
+            errors = asked.misspelt(plays)
+            for line in errors:
+                self._terminal.error(line)
+            if errors:
+                raise SystemExit(EXIT_STATUS)  # Ansible turns exceptions of callbacks into warnings
             only = context.CLIARGS.get("tags") or ()
             self._idle = "always" not in only and any(map(asked.layer_of, plays))
-        self._count = ExecutionCount()
-        self._count.install()
 
-    def v2_playbook_on_play_start(self, play):
-        # Ansible forks for each task and host. A child's garbage collector would go through all
-        # that there is, and copy it: 4 % of the time with 100 nodes (--bench controller).
+    def v2_playbook_on_play_start(self, play: Any) -> None:
+        # Ansible forks for each task and host. Without this, garbage collection in each child
+        # copies all memory of the parent: 4 % of the run time for 100 nodes.
         gc.freeze()
-        manager = play.get_variable_manager()
-        inventory = manager._inventory
-        strict = STRICT in str(play.environment)
-        wanted = asked.is_asked(play)
-        hosts = [host.name for host in inventory.get_hosts(play.hosts)] if strict and wanted else []
+        self._play = play
+        inventory = play.get_variable_manager()._inventory
+        selected = asked.is_asked(play)
+        hosts: list[str] = []
+        if selected and STRICT in str(play.environment):
+            hosts = [host.name for host in inventory.get_hosts(play.hosts)]
         self._verified = asked.tag_of(play) if hosts else ""
         self._always = asked.tag_of(play) == "always"
-        layer = asked.layer_of(play) if wanted else ""
-        absent = asked.left_out(play, inventory) if layer else None
-        if absent is not None:
-            self._summary.left_out[layer] = absent
+        layer = asked.layer_of(play) if selected else ""
+        excluded = asked.left_out(play, inventory) if layer else None
+        if excluded is not None:
+            self._summary.left_out[layer] = excluded
             if layer in play.only_tags:
                 self._summary.named.add(layer)
         if hosts:
-            self._summary.expected[self._verified] = dict.fromkeys(hosts, report.NOT_LOOKED_AT)
-        if self._summary.roles:
-            return
+            self._summary.expected[self._verified] = dict.fromkeys(hosts, report.NOT_REACHED)
+        if not self._summary.roles:
+            self._read_inventory(play, inventory)
+
+    def _read_inventory(self, play: Any, inventory: Any) -> None:
         hosts = inventory.get_hosts(ignore_limits=True, ignore_restrictions=True)
         for host in hosts:
             groups = {group.name for group in host.get_groups()}
@@ -262,90 +155,122 @@ class CallbackModule(CallbackBase):
             if role:
                 self._summary.roles[host.name] = role
         if hosts:
-            variables = manager.get_vars(play=play, host=hosts[0])
+            variables = play.get_variable_manager().get_vars(play=play, host=hosts[0])
             self._summary.cluster = str(variables.get("cluster_name", ""))
 
-    def v2_runner_on_ok(self, result):
+    def v2_runner_on_ok(self, result: Any) -> None:
         self._take(result)
         self.v2_runner_on_skipped(result)
         if self._verified and result._result.get("changed"):
             host, task = result._host.get_name(), result._task.get_name()
             self._summary.would_change(self._verified, host, task, result._result)
 
-    def v2_runner_on_skipped(self, result):
+    def v2_runner_on_skipped(self, result: Any) -> None:
         self._idle = self._idle and self._always
         hosts = self._summary.expected.get(self._verified, {})
         host = result._host.get_name()
-        lost = host in self._summary.unreachable  # on it, only what needs no connection ends well
-        if hosts.get(host) == report.NOT_LOOKED_AT and not lost:
+        # On an unreachable host, tasks that need no connection still succeed.
+        if hosts.get(host) == report.NOT_REACHED and host not in self._summary.unreachable:
             hosts[host] = ""
 
-    def v2_runner_on_failed(self, result, ignore_errors=False):
+    def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         self._take(result)
-        if ignore_errors or "verdict" in result._result:
+        if ignore_errors:
             return
         host, task, fields = result._host.get_name(), result._task.get_name(), result._result
-        self._summary.failed[host] = why = ": ".join(filter(None, (task, _first_line(fields))))
+        reason = ": ".join(filter(None, (task, _first_line(fields))))
+        self._summary.failed[host] = reason
         if self._verified:
-            self._summary.expected[self._verified][host] = why
-            if result._task.diff and fields.get("diff"):  # Ansible shows those of successes alone
-                self._display.display(self._get_diff(fields["diff"]))
+            self._summary.expected[self._verified][host] = reason
+            if result._task.diff and fields.get("diff"):  # Ansible shows no diff of failed tasks
+                self._terminal.display(self._get_diff(printable(fields["diff"])))
 
-    def v2_runner_on_unreachable(self, result):
-        host, why = result._host.get_name(), _first_line(result._result)
-        self._summary.unreachable[host] = why
+    def v2_runner_on_unreachable(self, result: Any) -> None:
+        host, reason = result._host.get_name(), _first_line(result._result)
+        self._summary.unreachable[host] = reason
         if self._verified:
-            self._summary.expected[self._verified][host] = why
+            self._summary.expected[self._verified][host] = reason
 
-    def v2_playbook_on_stats(self, stats):
+    def v2_playbook_on_stats(self, stats: Any) -> None:
         summary = self._summary
-        # A rescued failure is none, except where it is verified; a host that came back is not
-        # unreachable.
+        # Rescued failures do not count, except in verification; nor does a host that came back.
         if not summary.expected:
             summary.failed = {h: t for h, t in summary.failed.items() if stats.failures.get(h)}
         summary.unreachable = {h: t for h, t in summary.unreachable.items() if stats.dark.get(h)}
         summary.changed = Counter({h: n for h, n in stats.changed.items() if n})
-        if self._count:
-            summary.executions = self._count.read()
-        failed = stats.failures or stats.dark  # Ansible has its exit status for it
+        failed = stats.failures or stats.dark  # Ansible exits with its own status for these
         summary.idle = self._idle and not failed
+        incomplete = summary.incomplete
         if summary.any:
-            self._show()
-        if summary.incomplete and not failed:
+            self._show(bool(summary.failed or summary.unreachable or incomplete))
+        if incomplete and not failed:
             raise SystemExit(EXIT_STATUS)
 
-    def _show(self):
+    def _show(self, failed: bool) -> None:
         summary = self._summary
         seconds = time.monotonic() - self._began
         limit = self.get_option("remote_execution_limit")
         self._display.banner("SUMMARY")
-        bad = summary.failed or summary.unreachable or summary.incomplete
         for line in summary.lines(seconds, limit):
-            self._display.display(line, color=C.COLOR_ERROR if bad else C.COLOR_OK)
+            self._terminal.display(line, color=C.COLOR_ERROR if failed else C.COLOR_OK)
         try:
-            self._display.display(f"report: {self._save(seconds, limit)}")
+            self._terminal.display(f"report: {self._save(seconds, limit)}")
         except OSError as error:
-            self._display.warning(
-                f"The report was not saved: {error}. Set BAREMETAL_MPI_ROCE_REPORTS to a directory "
-                "that can be written."
+            self._terminal.warning(
+                f"The report was not saved: {error}. Set BAREMETAL_MPI_ROCE_REPORTS to a writable "
+                "directory."
             )
 
-    def _take(self, result):
+    def _take(self, result: Any) -> None:
         host = result._host.get_name()
-        fields = printable(result._result)  # a switch's answer comes by no module execution
+        fields = printable(result._result)  # modules of other collections return any text
         self._summary.add_result(host, fields)
         if result._task.action == REBOOT:
             self._summary.add_reboots(host, fields)
-        for item in fields.get("results") or [] if result._task.loop is not None else ():
-            if isinstance(item, dict):
+        items = [fields]
+        if result._task.loop is not None:
+            items = [item for item in fields.get("results") or [] if isinstance(item, dict)]
+            for item in items:
                 self._summary.add_result(host, item)
+        count = sum(_executions(result._task.action, item) for item in items)
+        delegate = result._task_fields.get("delegate_to")
+        if count and not self._is_local(str(delegate or host), result):
+            self._summary.executions[str(delegate or host)] += count
 
-    def _save(self, seconds, limit):
+    def _is_local(self, name: str, result: Any) -> bool:
+        if name not in self._local_hosts:
+            manager = self._play.get_variable_manager()
+            host = manager._inventory.get_host(name)
+            variables = manager.get_vars(play=self._play, host=host, include_hostvars=False)
+            connection = variables.get("ansible_connection") or result._task_fields["connection"]
+            self._local_hosts[name] = str(connection).rpartition(".")[2] == "local"
+        return self._local_hosts[name]
+
+    def _save(self, seconds: float, limit: int) -> str:
         check_mode = bool(context.CLIARGS.get("check"))
-        report = self._summary.report(self._started.isoformat(), seconds, limit, check_mode)
+        content = self._summary.report(self._started.isoformat(), seconds, limit, check_mode)
         name = Path(self._summary.playbook).stem
         cluster = re.sub(r"[^A-Za-z0-9._-]", "_", self._summary.cluster) or "unnamed"
         directory = Path(self.get_option("report_directory")) / cluster
         path = directory / f"{name}-{self._started:%Y%m%dT%H%M%S.%f}Z.json"
-        save(path, json.dumps(finite(report), default=str) + "\n")
+        save(path, json.dumps(finite(content), default=str) + "\n")
         return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def _executions(action: str, fields: Mapping[str, Any]) -> int:
+    """Number of modules executed for a result; actions of this collection report theirs."""
+    count = fields.get(EXECUTIONS, 0)
+    if action.startswith(COLLECTION):
+        return count if isinstance(count, int) else 0
+    return int(any(key in fields for key in MODULE_KEYS))
+
+
+def _as_given(source: str) -> str:
+    """An inventory source relative to the working directory; Ansible made its path absolute."""
+    path = Path(source)
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(source)
+
+
+def _first_line(fields: Mapping[str, Any]) -> str:
+    line = printable(str(fields.get("msg") or "").strip().partition("\n")[0])
+    return shortened(line, MAX_REASON_CHARACTERS)

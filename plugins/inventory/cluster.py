@@ -64,7 +64,7 @@ except ImportError:  # ansible-core 2.18 trusts what inventory plugins set
 
 
 _PARSER_ERROR = 4
-"""The exit status of Ansible's programs for what cannot be parsed."""
+"""Ansible's exit status for parser errors."""
 
 
 class InventoryModule(BaseInventoryPlugin):
@@ -74,7 +74,7 @@ class InventoryModule(BaseInventoryPlugin):
     trusted_by_default = True
 
     def verify_file(self, path: str) -> bool:
-        """A file that names this plugin, or one that `parse` reports as unreadable."""
+        """Whether the file names this plugin, or cannot be read, which `parse` then reports."""
         if not path.endswith((".yml", ".yaml")):
             return False
         try:
@@ -91,27 +91,27 @@ class InventoryModule(BaseInventoryPlugin):
                 Display().warning(f"{path}: {doubt.text()}")
             self._fill(cluster_model.seal(cluster_model.inventory_of(cluster)))
         except cluster_model.ModelError as error:
-            # Raised to Ansible, it would be followed by what `auto`, `yaml` and `ini` think of a
-            # file that is not theirs, and the way out would have scrolled away.
+            # If this were raised, the errors of `auto`, `yaml` and `ini`, which cannot parse the
+            # file either, would follow and push it off the screen.
             Display().error(str(error), wrap_text=False)
             raise SystemExit(_PARSER_ERROR) from None
         except Exception:
-            # By default Ansible only warns, goes on with an empty inventory, matches no host and
-            # reports success. This ends the run whatever the configuration says.
+            # By default Ansible only warns, continues with an empty inventory, matches no host and
+            # reports success. This setting fails the run, whatever the configuration.
             constants.INVENTORY_ANY_UNPARSED_IS_FAILED = True
             raise
-        # The inventory lives as long as the process: keep the garbage collector from walking it
-        # again and again, which also keeps its pages shared with the workers that are forked off.
+        # The inventory lives as long as the process. Excluded from garbage collection, its pages
+        # stay shared with forked workers.
         gc.freeze()
 
     def _refuse_second(self, path: str) -> None:
-        """Ansible would merge it with the first: the hosts of both, the values of the last."""
+        """Refuse a second model: Ansible would merge the hosts of both with values of the last."""
         for host in self.inventory.hosts.values():
             first = str(host.vars.get("inventory_file"))
             of_model = "cluster_management" in host.vars
             if of_model and os.path.realpath(first) != os.path.realpath(path):
                 problem = f"{first} is a cluster model of the same inventory"
-                remedy = "Keep one of them: a copy goes elsewhere, or gets a name ending in .bak"
+                remedy = "Keep one of them: move the copy, or rename it to end in .bak"
                 finding = cluster_model.Finding("model.second", (), problem, remedy)
                 raise cluster_model.ModelError(path, [finding])
 
@@ -120,7 +120,7 @@ class InventoryModule(BaseInventoryPlugin):
         trusted = _Trusted()
 
         def set_data(entity: Any, variables: dict[str, Any]) -> None:
-            # InventoryData.set_variable would copy and tag every value again, a million times.
+            # InventoryData.set_variable would copy and tag each of a million values again.
             for name, value in _mark(variables, trusted).items():
                 entity.set_variable(name, value)
 
@@ -139,19 +139,20 @@ class InventoryModule(BaseInventoryPlugin):
 
 
 class _Trusted(dict[str, str]):
-    """Text to the same text marked as trusted, made once for each text.
+    """Cache from text to the same text tagged as trusted.
 
-    Without the mark `ansible-inventory --list` writes `{"__ansible_unsafe": "10.0.0.1"}`. The
-    schema lets no brace pass into a name, so that nothing computed can be a template.
+    Without the tag, `ansible-inventory --list` writes `{"__ansible_unsafe": "10.0.0.1"}`. The
+    schema allows no braces in names, so no computed value can be a template.
     """
 
     def __missing__(self, text: str) -> str:
-        self[text] = trusted = trust_as_template(text)
+        trusted: str = trust_as_template(text)
+        self[text] = trusted
         return trusted
 
 
 def _mark(value: Any, trusted: _Trusted) -> Any:
-    """`value` with all text in it marked; what holds text is changed in place."""
+    """Tag all text in `value` as trusted; lists and mappings are changed in place."""
     if isinstance(value, str):
         return trusted[value]
     if isinstance(value, dict):

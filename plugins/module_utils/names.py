@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A host's own name, and /etc/hosts with every node and rail in one managed block.
+"""The host name, and a managed block in /etc/hosts with every node and rail.
 
-glibc returns every address that a name has in /etc/hosts, and MPI connects to any of them. So the
-operator's lines are read as well. The one conflict that installers make, the host's own name on a
-loopback address (Debian's `127.0.1.1 node01`), is removed; any other is refused with its line.
+glibc returns every address that a name has in /etc/hosts, and MPI connects to any of them, so the
+operator's lines matter too. Installers put the host's own name on a loopback address (Debian's
+`127.0.1.1 node01`); that entry is removed. Any other conflict is an error with its line.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import ipaddress
 import os
 import re
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .core import resolve
@@ -25,7 +26,7 @@ HOSTS = "/etc/hosts"
 HOSTNAME = "/etc/hostname"
 CLOUD_DIRECTORY = "/etc/cloud/cloud.cfg.d"
 CLOUD_INIT = "preserve_hostname: true\nmanage_etc_hosts: false\n"
-"""cloud-init sets name and /etc/hosts anew at every boot unless configured not to."""
+"""By default cloud-init rewrites the host name and /etc/hosts at every boot."""
 IPV6 = "/proc/net/if_inet6"
 BLOCK = "names"
 """Name of the managed block."""
@@ -46,104 +47,136 @@ def is_host_name(name: str) -> bool:
     return len(name) <= 253 and not name.isdigit() and _NAME.fullmatch(name) is not None
 
 
-def parse(line: str) -> tuple[str, list[str]]:
-    """Address, in its canonical spelling, and names of a line; as glibc, nothing of any other."""
-    words = line.partition("#")[0].split()
-    try:
-        return str(ipaddress.ip_address(words[0])), words[1:]
-    except (IndexError, ValueError):
-        return "", []
+@dataclass(frozen=True)
+class HostsLine:
+    """A line of a hosts file, as glibc reads it: it ignores lines without a valid address."""
+
+    number: int
+    text: str
+    address: str
+    """In canonical spelling; empty for lines that glibc ignores."""
+    names: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, number: int, text: str) -> HostsLine:
+        words = text.partition("#")[0].split()
+        try:
+            return cls(number, text, str(ipaddress.ip_address(words[0])), tuple(words[1:]))
+        except (IndexError, ValueError):
+            return cls(number, text, "", ())
+
+    @property
+    def is_loopback(self) -> bool:
+        return bool(self.address) and ipaddress.ip_address(self.address).is_loopback
+
+    @property
+    def label(self) -> str:
+        return f"line {self.number}: {self.text.strip()!r}"
+
+    def wrong(self, desired: Mapping[str, str]) -> list[str]:
+        """Its names that must have another address."""
+        return [
+            name for name in self.names if desired.get(name.lower(), self.address) != self.address
+        ]
+
+    def without(self, names: Collection[str]) -> str:
+        """The line without some of its names; empty if none remain."""
+        remaining = [name for name in self.names if name not in names]
+        comment = self.text.partition("#")[2]
+        line = " ".join([self.address, *remaining]) + (f" #{comment}" if comment else "")
+        return line if remaining else ""
+
+
+def parse(text: str) -> list[HostsLine]:
+    return [HostsLine.parse(number, line) for number, line in enumerate(text.splitlines(), 1)]
 
 
 def addresses(text: str) -> dict[str, set[str]]:
-    """Every address each name has in a hosts file. Names in lower case: they know no case."""
+    """Every address of each name in a hosts file. Names are in lower case."""
     found: dict[str, set[str]] = {}
-    for address, names in map(parse, text.splitlines()):
-        for name in names:
-            found.setdefault(name.lower(), set()).add(address)
+    for line in parse(text):
+        for name in line.names:
+            found.setdefault(name.lower(), set()).add(line.address)
     return found
 
 
-def wrong_names(text: str, wanted: Mapping[str, str]) -> list[str]:
+def wrong_names(text: str, desired: Mapping[str, str]) -> list[str]:
     """Names with another address, several, or none: with their lines in a hosts file."""
     lines: dict[str, list[str]] = {}
-    for number, raw in enumerate(text.splitlines(), start=1):
-        for name in parse(raw)[1]:
-            lines.setdefault(name.lower(), []).append(f"line {number}: {raw.strip()!r}")
-    found = addresses(text)
+    for line in parse(text):
+        for name in line.names:
+            lines.setdefault(name.lower(), []).append(line.label)
+    actual = addresses(text)
     return [
         f"{name} is {address}, found {some(lines.get(name.lower(), ['no line']))}"
-        for name, address in wanted.items()
-        if found.get(name.lower()) != {address}
+        for name, address in desired.items()
+        if actual.get(name.lower()) != {address}
     ]
 
 
 def plan(
     text: str, table: Sequence[tuple[str, ...]], own: str, *, ipv6: bool = True
 ) -> tuple[str, list[str]]:
-    """The hosts file with the block of `table`, and the operator's lines that were changed for it.
+    """The hosts file with the block of `table`, and the operator's lines changed for it.
 
-    `own` is this host's name. Raises PlanError with every conflict at once, by line.
+    `own` is the name of this host. Raises PlanError, listing every conflict by line.
     """
-    wanted = {name.lower(): address for address, *names in table for name in names}
-    findings: list[str] = []
-    removed: list[str] = []
+    desired = {name.lower(): address for address, *names in table for name in names}
+    lines, conflicts = _outside_block(parse(text))
     kept: list[str] = []
-    has_localhost: set[str] = set()
-    inside = False
-    for number, raw in enumerate(text.splitlines(), start=1):
-        inside = raw == BEGIN or (inside and raw != END)
-        address, names = ("", []) if inside else parse(raw)
-        where = f"line {number}: {raw.strip()!r}"
-        if LOCALHOST in names:
-            has_localhost.add(address)
-            if not _is_loopback(address):
-                findings.append(f"{where}: localhost has to be a loopback address: correct it")
-        bad = [name for name in names if wanted.get(name.lower(), address) != address]
-        if not bad:
-            kept.append(raw)
-        elif _is_loopback(address) and all(_is_own(name, own) for name in bad):
-            removed.append(f"line {number}: {raw.strip()}")
-            rest = [name for name in names if not _is_own(name, own)]
-            if rest:
-                comment = raw.partition("#")[2]
-                kept.append(" ".join([address, *rest]) + (f" #{comment}" if comment else ""))
-        else:
-            findings.extend(
-                f"{where}: maps {name} to {address}, the inventory to {wanted[name.lower()]}:"
-                " remove the name from that line, or correct the inventory"
-                for name in bad
-            )
-    if inside or kept.count(BEGIN) > 1:
-        findings.append(f"{BEGIN!r} ... {END!r} must be there once: delete all that is between")
-    if findings:
-        raise PlanError("\n".join([f"{HOSTS}:", *findings]))
+    changed: list[str] = []
+    for line in lines:
+        if LOCALHOST in line.names and not line.is_loopback:
+            conflicts.append(f"{line.label}: localhost must have a loopback address: correct it")
+        wrong = line.wrong(desired)
+        if wrong and line.is_loopback and all(_is_own(name, own) for name in wrong):
+            changed.append(f"line {line.number}: {line.text.strip()}")
+            remaining = line.without([name for name in line.names if _is_own(name, own)])
+            kept += [remaining] if remaining else []
+            continue
+        kept.append(line.text)
+        conflicts += [
+            f"{line.label}: maps {name} to {line.address}, the inventory to "
+            f"{desired[name.lower()]}: remove the name from that line, or correct the inventory"
+            for name in wrong
+        ]
+    if conflicts:
+        raise PlanError("\n".join([f"{HOSTS}:", *conflicts]))
+    local = {line.address for line in lines if LOCALHOST in line.names}
     block = [f"{address} {' '.join(names)}" for address, *names in table]
     for address in ("::1", "127.0.0.1") if ipv6 else ("127.0.0.1",):
-        if address not in has_localhost:
+        if address not in local:
             block.insert(0, f"{address} {LOCALHOST}")
     body = "\n".join(kept) + "\n" if kept else ""
-    return replace_block(body, block, BLOCK), removed
+    return replace_block(body, block, BLOCK), changed
 
 
-def _is_loopback(address: str) -> bool:
-    return ipaddress.ip_address(address).is_loopback
+def _outside_block(lines: Sequence[HostsLine]) -> tuple[list[HostsLine], list[str]]:
+    """The lines, those of the managed block without names; and an error if it is damaged."""
+    outside: list[HostsLine] = []
+    inside = False
+    for line in lines:
+        inside = line.text == BEGIN or (inside and line.text != END)
+        outside.append(replace(line, address="", names=()) if inside else line)
+    if inside or sum(line.text == BEGIN for line in lines) > 1:
+        return outside, [f"{BEGIN!r} ... {END!r} must occur once: delete everything between"]
+    return outside, []
 
 
 def _is_own(name: str, own: str) -> bool:
-    """Whether an installer could have meant this host: its name, with or without some domain."""
+    """Whether an installer may have meant this host: its name, with or without a domain."""
     short = own.partition(".")[0].lower()
     return name.lower() == short or name.lower().startswith(f"{short}.")
 
 
 class Names:
-    """The name in the kernel and in /etc/hostname, the table, and cloud-init kept off both."""
+    """Host name in the kernel and /etc/hostname, the block in /etc/hosts, and cloud-init."""
 
     def __init__(self, name: str, table: Sequence[tuple[str, ...]], own: Mapping[str, str]) -> None:
         self.name = name
         self.table = table
         self.own = own
-        """This host's names, with the addresses they must resolve to."""
+        """Names of this host, with the addresses they must resolve to."""
         self.removed: list[str] = []
 
     def plan(self, node: Node) -> Plan:
@@ -158,7 +191,7 @@ class Names:
         return Plan(files, [step] if running != self.name else [])
 
     def _set(self) -> None:
-        """As hostnamectl does; works where no systemd answers."""
+        """Like hostnamectl, but independent of systemd."""
         try:
             socket.sethostname(self.name)
         except OSError as error:
@@ -168,29 +201,29 @@ class Names:
             ) from error
 
     def verify(self, node: Node) -> Verdict:
-        """The running name, the table, and what this host's own names resolve to."""
+        """Check the running name, the table, and what names of this host resolve to."""
 
         def check(name: str, wanted: Any, found: Any, reason: str = "") -> Any:
             return compare(name, wanted, found, check_mode=node.check_mode, reason=reason)
 
-        wanted = {each: address for address, *names in self.table for each in names}
-        wrong = wrong_names(node.read(HOSTS) or "", wanted)
-        shown = some(wrong, resolve.SHOWN)
+        desired = {name: address for address, *names in self.table for name in names}
+        wrong = wrong_names(node.read(HOSTS) or "", desired)
+        reason = some(wrong, resolve.SHOWN)
         checks = [
             check("host_name", self.name, os.uname().nodename),
-            check("names_in_table", len(wanted), len(wanted) - len(wrong), shown),
+            check("names_in_table", len(desired), len(desired) - len(wrong), reason),
             source := resolve.source_check(node.root),
         ]
-        if source.by_hand:  # a server that does not answer costs seconds for each name
-            why = f"not asked for before {source.subject} is corrected"
+        if source.by_hand:  # a name server that does not respond costs seconds per name
+            reason = f"not checked until {source.subject} is corrected"
             skipped = ("names_resolve", "localhost_resolves")
-            return Verdict([*checks, *(not_applicable(name, True, why) for name in skipped)])
+            return Verdict([*checks, *(not_applicable(name, True, reason) for name in skipped)])
         found, quick = resolve.timed([*self.own, LOCALHOST])
         localhost = "127.0.0.1" in found.pop(LOCALHOST, ())
         checks.append(quick)
         if quick.reason:
-            why = f"not asked for after the one that took {quick.found}"
-            return Verdict([*checks, not_applicable("names_resolve", True, why)])
+            reason = f"not checked after a lookup that took {quick.found}"
+            return Verdict([*checks, not_applicable("names_resolve", True, reason)])
         return Verdict(
             [
                 *checks,

@@ -156,6 +156,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -190,7 +191,7 @@ OF_TEST = (
 """Options with the name of a field of SmokeTest."""
 
 
-def smoke_test(params: dict) -> session.SmokeTest:
+def smoke_test(params: dict[str, Any]) -> session.SmokeTest:
     return session.SmokeTest(
         plan=plan.RunPlan(
             nodes=nodes_of(params["nodes"]),
@@ -250,7 +251,7 @@ def main() -> None:
     module.params["run_id"] = module.params["run_id"] or uuid.uuid4().hex[:12]
     launcher = session.mpirun(module.params["user"], commands.run)
 
-    def start(show: Callable[[str], None]) -> dict:
+    def start(show: Callable[[str], None]) -> dict[str, Any]:
         def waiting(waited: float) -> None:
             show(f"allreduce: waiting for another test to finish, {waited:.0f} s")
 

@@ -117,6 +117,7 @@ import shlex
 import signal
 import uuid
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -160,7 +161,7 @@ def main() -> None:
     interrupted: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _frame: interrupted.append(number))
 
-    def start() -> dict:
+    def start() -> dict[str, Any]:
         user = account.find(given["user"])
         if user is None:
             raise PlanError(f"user {given['user']} does not exist: run --tags ssh")

@@ -141,6 +141,8 @@ reboot_required: {type: bool, returned: success, description: Whether a reboot i
 reboot_reasons: {type: list, elements: dict, returned: success, description: Why.}
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.engine import Layer, Settled, carry_out, settle
@@ -160,7 +162,7 @@ from ..module_utils.os_baseline.services import ChronyClock, Dpkg, Irqbalance, S
 LAYER = Layer("os", command_s=600.0, simulates=False)
 
 
-def parts(options: dict) -> list[Part]:
+def parts(options: dict[str, Any]) -> list[Part]:
     """In the order in which they are done. Raises PlanError."""
     wanted = limits.from_options(options["limits"])
     of_services = limits.chosen(wanted, options["service_limits"])

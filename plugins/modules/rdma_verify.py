@@ -177,6 +177,7 @@ report: {type: str, returned: for V(report), description: File on the controller
 """
 
 from dataclasses import fields
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -192,7 +193,7 @@ LAYER = "verbs"
 REMEDY = "Run again for these rails only: --tags verbs --limit HOST,PEER"
 
 
-def request_of(params: dict) -> Request:
+def request_of(params: dict[str, Any]) -> Request:
     part = params["part"]
     halves = {side: tuple(Half(**half) for half in part[side]) for side in ("drives", "serves")}
     return Request(

@@ -16,14 +16,12 @@ from typing import Any
 
 from ansible.constants import INTERNAL_RESULT_KEYS
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
-from ansible.plugins.action import ActionBase
-from ansible.utils.display import Display
 
 from ..module_utils.core.text import printable
+from .actions import NodeAction
 from .answers import PATH, AnswerError
 from .marked import answer, question
-
-display = Display()
+from .terminal import display
 
 PROGRESS = "/run/baremetal-mpi-roce/{}.progress"
 LOOK_S = 5
@@ -48,11 +46,12 @@ echo running
 """
 
 
-class DetachedAction(ActionBase):
+class DetachedAction(NodeAction):
     MODULE = ""
     WHAT = ""
     """Of messages: `allreduce`."""
     LAYER = ""
+    _shown = ""
     record = ""
     """Ansible's record of the module on the host, once it was started."""
 

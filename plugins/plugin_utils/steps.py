@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
+
+from .actions import NodeAction
 
 Step = Callable[[Any], dict[str, Any]]
 """Takes the variables of the task and returns its result."""
 
 
-class SteppedAction(ActionBase):
+class SteppedAction(NodeAction):
     MODULE = ""
     """Whose documentation names the steps."""
 
@@ -22,10 +23,9 @@ class SteppedAction(ActionBase):
     def steps(self) -> Mapping[str, Step]:
         """By the names that tasks may give."""
 
-    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
+    def act(self, task_vars: Any) -> dict[str, Any]:
         steps = self.steps()
         step = self._task.args.get("step")
         if step not in steps:
             raise AnsibleActionFail(f"step {step!r} is not known; see ansible-doc {self.MODULE}")
-        return {**result, **steps[step](task_vars)}
+        return steps[step](task_vars)

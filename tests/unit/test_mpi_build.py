@@ -212,8 +212,6 @@ class Builder(action.ActionModule):
 
 @pytest.fixture
 def builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Builder]:
-    base = action.DetachedAction.__mro__[1]
-    monkeypatch.setattr(base, "run", lambda *_given: {})
     return lambda **answer: Builder(tmp_path / "cache/source-aa.tar.gz", answer)
 
 
@@ -222,7 +220,7 @@ def test_a_host_names_no_path_that_is_fetched(
     builder: Callable[..., Builder], named: Any, tmp_path: Path
 ) -> None:
     one = builder(changed=True, pack=named, path=named, dest=named, sha256=DIGEST, bytes=6)
-    result = one.run(None, {})
+    result = one.act({})
     assert one.fetched == ["/opt/mpi/source-aa.build/pack"]
     gone = {"path": "/opt/mpi/source-aa.build", "state": "absent"}
     assert one.modules == [("ansible.builtin.file", gone)]
@@ -235,7 +233,7 @@ def test_a_checksum_is_64_digits_or_nothing_is_fetched(
 ) -> None:
     one = builder(changed=True, sha256=digest)
     with pytest.raises(AnsibleActionFail, match="nothing was fetched") as caught:
-        one.run(None, {})
+        one.act({})
     assert one.fetched == [] and not (tmp_path / "cache").exists()
     assert len(str(caught.value)) < 400 and "\n" not in str(caught.value)
 
@@ -246,7 +244,7 @@ def test_a_pack_has_the_announced_size_within_a_bound(
 ) -> None:
     """A larger pack is refused while it is written."""
     with pytest.raises(AnsibleActionFail, match="larger than the 5 B" if said == 5 else "bytes is"):
-        builder(changed=True, sha256=DIGEST, bytes=said).run(None, {})
+        builder(changed=True, sha256=DIGEST, bytes=said).act({})
     assert not list(tmp_path.glob("cache/*"))
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == LIMIT
     with action.writing_at_most(5):

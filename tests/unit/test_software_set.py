@@ -24,7 +24,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software 
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software_rules import (
     RULES,
     STATUSES,
-    judge,
+    evaluate,
     older,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import Findings
@@ -269,7 +269,7 @@ CASES: tuple[tuple[dict[str, Any], list[str]], ...] = (
 
 @pytest.mark.parametrize(("changes", "wanted"), CASES)
 def test_combinations(changes: dict[str, Any], wanted: list[str]) -> None:
-    assert [rule.name for rule in judge(unjudged(**changes))] == wanted
+    assert [rule.name for rule in evaluate(unjudged(**changes))] == wanted
 
 
 def test_every_rule_is_met_by_a_combination_and_is_about_a_key_of_the_set() -> None:
@@ -284,7 +284,7 @@ def test_every_rule_is_met_by_a_combination_and_is_about_a_key_of_the_set() -> N
 
 def test_what_is_refused_comes_first_and_names_key_and_value() -> None:
     software = unjudged(driver__modules="proprietary", kernel="6.17.0-1014-nvidia")
-    found = judge(software)
+    found = evaluate(software)
     statuses = [rule.status for rule in found]
     assert statuses == sorted(statuses, key=STATUSES.index)
     assert "software.driver.modules: proprietary (" in found[0].line(software)

@@ -117,9 +117,7 @@ def test_packages_of_lustre_come_first_and_in_one_result(
         "hostvars": {}, "inventory_dir": str(tmp_path),
     }  # fmt: skip
     action._task = SimpleNamespace(args={**given, "rdma_source": "doca"}, check_mode=False)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shared_storage.ActionBase, "run", lambda *_rest: {})
-        found = action.run(None, task_vars)
+    found = action.act(task_vars)
     assert list(calls) == names and found["changed"]
     assert len(found["checks"]) == len(names)
     assert calls["lustre_packages"]["o2ib"] is True

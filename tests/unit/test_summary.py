@@ -227,7 +227,7 @@ def rebooting(check_mode: bool) -> RunSummary:
         for name in ("node01", "node02")
     ]
     verdicts.append(("login01", planning.Left("login01", "MPI runs on it", ("os: x",))))
-    plan = planning.plan(verdicts, planning.Settings())
+    plan = planning.plan(verdicts, planning.RebootSettings())
     run.add_reboots("node01", {"reboot_plan": {**plan, "check_mode": check_mode}})
     return run
 
@@ -238,8 +238,7 @@ def test_after_reboots_the_table_says_what_came_of_each_host():
     assert run.lines(1, 60)[-4:] == [
         "host     reason        batch  seconds  outcome",
         "node01   os: iommu=pt  1      -        lost while its batch ran",
-        "node02   os: iommu=pt  2      -        not rebooted: batch 1 did not come back right "
-        "(node01)",
+        "node02   os: iommu=pt  2      -        not rebooted: batch 1 failed (node01)",
         "login01  os: x         -      -        left: MPI runs on it",
     ]
     run.add_reboots(

@@ -212,7 +212,7 @@ class DnfSession:
         errors: list[str] = []
         lines = self.errors.lines
 
-        class Listening(self.dnf.callback.TransactionProgress):  # type: ignore[misc,name-defined]
+        class Listening(self.dnf.callback.TransactionProgress):  # type: ignore[name-defined]
             def error(self, message: Any) -> None:
                 errors.append(one_line(message))
 

@@ -1,22 +1,18 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The cluster model: one file that describes a cluster, checked and compiled on the controller.
 
-`load` reads a file; `compile_model` checks and compiles it; `inventory_of` gives hosts, groups and
-variables.
+`load` reads and compiles a file; `inventory_of` turns the cluster into hosts, groups and variables.
 """
 
 from __future__ import annotations
-
-import difflib
-import re
-from pathlib import Path
 
 from ..schema.findings import Finding
 from .cluster import Cluster, Inventory, inventory_of
 from .compiler import compile_model
 from .digest import seal
+from .loading import is_model, load, read
 from .schema import PLUGIN
-from .source import ModelError, Source, read
+from .source import ModelError, Source
 
 __all__ = [
     "PLUGIN",
@@ -32,55 +28,3 @@ __all__ = [
     "read",
     "seal",
 ]
-
-
-_NAMED = re.compile(rf"""^[^#\n]*:\s*['"]?{re.escape(PLUGIN)}\b""", re.M)
-_PLUGIN = re.compile(r"""^plugin\s*:\s*['"]?([\w.-]+)""", re.M)
-_SECTION = re.compile(r"^(management|rails|addresses|leaves)\s*:", re.M)
-_KEY = re.compile(r"^[^\s#-].*:", re.M)
-
-
-def is_model(path: Path) -> bool:
-    """Whether the file is a cluster model, or meant to be one, so that an error reports it.
-
-    That is one with a misspelt `plugin:` or none, and a `cluster.yml` without keys. Raises OSError
-    when it cannot be read.
-    """
-    # In UTF-16 there are zeros between the letters.
-    text = _content(path).decode("utf-8", "replace").replace("\0", "")
-    sections = set(_SECTION.findall(text))
-    if _NAMED.search(text) or len(sections) > 2:
-        return True
-    plugin = _PLUGIN.search(text)
-    if plugin is not None:
-        return bool(difflib.get_close_matches(plugin[1], [PLUGIN], cutoff=0.8))
-    return path.stem == "cluster" and (bool(sections) or _KEY.search(text) is None)
-
-
-def load(path: str) -> Cluster:
-    """Read and compile the model at `path`. Raises ModelError, also when it cannot be read."""
-    try:
-        text = _text(_content(Path(path)))
-    except OSError as error:
-        remedy = "Check the path and its permissions, and save it as UTF-8"
-        finding = Finding("model.cannot_be_read", (), f"cannot be read: {error}", remedy)
-        raise ModelError(path, [finding]) from error
-    return compile_model(read(path, text))
-
-
-def _content(path: Path) -> bytes:
-    if path.exists() and not path.is_file():
-        raise OSError("it is not a regular file")  # a FIFO would be waited for without end
-    return path.read_bytes()
-
-
-def _text(content: bytes) -> str:
-    wrong = content.find(b"\0")
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        wrong = error.start
-    if wrong >= 0:
-        line = content.count(b"\n", 0, wrong) + 1
-        raise OSError(f"byte 0x{content[wrong]:02x} in line {line} is not of text in UTF-8")
-    return text

@@ -17,6 +17,11 @@ from ...module_utils.storage.file_system import FileSystem
 from ..qos import Contract, host_settings
 from ..schema.findings import Finding
 
+ROLES = ("compute", "launcher", "storage", "leaf", "spine")
+"""Roles of hosts, which are also groups of the inventory, in the order in which they are shown."""
+HOST_ROLES = ("compute", "launcher", "storage")
+"""Roles of servers, which have entries in the cluster facts."""
+
 
 @dataclass
 class Management:

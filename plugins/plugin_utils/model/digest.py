@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Whether hosts have the variables that the model compiled, and where one was set by hand.
+"""Detect variables of the model that were overridden by hand.
 
-The inventory plugin puts a digest of all hosts' values into group `all` (`cluster_digest`). The
-action cluster_directory makes the same digest of what Ansible merged. Only when they differ is the
-model compiled again, to name the host and the variable.
+The inventory plugin sets `cluster_digest` in group `all`, computed over the values of all hosts.
+The action cluster_directory computes it again from what Ansible merged. If they differ, it compiles
+the model again to find the host and the variable.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 
 from ...module_utils.core.text import counted
 from ..schema.findings import Findings
-from .cluster import DIGEST, NAMES, Inventory
+from .cluster import DIGEST, NAMES, ROLES, Inventory
 
 REMEDY = "Remove it from group_vars, host_vars and --extra-vars, and change cluster.yml"
 
 
 class Digest:
-    """Of hosts in any order. Values that hosts share are serialized once."""
+    """Independent of the order of hosts. Values that hosts share are serialized once."""
 
     def __init__(self) -> None:
         self._sum = 0
@@ -36,7 +36,7 @@ class Digest:
         self._sum += int.from_bytes(own.digest(), "big")
 
     def _of(self, value: Any) -> bytes:
-        # The value is kept beside its digest, so that no other one gets its id.
+        # The value is stored with its digest, so that its id is not reused.
         known = self._known.get(id(value))
         if known is None:
             known = (value, blake2b(_text(value).encode(), digest_size=16).digest())
@@ -50,7 +50,7 @@ class Digest:
 def _text(value: Any) -> str:
     try:
         return json.dumps(value, default=str, sort_keys=True)
-    except TypeError:  # keys that no model has, such as dates
+    except TypeError:  # keys such as dates, which no model has
         return json.dumps(repr(value))
 
 
@@ -66,7 +66,7 @@ def seal(inventory: Inventory) -> Inventory:
 def differences(
     inventory: Inventory, hosts: Mapping[str, Mapping[str, Any]], findings: Findings
 ) -> None:
-    """Where `hosts` have something else than the model. One fault of many hosts is one finding."""
+    """Report values that differ from the model; the same value on several hosts is one finding."""
     wanted = {host.name: inventory.merged(host) for host in inventory.hosts}
     found: dict[tuple[str, str], list[str]] = {}
     for name, variables in hosts.items():
@@ -74,7 +74,7 @@ def differences(
             findings.add(
                 "inventory.not_in_model",
                 (name,),
-                "the host is in a group of the cluster and not in its model",
+                "the host is in a group of the cluster but not in its model",
                 "Add it to cluster.yml",
             )
             continue
@@ -100,9 +100,6 @@ def _short(text: str) -> str:
 
 
 def hosts_of(groups: Mapping[str, Iterable[str]]) -> list[str]:
-    """Every host that the model may have, each once: those of its groups."""
-    names = (name for group in GROUPS for name in groups.get(group, ()))
+    """The hosts in the groups of the model, without duplicates."""
+    names = (name for group in ROLES for name in groups.get(group, ()))
     return list(dict.fromkeys(names))
-
-
-GROUPS = ("compute", "launcher", "storage", "leaf", "spine")

@@ -12,13 +12,13 @@ from ...module_utils.core.text import counted, nearest, some
 from ...module_utils.names import is_host_name, rail_name
 from ..schema.findings import Finding, Findings, Path
 from .addresses import Network, text
-from .cluster import rack_group
+from .cluster import ROLES, rack_group
 from .layout import Topology, interface_names
 from .nodes import NodeSpec
 from .schema import HOST_NAME, INTERFACE, PRIVATE
 from .switches import SwitchKind
 
-GROUPS = ("all", "compute", "launcher", "storage", "leaf", "spine", "ungrouped")
+GROUPS = ("all", *ROLES, "ungrouped")
 """Groups that are there in every inventory, besides one per rack."""
 _HOSTFILE_WORDS = frozenset(
     ["boards", "cores", "count", "cpu", "port", "rank", "slot", "slots", "sockets", "username"]

@@ -30,7 +30,7 @@ from ...module_utils.software.software_set import (
 )
 from ..schema.findings import Findings, Path, RefusedError, dotted
 from ..schema.kinds import Boolean, Key, ListOf, OneOf, OrNull, Section, Text
-from .software_rules import REFUSED, judge
+from .software_rules import REFUSED, evaluate
 
 KEY = "software"
 """The key of a cluster model."""
@@ -408,7 +408,7 @@ def finish(value: dict[str, Any], findings: Findings, path: Path) -> SoftwareSet
     mpi = {**mpi, "archives": archives, "impi": wheel, "sources": sources}
     software = SoftwareSet.of({**value, "rdma": {**rdma, "profile": profile}, "mpi": mpi})
     if len(findings.found) == before:
-        for rule in judge(software):
+        for rule in evaluate(software):
             if rule.status == REFUSED:
                 key = (*path, *rule.key.split("."))
                 findings.add(f"software.{rule.name}", key, rule.problem(software), rule.remedy)

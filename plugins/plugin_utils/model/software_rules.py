@@ -76,7 +76,7 @@ class Rule:
         return f"{self.status}: software.{self.key}: {self.problem(software)}. {self.remedy}."
 
 
-def judge(software: SoftwareSet) -> list[Rule]:
+def evaluate(software: SoftwareSet) -> list[Rule]:
     """The rules that hold for the set, what is refused first."""
     found = [rule for rule in RULES if rule.holds(software)]
     return sorted(found, key=lambda rule: STATUSES.index(rule.status))

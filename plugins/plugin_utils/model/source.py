@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any, Optional
 
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from ..schema.findings import Finding, Findings, Path, listed
 

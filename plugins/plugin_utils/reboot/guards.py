@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""One run of reboots at a time for a cluster, and a time limit for each step over a connection."""
+"""A lock against concurrent reboots of a cluster, and a time limit for steps over a connection."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ NAME = "reboot.lock"
 
 
 class LockedError(Exception):
-    """Another run holds the lock; the text has its process."""
+    """Another run holds the lock; the message names its process."""
 
 
 def take(directory: Path, pid: int, root: Path = Path("/")) -> Path:
-    """Take the lock for process `pid`, or find that it has it already.
+    """Take the lock for process `pid`, which may already hold it.
 
-    It holds the process's id and start time, for a whole ansible-playbook. It needs no release:
-    the lock of a process that ended does not count.
+    The file holds the id and start time of an ansible-playbook process. It needs no release: the
+    lock of a terminated process is void. Raises LockedError.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = directory / NAME
     try:
         return _take(directory, path, pid, root)
     except HeldError as error:
-        raise LockedError(f"another run takes the lock of reboots: {error}") from None
+        raise LockedError(f"another run is taking the reboot lock: {error}") from None
 
 
 def _take(directory: Path, path: Path, pid: int, root: Path) -> Path:
@@ -40,15 +40,15 @@ def _take(directory: Path, path: Path, pid: int, root: Path) -> Path:
         holder = _holder(path)
         if holder is not None and holder[0] != pid and started(holder[0], root) == holder[1]:
             raise LockedError(
-                f"another run reboots hosts of this cluster (process {holder[0]}, lock {path}):"
-                f" wait for its end, or see ps -fp {holder[0]}"
+                f"another run is rebooting hosts of this cluster (process {holder[0]}, lock "
+                f"{path}): wait for it, or see ps -fp {holder[0]}"
             )
         path.write_text(json.dumps([pid, started(pid, root)]) + "\n", encoding="ascii")
     return path
 
 
 def started(pid: int, root: Path = Path("/")) -> Optional[str]:
-    """When a process started, in ticks since the kernel did; None when it ended."""
+    """Start time of a process in clock ticks after boot; None if it has terminated."""
     words = _stat(root / "proc" / str(pid) / "stat")
     return None if words[0] == "Z" else words[19]
 
@@ -62,22 +62,22 @@ def _holder(path: Path) -> Optional[tuple[int, str]]:
 
 
 def _stat(path: Path) -> list[str]:
-    """The words of a process's stat after its name; those of a zombie where there is none."""
+    """The fields of /proc/PID/stat after the name; those of a zombie if the file is missing."""
     with contextlib.suppress(OSError):
         return path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     return ["Z", "0"]
 
 
 class NoAnswerError(Exception):
-    """A step took too long, and was ended with every program that it had started."""
+    """A step exceeded its time limit and was terminated with the programs it had started."""
 
 
 @contextlib.contextmanager
 def bounded(seconds: float) -> Iterator[None]:
     """Raise NoAnswerError after `seconds`, unless a time limit of Ansible expires first.
 
-    The timeout of ssh ends with the login. A host whose disk is dead accepts the login and then
-    never answers; its kernel still does, so no keep-alive notices.
+    The timeout of ssh covers only the login. A host with a dead disk accepts the login and then
+    hangs, while its kernel still answers keep-alive packets.
     """
     before = _children()
     try:
@@ -87,14 +87,14 @@ def bounded(seconds: float) -> Iterator[None]:
         for child in _children() - before:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGTERM)
-        raise NoAnswerError(f"connected, and no answer within {seconds:g} s") from None
+        raise NoAnswerError(f"connected, but no answer within {seconds:g} s") from None
 
 
 def _children() -> set[int]:
-    """Ids of the processes that this one started and that have not ended."""
-    found = set()
+    """Ids of running child processes."""
+    pids = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
         words = _stat(path)
         if words[0] != "Z" and int(words[1]) == os.getpid():
-            found.add(int(path.parent.name))
-    return found
+            pids.add(int(path.parent.name))
+    return pids

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Which hosts are rebooted, in which batch, and which are left and why. Touches no host.
+"""Decide which hosts are rebooted, in which batch, and which are left and why.
 
-Compute nodes go first, in batches; then each launcher alone, with every compute node back; storage
-last, one by one, and only on request. Before all of them come those that rebooted since they
-recorded their reasons: they are verified, and not rebooted again.
+Compute nodes go first, in batches. Launchers follow one at a time, when every compute node is back.
+Storage is last, one at a time, and only on request. Hosts that rebooted after they recorded their
+reasons come before all of them: they are verified, not rebooted again.
 """
 
 from __future__ import annotations
@@ -21,28 +21,26 @@ from ..layers import MEASURING, ROLES
 COMPUTE, LAUNCHER, STORAGE = "compute", "launcher", "storage"
 GROUPS = (COMPUTE, LAUNCHER, STORAGE)
 """In the order of their turns."""
-ALONE = (LAUNCHER, STORAGE)
+ONE_AT_A_TIME = (LAUNCHER, STORAGE)
 LAST, NEVER = "last", "never"
-VERIFY = "verify"
-"""What is done with a host that has rebooted already."""
-REBOOT = "reboot"
+VERIFY, REBOOT = "verify", "reboot"
+"""Actions of a turn. A host that has already rebooted is only verified."""
 VERIFIERS = {layer: role for layer, role in ROLES.items() if layer not in MEASURING}
 """Role that verifies each layer after a reboot, by tag."""
 
 HOUR_S, DAY_S = 3600, 86400
 _PER_CENT = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*%\s*$")
 
-
-MOST_READ = 200
-"""Records of reasons, processes and boots of one host that are looked at."""
+MAX_ENTRIES = 200
+"""Limit for the reasons, processes and boots read from one host."""
 
 
 class SettingError(Exception):
-    """A variable of the role has no meaning; the text names it."""
+    """A variable of the role is invalid; the message names it."""
 
 
 @dataclass(frozen=True)
-class Settings:
+class RebootSettings:
     batch: Union[int, str] = 1
     storage: str = NEVER
     wait_s: float = 0
@@ -52,7 +50,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Controller:
-    """The machine that runs Ansible, as it sees itself."""
+    """The machine that runs Ansible."""
 
     boot_id: str
     machine_id: str = ""
@@ -61,11 +59,12 @@ class Controller:
 
 @dataclass(frozen=True)
 class Turn:
-    """One host that has a turn."""
+    """A host to reboot or verify."""
 
     name: str
     group: str
-    what: str
+    action: str
+    """REBOOT or VERIFY."""
     records: tuple[str, ...]
     layers: tuple[str, ...]
     why: tuple[str, ...]
@@ -74,7 +73,10 @@ class Turn:
 
 @dataclass(frozen=True)
 class Left:
-    """One host that has a reason, or may have one, and gets no turn; by `policy` it never would."""
+    """A host that has, or may have, a reason to reboot and is skipped.
+
+    `policy`: the settings always exclude it.
+    """
 
     name: str
     why: str
@@ -83,8 +85,8 @@ class Left:
 
 
 def typed(answer: Any) -> dict[str, Any]:
-    """What node.read returned, each value as the plan for all hosts uses it. Raises AnswerError."""
-    with form_of("why it waits for a reboot"):
+    """Parse the result of node.read. Raises AnswerError."""
+    with form_of("the state before a reboot"):
         found: dict[str, Any] = {
             key: sentence(answer[key]) for key in ("boot_id", "machine_id", "host_name")
         }
@@ -95,20 +97,20 @@ def typed(answer: Any) -> dict[str, Any]:
                     "reason": sentence(each.get("reason"), 300),
                     "boot_id": sentence(each["boot_id"]),
                 }
-                for each in every[:MOST_READ]
+                for each in every[:MAX_ENTRIES]
             ]
-            for record, every in list(answer["reasons"].items())[:MOST_READ]
+            for record, every in list(answer["reasons"].items())[:MAX_ENTRIES]
         }
-        found["boots"] = [float(each) for each in answer["boots"][:MOST_READ]]
+        found["boots"] = [float(each) for each in answer["boots"][:MAX_ENTRIES]]
         found["now"] = float(answer["now"])
         if not all(map(math.isfinite, (found["now"], *found["boots"]))):
-            raise ValueError("a time without an end")
+            raise ValueError("a time is not finite")
         found["processes"] = [
             {
                 "pid": int(each["pid"]),
                 **{key: sentence(each[key]) for key in ("user", "command", "why")},
             }
-            for each in answer["processes"][:MOST_READ]
+            for each in answer["processes"][:MAX_ENTRIES]
         ]
         node = answer["slurm"]
         found["slurm"] = node and {
@@ -119,18 +121,19 @@ def typed(answer: Any) -> dict[str, Any]:
     return found
 
 
-Judged = Union[Turn, Left, None]
+Decision = Union[Turn, Left, None]
+"""None: the host has no reason to reboot."""
 
 
-def judge(
+def decide(
     name: str,
     group: str,
     found: Mapping[str, Any],
-    settings: Settings,
+    settings: RebootSettings,
     controller: Controller,
     roles: Mapping[str, str],
-) -> Judged:
-    """What becomes of one host. `found` is the result of node.read, or {"lost": why}."""
+) -> Decision:
+    """Decide about one host. `found` is the result of node.read, or {"lost": reason}."""
     if found.get("lost"):
         return Left(name, f"it was not reached: {found['lost']}")
     reasons = {record: list(every) for record, every in found["reasons"].items() if every}
@@ -146,8 +149,8 @@ def judge(
     if unknown:
         return Left(
             name,
-            f"nothing in playbooks/verify.yml verifies the layer of {', '.join(unknown)}: see "
-            "/var/lib/baremetal-mpi-roce/reboot-required.d on it",
+            f"playbooks/verify.yml verifies no layer of the records {', '.join(unknown)}: see "
+            "/var/lib/baremetal-mpi-roce/reboot-required.d on the host",
             why,
         )
     wanted = tuple(sorted({layer for layer in asked.values() if layer is not None}))
@@ -159,22 +162,22 @@ def judge(
     return Turn(name, group, REBOOT, records, wanted, why, found["boot_id"])
 
 
-def layer_of(record: str, known: Iterable[str]) -> Optional[str]:
-    """The layer that wrote a record (`os`, `rails-firmware`); None when no role verifies it."""
-    layers = set(known)
-    return next((each for each in (record, record.partition("-")[0]) if each in layers), None)
+def layer_of(record: str, layers: Iterable[str]) -> Optional[str]:
+    """The layer that wrote a record (`os`, `rails-firmware`); None if it is unknown."""
+    known = set(layers)
+    return next((name for name in (record, record.partition("-")[0]) if name in known), None)
 
 
 def due(reasons: Mapping[str, Sequence[Mapping[str, str]]], boot_id: str) -> bool:
-    """Whether a reason was recorded in the boot that runs. Any other has seen its reboot."""
+    """Whether a reason was recorded in the current boot; earlier ones had their reboot."""
     return any(each["boot_id"] in ("", boot_id) for every in reasons.values() for each in every)
 
 
 def is_controller(found: Mapping[str, Any], controller: Controller) -> bool:
-    """Whether a host is the machine that runs Ansible, under whichever name and connection.
+    """Whether a host is the machine that runs Ansible, under any name and connection.
 
-    The boot id is decisive: a controller in a container has that of its machine. The id of the
-    machine alone is not, because machines that were copied from one image share it.
+    The boot id decides: a controller in a container has that of its machine. Machine ids are not
+    unique, because machines copied from one image share them.
     """
     if found.get("local") or found["boot_id"] == controller.boot_id:
         return True
@@ -182,28 +185,28 @@ def is_controller(found: Mapping[str, Any], controller: Controller) -> bool:
     return same_id and _short(found["host_name"]) == _short(controller.host_name)
 
 
-def plan(judged: Iterable[tuple[str, Judged]], settings: Settings) -> dict[str, Any]:
-    """Turns in batches, in the order of the hosts; those that are left; those without a reason."""
-    verdicts = list(judged)
-    turns = [each for _name, each in verdicts if isinstance(each, Turn)]
-    batches = [[turn for turn in turns if turn.what == VERIFY]]
+def plan(decisions: Iterable[tuple[str, Decision]], settings: RebootSettings) -> dict[str, Any]:
+    """Turns in batches, in the order of the hosts; skipped hosts; hosts without a reason."""
+    decided = list(decisions)
+    turns = [item for _name, item in decided if isinstance(item, Turn)]
+    batches = [[turn for turn in turns if turn.action == VERIFY]]
     for group in GROUPS:
-        members = [turn for turn in turns if turn.what == REBOOT and turn.group == group]
-        size = 1 if group in ALONE else batch_size(settings.batch, len(members))
+        members = [turn for turn in turns if turn.action == REBOOT and turn.group == group]
+        size = 1 if group in ONE_AT_A_TIME else batch_size(settings.batch, len(members))
         batches += [members[start : start + size] for start in range(0, len(members), size)]
     return {
         "batches": [
-            {"what": batch[0].what, "turns": [asdict(turn) for turn in batch]}
+            {"action": batch[0].action, "turns": [asdict(turn) for turn in batch]}
             for batch in batches
             if batch
         ],
-        "left": [asdict(each) for _name, each in verdicts if isinstance(each, Left)],
-        "nothing": [name for name, each in verdicts if each is None],
+        "left": [asdict(each) for _name, each in decided if isinstance(each, Left)],
+        "nothing": [name for name, each in decided if each is None],
     }
 
 
 def batch_size(wanted: Union[int, str], members: int) -> int:
-    """A number of hosts, or `25%` of those whose turn it is: at least one."""
+    """A number of hosts, or a share of `members` (`25%`): at least one."""
     share = _PER_CENT.match(str(wanted))
     if share is not None and 0 < float(share[1]) <= 100:
         return max(1, math.floor(members * float(share[1]) / 100))
@@ -215,11 +218,11 @@ def batch_size(wanted: Union[int, str], members: int) -> int:
 
 
 def _refused(
-    group: str, found: Mapping[str, Any], settings: Settings, controller: Controller
+    group: str, found: Mapping[str, Any], settings: RebootSettings, controller: Controller
 ) -> Optional[tuple[str, bool]]:
-    """Why this host is not rebooted, and whether it never would be."""
+    """Why this host is not rebooted, and whether that is a policy; None if it may be."""
     if is_controller(found, controller):
-        return "it is the machine that runs Ansible: reboot it by hand, from elsewhere", True
+        return "it is the machine that runs Ansible: reboot it by hand, from another machine", True
     if group == STORAGE and settings.storage != LAST:
         return f"it is storage (cluster_reboot_storage: {settings.storage})", True
     guarded = too_often(found["boots"], found["now"], settings.min_hours, settings.max_per_day)
@@ -237,9 +240,9 @@ def _refused(
 
 
 def too_often(began: Sequence[float], now: float, hours: float, per_day: int) -> str:
-    """Why the guard refuses this host, or nothing. 0 hours, or 0 a day, means unlimited.
+    """Why the host rebooted too often, or empty. 0 hours or 0 a day mean no limit.
 
-    The first known boot does not count as a reboot: a node that was installed today may have one.
+    The first known boot does not count: it may be the one after installation.
     """
     reboots = sorted(began)[1:]
     if not reboots:
@@ -247,10 +250,7 @@ def too_often(began: Sequence[float], now: float, hours: float, per_day: int) ->
     last = max(0.0, now - reboots[-1]) / HOUR_S
     if hours and last < hours:
         ago = f"{last * 60:.0f} min" if last < 2 else f"{last:.1f} h"
-        return (
-            f"it rebooted {ago} ago, and no host is rebooted twice within {hours:g} h"
-            " (cluster_reboot_min_hours)"
-        )
+        return f"it rebooted {ago} ago, less than {hours:g} h (cluster_reboot_min_hours)"
     today = [when for when in reboots if when > now - DAY_S]
     if per_day and len(today) >= per_day:
         return f"it rebooted {len(today)} times in 24 h (cluster_reboot_max_per_day: {per_day})"

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The outcome of every host that had a reason to reboot: one row each."""
+"""The outcome of each host that had a reason to reboot, as a table."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from ...module_utils.core.text import columns
 
 VERIFIED, FAILED, LEFT, WAITING = "verified", "failed", "left", "not rebooted"
 HEADINGS = ("host", "reason", "batch", "seconds", "outcome")
-WIDEST = 60
+MAX_REASON_CHARACTERS = 60
 CHECKED = "would be rebooted"
 CHECKED_VERIFY = "would be verified"
 
 
 def outcomes(
-    plan: Mapping[str, Any], ended: Mapping[str, Mapping[str, Any]], check_mode: bool
+    plan: Mapping[str, Any], finished: Mapping[str, Mapping[str, Any]], check_mode: bool
 ) -> dict[str, dict[str, Any]]:
-    """By host: reason, batch, seconds, status and text.
+    """By host: reasons, batch, seconds, status and text.
 
-    `plan` is that of planning.plan; `ended` has the outcomes of the hosts that had a turn. A host
-    without one was lost in its turn, and those after it have not had theirs.
+    `plan` is the result of planning.plan; `finished` has the outcomes of finished turns. A host
+    without an outcome was lost during its turn; later batches did not start.
     """
-    found: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, Any]] = {}
     stopped: Optional[str] = None
     for number, batch in enumerate(plan["batches"], 1):
-        wrong = []
+        failed = []
         for turn in batch["turns"]:
             row = {"batch": number, "reasons": list(turn["why"]), "layers": list(turn["layers"])}
-            here = ended.get(turn["name"])
+            outcome = finished.get(turn["name"])
             if check_mode:
-                text = CHECKED if batch["what"] == "reboot" else CHECKED_VERIFY
+                text = CHECKED if batch["action"] == "reboot" else CHECKED_VERIFY
                 row.update(status=WAITING, text=text)
             elif stopped is not None:
                 row.update(status=WAITING, text=f"not rebooted: {stopped}")
-            elif here is None:
+            elif outcome is None:
                 row.update(status=FAILED, text="lost while its batch ran")
             else:
-                row.update(here)
+                row.update(outcome)
             if row["status"] == FAILED:
-                wrong.append(turn["name"])
-            found[turn["name"]] = row
-        if wrong and stopped is None:
-            stopped = f"batch {number} did not come back right ({', '.join(wrong)})"
+                failed.append(turn["name"])
+            rows[turn["name"]] = row
+        if failed and stopped is None:
+            stopped = f"batch {number} failed ({', '.join(failed)})"
     for left in plan["left"]:
-        found[left["name"]] = {
+        rows[left["name"]] = {
             "batch": None,
             "reasons": list(left["reasons"]),
             "layers": [],
@@ -53,13 +53,13 @@ def outcomes(
             "text": f"left: {left['why']}",
             "policy": left["policy"],
         }
-    return found
+    return rows
 
 
-def lines(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The table, with the outcome in its last column."""
+def lines(outcomes: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The table as lines."""
     rows: list[Sequence[str]] = [HEADINGS]
-    for host, row in found.items():
+    for host, row in outcomes.items():
         rows.append(
             (
                 host,
@@ -73,15 +73,15 @@ def lines(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def plan_lines(plan: Mapping[str, Any]) -> list[str]:
-    """What is going to happen, before it does."""
-    found = []
+    """The plan as lines."""
+    lines = []
     for number, batch in enumerate(plan["batches"], 1):
         names = ", ".join(turn["name"] for turn in batch["turns"])
-        verb = "reboot" if batch["what"] == "reboot" else "verify, rebooted already:"
-        found.append(f"batch {number}: {verb} {names}")
-    found += [f"left: {each['name']}: {each['why']}" for each in plan["left"]]
-    return found or ["no host has recorded a reason to reboot"]
+        verb = "reboot" if batch["action"] == "reboot" else "verify (already rebooted)"
+        lines.append(f"batch {number}: {verb} {names}")
+    lines += [f"left: {each['name']}: {each['why']}" for each in plan["left"]]
+    return lines or ["no host has recorded a reason to reboot"]
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= WIDEST else f"{text[: WIDEST - 3]}..."
+    return text if len(text) <= MAX_REASON_CHARACTERS else f"{text[: MAX_REASON_CHARACTERS - 3]}..."

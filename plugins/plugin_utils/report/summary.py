@@ -25,10 +25,8 @@ from ...module_utils.core.reboots import DIRECTORY as RECORDS
 from ...module_utils.core.text import columns, one_line, shortened, some
 from .. import answers
 from ..layers import MEASURING, TAGS
+from ..model.cluster import ROLES
 from ..reboot import table
-
-ROLES = ("compute", "launcher", "storage", "leaf", "spine")
-"""The groups of the cluster model, in the order they are shown."""
 
 HEADINGS = {
     OK: "ok",
@@ -40,11 +38,11 @@ HEADINGS = {
 BOOKKEEPING = frozenset(
     [
         *("changed", "checks", "diff", "failed", "invocation", "layer", "msg"),
-        *("deprecations", "exception", "simulated", "warnings"),
+        *("deprecations", "exception", "remote_executions", "simulated", "warnings"),
     ]
 )
 """Keys of a result that are no measurement."""
-NOT_LOOKED_AT = "the run ended before"
+NOT_REACHED = "the run stopped before it"
 NAMES_SHOWN = 12
 """Host names in one line; the rest are counted."""
 LINES_SHOWN = 40
@@ -105,6 +103,8 @@ class RunSummary:
     """Of playbooks/verify.yml: every layer of the run, its hosts, and of each why it was not
     verified, empty if it was."""
 
+    verifies: bool = False
+    """Whether the playbook has plays of playbooks/verify.yml, selected or not."""
     left_out: dict[str, list[str]] = field(default_factory=dict)
     """Layers asked for without a host in this run: their hosts, which --limit leaves out."""
     named: set[str] = field(default_factory=set)
@@ -211,12 +211,19 @@ class RunSummary:
     def any(self) -> bool:
         """Whether there is anything to show: a layer has checks, or a host failed."""
         shown = self.layers or self.expected or self.failed or self.unreachable
-        return bool(shown or self.reboot_plan or self.left_out or self.idle)
+        return bool(
+            shown or self.reboot_plan or self.left_out or self.idle or self._verified_nothing
+        )
 
     @property
     def incomplete(self) -> bool:
-        """Whether what was asked for was not done, without a host that failed."""
-        return self.idle or any(self.left_out[layer] for layer in self.named)
+        """Whether the run did not do what was requested, or verification found a difference."""
+        excluded = any(self.left_out[layer] for layer in self.named)
+        return self.idle or excluded or self._verified_nothing or bool(self.wrong())
+
+    @property
+    def _verified_nothing(self) -> bool:
+        return self.verifies and not self.expected
 
     def lines(self, seconds: float, limit: int) -> list[str]:
         """The summary as text, without the line with the report's path."""
@@ -311,10 +318,11 @@ class RunSummary:
         others = [layer for layer in others if layer not in self.named]
         if others:
             lines.append(f"not done, as --limit {self.limit} asks: {', '.join(others)}")
-        if self.idle:
+        if self.idle or self._verified_nothing:
+            verb = "verified" if self.verifies else "done"
             lines.append(
-                "nothing was done: no layer has both the tags and the hosts that were asked for; "
-                "check --tags, --skip-tags, --limit and --start-at-task"
+                f"nothing was {verb}: no layer has both the requested tags and the requested "
+                "hosts; check --tags, --skip-tags, --limit and --start-at-task"
             )
         return lines
 
@@ -413,10 +421,6 @@ class RunSummary:
             cells = [str(counts[status]) if counts[status] else "-" for status in HEADINGS]
             rows.append([layer, self._verified_hosts(layer) or "not verified", *cells])
         return columns(rows, left=(0, 1))
-
-
-current: Optional[RunSummary] = None
-"""Of this run of ansible-playbook: Ansible's workers, which run actions, are forked from it."""
 
 
 def measurement(result: Mapping[str, Any]) -> dict[str, Any]:

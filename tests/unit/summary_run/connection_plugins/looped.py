@@ -20,5 +20,5 @@ class Connection(LocalConnection):
 
     def _connect(self):
         if self._play_context.remote_addr == "192.0.2.1":
-            raise AnsibleConnectionFailure("192.0.2.1 is for\x1b[2J documentation only")
+            raise AnsibleConnectionFailure("192.0.2.1 is for documentation only")
         return super()._connect()

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A layer's module that says whatever it is told to."""
+"""A module of a layer that returns its arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def main():
     if deep:
         print('{"deep": ' + "[" * deep + "]" * deep + "}")
         return
-    facts = {"fail_one": False}  # a variable of the play, to which no answer of a node belongs
+    facts = {"fail_one": False}  # a variable of the play, which no node may set
     module.exit_json(changed=False, ansible_facts=facts, **module.params)
 
 

@@ -1,0 +1,8 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Run the module; bound its answer and make it printable."""
+
+from __future__ import annotations
+
+from ..plugin_utils.actions import ModuleAction as ActionModule
+
+__all__ = ["ActionModule"]

@@ -1,0 +1,128 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Base classes of the collection's actions.
+
+A node or switch may be compromised. Whatever it answers, the result of an action is printable text
+of bounded size. The terminal, the log, registered variables and reports read only that result.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from typing import Any
+
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
+from ansible.plugins.action import ActionBase
+
+from ..module_utils.core.text import bytes_text, printable, shortened
+
+EXECUTIONS = "remote_executions"
+"""Result key: number of modules that this action executed over the host's connection."""
+MAX_OUTPUT_BYTES = 32 << 20
+"""Limit for the output of one command on a host; a module is one command."""
+MAX_FAILED_BYTES = 4 << 20
+"""Limit for a failed answer, which Ansible prints in full."""
+MAX_MESSAGE_CHARACTERS = 20_000
+SSH_NOISE = (
+    "Shared connection to ",
+    "Connection to ",
+    "debug1: ",
+    "debug2: ",
+    "debug3: ",
+    "OpenSSH_",
+)
+"""Prefixes of lines that ssh itself prints between those of the host."""
+
+
+class NodeAction(ActionBase):
+    """An action whose answers from hosts are bounded and printable."""
+
+    _executions = 0
+
+    @abstractmethod
+    def act(self, task_vars: Any) -> dict[str, Any]:
+        """Return the result of the task. `task_vars` are the variables of its host."""
+
+    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        try:
+            result.update(self.act(task_vars))
+        except AnsibleError as error:
+            text = str(error)
+            if printable(text) == text:
+                raise
+            raise type(error)(printable(text)) from None
+        if self._executions:
+            result[EXECUTIONS] = self._executions
+        else:
+            result.pop(EXECUTIONS, None)
+        return bounded(result)
+
+    def _execute_module(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        if self._connection.transport.rpartition(".")[2] != "local":
+            self._executions += 1
+        try:
+            answer: dict[str, Any] = printable(super()._execute_module(*args, **kwargs))
+        except RecursionError:
+            raise AnsibleActionFail("the module's answer is JSON of too many levels") from None
+        if "module_stdout" in answer:
+            answer["msg"] = no_result(answer)
+        return without_details(answer)
+
+    def _low_level_execute_command(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        try:
+            answer: dict[str, Any] = super()._low_level_execute_command(*args, **kwargs)
+        except AnsibleConnectionFailure as error:
+            raise AnsibleConnectionFailure(printable(str(error))) from None
+        size = len(answer["stdout"]) + len(answer["stderr"])
+        if size > MAX_OUTPUT_BYTES:
+            raise AnsibleActionFail(
+                f"a command on the host printed {bytes_text(size)}; the limit is "
+                f"{bytes_text(MAX_OUTPUT_BYTES)}. Log in to the host and find what prints it"
+            )
+        return answer
+
+
+class ModuleAction(NodeAction):
+    """Run the module of the task's name, as Ansible does for modules without an action."""
+
+    _supports_async = True
+
+    def act(self, task_vars: Any) -> dict[str, Any]:
+        wrap_async = self._task.async_val and not self._connection.has_native_async
+        return self._execute_module(task_vars=task_vars, wrap_async=wrap_async)
+
+
+def bounded(result: dict[str, Any]) -> dict[str, Any]:
+    """The result in printable text, with a message of bounded length.
+
+    Raises AnsibleActionFail if its lists are nested too deeply.
+    """
+    try:
+        result = printable(result)
+    except RecursionError:
+        raise AnsibleActionFail("the result has too many levels") from None
+    message = str(result.get("msg", ""))
+    if len(message) > MAX_MESSAGE_CHARACTERS:
+        result["msg"] = shortened(message, MAX_MESSAGE_CHARACTERS)
+        result.pop("exception", None)  # it repeats the message
+    return result
+
+
+def without_details(answer: dict[str, Any]) -> dict[str, Any]:
+    """A failed answer without its details if they are too large to print."""
+    size = len(json.dumps(answer, default=str)) if answer.get("failed") else 0
+    if size <= MAX_FAILED_BYTES:
+        return answer
+    kept = {key: value for key, value in answer.items() if key in ("failed", "changed", "layer")}
+    return {**kept, "msg": f"{answer.get('msg')} (omitted: {bytes_text(size)} of details)"}
+
+
+def no_result(answer: dict[str, Any]) -> str:
+    """Why a module returned no JSON: the last line that sudo, a shell or Python printed."""
+    printed = f"{answer['module_stdout']}\n{answer.get('module_stderr') or ''}".splitlines()
+    lines = [line.strip() for line in printed if line.strip() and not line.startswith(SSH_NOISE)]
+    status = answer.get("rc")
+    reason = lines[-1] if lines else "it printed nothing"
+    exit_status = "" if lines and status in (0, 1) else f" with exit status {status}"
+    return f"the module returned no result{exit_status}: {reason}"

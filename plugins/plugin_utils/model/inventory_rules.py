@@ -1,0 +1,141 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Rules for the inventory around the model: what Ansible merged, and files that nothing reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...module_utils.core.text import nearest
+from ..schema.findings import Findings, listed
+from . import digest
+from .cluster import DIGEST, inventory_of
+from .loading import is_model, load, read
+from .role_variables import values
+from .source import ModelError
+
+Variables = Mapping[str, Any]
+NO_MODELS = frozenset(["group_vars", "host_vars", "keys"])
+"""Directories of an inventory that hold no models."""
+SSH_PORT = 22
+_PORT_VARIABLES = ("ansible_port", "ansible_ssh_port")
+_VARIABLE_SUFFIXES = (".yml", ".yaml", ".json")
+
+
+def check_model(
+    hosts: Mapping[str, Variables], sources: Sequence[Path], findings: Findings
+) -> None:
+    """Every host has the variables that the model compiled, unchanged."""
+    if not any(DIGEST in variables for variables in hosts.values()):
+        findings.add(
+            "inventory.no_model",
+            (),
+            "this inventory has no cluster model",
+            "Write one (docs/cluster-model.md) and pass its directory: -i inventories/NAME",
+        )
+        return
+    actual = digest.Digest()
+    for name, variables in hosts.items():
+        actual.add(name, variables)
+    if all(variables.get(DIGEST) == actual.text() for variables in hosts.values()):
+        return
+    problem = "differs from its digest, and no inventory source is a model"
+    try:
+        for path in _models(_existing(sources)):
+            problem = "cluster.yml changed during this run, or there are two of them"
+            digest.differences(inventory_of(load(str(path))), hosts, findings)
+    except (ModelError, OSError) as error:
+        problem = f"the model can no longer be read: {error}"
+    if not findings:
+        findings.add("inventory.changed", (), problem, "Run again, with one model")
+
+
+def ssh_ports(hosts: Mapping[str, Variables], hostvars: Any, findings: Findings) -> dict[str, int]:
+    """Ports other than 22 on which Ansible reaches a host's sshd: MPI's ssh uses them too.
+
+    A host that Ansible reaches by another address is skipped: a gateway may forward the port.
+    """
+    ports = {}
+    for name, variables in hosts.items():
+        key = next((key for key in _PORT_VARIABLES if variables.get(key) is not None), "")
+        management = variables.get("cluster_management") or {}
+        address = str(variables.get("ansible_host", name))
+        if not key or address not in (name, management.get("address")):
+            continue
+        value = values(hostvars, name, [key]).get(key, SSH_PORT)
+        port = int(value) if str(value).isascii() and str(value).isdigit() else 0
+        if not 0 < port < 1 << 16:
+            findings.add(
+                "inventory.ssh_port",
+                (name, key),
+                f"{str(value)[:40]!r} is not a port: use a number from 1 to 65535",
+                "Correct it in the inventory",
+            )
+        elif port != SSH_PORT:
+            ports[name] = port
+    return ports
+
+
+def unread_files(sources: Sequence[Path], groups: Mapping[str, list[str]]) -> Iterator[str]:
+    """One line for each file of variables that no host or group reads; Ansible ignores them."""
+    hosts = dict.fromkeys([*groups["all"], "localhost"])
+    names: dict[str, Mapping[str, Any]] = {"host_vars": hosts, "group_vars": groups}
+    folders = dict.fromkeys(
+        source if source.is_dir() else source.parent for source in sources if source.exists()
+    )
+    unread = [
+        (path, name, known)
+        for folder in folders
+        for kind, known in names.items()
+        for path in sorted((folder / kind).glob("*"))
+        if path.name[0] != "." and (path.is_dir() or path.suffix in ("", *_VARIABLE_SUFFIXES))
+        for name in [path.stem if path.suffix in _VARIABLE_SUFFIXES else path.name]
+        if path.name not in known and name not in known
+    ]
+    absent = set(_absent(sources)) if unread else set()
+    for path, name, known in unread:
+        if name not in absent:
+            hint = nearest(name, known)
+            yield f"{path}: {name!r} is not in the inventory, and nothing reads the file. {hint}"
+
+
+def message(findings: Findings, hosts: bool, sources: Sequence[Path]) -> str:
+    """The error message; without hosts of a cluster, with the reason."""
+    if hosts:
+        return listed("The inventory is not a valid cluster,", findings.found)
+    names = ", ".join(map(str, sources)) or "none"
+    reasons = list(_model_errors(sources)) or [
+        f"Inventory sources: {names}. Pass one with compute hosts: -i inventories/NAME."
+    ]
+    return "\n".join(["The inventory has no hosts of a cluster.", *reasons])
+
+
+def _models(sources: Sequence[Path]) -> Iterator[Path]:
+    for source in sources:
+        paths = sorted(source.rglob("*.y*ml")) if source.is_dir() else [source]
+        for path in paths:
+            ignored = NO_MODELS.intersection(path.relative_to(source).parts)
+            if not ignored and is_model(path):
+                yield path
+
+
+def _existing(sources: Sequence[Path]) -> list[Path]:
+    """Without lists of hosts (`-i node01,node02`)."""
+    return [source for source in sources if source.exists()]
+
+
+def _absent(sources: Sequence[Path]) -> Iterator[str]:
+    for path in _models(_existing(sources)):
+        nodes = read(str(path), path.read_text(encoding="utf-8")).data["nodes"]
+        yield from nodes.get("absent") or ()
+
+
+def _model_errors(sources: Sequence[Path]) -> Iterator[str]:
+    """Errors of the models among the sources; Ansible only warned about them earlier."""
+    for source in sources:
+        try:
+            for path in _models([source]):
+                load(str(path))
+        except (ModelError, OSError) as error:
+            yield str(error)
