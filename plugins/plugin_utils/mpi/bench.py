@@ -14,11 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Optional
 
-from ..module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, Check
-from ..module_utils.core.part import PlanError
-from ..module_utils.core.text import some
-from ..module_utils.mpi.allreduce.gpu import read_nccl
-from ..module_utils.mpi.environment import PROGRAM_DIRECTORY, rails_by_rank, rails_from_model
+from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, Check
+from ...module_utils.core.part import PlanError
+from ...module_utils.core.text import some
+from ...module_utils.mpi.allreduce.gpu import read_nccl
+from ...module_utils.mpi.environment import PROGRAM_DIRECTORY, rails_by_rank, rails_from_model
 
 PROGRAM = f"{PROGRAM_DIRECTORY}/sweep.py"
 PAIRWISE = ("latency", "bw", "bibw")
