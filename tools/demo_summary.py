@@ -94,7 +94,8 @@ def storage(report: dict[str, Any]) -> Iterator[str]:
                 for _host, check in checked
                 if check["name"] == "storage_neighbour"
             ]
-            yield f"{point} is mounted on {counts['ok']} nodes; {sum(read)} read another node's file"
+            readers = f"{sum(read)} read another node's file"
+            yield f"{point} is mounted on {counts['ok']} nodes; {readers}"
     for entry in hosts.values():
         for used in entry.get("measured", {}).get("figures", {}).values():
             speeds = [
