@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What the tests of every scenario get: its nodes, and its converge playbook.
+"""Fixtures of every scenario: its nodes and its converge playbook.
 
-Molecule runs the tests of one scenario on nodes that it brought up. ./test runs those of many
-scenarios on the clusters of tests/integration, which are converged: there too each test has the
-playbook of its own scenario.
+Molecule runs the tests of one scenario on the nodes that it created. ./test runs the tests of many
+scenarios on the converged clusters of tests/integration; each test still gets the playbook of its
+scenario.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tests.bed.stand_ins.cluster import STAND_INS
 from tests.nodes import CLUSTER, INVENTORY, MACHINES, TOP, Nodes
 
 ON_STAND_INS = ("lustre_client", "nvidia_gpu", "rdma_stack")
-"""Scenarios on nodes that play GPU nodes, or Lustre clients: tests/bed/stand_ins/README.md."""
+"""Scenarios on nodes that imitate GPU nodes or Lustre clients: tests/bed/stand_ins/README.md."""
 
 
 def scenario() -> Path | None:
-    """The folder of the scenario that Molecule runs."""
+    """Return the folder of the scenario that Molecule runs."""
     folder = os.environ.get("MOLECULE_SCENARIO_DIRECTORY")
     return Path(folder) if folder else None
 
@@ -57,13 +57,13 @@ def nodes(request: pytest.FixtureRequest) -> Nodes:
 
 @pytest.fixture(scope="module")
 def converge(request: pytest.FixtureRequest) -> str:
-    """The playbook of the scenario whose tests these are."""
+    """Return the converge playbook of the test's scenario."""
     of_it = request.path.parents[1] / "converge.yml"
     shared = TOP / "molecule/site/converge.yml"
     return str(RUNS / "converge.yml" if RUNS else of_it if of_it.exists() else shared)
 
 
-@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+@pytest.hookimpl(tryfirst=True)  # before tests are selected by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(TOP / "molecule"):
@@ -71,7 +71,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that takes `compute`, `launcher` or `node` runs once on each host of that kind."""
+    """Run a test that takes `compute`, `launcher` or `node` once on each host of that kind."""
     groups = {"compute": ["compute"], "launcher": ["launcher"], "node": ["compute", "launcher"]}
     for name, members in groups.items():
         if name in metafunc.fixturenames:

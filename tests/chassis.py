@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What `rail-bind` reads of a chassis with two sockets, as files, and a copy that reads these.
+"""A two-socket chassis as files, and a copy of `rail-bind` that reads them.
 
-The copy cannot bind to CPUs that this machine has not: a stand-in of `taskset` notes them, and
-SHOW, which the copy starts instead of a program, prints them.
+The copy cannot bind to CPUs that this machine lacks. A fake `taskset` records the CPUs, and SHOW,
+which the copy starts as its program, prints them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ B300 = ("14", "32", "49", "60", "8e", "ad", "c5", "dd")
 """Buses of the GPUs (oracle-quickstart/oci-hpc, B300MP.xml)."""
 CHASSIS: Mapping[str, Sequence[str]] = {"B300": B300, "4 GPUs": (*B300[:2], *B300[4:6])}
 CORES = 56
-"""Of each socket, with two hyperthreads."""
+"""Cores per socket, with two hyperthreads each."""
 CPUS = ("0-55,112-167", "56-111,168-223")
-"""Of each NUMA node, as Linux numbers them."""
+"""Cores of each NUMA node, numbered as Linux does."""
 TASKSET = '#!/bin/sh\necho "$2" > "@ROOT@/bound.$3"\n'
 SHOW = '#!/bin/sh\necho "rank $1 $(cat "@ROOT@/bound.$$" 2>/dev/null || echo unbound)"\n'
 
@@ -28,7 +28,7 @@ def write(path: Path, text: str) -> None:
 
 
 def threads(cpu: int) -> str:
-    """As Linux numbers them: the second threads after all first ones."""
+    """Number CPUs as Linux does: all first hyperthreads, then all second ones."""
     first = cpu % (2 * CORES)
     return f"{first},{first + 2 * CORES}"
 
@@ -39,14 +39,14 @@ def build(
     allowed: str = "0-223",
     reads: Path | None = None,
 ) -> Path:
-    """The directory, with `rail-bind` and `show`; `reads`: where it will be."""
+    """Create the directory with `rail-bind` and `show`. `reads`: its path on the node."""
     reads = reads or root
     for place, bus in enumerate(gpus):
         pci = f"0000:{bus}:00.0"
         write(root / f"proc/driver/nvidia/gpus/{pci}/information", "Model: NVIDIA B300\n")
         numa = place * 2 // len(gpus)
         write(root / f"sys/bus/pci/devices/{pci}/numa_node", f"{numa}\n")
-        # Rails are named the other way round: what counts is the GPU.
+        # The order of rails is reversed: the GPU determines the binding.
         write(root / f"sys/class/net/rail{place}/device/numa_node", f"{1 - numa}\n")
     for numa, cpus in enumerate(CPUS):
         write(root / f"sys/devices/system/node/node{numa}/cpulist", f"{cpus}\n")

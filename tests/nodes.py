@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The virtual nodes as tests see them: to run playbooks on, and to look at over SSH."""
+"""The virtual nodes as used by tests: run playbooks on them, and examine them over SSH."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from tests import waiting
 TOP = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
 INVENTORY = TOP / os.environ.get("NODES_INVENTORY", "inventories/virtual-mixed")
-"""The nodes tests use. Another inventory is an instance of one's own, beside the usual one."""
+"""Inventory of the nodes. With another one, tests can run in parallel to those of the default."""
 MACHINES = TOP / os.environ.get("MACHINES_INVENTORY", "inventories/virtual-rdma")
-"""The same of nodes with a kernel of their own."""
+"""Inventory of the machines with kernels."""
 
 RECAP = re.compile(r"^(\S+)\s+: ((?:\w+=\d+\s*)+)$", re.MULTILINE)
 REPORT = re.compile(r"^report: (.+\.json)$", re.MULTILINE)
@@ -35,7 +35,7 @@ REPORT = re.compile(r"^report: (.+\.json)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Run:
-    """One run of ansible-playbook: what it printed, its recap, and the report of the summary."""
+    """One run of ansible-playbook: its output, its recap, and the report of the summary."""
 
     rc: int
     output: str
@@ -51,7 +51,7 @@ class Run:
         return {host for host, counts in self.recap.items() if counts[word]}
 
     def checks(self, layer: str, *hosts: str) -> list[dict[str, Any]]:
-        """Those that a layer reported, of these hosts or of all."""
+        """Return the checks of a layer, of these hosts or of all."""
         found = self.report["layers"][layer]["hosts"]
         return [check for host in hosts or found for check in found[host]["checks"]]
 
@@ -60,7 +60,7 @@ class Run:
 
 
 class PlaybookFailed(AssertionError):
-    """ansible-playbook ended with another status than expected; the text is its output."""
+    """ansible-playbook exited with an unexpected status. The text is its output."""
 
 
 class Nodes:
@@ -77,7 +77,8 @@ class Nodes:
         }
 
     def changed(self, folder: Path, change: Callable[[dict[str, Any]], None]) -> Nodes:
-        """The same nodes by a copy of their inventory in `folder`, with a changed cluster.yml."""
+        """Return the same nodes with a copy of their inventory in `folder` and a changed
+        cluster.yml."""
         copy = folder / self.inventory.name
         shutil.copytree(self.inventory, copy, dirs_exist_ok=True)
         model = yaml.safe_load((self.inventory / "cluster.yml").read_text(encoding="utf-8"))
@@ -86,13 +87,13 @@ class Nodes:
         return Nodes(copy)
 
     def command(self, playbook: str, *words: str) -> list[str]:
-        """The command line of a run, for tests that start it themselves."""
+        """Return the command line of a run, for tests that start it themselves."""
         return [str(BIN / "ansible-playbook"), playbook, f"--inventory={self.inventory}", *words]
 
     def start(
         self, playbook: str, *words: str, output: Union[int, IO[str]] = subprocess.PIPE
     ) -> subprocess.Popen[str]:
-        """A run to be interrupted or killed, in a process group of its own."""
+        """Start a run in a separate process group, so that it can be interrupted or killed."""
         return subprocess.Popen(
             self.command(playbook, *words),
             cwd=TOP,
@@ -111,7 +112,8 @@ class Nodes:
         expect: Optional[int] = 0,
         environment: Optional[dict[str, str]] = None,
     ) -> Run:
-        """Run a playbook from the top of the checkout. `expect` None takes any exit status."""
+        """Run a playbook from the top of the checkout. With `expect` None any exit status is
+        accepted."""
         began = time.monotonic()
         done = subprocess.run(
             self.command(playbook, *words),
@@ -153,28 +155,28 @@ class Nodes:
         return dict(json.loads(listed.stdout))
 
     def of(self, name: str) -> dict[str, Any]:
-        """The variables of one host."""
+        """Return the variables of one host."""
         return dict(self.variables["_meta"]["hostvars"][name])
 
     @property
     def ssh_config(self) -> Path:
-        """How the nodes are reached: written by the role virtual_nodes when they came up."""
+        """SSH configuration of the nodes, written by the role virtual_nodes."""
         cluster = self.variables["_meta"]["hostvars"][self.group("launcher")[0]]["cluster_name"]
         return Path.home() / f".local/state/baremetal.mpi_roce/{cluster}/ssh_config"
 
     @functools.cache  # noqa: B019  (lives as long as the test session)
     def on(self, name: str, sudo: bool = True) -> Host:
-        """A node, to be looked at over SSH and without any of the modules under test."""
+        """Return a node to examine over SSH, without the modules under test."""
         return testinfra.get_host(
             f"ssh://{name}", ssh_config=str(self.ssh_config), sudo=sudo, controlpersist=60
         )
 
     def state(self, present: bool) -> Run:
-        """Have the nodes up, or gone."""
+        """Start or remove the nodes."""
         return self.play(f"baremetal.bed.virtual_nodes{'' if present else '_down'}")
 
     def reboot(self, pattern: str) -> None:
-        """Reboot hosts without any of the modules under test, and wait until they are back."""
+        """Reboot hosts without the modules under test, and wait until they are up again."""
         subprocess.run(
             [
                 BIN / "ansible", pattern, f"--inventory={self.inventory}", "--become",
@@ -197,22 +199,22 @@ class Nodes:
 
 
 class Cluster:
-    """The one cluster that tests share. Each asks for the state that it begins from.
+    """The cluster that tests share. Each test requests the state that it starts from.
 
-    In whatever order they run, that state is made; in the usual order it is there already.
+    That state is created in any order of the tests; in the default order it exists already.
     """
 
     playbook = "site.yml"
     words: tuple[str, ...] = ()
-    """What converges it."""
+    """Arguments of the playbook that converges it."""
 
     def __init__(self, inventory: Path) -> None:
         self.nodes = Nodes(inventory)
         self._state = ""
-        """`fresh`, `used` or `converged`; empty before it was up."""
+        """`fresh`, `used` or `converged`; empty before the nodes were started."""
 
     def fresh(self) -> Nodes:
-        """Nodes as their images made them. A test that changes them calls `used`."""
+        """Return nodes in the state of their images. A test that changes them calls `used`."""
         if self._state != "fresh":
             self.nodes.state(present=False)
             self.nodes.state(present=True)
@@ -220,11 +222,11 @@ class Cluster:
         return self.nodes
 
     def used(self) -> None:
-        """A test begins to change the nodes."""
+        """Note that a test starts to change the nodes."""
         self._state = "used"
 
     def converge(self) -> Run:
-        """One run of what converges it."""
+        """Run the playbook that converges the nodes."""
         if not self._state:
             self.fresh()
         run = self.nodes.play(self.playbook, *self.words)
@@ -232,13 +234,14 @@ class Cluster:
         return run
 
     def converged(self) -> Nodes:
-        """Nodes after that run. A test that changes one puts it back."""
+        """Return nodes after that run. A test that changes a node restores it."""
         if self._state != "converged":
             self.converge()
         return self.nodes
 
     def down(self) -> None:
-        """Take it away, if it was ever up. KEEP_NODES=1 leaves it for a look at what failed."""
+        """Remove the nodes if they were started. KEEP_NODES=1 leaves them, to examine a failed
+        test."""
         if self._state and not os.environ.get("KEEP_NODES"):
             self.nodes.state(present=False)
             self._state = ""

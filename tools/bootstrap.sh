@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# What ./demo and ./test need on this machine: checked every time, and installed when missing.
+# Requirements of ./demo and ./test on this machine: checked every time, and installed if missing.
 # To be sourced from the root of the checkout. Nothing here reads standard input.
 #
 #   bootstrap_python controller|test   .venv/ with requirements/NAME.txt, whose hashes pip checks;
 #                                      ANSIBLE_CORE=2.20 takes the newest ansible-core of that series
-#                                      instead of the locked one, by its version alone
+#                                      instead of the locked one, without checking hashes
 #   bootstrap_apt FILE...              the Debian packages listed in requirements/FILE
 #   require_root                       root, or sudo without a password
 
@@ -13,13 +13,13 @@ readonly VENV=.venv
 
 say() { printf '%s\n' "$*" >&2; }
 
-# missing WHAT WHAT-TO-DO...: say which requirement is missing and the way out, and stop.
+# missing REQUIREMENT REMEDY...: name the missing requirement and its remedy, and stop.
 missing() {
-  local what=$1
+  local requirement=$1
   shift
   say ""
-  say "Cannot go on. Missing: $what"
-  say "What to do:   $*"
+  say "Cannot continue. Missing: $requirement"
+  say "Remedy: $*"
   exit 3
 }
 
@@ -31,7 +31,7 @@ can_be_root() {
   [ "$(id -u)" -eq 0 ] || { command -v sudo >/dev/null && sudo -n true 2>/dev/null; }
 }
 
-# Name and version of this system, as os-release has them: `debian 12`.
+# Print name and version of this system, as in os-release: `debian 12`.
 system_name() {
   # shellcheck disable=SC1090,SC1091
   (. "${OS_RELEASE:-/etc/os-release}" 2>/dev/null && echo "${ID:-unknown} ${VERSION_ID:-}") || echo unknown
@@ -54,23 +54,23 @@ bootstrap_apt() {
   local packages
   if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
     missing "a Debian or Ubuntu system (this one is: $(system_name))" \
-      "use Debian 12 or Ubuntu 24.04, the systems this is tested on. It installs there:" \
+      "use Debian 12 or Ubuntu 24.04, on which this is tested. Packages to be installed:" \
       "$(wanted_packages "$@" | paste -sd ' ')"
   fi
   packages=$(missing_packages "$@" | paste -sd ' ')
   [ -n "$packages" ] || return 0
   can_be_root || missing "root, or sudo without a password, to install: $packages" \
-    "run this as root (sudo $0), or let an administrator run: apt-get install $packages"
+    "run this as root (sudo $0), or ask an administrator to run: apt-get install $packages"
   say "Installing Debian packages: $packages"
   # shellcheck disable=SC2086
   if ! apt_install $packages; then
-    say "The package lists may be old; refreshing them and trying once more."
+    say "The package lists may be outdated: updating them and trying again."
     as_root apt-get -qq -o DPkg::Lock::Timeout=120 update </dev/null >&2 ||
-      missing "a package registry that answers" "see apt-get's lines above; /etc/apt has its address"
+      missing "a reachable package registry" "see the output of apt-get above; its address is in /etc/apt"
     # shellcheck disable=SC2086
     apt_install $packages ||
       missing "packages: $(missing_packages "$@" | paste -sd ' ')" \
-        "see apt-get's lines above; tested on Debian 12 and Ubuntu 24.04, this is $(system_name)"
+        "see the output of apt-get above; tested on Debian 12 and Ubuntu 24.04, this is $(system_name)"
   fi
 }
 
@@ -87,8 +87,8 @@ apt_install() {
   return 1
 }
 
-# A Python that can make a venv: the one that the caller names, then the system's: distributions
-# build theirs with profiles, and runs take a fifth less time than with one that is built without.
+# Find a Python that can create a venv: the caller's choice first, then the system's. Distributions
+# build Python with profiles, which makes runs a fifth faster.
 find_python() {
   local candidate
   for candidate in "${PYTHON:-/usr/bin/python3}" python3 python3.13 python3.12 python3.11; do
@@ -103,7 +103,7 @@ PY
 
 pip_install() {
   "$VENV/bin/python" -m pip install --quiet --quiet --disable-pip-version-check --no-input "$@" </dev/null >&2 ||
-    missing "Python packages: $*" "see pip's lines above; pip's own settings say which index it asks"
+    missing "Python packages: $*" "see the output of pip above; the index is in pip's configuration"
 }
 
 bootstrap_python() {
@@ -115,19 +115,19 @@ bootstrap_python() {
   if ! "$VENV/bin/python" -c 'import pip' 2>/dev/null; then
     python=$(find_python) || missing "Python $PYTHON_OLDEST or later with its venv module \
 (python3 here is $(python3 -V 2>&1))" "install python3 $PYTHON_OLDEST or later, or name one: PYTHON=/path/to/python3 $0"
-    say "Making $VENV with $python ($("$python" -V 2>&1))"
+    say "Creating $VENV with $python ($("$python" -V 2>&1))"
     "$python" -m venv --clear "$VENV"
   fi
   say "Installing into $VENV/: requirements/$set.txt${ANSIBLE_CORE:+, then ansible-core $ANSIBLE_CORE}"
-  # Wheels alone: what builds others has no hash.
+  # Wheels only: the requirements of source builds have no hashes.
   pip_install --require-hashes --only-binary :all: -r "requirements/$set.txt"
-  [ -z "${ANSIBLE_CORE-}" ] || pip_install "ansible-core==$ANSIBLE_CORE.*" # pip refuses both at once
+  [ -z "${ANSIBLE_CORE-}" ] || pip_install "ansible-core==$ANSIBLE_CORE.*" # pip accepts only one of the two options
   printf '%s\n' "$want" >"$stamp"
 }
 
-# Virtual nodes are containers in network namespaces of our own, which takes root. What it takes
-# besides (namespaces, bridges, memory) the role virtual_nodes checks.
+# Virtual nodes are containers in network namespaces, which need root. The role virtual_nodes checks
+# the other requirements (namespaces, bridges, memory).
 require_root() {
-  can_be_root || missing "root, or sudo that asks for no password" \
+  can_be_root || missing "root, or sudo without a password" \
     "run: sudo $0 (virtual nodes need network namespaces and bridges)"
 }

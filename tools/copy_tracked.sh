@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# copy_tracked.sh FOLDER TARGET: copy the files of a folder of the checkout that git tracks, or would
-# track, to TARGET. Caches, environments and the links under collections/ are left out.
+# copy_tracked.sh FOLDER TARGET: copy the files of a folder that git tracks, or would track, to
+# TARGET. Caches, environments and the links under collections/ are left out.
 set -euo pipefail
 target=$(realpath -m -- "$2")
 cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../$1"

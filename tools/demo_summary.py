@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The end of ./demo: the newest report of site.yml, in a few lines.
+"""Print the end of ./demo: a short summary of the newest report of site.yml.
 
-Usage: demo_summary.py CLUSTER TIMES COMMAND, where TIMES has a line `STAGE<tab>SECONDS` for each
-stage and COMMAND is how the demo was called.
+Usage: demo_summary.py CLUSTER TIMES COMMAND. TIMES has a line `STAGE<tab>SECONDS` for each stage;
+COMMAND is the command line of the demo.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.smoke im
 
 
 def newest_report(cluster: str) -> Path:
-    """Names hold the time of the run, so the last in order is the newest."""
+    """Names contain the time of the run: the last one in order is the newest."""
     reports = sorted((TOP / "reports" / cluster).glob("site-*.json"))
     if not reports:
-        raise SystemExit(f"reports/{cluster}/ has no report of site.yml. Did the run get that far?")
+        raise SystemExit(
+            f"reports/{cluster}/ has no report of site.yml: did the run reach its end?"
+        )
     return reports[-1]
 
 
@@ -38,15 +40,15 @@ def checks(report: dict[str, Any]) -> str:
     counts: Counter[str] = Counter()
     for layer in report["layers"].values():
         counts.update(layer["counts"])
-    words = [f"{counts['ok']} checks ok"]
+    parts = [f"{counts['ok']} checks ok"]
     for status in ("not_applicable", "reboot", "pending", "failed"):
         if counts[status]:
-            words.append(f"{counts[status]} {status.replace('_', ' ')}")
-    return ", ".join(words)
+            parts.append(f"{counts[status]} {status.replace('_', ' ')}")
+    return ", ".join(parts)
 
 
 def reasons(report: dict[str, Any]) -> Iterator[str]:
-    """Why checks were not applicable; what stands behind a colon differs from check to check."""
+    """Return the reasons why checks were not applicable, without the part after a colon."""
     counts = Counter(
         check["reason"].partition(":")[0]
         for layer in report["layers"].values()
@@ -58,48 +60,52 @@ def reasons(report: dict[str, Any]) -> Iterator[str]:
         yield f"{count} {reason}"
 
 
-def allreduce(figures: dict[str, Any]) -> Iterator[str]:
-    """Three sizes, the smallest, one in the middle, the largest, and what they are held against."""
+def allreduce(smoke: dict[str, Any]) -> Iterator[str]:
+    """Yield the exactness of the results, three of the sizes, and the nominal line rate."""
+    figures = smoke["measured"]["figures"]
     sizes = figures["by_size"]
-    yield f"{figures['ranks']} ranks over {figures['transport']}, every result right to the bit"
-    for one in (sizes[0], sizes[len(sizes) // 2], sizes[-1]):
+    exact = {(check["name"], check["status"]) for check in smoke["checks"]} >= {("exactness", "ok")}
+    results = "every result bit-exact" if exact else "results not verified"
+    yield f"{figures['ranks']} ranks over {figures['transport']}, {results}"
+    for size in (sizes[0], sizes[len(sizes) // 2], sizes[-1]):
         yield (
-            f"{bytes_text(one['bytes'])}: median {time_text(one['median_us'])}, "
-            f"p99 {time_text(one['p99_us'])}, busbw {rate_text(one['busbw_gbytes_s'])}"
+            f"{bytes_text(size['bytes'])}: median {time_text(size['median_us'])}, "
+            f"p99 {time_text(size['p99_us'])}, busbw {rate_text(size['busbw_gbytes_s'])}"
         )
     nominal = " (nominal: these rails are virtual)" if figures["virtual"] else ""
     yield f"line rate of a node {rate_text(figures['line_rate_gbytes_s'])}{nominal}"
 
 
 def storage(report: dict[str, Any]) -> Iterator[str]:
-    """Each file system: who serves it to how many, on how many it is mounted, how fast it is."""
+    """Each file system: its server, its clients, the number of mounts, and its rates."""
     hosts = report["layers"].get("storage", {"hosts": {}})["hosts"]
-    found = [(host, check) for host, entry in hosts.items() for check in entry["checks"]]
-    for host, check in found:
+    checked = [(host, check) for host, entry in hosts.items() for check in entry["checks"]]
+    for host, check in checked:
         if check["name"] == "nfs_exports" and check["status"] == "ok":
-            yield f"{host} serves {check['subject']} to {check['found']} alone"
-    mounts = [check for _host, check in found if check["name"] == "storage_mount"]
+            yield f"{host} serves {check['subject']} to {check['found']} only"
+    mounts = [check for _host, check in checked if check["name"] == "storage_mount"]
     for point in sorted({check["subject"] for check in mounts}):
-        of = Counter(check["status"] for check in mounts if check["subject"] == point)
-        if of["not_applicable"]:
-            yield f"{point} is set up on {of['not_applicable']} containers, which can mount none"
-        if of["ok"]:
+        counts = Counter(check["status"] for check in mounts if check["subject"] == point)
+        if counts["not_applicable"]:
+            yield f"{point} is set up on {counts['not_applicable']} containers, which mount nothing"
+        if counts["ok"]:
             read = [
                 check["subject"] == point and check["status"] == "ok"
-                for _host, check in found
+                for _host, check in checked
                 if check["name"] == "storage_neighbour"
             ]
-            yield f"{point} is mounted on {of['ok']} nodes; {sum(read)} read what another wrote"
+            readers = f"{sum(read)} read another node's file"
+            yield f"{point} is mounted on {counts['ok']} nodes; {readers}"
     for entry in hosts.values():
         for used in entry.get("measured", {}).get("figures", {}).values():
             speeds = [
-                f"{word} {rate_text(used[word]['together'])}"
-                for word in ("write", "read")
-                if used.get(word)
+                f"{access} {rate_text(used[access]['together'])}"
+                for access in ("write", "read")
+                if used.get(access)
             ]
             if speeds and "mount" in used:
-                nominal = " (virtual: no measure of anything)" if used["virtual"] else ""
-                yield f"{used['mount']} all together: {', '.join(speeds)}{nominal}"
+                nominal = " (nominal: these nodes are virtual)" if used["virtual"] else ""
+                yield f"{used['mount']} on all nodes: {', '.join(speeds)}{nominal}"
 
 
 def rows(report: dict[str, Any], path: Path, times: str, command: str) -> Iterator[tuple[str, str]]:
@@ -110,14 +116,17 @@ def rows(report: dict[str, Any], path: Path, times: str, command: str) -> Iterat
         yield "switches", f"{', '.join(sorted(switches))} (simulated)"
     smoke = next(
         (
-            host["measured"]
+            host
             for host in report["layers"].get("smoke", {"hosts": {}})["hosts"].values()
             if "measured" in host
         ),
         None,
     )
     if smoke:
-        yield "ranks", f"{smoke['figures']['ranks']} on {', '.join(smoke['nodes'])}"
+        yield (
+            "ranks",
+            f"{smoke['measured']['figures']['ranks']} on {', '.join(smoke['measured']['nodes'])}",
+        )
     yield "layers", ", ".join(report["layers"])
     yield "", checks(report)
     for line in reasons(report):
@@ -125,14 +134,14 @@ def rows(report: dict[str, Any], path: Path, times: str, command: str) -> Iterat
     for number, line in enumerate(storage(report)):
         yield "" if number else "storage", line
     if smoke:
-        lines = allreduce(smoke["figures"])
+        lines = allreduce(smoke)
         yield "allreduce", next(lines)
         for line in lines:
             yield "", line
     remote = report["remote_module_executions"]
     yield (
         "executions",
-        f"{remote['most_on_a_compute_node']} modules at most on a compute node "
+        f"{remote['most_on_a_compute_node']} modules at most per compute node "
         f"(limit {remote['limit_per_compute_node']})",
     )
     if report["changed"]:

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Puts pip into an empty virtual environment, for ansible-test sanity.
+"""Install pip into an empty virtual environment, for ansible-test sanity.
 
-ansible-test downloads a script for that from a server of its own. This one takes the same
-arguments, uses the pip that every Python brings along, and asks only the index that pip is set to.
+ansible-test downloads such a script from its server. This one takes the same arguments, uses the
+pip bundled with Python, and contacts only the configured package index.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Build what the virtual nodes of an inventory start from:
+# Build the images of the virtual nodes of an inventory:
 #   node_images.sh [machines]     images of containers, or the disk of machines
 set -euo pipefail
 cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/.."
@@ -10,7 +10,7 @@ if [ "${1-}" = machines ]; then
   inventories=${MACHINES_INVENTORY:-inventories/virtual-rdma}
 else
   bootstrap_apt apt.txt apt-test.txt
-  # What nodes that play GPU nodes get, and the inventory of Molecule's.
+  # The stand-ins of GPU nodes, and the inventory of the Molecule scenarios that use them.
   .venv/bin/python -m tests.bed.stand_ins >&2
   # The second one has switches.
   inventories="${NODES_INVENTORY:-inventories/virtual-mixed} inventories/virtual"

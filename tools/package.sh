@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The collection as people get it: built, installed elsewhere, and its site playbook read from there;
-# and what ansible-builder makes of it for an execution environment, as far as that needs no registry.
+# Test the collection as users get it: build it, install it elsewhere, and read its site playbook
+# there; also what ansible-builder creates of it for an execution environment, without a registry.
 set -euo pipefail
 cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/.."
 top=$PWD
@@ -22,7 +22,7 @@ if tar -tzf "$archive" | grep -v '/$' | grep -vxE "$part"; then
   exit 1
 fi
 
-# No ansible.cfg from here on: what is installed has to stand alone.
+# From here on without ansible.cfg: the installed collection must not depend on it.
 cd "$work/elsewhere"
 unset ANSIBLE_CONFIG
 export ANSIBLE_COLLECTIONS_PATH=$work/installed
@@ -35,12 +35,12 @@ for inventory in "$top"/inventories/*/cluster.yml; do
 done
 
 echo "== in an execution environment"
-# The commands that follow are those of the Containerfile for its content, in its context.
+# These commands are those of the Containerfile for collections, in its context.
 context=$work/context
 rm -rf -- "$context"
 ansible-builder create --file "$top/execution-environment.yml" --context "$context" --output-filename Containerfile
 cd "$context/_build"
-export ANSIBLE_COLLECTIONS_PATH=$context/content # with that of before it would have nothing to do
+export ANSIBLE_COLLECTIONS_PATH=$context/content # the previous path has the collection already
 ansible-galaxy collection install --offline --requirements-file requirements.yml
 ansible-builder introspect "$context/content" --user-pip requirements.txt \
   --write-pip "$context/pip.txt" --write-bindep "$context/bindep.txt"
@@ -48,7 +48,7 @@ for list in pip bindep; do
   grep -q "from collection baremetal.mpi_roce" "$context/$list.txt" ||
     { echo "The collection brings nothing to $list.txt: requirements.txt, bindep.txt"; exit 1; }
 done
-# This venv has all of it at the versions that are tested, so no index is asked; its ansible-core may
-# be another one (ANSIBLE_CORE).
+# This venv has all packages at the tested versions, so no index is used. Its ansible-core may
+# differ (ANSIBLE_CORE).
 grep -v '^ansible-core==' "$context/pip.txt" >"$context/rest.txt"
 pip install --quiet --no-index --dry-run --requirement "$context/rest.txt"

@@ -1,30 +1,31 @@
 #!/usr/bin/env python3
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Record what NICs, GPUs and RDMA devices a machine has, without its secrets, in one text file.
+"""Record the NICs, GPUs and RDMA devices of a machine in one text file, without its secrets.
 
     sudo python3 -I record_hardware.py node07.sysfs     record this machine
-    python3 record_hardware.py --build node07.sysfs DIR build the recorded /sys again below DIR
+    python3 record_hardware.py --build node07.sysfs DIR rebuild the recorded /sys in DIR
 
-`-I` because of root: what else lies beside this file is not imported.
+`-I` protects root: no other file in this directory is imported.
 
-Needs nothing but Python 3.9 and can be copied to a machine by itself. Root is needed for the vital
-product data alone, which distinguishes NVSwitch bridges from NICs.
+Needs only Python 3.9, and no other file of this project. Root is needed only for the vital product
+data, which distinguishes NVSwitch bridges from NICs.
 
-Only what is listed in this file is recorded; addresses are replaced by others of their kind. Before
-anything is written, the text is searched for every MAC address, GUID, serial number and name of
-this machine; if one is found, nothing is written. Review the file all the same before sending it.
+Only attributes listed in this file are recorded, and addresses are replaced by others of the same
+kind. Before the file is written, its text is searched for every MAC address, GUID, serial number
+and name of this machine; if one is found, nothing is written. Review the file nevertheless before
+you send it.
 
-The form is that of the tree:
+The format follows the tree:
 
-    name/          a directory; what is in it follows, indented
-    name: value    a file of one line
+    name/          a directory; its content follows, indented
+    name: value    a file with one line
     name = b'...'  any other file
     name -> path   a symbolic link
     # ...          a comment
 
-The links below class/ and bus/*/devices/ are left out: they are made from the `subsystem` link of
-each device, as the kernel does. A file may begin with `base: FILE`, which is the tree that it
-changes; there, `- name` removes something.
+The links below class/ and bus/*/devices/ are left out: they are rebuilt from the `subsystem` link
+of each device, as in the kernel. A file may begin with `base: FILE`, the tree that it modifies;
+there, `- name` removes an entry.
 """
 
 from __future__ import annotations
@@ -65,14 +66,14 @@ CLASSES = ("02", "03", "0801")
 MELLANOX = "0x15b3"
 
 SWITCH_MANAGEMENT = b"SW_MNG"
-"""What is recorded of vital product data: whether this is in it. The rest has serial numbers."""
+"""Recorded of vital product data: whether this text is in it. The rest has serial numbers."""
 
 TREE = "  "
 Node = Union["Directory", "File", "Link"]
 
 
 class RecordError(Exception):
-    """Nothing was written; the text has the reason."""
+    """Nothing was written. The text has the reason."""
 
 
 class File(bytes):
@@ -80,14 +81,14 @@ class File(bytes):
 
 
 class Link(str):
-    """Where a symbolic link points to, as readlink prints it."""
+    """Target of a symbolic link, as readlink prints it."""
 
 
 class Directory(dict[str, "Node"]):
-    """A directory: names to nodes."""
+    """A directory: its entries by name."""
 
     def at(self, path: str) -> Directory:
-        """The directory at a path below this one, made where it is missing."""
+        """Return the directory at a path below this one; create it if it is missing."""
         here = self
         for part in Path(path).parts:
             below = here.setdefault(part, Directory())
@@ -101,11 +102,11 @@ class Directory(dict[str, "Node"]):
         self.at(parent)[name] = node
 
 
-# The text form
+# The text format
 
 
 def dump(tree: Directory, indent: str = "") -> Iterator[str]:
-    """The lines of a tree: files, then links, then directories."""
+    """Return the lines of a tree: files, then links, then directories."""
     kinds = (File, Link, Directory)
     for kind in kinds:
         for name, node in sorted(tree.items(), key=lambda item: _natural(item[0])):
@@ -123,24 +124,24 @@ def dump(tree: Directory, indent: str = "") -> Iterator[str]:
 
 
 def _plain(content: bytes) -> bool:
-    """Whether it is one printable line that no space at its ends makes ambiguous."""
+    """Return whether the content is one printable line without leading or trailing spaces."""
     line = content[:-1]
     printable = all(32 <= byte < 127 for byte in line)
     return content.endswith(b"\n") and printable and line == line.strip()
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """A key that sorts `virtfn10` after `virtfn9`."""
+    """Sort key that puts `virtfn10` after `virtfn9`."""
     return [(int(part or 0), text) for text, part in re.findall(r"(\D*)(\d*)", name)]
 
 
 def load(path: Path) -> Directory:
-    """The tree that a file describes, laid over its base where it names one."""
+    """Return the tree that a file describes, on top of its base if it names one."""
     return parse(path.read_text(encoding="ascii"), str(path), lambda name: load(path.parent / name))
 
 
 def parse(text: str, source: str, base: Callable[[str], Directory]) -> Directory:
-    """The tree of a text; `base` brings the one that its first line may name."""
+    """Parse a tree. `base` returns the tree that its first line may name."""
     tree = Directory()
     open_directories = [tree]
     for number, raw in enumerate(text.splitlines(), 1):
@@ -198,9 +199,9 @@ def _bytes(value: str) -> File:
 
 
 def build(tree: Directory, directory: Path) -> None:
-    """Make the tree below a directory, with the links that the kernel makes of `subsystem`."""
+    """Write the tree to a directory, with the links that the kernel derives from `subsystem`."""
     directory.mkdir(parents=True, exist_ok=True)
-    for path, node in _walk(tree):  # a directory before what is in it
+    for path, node in _walk(tree):  # a directory before its content
         place = f"{directory}/{path}"
         if isinstance(node, Directory):
             os.makedirs(place, exist_ok=True)  # noqa: PTH103 - thousands of them
@@ -268,7 +269,7 @@ class Recorder:
         )
 
     def _function(self, path: Path) -> None:
-        """One PCI function, after the bridges above it."""
+        """Record one PCI function, after the bridges above it."""
         if not _is_function(path) or path in self.seen:
             return
         self.seen.add(path)
@@ -310,7 +311,8 @@ class Recorder:
         self._links(path, DEVICE_LINKS)
 
     def _between(self, path: Path) -> None:
-        """What lies between a PCI function and a class device: a virtio or auxiliary device."""
+        """Record the devices between a PCI function and a class device: virtio or auxiliary
+        devices."""
         for above in reversed(path.parents):
             if self.root not in above.parents:
                 continue
@@ -338,9 +340,9 @@ class Recorder:
         return path.relative_to(self.root).as_posix()
 
     def _other_address(self, gid: str) -> str:
-        """Another address of the same kind; the same one for the same one.
+        """Return another address of the same kind, always the same one for the same input.
 
-        From ranges of nobody: link-local, reserved for benchmarks, for documentation.
+        The ranges are link-local, or reserved for benchmarks or documentation.
         """
         if gid not in self.addresses:
             address = ipaddress.IPv6Address(gid)
@@ -363,18 +365,18 @@ def _entries(directory: Path) -> list[Path]:
 
 
 def _read(path: Path) -> str:
-    """One line, or nothing: many files answer with an error where a value makes no sense."""
+    """Return one line, or None: many files return an error if a value does not apply."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
 
 
-# The guard
+# The check for secrets
 
 
 def secrets(root: Path, host_name: str) -> dict[str, str]:
-    """What may not be in a recording: the value, and what it is with the file that has it."""
+    """Return what a recording must not contain: each value, its meaning, and its file."""
     found = dict.fromkeys((host_name, host_name.partition(".")[0]), "a host name")
     for pattern, what in (
         ("class/net/*/address", "a MAC address"),
@@ -388,7 +390,7 @@ def secrets(root: Path, host_name: str) -> dict[str, str]:
     ):
         for path in root.glob(pattern):
             found.setdefault(_read(path), f"{what} ({path.relative_to(root).as_posix()})")
-    # Neither empty, nor all zeros, nor a filler.
+    # Empty values, zeros and fillers are not secrets.
     return {value: what for value, what in found.items() if len(set(_bare(value))) > 2}
 
 
@@ -397,7 +399,7 @@ def _bare(text: str) -> str:
 
 
 def leaks(lines: Iterable[str], found: dict[str, str]) -> Iterator[str]:
-    """The names of lines that hold a secret, and what it is; the secret itself is not repeated."""
+    """Describe the lines that hold a secret, without repeating it."""
     for number, line in enumerate(lines, 1):
         for value, what in sorted(found.items()):
             word = rf"(?<!\w){re.escape(value)}(?!\w)"
@@ -411,7 +413,7 @@ def leaks(lines: Iterable[str], found: dict[str, str]) -> Iterator[str]:
 
 
 def record(root: Path, host_name: str) -> tuple[str, list[str]]:
-    """The text of a recording, and notes about it."""
+    """Return the text of a recording, and notes about it."""
     recorder = Recorder(root)
     lines = list(dump(recorder.record()))
     found = list(leaks(lines, secrets(root, host_name)))

@@ -1,12 +1,12 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Runs the stages of ./test: each with its time and result, and one table at the end.
+"""Run the stages of ./test, each with its time and result, and print one table at the end.
 
-Stages with virtual nodes run one after the other on the same nodes, and often wait for something.
-So what needs no nodes runs beside them, and gives way: it gets what they leave. Then come nodes
-with kernels of their own, which are other ones. Once the first queue is empty, the second one runs
-two at a time. Every stage runs, whether or not those before it passed, so that one run shows all.
+Stages with virtual nodes run one after the other on the same nodes, and often wait. Stages without
+nodes run in parallel, at a lower priority. Machines with kernels come after these; they are
+separate nodes. Once the first queue is empty, the second one runs two stages at a time. Every stage
+runs, whether or not earlier ones passed, so that one run shows all failures.
 
-The last lines say where the time went; build/test/times.json has every test. docs/testing.md
+The last lines list the slowest tests; build/test/times.json has every test. docs/testing.md
 explains both.
 """
 
@@ -40,50 +40,57 @@ from ansible_collections.baremetal.bed.plugins.modules.virtual_requirements impo
 BIN = TOP / ".venv/bin"
 LOGS = TOP / "build/test"
 ROOT = Path("/")
-"""Of the file system that says what room there is."""
+"""Root of the file system whose free resources are checked."""
 LANES = 2
-"""So many stages of the second queue run at a time where the first is empty; beside it, one."""
+"""Number of stages of the second queue that run in parallel once the first queue is empty."""
 GIVES_WAY = 5
-"""Niceness of what runs beside nodes, whose tests wait for something with a limit."""
+"""Niceness of stages that run next to nodes, whose tests have time limits."""
 GIVE_WAY = """
 if [ -e /proc/self/autogroup ]; then echo "$0" >/proc/self/autogroup || true; fi
 exec nice -n "$0" "$@"
 """
-"""Also where it is 0: a program that is missing fails its own stage then, and no other one. Where
-the kernel groups processes by sessions, these share the processor evenly: niceness counts within
-a session alone, and each session has one of its own, which a process of it can set."""
+"""Also used for niceness 0, so that a missing program fails only its own stage. Kernels that
+group processes by session schedule these groups evenly: niceness counts only within a session.
+Each stage is a session, and sets the priority of its group."""
 ON_NODES = Path("/run/lock/baremetal.mpi_roce.test")
-"""Locked while stages with nodes run: their names and networks are those of the whole machine."""
+"""Locked while stages with nodes run: names and networks of nodes exist once per machine."""
 PROGRESS_S = 10 if sys.stdout.isatty() else 30
 COMPILED = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(TOP / "build/pycache")}
-"""Keeps what Python and pytest make of sources, whatever the caller's environment has: to prepare
-all test modules takes pytest seconds in each worker."""
+"""Keep the bytecode of Python and pytest, whatever the caller's environment says: preparing all
+test modules takes pytest seconds in each worker."""
 LINTED = ("roles", "playbooks", "tests/bed/roles", "tests/bed/playbooks")
-"""For ansible-lint, which takes twice as long for the whole tree. That is for --all."""
+"""Paths for ansible-lint. The whole tree takes twice as long and is checked with --all."""
 MACHINE_SCENARIOS = ("site_rdma",)
-"""These run always. What the others show, the stage integration does too: they are for work on one
-role, and run with --all."""
-LOOKS = ("cluster_hosts", "mpi_hostfile", "mpi_stack", "os_baseline", "roce_rails", "ssh_trust")
-"""Scenarios whose tests look at what a role promises, and run on the cluster of tests/integration:
-after its check mode on fresh nodes. That it is silent on converged ones, test_drift.py shows with
-those that did not drift."""
+"""Scenarios that always run. The stage integration covers the others, which are for work on one
+role and run with --all."""
+READ_ONLY_SCENARIOS = (
+    "cluster_hosts",
+    "mpi_hostfile",
+    "mpi_stack",
+    "os_baseline",
+    "roce_rails",
+    "ssh_trust",
+)
+"""Scenarios whose tests examine the result of a role. They run on the cluster of
+tests/integration, after check mode on new nodes. test_drift.py shows that check mode is silent
+on converged ones."""
 ON_THE_CLUSTER = (
     "molecule/shared/fresh",
     "tests/integration",
-    *(f"molecule/{name}/tests" for name in ("site", *LOOKS, "lustre_client")),
+    *(f"molecule/{name}/tests" for name in ("site", *READ_ONLY_SCENARIOS, "lustre_client")),
 )
 BED_UNIT = "test bed"
 BED_NODES = "test bed integration"
 BED_MACHINES = "test bed machines"
 OF_BED = (BED_UNIT, BED_NODES, BED_MACHINES)
-"""They run whole: nothing else shows what their long tests show."""
+"""These stages include long tests, because no other test covers them."""
 NEEDED = {"nodes": 5, "switches": 10, "machines": {}}
-"""Virtual nodes and switches of the largest cluster of a stage: of the demo's size."""
+"""Virtual nodes and switches of the largest cluster of a stage, which has the demo's size."""
 TAIL_LINES = 60
-SLOWEST = 20
-"""So many tests are listed with their times."""
-BAD_SHOWN = 10
-"""So much of a failed stage's output is shown; its log has the rest."""
+MAX_LISTED_TESTS = 20
+"""Number of tests that are listed with their times."""
+MAX_LISTED_FAILURES = 10
+"""Number of failed tests that are repeated below the table; the log has all of them."""
 
 
 @dataclass(frozen=True)
@@ -93,19 +100,19 @@ class Stage:
     fast: bool = True
     nodes: bool = False
     machines: bool = False
-    """Its nodes have kernels of their own, and nothing in common with the others."""
+    """Its nodes are machines, which share nothing with the containers."""
     pytest: bool = False
-    """Its tests are counted one by one, from the report pytest writes."""
+    """Its tests are counted individually, from pytest's report."""
     minutes: float = 30
-    """What it may take on the machine that has factor 1 (tests/waiting.py)."""
+    """Time limit on a machine of factor 1 (tests/waiting.py)."""
     long: bool = False
-    """Runs with --all, or when it is asked for by --only."""
+    """Runs with --all, or when selected by --only."""
     needs: str = ""
     """The stage without which this one cannot run."""
 
     @property
     def in_containers(self) -> bool:
-        """Whether it brings up virtual nodes that are containers; who builds images does not."""
+        """Whether it starts virtual nodes that are containers. Building images starts none."""
         return self.nodes and not self.machines and bool(self.needs)
 
     @property
@@ -126,7 +133,7 @@ class Outcome:
     remark: str = ""
     bad_tests: list[str] = field(default_factory=list)
     tests: list[tuple[float, str]] = field(default_factory=list)
-    """Seconds and name of each, those of the fixtures that it was the first to use included."""
+    """Seconds and name of each test, including the fixtures that it used first."""
 
 
 @dataclass
@@ -142,7 +149,7 @@ class Running:
 
 
 def tracked(*patterns: str) -> list[str]:
-    """The project's files, those not yet committed included."""
+    """List the project's files, including those not committed yet."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns],
         cwd=TOP,
@@ -168,7 +175,7 @@ def pytest(*words: str) -> list[str]:
 
 
 def stages(fast: bool = False, whole: bool = False, bed_differs: bool = True) -> list[Stage]:
-    """Every stage, the long ones of each kind first. `whole`: with tests marked `long`."""
+    """Return every stage, the long ones of each kind first. `whole`: with tests marked `long`."""
     on_nodes = "nodes" if whole else "nodes and not long"
     unit = "not nodes and not gpu" + (" and not slow" if fast else "")
     lint = ["ansible-lint", "--nocolor", "-q", *([] if whole else LINTED)]
@@ -186,7 +193,9 @@ def stages(fast: bool = False, whole: bool = False, bed_differs: bool = True) ->
             pytest=True,
             long=same_bed,
         ),
-        Stage("gpu", pytest("-m", "gpu", "tests/gpu"), pytest=True),  # skipped where there is none
+        Stage(
+            "gpu", pytest("-m", "gpu", "tests/gpu"), pytest=True
+        ),  # skipped on machines without a GPU
         Stage("ansible-lint", lint, fast=False),
         Stage("mypy", ["mypy"]),
         Stage("yamllint", ["yamllint", "--strict", *tracked("*.yml", "*.yaml")]),
@@ -199,7 +208,7 @@ def stages(fast: bool = False, whole: bool = False, bed_differs: bool = True) ->
         Stage("images", ["tools/node_images.sh"], fast=False, nodes=True, minutes=15),
         Stage(
             "integration",
-            # -vv, so that progress names the test
+            # -vv, so that progress shows the test's name
             pytest("-m", on_nodes, "-vv", *ON_THE_CLUSTER),
             fast=False,
             nodes=True,
@@ -239,7 +248,7 @@ def molecule(name: str, *, minutes: float, needs: str) -> Stage:
 
 
 def machine_stages(same_bed: bool) -> list[Stage]:
-    """What runs on nodes with kernels of their own."""
+    """Return the stages on machines with kernels."""
     images = "machine images"
     return [
         Stage(
@@ -316,7 +325,7 @@ def finish(running: Running) -> Outcome:
             ]
     else:
         outcome.passed = int(code == 0)
-    if code != 0 and not outcome.failed:  # also when pytest died, or found no test
+    if code != 0 and not outcome.failed:  # also when pytest crashed, or found no test
         outcome.failed = 1
     verdict = "ok  " if code == 0 else "FAIL"
     counts = f", {outcome.passed} passed, {outcome.skipped} skipped" if stage.pytest else ""
@@ -334,7 +343,7 @@ def finish(running: Running) -> Outcome:
 
 
 def report_of(stage: Stage) -> Optional[ElementTree.Element]:
-    """None where pytest has written none, or was ended while it did."""
+    """Return pytest's report. None if there is none, or if pytest was killed while writing it."""
     if not stage.pytest or not stage.junit.exists():
         return None
     try:
@@ -344,13 +353,13 @@ def report_of(stage: Stage) -> Optional[ElementTree.Element]:
 
 
 def bad_tests(suite: ElementTree.Element) -> list[str]:
-    """The tests of a suite that failed, each with the first line of why."""
-    found = []
+    """Return the failed tests of a suite, each with the first line of its message."""
+    failed = []
     for case in suite.iter("testcase"):
-        for why in (*case.iter("failure"), *case.iter("error")):
-            first = (why.get("message") or "").partition("\n")[0]
-            found.append(f"{case.get('classname')}::{case.get('name')}: {first}"[:300])
-    return found
+        for problem in (*case.iter("failure"), *case.iter("error")):
+            first = (problem.get("message") or "").partition("\n")[0]
+            failed.append(f"{case.get('classname')}::{case.get('name')}: {first}"[:300])
+    return failed
 
 
 def lines_of(stage: Stage) -> list[str]:
@@ -358,14 +367,14 @@ def lines_of(stage: Stage) -> list[str]:
 
 
 @dataclass
-class Turn:
-    """At the names and networks of virtual nodes, which are those of the whole machine."""
+class NodesLock:
+    """The lock for the names and networks of virtual nodes, which exist once per machine."""
 
     lock: Path
     file: int = -1
 
-    def came(self) -> bool:
-        """Whether this run has them, from now to its end."""
+    def acquire(self) -> bool:
+        """Acquire the lock until the end of this run. Returns whether it is held."""
         first = self.file < 0
         if first:
             self.file = os.open(self.lock, os.O_RDWR | os.O_CREAT, 0o600)
@@ -373,32 +382,32 @@ class Turn:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if first:
-                say(f"      Another ./test has the nodes of this machine ({self.lock}): waiting.")
+                say(f"      Another ./test uses the nodes of this machine ({self.lock}): waiting.")
             return False
         return True
 
 
 @dataclass
 class Lane:
-    """A queue of stages, of which `width` run at a time, and one with nodes."""
+    """A queue of stages, of which `width` run in parallel, but only one with nodes."""
 
     queue: list[Stage]
-    turn: Optional[Turn] = None
-    """Stages with nodes wait for it."""
+    nodes_lock: Optional[NodesLock] = None
+    """Lock that stages with nodes wait for."""
     niceness: int = 0
-    """Of stages without nodes."""
+    """Niceness of stages without nodes."""
     width: int = 1
     alone: int = 1
-    """The width once the other lanes have ended."""
+    """The width once the other lanes are finished."""
     active: list[Running] = field(default_factory=list)
 
     def next(self, outcomes: dict[str, Outcome]) -> None:
-        """Start what there is room for; what cannot run without another stage has failed."""
+        """Start stages while the lane has capacity. A stage whose requirement failed has failed."""
         while self.queue and len(self.active) < self.width:
             stage = self.queue[0]
             if stage.nodes and any(running.stage.nodes for running in self.active):
                 return
-            if stage.nodes and self.turn is not None and not self.turn.came():
+            if stage.nodes and self.nodes_lock is not None and not self.nodes_lock.acquire():
                 return
             self.queue.pop(0)
             remark = ""
@@ -412,7 +421,7 @@ class Lane:
             else:
                 self.active.append(start(stage, 0 if stage.nodes else self.niceness))
 
-    def look(self, outcomes: dict[str, Outcome]) -> None:
+    def poll(self, outcomes: dict[str, Outcome]) -> None:
         for running in list(self.active):
             if running.process.poll() is not None:
                 self.active.remove(running)
@@ -425,14 +434,19 @@ def lanes(queue: Sequence[Stage]) -> list[Lane]:
     containers = [stage for stage in queue if stage.nodes and not stage.machines]
     others = [stage for stage in queue if not stage.nodes]
     machines = [stage for stage in queue if stage.machines]
-    turn = Turn(ON_NODES) if os.geteuid() == 0 else None  # without root no node comes up
+    nodes_lock = (
+        NodesLock(ON_NODES) if os.geteuid() == 0 else None
+    )  # without root no node can be started
     niceness = GIVES_WAY if containers or machines else 0
-    both = [Lane(containers, turn), Lane([*others, *machines], turn, niceness, alone=LANES)]
+    both = [
+        Lane(containers, nodes_lock),
+        Lane([*others, *machines], nodes_lock, niceness, alone=LANES),
+    ]
     return [lane for lane in both if lane.queue]
 
 
 def run(every: Sequence[Lane], outcomes: dict[str, Outcome]) -> None:
-    """Run the stages of each lane in order, the lanes beside each other."""
+    """Run the stages of each lane in order, and the lanes in parallel."""
     try:
         while any(lane.queue or lane.active for lane in every):
             for lane in every:
@@ -441,17 +455,17 @@ def run(every: Sequence[Lane], outcomes: dict[str, Outcome]) -> None:
                 lane.next(outcomes)
             time.sleep(0.05)
             for lane in every:
-                lane.look(outcomes)
+                lane.poll(outcomes)
     finally:
-        with undisturbed():
+        with signals_ignored():
             for lane in every:
                 for running in lane.active:
                     end(running)
 
 
 @contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
-    """A second interrupt while stages are ended would leave those of the other lane running."""
+def signals_ignored() -> Iterator[None]:
+    """Ignore further signals while stages are terminated, so that none is left running."""
     both = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, signal.SIG_IGN) for number in both]
     try:
@@ -462,11 +476,11 @@ def undisturbed() -> Iterator[None]:
 
 
 def watch(running: Running) -> None:
-    """Show that a long stage is alive, and end one that exceeds its time."""
+    """Show progress of a long stage, and terminate a stage that exceeds its limit."""
     limit_s = waiting.deadline(running.stage.minutes * 60)
     if running.seconds > limit_s:
         with open(running.stage.log, "a", encoding="utf-8") as log:
-            log.write(f"\nEnded after its limit of {limit_s:.0f} s.\n")
+            log.write(f"\nTerminated after its limit of {limit_s:.0f} s.\n")
         end(running)
     elif time.monotonic() - running.shown >= PROGRESS_S:
         running.shown = time.monotonic()
@@ -475,7 +489,7 @@ def watch(running: Running) -> None:
 
 
 def end(running: Running) -> None:
-    """End a stage and everything it started."""
+    """Terminate a stage and all its child processes."""
     started = descendants(running.process.pid)
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
@@ -488,12 +502,12 @@ def end(running: Running) -> None:
 
 
 def descendants(pid: int) -> list[int]:
-    """A process and what it started; Ansible's workers have sessions, so groups, of their own."""
+    """Return a process and its descendants. Ansible's workers have separate sessions and groups."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except (FileNotFoundError, ProcessLookupError):
         return []
-    return [pid, *(found for child in children for found in descendants(int(child)))]
+    return [pid, *(descendant for child in children for descendant in descendants(int(child)))]
 
 
 def say(line: str) -> None:
@@ -501,31 +515,31 @@ def say(line: str) -> None:
 
 
 def close(outcomes: dict[str, Outcome], seconds: float) -> int:
-    """Where the time went, the table, and the line that counts everything."""
+    """Print times, the table, and the totals. Returns the exit status."""
     tests = sorted(
-        ((took, name, test) for name, one in outcomes.items() for took, test in one.tests),
+        ((took, name, test) for name, outcome in outcomes.items() for took, test in outcome.tests),
         reverse=True,
     )
     times = {
         "seconds": round(seconds, 1),
         "machine_factor": round(waiting.factor(), 2),
-        "stages": {name: round(one.seconds, 1) for name, one in outcomes.items()},
+        "stages": {name: round(outcome.seconds, 1) for name, outcome in outcomes.items()},
         "tests": [{"seconds": took, "stage": name, "test": test} for took, name, test in tests],
     }
     (LOGS / "times.json").write_text(json.dumps(times, indent=1), encoding="utf-8")
     if tests:
         say("")
-        say(f"The {min(SLOWEST, len(tests))} slowest of {len(tests)} tests:")
-        for took, name, test in tests[:SLOWEST]:
+        say(f"The {min(MAX_LISTED_TESTS, len(tests))} slowest of {len(tests)} tests:")
+        for took, name, test in tests[:MAX_LISTED_TESTS]:
             say(f"      {took:7.1f} s  {name}: {test}"[:150])
     say("")
     for name, outcome in outcomes.items():
         verdict = "FAIL" if outcome.failed else "ok"
         took = f"{outcome.seconds:7.1f} s {outcome.seconds / seconds:5.0%}"
         say(f"{verdict:4}  {took}  {name}  {outcome.remark}".rstrip())
-        for line in outcome.bad_tests[:BAD_SHOWN]:
+        for line in outcome.bad_tests[:MAX_LISTED_FAILURES]:
             say(f"                 FAILED {line}")
-    say(f"      {seconds:7.1f} s        in all, on a machine of factor {waiting.factor():.2f}")
+    say(f"      {seconds:7.1f} s        in total, on a machine of factor {waiting.factor():.2f}")
     say("")
     total = {
         kind: sum(getattr(outcome, kind) for outcome in outcomes.values())
@@ -535,61 +549,61 @@ def close(outcomes: dict[str, Outcome], seconds: float) -> int:
     return int(total["failed"] > 0 or total["passed"] == 0)
 
 
-def chosen(every: Iterable[Stage], words: argparse.Namespace) -> list[Stage]:
+def chosen(every: Iterable[Stage], options: argparse.Namespace) -> list[Stage]:
     every = list(every)
-    if words.fast:
+    if options.fast:
         every = [stage for stage in every if stage.fast]
-    if words.only:
+    if options.only:
         names = {stage.name for stage in every}
         wanted = [
             stage
             for stage in every
             if any(
-                word == stage.name if word in names else word in stage.name for word in words.only
+                word == stage.name if word in names else word in stage.name for word in options.only
             )
         ]
         needed = {stage.needs for stage in wanted}
         every = [stage for stage in every if stage in wanted or stage.name in needed]
-    elif not words.all:
+    elif not options.all:
         every = [stage for stage in every if not stage.long]
     return every
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./test")
-    parser.add_argument("--fast", action="store_true", help="without virtual nodes")
-    parser.add_argument("--all", action="store_true", help="with what takes long")
+    parser.add_argument("--fast", action="store_true", help="only stages without virtual nodes")
+    parser.add_argument("--all", action="store_true", help="include long stages")
     parser.add_argument(
-        "--only", nargs="+", metavar="WORD", help="the stage WORD, or those with it"
+        "--only", nargs="+", metavar="WORD", help="stages named WORD, or with WORD in their name"
     )
-    parser.add_argument("--list", action="store_true", help="name the stages and end")
-    words = parser.parse_args()
+    parser.add_argument("--list", action="store_true", help="list the stages")
+    options = parser.parse_args()
     bed_differs = bed.differs()
-    queue = chosen(stages(words.fast, words.all, bed_differs), words)
+    queue = chosen(stages(options.fast, options.all, bed_differs), options)
     if not queue:
         parser.error("no such stage; ./test --list names them")
-    if words.list:
+    if options.list:
         for stage in queue:
             say(stage.name)
         return 0
     LOGS.mkdir(parents=True, exist_ok=True)
-    if words.fast:
+    if options.fast:
         os.environ.setdefault("HYPOTHESIS_PROFILE", "fast")  # tests/unit/conftest.py
-        say("      fast: fewer random examples, and no unit tests that take seconds;")
-        say("      ./test --only unit has all of them")
-    if words.all:
+        say("      fast: fewer random examples, without slow unit tests;")
+        say("      ./test --only unit runs all of them")
+    if options.all:
         os.environ.setdefault("HYPOTHESIS_PROFILE", "random")
     os.environ.setdefault(waiting.VARIABLE, f"{waiting.factor():.3f}")
-    say(f"      This machine: factor {waiting.factor():.2f}; limits of time are multiplied by it.")
-    which = f"not those of {bed.RECORD}: its" if bed_differs else f"those of {bed.RECORD}: no"
-    say(f"      Sources of the test bed (tools/bed.py) are {which} own tests run.")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("Ended by SIGTERM."))
+    say(f"      This machine: factor {waiting.factor():.2f}; time limits are multiplied by it.")
+    bed_state = "changed since its tests last passed: they run" if bed_differs else "is unchanged"
+    say(f"      The test bed {bed_state} ({bed.RECORD}).")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("Terminated by SIGTERM."))
     began = time.monotonic()
     outcomes: dict[str, Outcome] = {}
     run(lanes(queue), outcomes)
     in_order = {stage.name: outcomes[stage.name] for stage in queue}
     of_bed = [in_order.get(name) for name in OF_BED]
-    if all(one is not None and not one.failed for one in of_bed) and bed.passed():
+    if all(outcome is not None and not outcome.failed for outcome in of_bed) and bed.passed():
         say(f"      The tests of the test bed passed: commit {bed.RECORD} with the change.")
     return close(in_order, time.monotonic() - began)
 

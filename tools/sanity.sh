@@ -14,7 +14,7 @@ mkdir -p -- "$trees"
 mv build/sanity/collection/tree "$trees/mpi_roce"
 tools/copy_tracked.sh tests/bed "$trees/bed"
 
-# ansible-test writes its environments and caches to HOME: a folder below build/.
+# ansible-test writes its environments and caches to HOME: use a folder below build/.
 if [ -z "${PIP_CONFIG_FILE-}" ]; then
   for settings in "$HOME/.config/pip/pip.conf" "$HOME/.pip/pip.conf"; do
     if [ -f "$settings" ]; then export PIP_CONFIG_FILE=$settings; fi

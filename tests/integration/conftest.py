@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The virtual nodes, brought up once for all integration tests and taken down after them.
+"""The virtual nodes, started once for all integration tests and removed after them.
 
-KEEP_NODES=1 leaves them up, for a look at what a failed test left.
+KEEP_NODES=1 leaves them running, to examine a failed test.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ def _cluster() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def fresh_nodes(_cluster: None) -> Nodes:
-    """Nodes of both families, up, and as their images made them."""
+    """Nodes of both families, running, in the state of their images."""
     return CLUSTER.fresh()
 
 
 @pytest.fixture(scope="module")
 def nodes(_cluster: None) -> Nodes:
-    """The same nodes after a run of site.yml. A test that changes one puts it back."""
+    """The same nodes after a run of site.yml. A test that changes a node restores it."""
     return CLUSTER.converged()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """First what leaves fresh nodes fresh, then what uses them up: other orders make them again."""
+    """Sort tests by the state that they need, so that nodes are recreated as rarely as possible."""
 
     def turn(item: pytest.Item) -> int:
         if item.path.parent.name == "fresh":
@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def fresh_machines() -> Iterator[Nodes]:
-    """Machines with kernels of their own and Soft-RoCE, up, and as the disk image made them."""
+    """Machines with kernels and Soft-RoCE, running, in the state of the disk image."""
     nodes = Nodes(MACHINES)
     nodes.state(present=False)
     nodes.state(present=True)
@@ -59,6 +59,6 @@ def fresh_machines() -> Iterator[Nodes]:
 
 @pytest.fixture(scope="session")
 def machines(fresh_machines: Nodes) -> Nodes:
-    """The same machines after one run of site.yml. A test that changes one puts it back."""
+    """The same machines after a run of site.yml. A test that changes a machine restores it."""
     fresh_machines.play("site.yml")
     return fresh_machines

@@ -1,7 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Ways in that sites have: sudo that asks, another port, a bastion, no root on the controller.
+"""Access restrictions of real sites: sudo with a password, another port, a bastion, a user without
+root on the controller.
 
-All at a time: what works with every one of them works with one.
+All are tested together: a run that works with all of them works with each.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ DISMISS = f"""
 rm -f /etc/sudoers.d/{LOGIN} /etc/ssh/sshd_config.d/60-port.conf && systemctl restart sshd
 pkill -KILL -u {LOGIN}; userdel --force --remove {LOGIN}
 """
-"""Ansible keeps its connections open for a while."""
+"""Close the connections that Ansible keeps open for a while."""
 UNPRIVILEGED = 65534
 
 
@@ -46,7 +47,7 @@ def hosts(nodes: Nodes) -> list[str]:
 
 
 def way(nodes: Nodes, home: Path) -> str:
-    """The words for a run whose keys and known hosts are those in this home."""
+    """Return the options for a run whose keys and known hosts are in this home."""
     state = home / nodes.ssh_config.parent.relative_to(Path.home())
     options = (
         "-o IdentitiesOnly=yes -o StrictHostKeyChecking=yes "
@@ -95,19 +96,19 @@ def test_site_with_a_file_of_the_password_through_a_bastion(guarded: Nodes, tmp_
 
 
 NOT_TYPED = {"model", "site", "virtual_nodes", "virtual_nodes_down"}
-"""Playbooks that others import, site.yml (tested above), and those for this machine."""
+"""Playbooks imported by others, site.yml (tested above), and those for this machine."""
 SHORT: dict[str, dict[str, object]] = {
     "run": {"mpi_job_program": ["/bin/true"]},
     "bench": {"mpi_bench_iterations": 5, "mpi_bench_max_bytes": 1024},
 }
-"""Variables of playbooks that need them, or take long without them."""
+"""Variables of playbooks that require them, or that take long without them."""
 WORDS = {"reboot": ["--check"], "verify": ["--tags=names,hostfile"]}
 
 
 def typed(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch, password: str, playbook: str, *words: str
 ) -> tuple[int, str]:
-    """The exit status of a run at a terminal, and all that it showed there."""
+    """Return the exit status of a run at a terminal, and its output there."""
     shown = bytearray()
 
     def read(terminal: int) -> bytes:
@@ -150,7 +151,7 @@ def test_a_wrong_password_is_named(
 
 
 def test_a_user_whom_sudo_refuses_is_named(guarded: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On his host, in the summary; the others go on."""
+    """A wrong password is reported for its host, in the summary; the others continue."""
     host, rule = guarded.on("node03"), f"/etc/sudoers.d/{LOGIN}"
     host.check_output(f"mv {rule} /root/{LOGIN}")
     try:
@@ -162,7 +163,7 @@ def test_a_user_whom_sudo_refuses_is_named(guarded: Nodes, monkeypatch: pytest.M
 
 
 def test_site_by_a_user_without_root(guarded: Nodes) -> None:
-    """His home has the state; the checkout is another user's, and he can only read it."""
+    """The state is in the user's home; the checkout belongs to another user and is read-only."""
     with tempfile.TemporaryDirectory() as made:
         home = Path(made)
         state = guarded.ssh_config.parent
@@ -206,7 +207,7 @@ def test_site_by_a_user_without_root(guarded: Nodes) -> None:
 def test_a_build_with_a_password_that_is_typed(
     guarded: Nodes, with_source: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last test here, as the nodes then differ in their MPI."""
+    """The last test here: afterwards the nodes differ in their MPI."""
     status, shown = typed(with_source, monkeypatch, PASSWORD, "mpi", "--limit=node04")
     assert status == 0, shown
     assert any(name.startswith("source-") for name in left(with_source, "node04"))

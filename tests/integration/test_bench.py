@@ -16,7 +16,7 @@ pytestmark = pytest.mark.nodes
 
 BENCH = "playbooks/bench.yml"
 PAIRS = ["node01:0 - node01:1", "node01:0 - node02:0", "node01:0 - node02:1"]
-"""Inside a node, by one leaf, over a spine."""
+"""Inside a node, over one leaf, and over a spine."""
 
 
 def variables(folder: Path) -> str:

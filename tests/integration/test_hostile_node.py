@@ -1,7 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""One node is in the hands of an attacker, who is root there: nothing is reached beyond it.
+"""An attacker is root on one node, and can reach nothing beyond it.
 
-Its Python is a program that changes what modules answer. The summary of each run names the attempt.
+The node's Python is replaced by a program that changes the results of modules. The summary of each
+run reports the attempt.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ find /home /root /etc/cron* /etc/sudoers.d /usr/local -type f -newer /run/before
 
 
 class Attacker:
-    """Root on one node, and what else the cluster has."""
+    """One node with an attacker, and the state of the rest of the cluster."""
 
     def __init__(self, nodes: Nodes) -> None:
         self.nodes = nodes
@@ -49,7 +50,7 @@ class Attacker:
         self.others = [*nodes.group("compute")[:-1], *nodes.group("launcher")]
 
     def answers(self, attack: str) -> None:
-        """From now on modules on this node answer so: `answer` is what they would have."""
+        """Let modules on this node return `answer` from now on."""
         for path, text in (("/root/attack", attack), ("/root/python3", self.program)):
             self.host.check_output(f"printf %s {shlex.quote(textwrap.dedent(text))} >{path}")
         self.host.check_output(f"chmod 755 /root/python3 && mv /root/python3 {PYTHON}")
@@ -62,11 +63,11 @@ class Attacker:
         self.host.check_output(f"ln -sfn {self.link} {PYTHON} && rm -f /root/attack")
 
     def reached(self) -> dict[str, str]:
-        """What an attack on the others would change."""
+        """Return the state of the other hosts that an attack would change."""
         return {name: self.nodes.on(name).check_output(OTHERS) for name in self.others}
 
     def play(self, playbook: str, *words: str, named: str) -> Run:
-        """A run in which this node attacks; the summary has to name it."""
+        """Run a playbook while this node attacks. The summary must report it."""
         run = self.nodes.play(playbook, *words, expect=2)
         messages = run.output.partition("SUMMARY")[2]
         assert f"failed: {self.name}: " in messages
@@ -88,7 +89,7 @@ def attacker(nodes: Nodes) -> Iterator[Attacker]:
 
 
 def journal(nodes: Nodes) -> Path:
-    """What the authority has signed, and what nodes trust."""
+    """Return the certificates signed by the authority, and the keys that nodes trust."""
     return nodes.ssh_config.parent / "ssh-ca/journal.jsonl"
 
 
@@ -140,7 +141,7 @@ def test_no_answer_does_more_than_fail_its_host(
 
 
 def test_facts_set_no_variable(attacker: Attacker, tmp_path: Path) -> None:
-    """Neither longer than the others, nor from elsewhere, nor by another authority."""
+    """No certificate that is valid longer, from elsewhere, or signed by another authority."""
     wanted = {"ssh_trust_validity_days": 9999, "ssh_trust_extra_sources": ["0.0.0.0/0"]}
     wanted = {**wanted, "ssh_trust_state_directory": str(tmp_path / "elsewhere")}
     attacker.answers(
@@ -164,7 +165,7 @@ def test_facts_set_no_variable(attacker: Attacker, tmp_path: Path) -> None:
 
 
 def test_root_writes_through_no_link_of_the_mpi_user(attacker: Attacker, tmp_path: Path) -> None:
-    """Which the attacker is everywhere if nodes share the home."""
+    """With a shared home, the attacker is this user on every node."""
     nodes = attacker.nodes
     (tmp_path / "train.py").write_text("", encoding="utf-8")
     links = "ln -s /etc ~/run; ln -s /etc /var/tmp/run"
@@ -186,14 +187,14 @@ def test_root_writes_through_no_link_of_the_mpi_user(attacker: Attacker, tmp_pat
 
 
 class Login:
-    """With a copy of what a node has, by nothing but this copy."""
+    """Log in with a copy of a node's files, and with nothing else."""
 
     def __init__(self, nodes: Nodes, owner: str) -> None:
         self.nodes = nodes
         self.keys = nodes.on(owner).check_output(f"tar -c -C {OWN} . | base64 -w0")
 
     def __call__(self, source: str, target: str) -> str:
-        """Empty when it lets in, else what ssh printed."""
+        """Return an empty text if the login succeeds, otherwise ssh's output."""
         ssh = (
             f"ssh -n -F /dev/null -i {OWN}.copy/id_ed25519 -o BatchMode=yes -o ConnectTimeout=10"
             f" -o StrictHostKeyChecking=yes -o UserKnownHostsFile={OWN}.copy/known_hosts"
@@ -208,7 +209,8 @@ class Login:
 
 
 def test_a_stolen_certificate_and_a_compute_node_get_no_further(attacker: Attacker) -> None:
-    """Principals keep compute nodes off the launcher, addresses keep a copy off other hosts."""
+    """Principals exclude compute nodes from the launcher; addresses exclude copies on other
+    hosts."""
     nodes, owner = attacker.nodes, attacker.name
     elsewhere, target, *_rest = attacker.others
     launcher = attacker.others[-1]

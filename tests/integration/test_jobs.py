@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Jobs on nodes of both families: run to their end, fail, and are ended with the controller."""
+"""Jobs on nodes of both families: they complete, fail, and are terminated with the controller."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ ls -d /tmp/ompi.* /dev/shm/vader* /dev/shm/nccl-test* 2>/dev/null
 
 @pytest.fixture(scope="module")
 def job(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """The command line of a job without its last arguments."""
+    """Return the command line of a job without its last arguments."""
     source = tmp_path_factory.mktemp("job") / "mpi-job-test.py"
     source.write_text(PROGRAM, encoding="utf-8")
     variables = {
@@ -74,7 +74,7 @@ def program(*arguments: str) -> list[str]:
 
 
 def left(nodes: Nodes) -> dict[str, str]:
-    """Processes, session directories and shared memory on each host."""
+    """Return processes, session directories and shared memory of each host."""
     hosts = nodes.group("compute", "launcher")
     found = {host: str(nodes.on(host).run(LEFT).stdout) for host in hosts}
     return {host: text for host, text in found.items() if text}
@@ -106,7 +106,7 @@ def test_a_job_runs_on_every_slot_and_leaves_its_script_and_output(
     launcher = nodes.on(nodes.group("launcher")[0])
     again = launcher.check_output(f"runuser -u mpi -- sh -lc 'cd / && {place[1]}/job.sh'")
     assert again.count("two words") == ranks
-    # By hand nothing waits for the daemons on the nodes, which end after mpirun.
+    # When started by hand, the daemons on the nodes terminate after mpirun.
     waiting.until(lambda: left(nodes) == {}, "the end of the daemons", 30)
 
 
@@ -172,7 +172,7 @@ def test_each_node_that_cannot_take_part_is_listed_with_its_reasons(
 def running(
     nodes: Nodes, job: list[str], tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[tuple[subprocess.Popen[str], Path]]:
-    """A job that waits, its ansible-playbook in a process group of its own, and its output."""
+    """A waiting job, its ansible-playbook in a separate process group, and its output."""
     path, lease = tmp_path / "log", getattr(request, "param", 120)
     words = [*job, *program("wait"), f"--extra-vars=mpi_job_lease_s={lease}"]
     with path.open("a") as log:
@@ -193,7 +193,7 @@ def running(
 def test_ctrl_c_ends_every_rank_at_once(
     nodes: Nodes, running: tuple[subprocess.Popen[str], Path]
 ) -> None:
-    """As a terminal sends it, to the group; ansible-playbook then waits for the end."""
+    """Send it to the group, as a terminal does. ansible-playbook then waits for the job to end."""
     play, log = running
     began = time.monotonic()
     os.killpg(play.pid, signal.SIGINT)
@@ -202,13 +202,13 @@ def test_ctrl_c_ends_every_rank_at_once(
     assert left(nodes) == {}
     said = log.read_text().partition("interrupted, ending all its ranks")[2]
     assert "(ansible-playbook was interrupted)" in said and "no_orphans" not in said
-    assert seconds < waiting.deadline(15)  # long before its lease
+    assert seconds < waiting.deadline(15)  # long before its lease expires
 
 
 def test_a_killed_ansible_playbook_ends_every_rank_soon(
     nodes: Nodes, running: tuple[subprocess.Popen[str], Path]
 ) -> None:
-    """Itself alone, as when memory is short: its worker notices, and ends the job."""
+    """Kill the main process only, as the OOM killer does: its worker notices and ends the job."""
     play, _log = running
     play.kill()
     play.wait()

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""kill -9, again and again, on the way from nodes as the image made them to a verified cluster.
+"""Repeated kill -9, on the way from new nodes to a verified cluster.
 
-The run that ends it is the one that converges the nodes for all other tests.
+The last run converges the nodes for all other tests.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from tools.run_tests import descendants
 pytestmark = pytest.mark.nodes
 
 UNTOLD = ("Look the whole cluster up", "Read the")
-"""Tasks of a role that run on the controller alone, before it does anything to a node."""
+"""Tasks of a role that run only on the controller, before it changes a node."""
 
 
 @dataclass(frozen=True)
 class Kill:
-    """SIGKILL, some seconds after the first task of a role that reaches the nodes has begun.
+    """Send SIGKILL a few seconds after the first task of a role that reaches the nodes has started.
 
-    With `workers` all that it started goes too, as when the controller loses power; else the main
-    process alone, which leaves its workers to end what they had begun. Whenever it comes, what
-    holds afterwards is the same: the moment only chooses what was interrupted.
+    With `workers` all child processes are killed as well, as when the controller loses power;
+    otherwise only the main process is killed, and its workers finish their tasks. The moment only
+    determines what is interrupted: the expectations are the same.
     """
 
     role: str
@@ -51,7 +51,7 @@ KILLS = [
     Kill("mpi_smoke", "smoke", 4.0, workers=True),
 ]
 USUALLY = ("roce_rails", "mpi_stack", "ssh_trust")
-"""Files, packages, keys: a kill while each of them is written, in every run of the tests."""
+"""Files, packages, keys: killed while each of them is written, in every run of the tests."""
 
 
 def case(kill: Kill) -> pytest.ParameterSet:
@@ -61,7 +61,7 @@ def case(kill: Kill) -> pytest.ParameterSet:
 
 
 def kill_a_run(nodes: Nodes, kill: Kill) -> None:
-    """Start the layer and kill it there; to end earlier is an error."""
+    """Start the layer and kill it there. It is an error if it finishes earlier."""
     process = nodes.start("site.yml", f"--tags={kill.tag}")
     assert process.stdout is not None
     begun = f"TASK [baremetal.mpi_roce.{kill.role} : "
@@ -85,7 +85,7 @@ def kill_a_run(nodes: Nodes, kill: Kill) -> None:
 
 @pytest.fixture(scope="module")
 def bare(fresh_nodes: Nodes) -> Iterator[Nodes]:
-    """Nodes as made: a killed run has to have been doing something."""
+    """New nodes: a killed run must have been in progress."""
     CLUSTER.used()
     yield fresh_nodes
 
@@ -100,8 +100,8 @@ def test_a_run_is_killed(bare: Nodes, kill: Kill) -> None:
 
 
 def hosts_file(nodes: Nodes, host: str) -> str:
-    """/etc/hosts of a node, whose sshd may just read its files: what was killed may have asked it
-    to, and until it listens again, connections are refused."""
+    """Read /etc/hosts of a node. Its sshd may be reloading because of the killed run, and
+    rejects connections until it listens again."""
 
     def text() -> str:
         try:

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A run that is limited, or short of a node: what it leaves, and that the next repairs it.
+"""Runs with --limit, or with a node down: what they leave out, and its repair by the next run.
 
-Files that describe the whole cluster are read here with readers of their own, not the collection's.
+Files that describe the whole cluster are parsed here, without the collection's code.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HOSTFILE = "/etc/baremetal-mpi-roce/hostfile"
 
 
 def hosts_table(nodes: Nodes, host: str) -> dict[str, set[str]]:
-    """Every name in /etc/hosts of a node, with its addresses."""
+    """Return every name in /etc/hosts of a node, with its addresses."""
     table: dict[str, set[str]] = {}
     text = nodes.on(host).file("/etc/hosts").content_string
     for line in text.splitlines():
@@ -30,7 +30,7 @@ def hosts_table(nodes: Nodes, host: str) -> dict[str, set[str]]:
 
 
 def every_name(nodes: Nodes) -> dict[str, set[str]]:
-    """The names of the whole inventory, as each node has to know them."""
+    """Return all names of the inventory, which each node must know."""
     wanted = {}
     for host in nodes.group("compute", "launcher", "storage"):
         variables = nodes.of(host)
@@ -59,13 +59,13 @@ def whole_hostfile(nodes: Nodes) -> list[str]:
 
 
 def forget(nodes: Nodes, *hosts: str) -> None:
-    """By hand: the names of the cluster, gone from /etc/hosts."""
+    """Remove the names of the cluster from /etc/hosts by hand."""
     for host in hosts:
         nodes.on(host).check_output("sed -i '/BEGIN baremetal/,/END baremetal/d' /etc/hosts")
         assert not knows_everybody(nodes, host)
 
 
-# --limit chooses where files are written, never what is in them.
+# --limit chooses where files are written, never their content.
 
 
 def test_a_limit_to_one_node_teaches_it_all_names(nodes: Nodes) -> None:
@@ -86,7 +86,7 @@ def test_a_limit_to_the_launcher_writes_the_hostfile_of_all(nodes: Nodes) -> Non
     assert hostfile_lines(nodes) == whole_hostfile(nodes)
 
 
-# One node is dead: the others converge, the run fails and names it, the files still list it.
+# One node is down: the others converge, the run fails and names it, the files still list it.
 
 
 @pytest.fixture(scope="module")

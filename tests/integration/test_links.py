@@ -1,7 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Links from both their ends, on the fabric of tests/fabric.py. Mistakes are made by hand, past the
-code under test; drift of a switch is in test_fabric.py.
-"""
+"""Links as seen from both ends, on the fabric of tests/fabric.py. The faults are injected by
+hand. test_fabric.py covers drift of a switch."""
 
 from __future__ import annotations
 
@@ -67,7 +66,7 @@ def test_a_rail_with_another_mtu_is_the_nodes_fault(
 
 
 def swap(nodes: Nodes, leaf: VirtualSwitch) -> str:
-    """Have the first two ports of a leaf see each other's neighbour; returns what is swapped."""
+    """Let the first two ports of a leaf see each other's neighbour. Returns the swapped ports."""
     first, second = nodes.of(leaf.name)["cluster_ports"][0]["peers"]
     known = json.loads(leaf.shell("cat /etc/virtual-switch/switch.json"))["ports"]
     at = {port["name"]: port for port in known}

@@ -1,5 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""HPC-X instead of the distribution's MPI, and back: installed, unchanged, used by the smoke."""
+"""HPC-X instead of the distribution's MPI, and back: installed, unchanged, used by the smoke
+test."""
 
 from __future__ import annotations
 
@@ -22,13 +23,13 @@ MOUNT = """
 mkdir -p /opt/baremetal-mpi-roce &&
 mount -t tmpfs -o size=$(($(stat -c %s {archive}) + 1000000)) full /opt/baremetal-mpi-roce
 """
-"""Room for the archive, and not for what is in it."""
+"""Enough space for the archive, but not for its content."""
 HALF_DONE = """
 mkdir -p {part} && cp {archive} {part}/archive &&
 tar -xf {archive} -C {part} --strip-components=1 && rm -r {part}/ucx &&
 truncate -s 100 {part}/ompi/lib/libmpi.so.40
 """
-"""What a kill leaves in the middle of unpacking: one file cut short, others missing."""
+"""Truncate one file and remove others, as a kill during unpacking does."""
 WHOLE = """
 cd $(mktemp -d) && tar -xf {archive} --strip-components=1 && rm -r ompi/etc &&
 find . -type f -exec sha256sum {{}} + >/tmp/sums &&
@@ -39,7 +40,7 @@ cd /opt/baremetal-mpi-roce/{name}-* && sha256sum --check --quiet /tmp/sums
 
 @pytest.fixture(scope="module")
 def with_hpcx(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    """The nodes by a model with HPC-X. Afterwards they have the distribution's MPI again."""
+    """The nodes with a model that has HPC-X. Afterwards they have the distribution's MPI again."""
     folder = tmp_path_factory.mktemp("hpcx")
     archive = {"url": f"file://{hpcx.PLACE}", "sha256": hpcx.publish(nodes, folder)}
 

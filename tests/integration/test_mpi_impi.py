@@ -42,7 +42,8 @@ def download(requirement: str, folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def with_impi(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    """The nodes by a model with Intel MPI. Afterwards they have the distribution's MPI again."""
+    """The nodes with a model that has Intel MPI. Afterwards they have the distribution's MPI
+    again."""
     wheels = tmp_path_factory.mktemp("wheels")
     download(f"impi-rt=={VERSION}", wheels)
     download(f"mpi4py=={MPI4PY}", wheels)

@@ -1,7 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""MPI built from source on one node of each distribution: killed, lost, without room, used, left.
+"""MPI built from source on one node of each distribution: killed, lost, without space, used,
+removed.
 
-The archives are stand-ins (tests/mpi_source.py) with Debian's own Open MPI and UCX; nothing is
+The archives are stand-ins (tests/mpi_source.py) with Debian's Open MPI and UCX; nothing is
 compiled. The last test builds Debian's sources.
 """
 
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.nodes
 MPI, SMOKE = "playbooks/mpi.yml", ("site.yml", "--tags", "smoke")
 MPI4PY = "4.1.1"
 BUILDER = "launcher01"
-"""Of its distribution, as it has no ranks. The nodes 01 and 02 are of the same."""
+"""The only node of its distribution without ranks. Nodes 01 and 02 have the same distribution."""
 PLACE = "/opt/baremetal-mpi-roce"
 WAITS = "/var/tmp/stand-in-waits"
 UNIT = "baremetal-mpi-build"
@@ -43,7 +44,8 @@ def wheels(changed: Nodes) -> None:
 
 @pytest.fixture(scope="module")
 def with_source(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    """The nodes by a model with stand-in archives. Afterwards they have the distribution's MPI."""
+    """The nodes with a model that has stand-in archives. Afterwards they have the distribution's
+    MPI."""
     folder = tmp_path_factory.mktemp("source")
     hpcx.publish(nodes, folder)
     sums = mpi_source.archives(folder / "hpcx.tgz", folder)
@@ -62,7 +64,7 @@ def with_source(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Itera
         mpi = {"provider": "source", "sources": sources, "mpi4py": MPI4PY}
         model.setdefault("software", {})["mpi"] = mpi
         model["vars"]["all"]["mpi_stack_build_cache"] = str(folder / "cache")
-        # Of those that a build needs none is in the repository of the nodes.
+        # The repositories of the nodes have no package that a build needs.
         model["vars"]["all"]["mpi_stack_build_packages"] = ["python3-numpy"]
 
     changed = nodes.changed(folder, change)
@@ -98,7 +100,7 @@ def test_a_killed_build_fails_with_its_reason_on_all_that_wait_for_it(with_sourc
         assert f"fatal: [{host}]: FAILED!" in output
     assert f"the build on {BUILDER} failed" in output
     assert left(with_source, "node01") == []
-    # The other distribution's was there: node03 has it from the controller.
+    # The other distribution's pack existed: node03 gets it from the controller.
     assert left(with_source, "node03") == left(with_source, "node04")
 
 
@@ -126,7 +128,7 @@ def test_a_build_outlives_its_playbook_and_is_used_by_the_next(with_source: Node
 def started(nodes: Nodes) -> subprocess.Popen[str]:
     """A run of the layer, whose build waits in the stand-in's configure."""
     playing = nodes.start(MPI)
-    waits = "pgrep -fx 'sleep 300'"  # Ansible's own commands end with `sleep 0`
+    waits = "pgrep -fx 'sleep 300'"  # Ansible's commands end with `sleep 0`
     waiting.until(lambda: nodes.on(BUILDER).run(waits).rc == 0, "a build that waits", 120)
     return playing
 
@@ -156,8 +158,9 @@ def test_a_full_disk_leaves_nothing_that_is_used(with_source: Nodes) -> None:
 
 
 def test_a_modulefile_selects_a_former_mpi_on_every_node(nodes: Nodes, with_source: Nodes) -> None:
-    """The package is not in the repository of the nodes: its directory is there, and the shell sets
-    what the modulefile has, as environment-modules 5.2.0 and Lmod 8.6.19 did."""
+    """Imitate the package of environment modules, which the nodes' repositories lack: create its
+    directory, and set what the modulefile sets, as environment-modules 5.2.0 and Lmod 8.6.19
+    did."""
     hosts = (BUILDER, "node01", "node02")
     limit = f"--limit={','.join(hosts)}"
     kept = ("-e", '{"mpi_stack_modules": true, "mpi_stack_keep_former": true}')
@@ -197,8 +200,8 @@ def test_the_way_back_leaves_nothing(nodes: Nodes, with_source: Nodes) -> None:
 
 @pytest.mark.long
 def test_debians_sources_are_built_and_run(nodes: Nodes, tmp_path: Path) -> None:
-    """On nodes of one family, as no compiler is in the repository of the other. With
-    MPI_SOURCE_CACHE, a directory that is kept, only its first run builds."""
+    """On nodes of one family, because the other one's repository has no compiler. With
+    MPI_SOURCE_CACHE, a persistent directory, only its first run builds."""
     cache = Path(os.environ.get("MPI_SOURCE_CACHE") or tmp_path / "cache")
     drained = ["node03", "node04"]
     limit = f"--limit={BUILDER},node01,node02"

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Names and hostfile on real nodes: what an operator wrote by hand, drained nodes, wrong names."""
+"""Names and hostfile on real nodes: lines written by hand, drained nodes, wrong names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOSTFILE = "/etc/baremetal-mpi-roce/hostfile"
 
 @contextmanager
 def by_hand(nodes: Nodes, host: str, command: str) -> Iterator[str]:
-    """/etc/hosts as somebody left it with `command`; afterwards it is as it was."""
+    """Edit /etc/hosts with `command`; the file is restored afterwards."""
     before = nodes.on(host).file(HOSTS).content_string
     nodes.on(host).check_output(f"cp {HOSTS} /root/hosts.before && {command}")
     try:

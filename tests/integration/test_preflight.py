@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What will stop the first run, on nodes on which no role has run: three faults, and none."""
+"""Conditions that would stop the first run, on nodes without any role: three faults, and none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLAIM = "/etc/netplan/99-site.yaml"
 
 
 def mounts(nodes: Nodes, name: str, *words: str) -> None:
-    """By the host: no container may mount by itself."""
+    """Mount on the host: containers must not mount."""
     container = f"{nodes.of(name)['cluster_name']}.{name}"
     argv = ["podman", "inspect", "--format", "{{.State.Pid}}", container]
     pid = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
@@ -36,8 +36,8 @@ def test_nothing_is_named_on_nodes_without_faults(fresh_nodes: Nodes) -> None:
 def test_three_faults_are_named_at_once(fresh_nodes: Nodes) -> None:
     nodes = fresh_nodes
     first, second, third = nodes.group("compute")[:3]
-    # No key is needed, so that the missing answer is the only fault.
-    dead = "deb [trusted=yes] http://127.0.0.1:9/dead ./"  # nothing listens: nothing is fetched
+    # No key is needed, so that the missing response is the only fault.
+    dead = "deb [trusted=yes] http://127.0.0.1:9/dead ./"  # nothing listens, so nothing is fetched
     rail = nodes.of(second)["cluster_rails"][1]["interface"]
     nodes.on(first).check_output(f"echo '{dead}' >{DEAD}")
     nodes.on(second).check_output("mkdir -p /etc/netplan")

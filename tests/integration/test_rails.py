@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Rails on nodes of both families.
 
-A change touches its rail alone, holds over a reboot, and is undone where it does not come up.
+A change affects only its rail, survives a reboot, and is undone if the rail does not come up.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ CLAIMS = {
         "[connection]\nid=mine\ntype=ethernet\ninterface-name=rail2\n",
     ),
 }
-"""A file of the operator's that takes rail2 for itself, by family."""
+"""An operator's file that claims rail2, by family."""
 
 KILLER = """until test -e {note}; do :; done
 for process in /proc/[0-9]*; do
     test "$(tr -d '\\0' <$process/cmdline)" = /usr/bin/python3 && kill -9 "${{process#/proc/}}"
 done
 """
-"""Kills the module, which Python reads from its standard input, once it notes what it changes."""
+"""Kills the module, which Python reads from standard input, when it records a change."""
 
 
 @pytest.fixture(scope="module")
 def nodes(fresh_nodes: Nodes) -> Nodes:
-    """Nodes with their rails configured; what else is on them does not matter here."""
+    """Nodes with configured rails; the state of other layers does not matter here."""
     CLUSTER.used()
     fresh_nodes.play(PLAYBOOK)
     return fresh_nodes
@@ -50,7 +50,7 @@ def nodes(fresh_nodes: Nodes) -> Nodes:
 
 @pytest.fixture(params=["ubuntu", "el"])
 def node(request: pytest.FixtureRequest, nodes: Nodes) -> Iterator[str]:
-    """One compute node of each family; its rails are put back as the model has them."""
+    """One compute node of each family. Its rails are reset to the model afterwards."""
     names = [
         name
         for name in nodes.group("compute")
@@ -69,13 +69,13 @@ def play(
     *words: str,
     expect: int = 0,
 ) -> Run:
-    """The rails playbook on one node, with other rails than the model's if given."""
+    """Run the rails playbook on one node, with other rails than the model's if given."""
     given = [f"--extra-vars={json.dumps({'cluster_rails': rails})}"] if rails else []
     return nodes.play(PLAYBOOK, f"--limit={name}", *given, *words, expect=expect)
 
 
 def links(nodes: Nodes, name: str) -> dict[str, dict[str, Any]]:
-    """Per interface what a change must not disturb: identity, addresses, MTU, and flaps so far."""
+    """Return per interface what a change must not disturb: identity, addresses, MTU, and flaps."""
     on = nodes.on(name)
     answer = json.loads(on.check_output("ip -j -d address show"))
     flaps = on.check_output("grep . /sys/class/net/*/carrier_changes")
@@ -138,7 +138,7 @@ def test_a_file_that_claims_a_rail_is_named_and_the_others_go_on(nodes: Nodes, n
 
 
 def test_a_rail_that_does_not_come_up_is_undone(nodes: Nodes, node: str) -> None:
-    """Its interface hangs on the management port, which carries 1500 bytes."""
+    """Its interface is on the management bridge, whose MTU is 1500."""
     rails = copy.deepcopy(nodes.of(node)["cluster_rails"])
     extra = {**rails[0], "rail": 60, "interface": "railx", "mtu": 9000, "gateway": None}
     extra.update(address="10.254.254.2", prefix=24, network="10.254.254.0/24")
@@ -176,7 +176,7 @@ def test_a_run_that_is_killed_on_the_node_is_repaired(nodes: Nodes, node: str) -
 
 
 def test_rails_hold_over_a_reboot(nodes: Nodes) -> None:
-    """All compute nodes at once; check mode afterwards finds nothing to do."""
+    """Run on all compute nodes in parallel. Check mode finds no change afterwards."""
     nodes.reboot("compute")
     run = nodes.play(PLAYBOOK, "--check")
     assert run.total("changed") == 0

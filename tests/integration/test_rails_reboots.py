@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a reboot forgets, on real kernels: set again without Ansible, and visible when it is not.
+"""Settings that a reboot clears, on real kernels: restored without Ansible, or reported.
 
 Virtual functions need a rail whose card has SR-IOV (`virtual_nodes_sriov_rails` of the inventory).
 """
@@ -30,7 +30,7 @@ ALLOWED = '--extra-vars={"roce_rails_remove_vfs_in_use": true}'
 
 @pytest.fixture
 def node(machines: Nodes) -> Iterator[str]:
-    """A node that has run the layer, and is put right again."""
+    """A node with this layer. It is restored afterwards."""
     name = machines.group("compute")[-1]
     machines.play(PLAYBOOK, f"--limit={name}")
     yield name
@@ -38,7 +38,7 @@ def node(machines: Nodes) -> Iterator[str]:
 
 
 def result(machines: Nodes, name: str) -> dict[str, Any]:
-    """What the unit's last run in this boot found."""
+    """Return the result of the unit's last run in this boot."""
     found: dict[str, Any] = json.loads(machines.on(name).file(f"/{RESULT}").content_string)
     return found
 
@@ -100,7 +100,7 @@ def test_what_was_taken_from_the_unit_is_put_back(machines: Nodes, node: str, da
 
 @pytest.fixture
 def card(machines: Nodes) -> Iterator[tuple[str, str]]:
-    """Node and rail with SR-IOV, and four idle virtual functions on it, made by hand."""
+    """A node and its rail with SR-IOV, with four idle virtual functions created by hand."""
     cards = [
         (name, rail)
         for name in machines.group("compute")
@@ -117,7 +117,7 @@ def card(machines: Nodes) -> Iterator[tuple[str, str]]:
 
 
 def functions(machines: Nodes, name: str, rail: str) -> list[str]:
-    """The interfaces of a rail's virtual functions."""
+    """Return the interfaces of a rail's virtual functions."""
     found = machines.on(name).run(f"ls -d /sys/class/net/{rail}/device/virtfn*/net/*")
     return [path.rpartition("/")[2] for path in found.stdout.split()]
 

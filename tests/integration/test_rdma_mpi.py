@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""MPI over RDMA on machines with kernels of their own: it is RDMA, and where not, that shows."""
+"""MPI over RDMA on machines with kernels: it uses RDMA, and a run without RDMA is reported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def extra(**variables: Any) -> str:
 
 
 def smoke_of(run: Run) -> dict[str, Any]:
-    """What the smoke test of a run saved beside the summary's report."""
+    """Return the figures that the smoke test saved next to the summary's report."""
     where = next(
         line.split("report in ", 1)[1]
         for line in run.output.splitlines()
@@ -44,7 +44,7 @@ def as_mpi_user(machines: Nodes, host: str, command: str) -> str:
 
 
 def messages(text: str) -> dict[str, str]:
-    """The variables of UCX, NCCL and the collection in the output of `env`."""
+    """Return the variables of UCX, NCCL and the collection in the output of `env`."""
     pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line)
     return {key: value for key, value in pairs if key.startswith(PREFIXES)}
 
@@ -74,7 +74,7 @@ def test_what_is_told_is_seen_by_ranks_and_by_a_users_own_shell(machines: Nodes)
     rank = messages(as_mpi_user(machines, launcher, f"cd /; {started} env"))
     assert {key: rank[key] for key in shell} == shell
     assert set(rank) == set(shell)
-    # A rank that is bound has the rail of its GPU and no other.
+    # A bound rank has only the rail of its GPU.
     both = f"cd /; mpirun --host {node}:2 -np 2 --tag-output {RAIL_BIND} env"
     bound = [
         line.split("UCX_NET_DEVICES=", 1)[1]

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The QoS contract on real kernels with Soft-RoCE: `dcb` and configfs really set and show it.
+"""The QoS contract on real kernels with Soft-RoCE: `dcb` and configfs set and report it.
 
-What is changed by hand is shown exactly, and repaired alone.
+A manual change is reported exactly, and only that change is repaired.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def node(machines: Nodes) -> str:
 
 
 def rails(machines: Nodes, name: str, *words: str) -> Run:
-    """The layer as an operator repairs it on one node."""
+    """Run the layer on one node, as an operator would to repair it."""
     return machines.play("site.yml", "--tags=rails", f"--limit={name}", *words)
 
 
@@ -41,20 +41,20 @@ def dcb(machines: Nodes, name: str, kind: str, rail: str) -> dict[str, Any]:
 
 
 def pfc(machines: Nodes, name: str, rail: str) -> list[int]:
-    """The priorities that are lossless."""
+    """Return the lossless priorities."""
     found = dcb(machines, name, "pfc", rail)["prio_pfc"]
     return [place for place, on in enumerate(found) if on]
 
 
 def cm_tos(device: str, command: str) -> str:
-    """A shell command on the default TOS of a device, in a folder that is there as long as it."""
+    """Run a command on the default TOS of a device, whose configfs folder exists only meanwhile."""
     folder = f"{RDMA_CM}/{device}"
     file = f"{folder}/ports/1/default_roce_tos"
     return f"mkdir -p {folder} && {command.format(file=file)} && rmdir {folder}"
 
 
 def shown(run: Run) -> dict[str, set[str]]:
-    """Per diff that a run showed, the settings it names; both sides name the same."""
+    """Return the settings named by each diff of a run; both sides must name the same ones."""
     found = {}
     for part in run.output.split("--- before: ")[1:]:
         header, *lines = part.split("\n\n")[0].splitlines()
@@ -98,7 +98,7 @@ def test_an_unchanged_run_is_one_execution_and_says_what_soft_roce_lacks(
 
 def test_what_is_changed_by_hand_is_shown_exactly_and_repaired(machines: Nodes, node: str) -> None:
     machines.on(node).check_output("dcb pfc set dev rail1 prio-pfc all:off")
-    for _time in range(2):  # check mode writes nothing: it says the same again
+    for _time in range(2):  # check mode writes nothing: it reports the same again
         checked = rails(machines, node, "--check", "--diff")
         assert shown(checked) == {"rail1 (settings)": {"pfc"}}
         assert checked.total("changed") == 1
@@ -126,7 +126,8 @@ def test_drift_of_everything_that_soft_roce_has(machines: Nodes, node: str) -> N
 
 
 def test_a_contract_of_ones_own_is_set_as_well(machines: Nodes, node: str, tmp_path: Path) -> None:
-    """Nothing of the defaults stays behind: no second priority for a DSCP, no PFC on another."""
+    """Nothing of the defaults remains: no second priority for a DSCP, no PFC on another
+    priority."""
     other = {"roce": {"dscp": 24, "priority": 5}, "cnp": {"dscp": 46, "priority": 7}}
     changed = machines.changed(tmp_path, lambda model: model.update(roce_qos=other))
     wanted = contract_of(changed, node)

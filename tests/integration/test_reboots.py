@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Rolling reboots of real nodes: in batches, past a job, stopped by one that does not come back.
+"""Rolling reboots of real nodes: in batches, waiting for a job, stopped by a lost node.
 
-The nodes are an instance of their own. The layer that asks is `names`, the quickest one to verify;
-the reasons are written as reboots.py writes them.
+The nodes are a separate cluster. The reasons are recorded for the layer `names`, which is the
+quickest to verify, in the format of reboots.py.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RECORD = f"/{reboots.DIRECTORY}/{LAYER}.json"
 WHY = "a test wants it"
 JOB = "hold-the-node"
 DEADLINE_S = 600
-"""For reboots and jobs: never reached, however busy the machine is."""
+"""Limit for reboots and jobs: never reached, however busy the machine is."""
 OFTEN = ["--extra-vars", "cluster_reboot_min_hours=0 cluster_reboot_max_per_day=0"]
 
 
@@ -70,7 +70,7 @@ def boot_ids(nodes: Nodes) -> dict[str, str]:
 
 
 def ask(nodes: Nodes, *names: str, boot: str = "") -> None:
-    """Have hosts wait for a reboot, as a layer does that configured something for the next boot."""
+    """Record a reason for a reboot on hosts, as a layer does that configured the next boot."""
     for name in names:
         reason = {"subject": "test", "wanted": "1", "running": "0", "reason": WHY}
         reasons = [{**reason, "boot_id": boot or boot_id(nodes, name)}]
@@ -87,14 +87,14 @@ def reboot(nodes: Nodes, *words: str, limit: str = "compute") -> Run:
 
 
 def rows(run: Run) -> dict[str, str]:
-    """The table at the end of a run: by host, the whole row."""
+    """Return the table at the end of a run: the row of each host."""
     table = run.output.partition("SUMMARY")[2]
     return {line.split()[0]: line for line in table.splitlines() if line.startswith("node")}
 
 
 @contextlib.contextmanager
 def in_background(nodes: Nodes, until: str, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """A run that has begun and said `until`."""
+    """Start a run and wait until its output contains `until`."""
     process = nodes.start(PLAYBOOK, *words)
     assert process.stdout is not None
     said = []
@@ -158,14 +158,14 @@ def test_a_job_is_waited_for_by_one_run_at_a_time(nodes: Nodes) -> None:
 
 
 def test_a_node_that_does_not_come_back_stops_the_rest(nodes: Nodes) -> None:
-    """The other one of its batch is seen to its end. node04 is the machine that runs Ansible."""
+    """The other node of its batch is completed. node04 is the machine that runs Ansible."""
     own = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     before = boot_ids(nodes)
     nodes.on("node04").check_output("echo %s > /run/virtual-node/boot_id", own)
     ask(nodes, *COMPUTE)
     for unit in ("ssh.service", "sshd.service", "ssh.socket"):
         nodes.on("node02").run("systemctl disable %s", unit)
-    # node02 never comes back; the others have all the time that a busy machine takes.
+    # node02 never comes back; the others have as much time as a busy machine needs.
     limit_s = f"{{{{ 15 if inventory_hostname == 'node02' else {DEADLINE_S} }}}}"
     limits = {"cluster_reboot_timeout_s": limit_s, "cluster_reboot_batch": 2}
     run = reboot(nodes, *OFTEN, "--extra-vars", json.dumps(limits))
@@ -184,7 +184,7 @@ def test_a_node_that_does_not_come_back_stops_the_rest(nodes: Nodes) -> None:
 def test_a_reboot_that_was_not_seen_to_its_end_is_verified_and_not_done_again(
     nodes: Nodes,
 ) -> None:
-    """As after a run that was killed: the reason is of an earlier boot. node02 is still away."""
+    """As after a killed run: the reason is of an earlier boot. node02 is still down."""
     waiting.until(lambda: not answers(nodes, "node02"), "node02 to go", every=0.5)
     ask(nodes, "node03", boot="an-earlier-one")
     ask(nodes, "node04")
@@ -197,14 +197,14 @@ def test_a_reboot_that_was_not_seen_to_its_end_is_verified_and_not_done_again(
     assert "it was not reached" in table["node02"]
     nodes.on("node03").check_output("cp /root/hosts /etc/hosts")
 
-    # A whole batch that is lost while it is verified ends all plays, and the table is there.
+    # Losing a whole batch during verification ends all plays; the table is still printed.
     lost = {"ansible_port": "{{ 1 if cluster_reboot_rebooted is defined else 22 }}"}
     run = reboot(nodes, "--extra-vars", json.dumps(lost), limit="node03")
     assert run.hosts_with("unreachable") == {"node03"} and run.rc != 0
     assert "lost while its batch ran" in rows(run)["node03"], run.output
     assert asked(nodes, "node03") == ["node03"]
 
-    # node04 waits for a reboot, and has had one just now.
+    # node04 has a reason for a reboot, and was just rebooted.
     run = reboot(nodes, limit="node03,node04")
     table = rows(run)
     assert "had rebooted, verified: names" in table["node03"], run.output

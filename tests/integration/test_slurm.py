@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A node of a real Slurm: what waits for jobs keeps no reboot and no driver back, and a job does.
+"""A node of a real Slurm: a job delays reboots and drivers, Slurm's daemons do not.
 
-Slurm is Debian's, with controller and node on one virtual node, in a separate instance.
+Slurm is Debian's, with controller and node on one virtual node of a separate cluster.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ launcher: {name: launcher01, management: 10.237.0.10}
 """
 NODE = "node01"
 PACKAGES = ("munge", "slurm-client", "slurmctld", "slurmd")
-# Of Slurm 22.05.8 (Debian 12). No cgroups for tasks, whichever the host has.
+# For Slurm 22.05.8 (Debian 12). Tasks use no cgroups, independent of the host.
 SLURM = f"""\
 ClusterName=test
 SlurmctldHost={NODE}(127.0.0.1)
@@ -66,8 +66,8 @@ systemctl enable --quiet --now munge.service
 systemd-run --quiet --unit=test-slurmctld slurmctld -D
 systemd-run --quiet --unit=test-slurmd --property=Delegate=yes slurmd -D
 """
-# slurmd starts it with cgroup v2 only. With v1, as the host of the nodes may have, by hand: the
-# program and its argument are those of _init_new_scope_dbus in SchedMD/slurm cgroup_v2.c.
+# slurmd does this only with cgroup v2. The host may have v1, so the test does it: the program and
+# its argument are those of _init_new_scope_dbus in SchedMD/slurm cgroup_v2.c.
 FOREVER = """
 pgrep -f '^[^ ]*slurmstepd infinity$' ||
 systemd-run --quiet --unit=test-infinity /usr/sbin/slurmstepd infinity
@@ -94,7 +94,7 @@ RECORD = f"/{reboots.DIRECTORY}/{LAYER}.json"
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    """One node that Slurm has as idle, and that waits for a reboot."""
+    """One node that is idle in Slurm and waits for a reboot."""
     folder = tmp_path_factory.mktemp("slurm") / "inventory"
     nodes = describe(folder, MODEL)
     variables = folder / "group_vars/all.yml"
@@ -121,12 +121,12 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
 
 
 def plan(nodes: Nodes) -> str:
-    """What a run would do with the node."""
+    """Return what a run would do with the node."""
     return nodes.play("playbooks/reboot.yml", "--check", f"--limit={NODE}", expect=None).output
 
 
 def users(nodes: Nodes, folder: Path) -> list[str]:
-    """What the layer gpu would not change a driver under, of the node's processes."""
+    """Return the processes that prevent the layer gpu from changing a driver."""
     found = json.loads(nodes.on(NODE).check_output(PROCESSES))
     for pid, files in found.items():
         place = folder / "proc" / pid
@@ -140,7 +140,7 @@ def users(nodes: Nodes, folder: Path) -> list[str]:
 def test_an_idle_node_of_slurm_is_rebooted_and_its_driver_changed(
     nodes: Nodes, tmp_path: Path
 ) -> None:
-    """Its slurmstepd is there for ever: slurm.schedmd.com/cgroup_v2.html."""
+    """Its slurmstepd never terminates: slurm.schedmd.com/cgroup_v2.html."""
     shown = plan(nodes)
     assert f"batch 1: reboot {NODE}\n" in shown, shown
     assert users(nodes, tmp_path) == []

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The smoke test on clusters of other shapes than the shared one, on an instance of its own.
+"""The smoke test on clusters of other shapes than the shared one, in a separate instance.
 
-A healthy cluster passes however many nodes, ranks, planes and networks it has, also where both
-cores are taken; and a rail that is down, or kept from MPI, is found under its name.
+A healthy cluster passes with any number of nodes, ranks, planes and networks, even if both cores
+are busy. A rail that is down, or not used by MPI, is named.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Shape:
     more: str = ""
     variables: str = ""
     layers: str = ""
-    """Besides LAYERS."""
+    """Tags in addition to LAYERS."""
     rail: str = "rail1"
-    """The interface that is taken away."""
+    """The interface that is removed."""
     other: str = "rail0"
-    """What its rank uses instead."""
+    """The interface that its rank uses instead."""
 
     @property
     def model(self) -> str:
@@ -100,7 +100,7 @@ def nodes(shape: Shape, tmp_path_factory: pytest.TempPathFactory) -> Nodes:
     nodes = describe(folder, shape.model, like="virtual-mixed")
     everybody = folder / "group_vars/all.yml"
     everybody.write_text(f"{everybody.read_text()}virtual_nodes_family: ubuntu\n{shape.variables}")
-    if "drained" not in shape.nodes:  # those have the nodes of the shape before
+    if "drained" not in shape.nodes:  # those have the nodes of the previous shape
         nodes.state(present=False)
     nodes.state(present=True)
     nodes.play("site.yml", f"--tags={LAYERS},{shape.layers}".rstrip(","))
@@ -117,7 +117,7 @@ def _down(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @contextlib.contextmanager
 def load(on: bool) -> Iterator[None]:
-    """Both cores busy with something else."""
+    """Keep both cores busy."""
     busy = [subprocess.Popen(BUSY) for _ in range(os.cpu_count() or 2)] if on else []
     try:
         yield
@@ -135,7 +135,7 @@ def test_a_healthy_cluster_passes(nodes: Nodes, loaded: bool) -> None:
 
 
 def found(nodes: Nodes, rail: str) -> None:
-    """The smoke test fails, and names the node and the rail."""
+    """The smoke test fails and names the node and the rail."""
     run = nodes.play(SMOKE, expect=None)
     lines = [" ".join(map(str, check.values())) for check in run.failed("smoke")]
     assert run.rc != 0
@@ -153,9 +153,9 @@ def test_a_rail_that_is_down_is_found(nodes: Nodes, shape: Shape) -> None:
 
 
 def test_a_rail_that_mpi_does_not_use_is_found(nodes: Nodes, shape: Shape) -> None:
-    """By hand: the ranks of the rail have another one in their environment.
+    """Set another rail in the environment of the rail's ranks, by hand.
 
-    On every node: over TCP, UCX before 1.18 sends by the rail whose network the other end has.
+    On every node: over TCP, UCX before 1.18 sends by the rail whose network the peer is in.
     """
     change = f"/^MPI_ROCE_RAILS_BY_RANK=/s/\\b{shape.rail}\\b/{shape.other}/"
     for name in nodes.group("compute"):

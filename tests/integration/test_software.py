@@ -1,9 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The RDMA stack and the GPU stack on nodes of both families, with real package managers.
 
-What package managers do with a set, tests/unit has on the real apt and dnf. Here it is the whole
-way: playbook, node, services, reboot, report. Packages, tools and GPUs are stand-ins
-(tests/bed/stand_ins/README.md).
+tests/unit covers the decisions of apt and dnf. These tests cover the whole path: playbook, node,
+services, reboot, report. Packages, tools and GPUs are stand-ins (tests/bed/stand_ins/README.md).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ pytestmark = pytest.mark.nodes
 PLAYBOOK = "tests/bed/stand_ins/layers.yml"
 HOME = "/var/lib/gpu-stand-in"
 FIRSTS = {"ubuntu": "node01", "el": "node03"}
-"""The node of each family to which things happen; the other one of the family is left in peace."""
+"""The node of each family that the tests change; the family's other node stays as it is."""
 SECONDS = {"ubuntu": "node02", "el": "node04"}
 VERSION_OF = {
     "ubuntu": "dpkg-query -W -f '${{Package}} ${{db:Status-Status}} ${{Version}}\n' {}",
@@ -53,8 +52,8 @@ def nodes() -> Nodes:
 
 @pytest.fixture(scope="module")
 def interrupted(nodes: Nodes) -> Run:
-    """The first run, in which a script of a package kills the package manager on FIRSTS, in the
-    middle of DOCA's drivers. SECONDS have the distribution's MPI before it."""
+    """The first run, in which a package script kills the package manager on FIRSTS while DOCA's
+    drivers are installed. SECONDS have the distribution's MPI before."""
     for family, name in SECONDS.items():
         nodes.on(name).check_output(OWN_MPI[family])
     for name in FIRSTS.values():
@@ -64,20 +63,20 @@ def interrupted(nodes: Nodes) -> Run:
 
 @pytest.fixture(scope="module")
 def installed(nodes: Nodes, interrupted: Run) -> Run:
-    """The run after it."""
+    """The following run."""
     return nodes.play(PLAYBOOK)
 
 
 @pytest.fixture(scope="module")
 def upgraded(nodes: Nodes, installed: Run) -> Run:
-    """A run with the set of the next branch, which the vendor has published, on FIRSTS alone."""
+    """A run with the set of the next branch, which the vendor has published, on FIRSTS only."""
     for name in FIRSTS.values():
         nodes.on(name).check_output("ln -sfn /srv/stand-ins/all /srv/stand-ins/now")
     return nodes.play(PLAYBOOK, limit(*FIRSTS.values()), upgrade(nodes), expect=None)
 
 
 def upgrade(nodes: Nodes) -> str:
-    """The set of the next branch, as an extra variable."""
+    """Return the set of the next branch, as an extra variable."""
     found = copy.deepcopy(nodes.of("node01")["cluster_software"])
     found["driver"]["version"] = NEXT.version
     found["cuda"] = ".".join(NEXT.cuda.split(".")[:2])
@@ -85,7 +84,7 @@ def upgrade(nodes: Nodes) -> str:
 
 
 def bad(run: Run, name: str) -> list[dict[str, Any]]:
-    """What does not hold, of every layer that ran."""
+    """Return the failed checks of every layer that ran."""
     found = [each for layer in run.report["layers"] for each in run.checks(layer, name)]
     return [each for each in found if each["status"] not in ("ok", "not_applicable")]
 
@@ -95,7 +94,7 @@ def failed(run: Run, name: str) -> list[str]:
 
 
 def version(nodes: Nodes, name: str, package: str) -> str:
-    """Installed version without epoch and revision; empty when it is not installed."""
+    """Return the installed version without epoch and revision; empty if it is not installed."""
     command = VERSION_OF[nodes.of(name)["virtual_nodes_family"]].format(package)
     words = str(nodes.on(name).run(command).stdout).split()
     found = words[2] if words[1:2] == ["installed"] else ""
@@ -107,7 +106,7 @@ def limit(*names: str) -> str:
 
 
 def be(nodes: Nodes, name: str, state: str) -> None:
-    """Have the GPUs of a node in this state; to unpack one takes a moment."""
+    """Set the state of a node's GPUs. Unpacking a state takes a moment."""
     nodes.on(name).check_output("[ $(gpu-stand-in) = %s ] || gpu-stand-in state %s", state, state)
 
 
@@ -143,7 +142,7 @@ def test_an_interrupted_installation_is_repaired_by_running_again(
 
 @pytest.mark.usefixtures("installed")
 def test_open_mpi_and_ucx_are_those_of_doca_and_work(nodes: Nodes) -> None:
-    """They took the place of the distribution's, whose programs go on working where they stay."""
+    """They replace the distribution's, whose programs still work where they are."""
     release = DOCAS[0]
     for family, name in (*FIRSTS.items(), *SECONDS.items()):
         for package, full in (("openmpi", release.openmpi), ("ucx", release.ucx)):
@@ -168,7 +167,7 @@ def test_an_unchanged_run_changes_nothing_in_ten_executions(nodes: Nodes) -> Non
 
 @pytest.mark.usefixtures("installed")
 def test_every_fault_is_found_once_on_a_node(nodes: Nodes) -> None:
-    """Another one on each node at the same time; of each its one finding with its remedy."""
+    """Another state on each node at the same time: each has one finding, with its remedy."""
     for name, fault in FAULTS.items():
         be(nodes, name, fault[0])
     words = "--tags=gpu", limit(*FAULTS), "--extra-vars=nvidia_gpu_fabric_wait_s=0"
@@ -180,12 +179,12 @@ def test_every_fault_is_found_once_on_a_node(nodes: Nodes) -> None:
         be(nodes, name, "healthy")
     nodes.on("node02").check_output("systemctl stop nvidia-fabricmanager")
     run = nodes.play(PLAYBOOK, *words)
-    assert run.hosts_with("changed") == {"node02"}  # a run starts what somebody stopped
+    assert run.hosts_with("changed") == {"node02"}  # a run starts stopped services
     assert [bad(run, name) for name in FAULTS] == [[], []]
 
 
 def test_an_upgrade_to_the_next_branch_waits_for_the_reboot(nodes: Nodes, upgraded: Run) -> None:
-    """First on one node of each family; on the others nothing happens."""
+    """On one node of each family first; on the others nothing happens."""
     for name in FIRSTS.values():
         assert version(nodes, name, "nvidia-fabricmanager") == NEXT.version
         assert version(nodes, name, "nvidia-persistenced") == NEXT.version
@@ -194,7 +193,7 @@ def test_an_upgrade_to_the_next_branch_waits_for_the_reboot(nodes: Nodes, upgrad
         order = installed_order(nodes, name)
         assert order.index("nvidia-fabricmanager") < order.index("cuda-toolkit-13-1")
         found = [(each["name"], each["subject"], each["status"]) for each in bad(upgraded, name)]
-        # DOCA's own driver waits for a reboot of its own, since its installation.
+        # DOCA's driver has waited for its reboot since its installation.
         assert [each for each in found if each[0] != "rdma_driver_running"] == [MISMATCH]
         assert (messages.rc, "Driver/library version mismatch" in messages.stdout) == (18, True)
         assert nodes.on(name).file(RECORD).exists
@@ -203,12 +202,12 @@ def test_an_upgrade_to_the_next_branch_waits_for_the_reboot(nodes: Nodes, upgrad
 
 
 def installed_order(nodes: Nodes, name: str) -> list[str]:
-    """Packages in the order in which the package manager says that it installed them last."""
+    """Return packages in the order in which the package manager last installed them."""
     if nodes.of(name)["virtual_nodes_family"] == "ubuntu":
         lines = nodes.on(name).check_output("grep ' status installed ' /var/log/dpkg.log")
         words = [line.split()[4].split(":")[0] for line in lines.splitlines()]
     else:
-        # Not by the time, which has whole seconds: by the record's number, which only grows.
+        # By record number, which only increases: timestamps are in whole seconds.
         lines = nodes.on(name).check_output("rpm -qa --qf '%{DBINSTANCE} %{NAME}\\n'")
         numbered = sorted((int(line.split()[0]), line.split()[1]) for line in lines.splitlines())
         words = [word for _number, word in numbered]
@@ -229,7 +228,7 @@ def test_after_the_reboot_everything_is_of_the_next_branch(nodes: Nodes) -> None
 
 @pytest.mark.long
 def test_the_release_with_long_term_support_is_installed_after_the_distributions_mpi() -> None:
-    """DOCA 2.9 on fresh nodes; of MPI it is HPC-X that jobs use, so Ubuntu's makes way."""
+    """DOCA 2.9 on new nodes. Jobs use HPC-X, so Ubuntu's MPI is removed."""
     nodes = STAND_INS.fresh()
     STAND_INS.used()
     release = DOCAS[-1]

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""SSH trust on the virtual nodes: who gets in, who is refused, and what repairs what.
+"""SSH trust on the virtual nodes: which logins succeed, which are refused, and repairs.
 
-The authority lies in a directory of its own here, so that its rotations end with these tests.
+These tests use a separate authority, so that their rotations affect no other test.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OWN = "/etc/baremetal-mpi-roce/ssh"
 DROP_IN = "/etc/ssh/sshd_config.d/10-baremetal-mpi-roce.conf"
 PLAYBOOK = "playbooks/ssh.yml"
 GENERATION = "--extra-vars=ssh_trust_ca_generation=2"
-"""Of the authority, once these tests have rotated it."""
+"""Serial of the authority's key after the rotations of these tests."""
 
 
 @dataclass
@@ -49,9 +49,10 @@ class Trust:
         return self.nodes.group("launcher")[0]
 
     def login(self, source: str, target: str) -> str:
-        """Empty when the MPI user gets from one node to another, else what ssh printed."""
+        """Return an empty text if the MPI user can log in from one node to another, otherwise
+        ssh's output."""
         command = f"su -l mpi -c 'ssh -n -o BatchMode=yes -o ConnectTimeout=10 {target} hostname'"
-        # 255 would be taken for a failure of the way to the source itself.
+        # ssh's status 255 would be mistaken for a failure of the connection to the source.
         done = self.nodes.on(source).run(f"{command} || exit 1")
         if done.rc:
             return done.stderr or f"exit status {done.rc}"
@@ -59,7 +60,7 @@ class Trust:
         return ""
 
     def unreached(self, *hosts: str) -> dict[tuple[str, str], str]:
-        """Every login from one of these hosts to a compute node that fails, and why."""
+        """Return every failed login from one of these hosts to a compute node, with the reason."""
         compute = [host for host in hosts if host != self.launcher]
         pairs = [(source, target) for source in hosts for target in compute if source != target]
         found = {pair: self.login(*pair) for pair in pairs}
@@ -67,7 +68,7 @@ class Trust:
 
 
 def without_the_last(nodes: Nodes, folder: Path) -> Nodes:
-    """The same cluster by a model that has one node fewer."""
+    """The same cluster with a model that has one node fewer."""
 
     def change(model: dict[str, Any]) -> None:
         model["nodes"]["count"] -= 1
@@ -96,7 +97,7 @@ def test_a_second_run_changes_nothing_and_costs_two_executions(trust: Trust) -> 
 
 
 def test_the_controller_verifies_a_node_by_the_authority_alone(trust: Trust) -> None:
-    """At its management address, with a file of known hosts that has nothing of that node."""
+    """Log in to its management address, with known hosts that lack the node."""
     node = trust.compute[0]
     address = trust.nodes.of(node)["ansible_host"]
     words = ["ssh", "-F", trust.nodes.ssh_config, "-o", f"HostKeyAlias={address}"]
@@ -147,7 +148,7 @@ class TestMembership:
 
 
 class TestDrift:
-    """By hand, on one node; one run repairs it and touches no other."""
+    """Change one node by hand. One run repairs it and does not touch the others."""
 
     @pytest.mark.parametrize(
         "damage",
@@ -164,7 +165,7 @@ class TestDrift:
         trust.nodes.on(broken).check_output(damage)
         assert trust.play("--check", "--diff").hosts_with("changed") == {broken}
         assert trust.play(f"--limit={broken}").hosts_with("changed") == {broken}
-        trust.play()  # the others refuse the certificates that were replaced
+        trust.play()  # the others reject the replaced certificates
         assert trust.play().total("changed") == 0
 
     def test_an_expired_certificate_is_renewed(self, trust: Trust, tmp_path: Path) -> None:
@@ -220,7 +221,7 @@ class TestDrift:
 
 
 class TestEmergency:
-    """A node is in the hands of an attacker."""
+    """An attacker controls a node."""
 
     def test_one_run_revokes_it_on_all_that_are_reached(self, trust: Trust, tmp_path: Path) -> None:
         stolen, away, *others = reversed(trust.compute)

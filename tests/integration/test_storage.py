@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Shared file systems on real kernels: one node serves NFS over RDMA and TCP, another mounts both.
 
-What a dead server, a reboot, a change and a hand in the wrong place do to it, past the modules
-under test: findmnt, /proc/fs/nfsd, and programs of the MPI user. The server stays away for OUTAGE_S
-seconds; STORAGE_OUTAGE_S sets another number.
+The tests cover a dead server, a reboot, changes and manual edits, and observe them without the
+modules under test: by findmnt, /proc/fs/nfsd, and programs of the MPI user. The server is down for
+OUTAGE_S seconds, or for STORAGE_OUTAGE_S.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.machines
 OUTAGE_S = float(os.environ.get("STORAGE_OUTAGE_S", "60"))
 SERVER = "nfs-server.service"
 GRACE_S = 90
-"""The kernel's: so long a server that is back waits for clients to claim what they had."""
+"""The kernel's grace period: how long a restarted server waits for clients to reclaim locks."""
 USE_LIMIT_S, MOUNT_LIMIT_S = 15, 15
 SHORT = json.dumps(
     {
@@ -49,7 +49,7 @@ with open(directory + "/writer.data", "wb", buffering=0) as data:
         os.pwrite(count, b"%015d" % number, 0)
         time.sleep(0.2)
 """
-"""Blocks of 64 KiB, each with its number and fsynced; /run has the number of acknowledged ones."""
+"""Blocks of 64 KiB, numbered and fsynced; /run has the number of acknowledged blocks."""
 
 
 def storage(machines: Nodes, *words: str, expect: int = 0) -> Run:
@@ -58,7 +58,7 @@ def storage(machines: Nodes, *words: str, expect: int = 0) -> Run:
 
 @pytest.fixture(scope="module")
 def systems(machines: Nodes) -> dict[str, dict[str, Any]]:
-    """The file systems of the inventory, by their transport."""
+    """Return the file systems of the inventory, by transport."""
     found = machines.of(machines.group("compute")[0])["cluster_filesystems"]
     return {fs["nfs"]["transport"]: fs for fs in found}
 
@@ -81,7 +81,7 @@ def tells_its_time(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def mounted(machines: Nodes, name: str, point: str) -> dict[str, str]:
-    """What the kernel has there, past any automount point; empty where there is nothing."""
+    """Return the kernel's mount below any automount point; empty if there is none."""
     shown = machines.on(name).run("findmnt --json --kernel --mountpoint %s", point).stdout
     found = list(json.loads(shown)["filesystems"]) if shown.strip() else []
     return next((each for each in reversed(found) if each["fstype"] != "autofs"), {})
@@ -97,7 +97,7 @@ def as_user(machines: Nodes, name: str, command: str) -> str:
 
 
 def checks(run: Run, name: str) -> dict[tuple[str, str], dict[str, Any]]:
-    """Those of one host that do not hold, by name and subject."""
+    """Return the failed checks of one host, by name and subject."""
     return {
         (each["name"], each["subject"]): each
         for each in run.checks("storage", name)
@@ -112,13 +112,14 @@ def changed(
     *more: dict[str, Any],
     **changes: dict[str, Any],
 ) -> Nodes:
-    """A model whose file systems have some keys changed, by transport, and further ones."""
+    """Return a model with changed keys of file systems, by transport, and additional file
+    systems."""
     wanted = [{**fs, **changes.get(transport, {})} for transport, fs in systems.items()]
     return machines.changed(folder, lambda model: model.update(filesystems=[*wanted, *more]))
 
 
 def until(condition: Callable[[], bool], what: str, seconds: float) -> float:
-    """How long it took."""
+    """Duration of the command."""
     began = time.monotonic()
     waiting.until(condition, what, seconds, every=1)
     return time.monotonic() - began
@@ -126,7 +127,7 @@ def until(condition: Callable[[], bool], what: str, seconds: float) -> float:
 
 @pytest.fixture
 def stopped(machines: Nodes, server: str) -> Iterator[Callable[[], None]]:
-    """Stops the server; it is started again in any case."""
+    """Stop the server. It is started again in any case."""
     yield lambda: machines.on(server).check_output("systemctl stop %s", SERVER) and None
     machines.on(server).check_output("systemctl start %s", SERVER)
 
@@ -174,13 +175,13 @@ def test_what_one_node_writes_another_reads(
         assert as_user(machines, reader, f"sha256sum <{there}") == sums
         user = machines.of(reader)["cluster_mpi_user"]
         assert as_user(machines, reader, f"stat -c %U {there}") == user
-    # Root of a client is nobody.
+    # Root of a client has no privileges.
     refused = machines.on(client).run(f"touch {systems[transport]['mount']}/of-root")
     assert refused.rc != 0 and "Permission denied" in refused.stderr
     as_user(machines, client, f"rm {there}")
 
 
-# The server goes away
+# The server is down
 
 
 def test_a_server_that_is_away_for_a_while_costs_no_data_and_no_process(
@@ -211,7 +212,7 @@ def test_a_server_that_is_away_for_a_while_costs_no_data_and_no_process(
             )
         until(lambda: all(written(transport) > 3 for transport in systems), "writers", 60)
         stopped()
-        seen = [{}]  # what the server acknowledged may still be on its way
+        seen = [{}]  # blocks acknowledged by the server may still be on their way
 
         def settled() -> bool:
             seen.append({transport: written(transport) for transport in systems})
@@ -264,7 +265,7 @@ def test_a_server_that_does_not_come_back_is_reported_in_time(
         check = found["storage_answers", fs["mount"]]
         assert "no answer within" in f"{check['found']} {check['reason']}"
     machines.on(server).check_output("systemctl start %s", SERVER)
-    again = storage(machines, f"--limit={client}")  # nothing of that is left
+    again = storage(machines, f"--limit={client}")  # nothing of that remains
     assert again.total("changed") == 0
     usual = again.seconds
     print(f"reported after {run.seconds:.0f} s, a run takes {usual:.0f} s when it is there")
@@ -345,7 +346,7 @@ def test_a_directory_that_holds_something_is_not_mounted_over(
 def test_a_job_that_loses_a_rank_goes_on_from_its_checkpoint_on_the_server(
     machines: Nodes, systems: dict[str, dict[str, Any]], server: str, client: str
 ) -> None:
-    """docs/examples/train.py by playbooks/run.yml: the same weights as without interruption."""
+    """docs/examples/train.py by playbooks/run.yml: the same weights as without an interruption."""
     point, program = systems["rdma"]["mount"], "/var/tmp/train-job.py"
 
     def command(name: str) -> list[str]:
@@ -380,7 +381,7 @@ def test_a_job_that_loses_a_rank_goes_on_from_its_checkpoint_on_the_server(
         machines.on(server).check_output(f"rm -rf {point}/train-*")
 
 
-# By hand
+# Manual edits
 
 
 def test_a_mount_that_became_read_only_is_found_and_mended(
@@ -421,7 +422,7 @@ def test_a_client_boots_without_its_server_and_mounts_without_ansible(
 ) -> None:
     on = machines.on(client)
     for fs in systems.values():
-        on.check_output(f"umount {fs['mount']}")  # what armed it stays
+        on.check_output(f"umount {fs['mount']}")  # the automount unit is not stopped
     stopped()
     began = time.monotonic()
     machines.reboot(client)

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Every rail by real RDMA verbs (Soft-RoCE), and a wrong contract seen on the wire."""
+"""Every rail by real RDMA verbs (Soft-RoCE), and a wrong contract detected on the wire."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rails(machines: Nodes, name: str) -> list[str]:
 
 @pytest.fixture
 def rewriting(machines: Nodes) -> Iterator[str]:
-    """A node with a rule that takes the mark off whatever leaves by one rail."""
+    """A node with a rule that removes the mark from packets that leave by one rail."""
     name = machines.group("compute")[0]
     node, rail = machines.on(name), rails(machines, name)[0]
     node.check_output("tc qdisc add dev %s clsact", rail)
@@ -69,7 +69,7 @@ def test_every_rail_both_ways_and_the_contract_on_every_packet(machines: Nodes) 
                 one for one in named(run, "roce_mtu", name) if one["subject"].startswith(rail)
             ]
             assert mtu["found"] == settings.roce_mtu
-    # What a NIC would have to reach is shown, and not judged on a software device.
+    # Thresholds of a NIC are shown, but not applied to a software device.
     assert {check["status"] for check in named(run, "write_bw")} == {"not_applicable"}
     assert all("Soft-RoCE" in check["reason"] for check in named(run, "write_bw"))
 
@@ -90,7 +90,7 @@ def test_every_rail_both_ways_and_the_contract_on_every_packet(machines: Nodes) 
     latest = json.loads((saved / "verbs-latest.json").read_text(encoding="utf-8"))
     assert len(latest["pairs"]) == sum(len(rails(machines, name)) for name in nodes)
     for pair in latest["pairs"]:
-        # Every packet that left has arrived: both kernels counted each of them.
+        # Every sent packet was received: both kernels counted each of them.
         arrived = latest["arrived"][pair["peer"]][pair["rail"]]["exchanges"]
         sent = [one for one in pair["exchanges"].values() if "skipped" not in one]
         left = sum(one["wire"]["out"]["packets"] for one in sent)
@@ -100,7 +100,7 @@ def test_every_rail_both_ways_and_the_contract_on_every_packet(machines: Nodes) 
 def test_mpi_that_does_not_know_the_contract_is_found_on_the_wire(
     machines: Nodes, tmp_path: Path
 ) -> None:
-    """The contract changes, the nodes' MPI environment does not: UCX still sends the old mark."""
+    """Change the contract, but not the nodes' MPI environment: UCX still sends the old mark."""
     name = machines.group("compute")[0]
     before = HostSettings.of(machines.of(name)["cluster_qos"])
     dscp = 24 if before.traffic_class >> 2 != 24 else 28
@@ -110,9 +110,9 @@ def test_mpi_that_does_not_know_the_contract_is_found_on_the_wire(
     after = HostSettings.of(changed.of(name)["cluster_qos"])
     run = verbs(changed, *SHORT, expect=2)
     sent = {check["subject"].split()[-1]: check for check in named(run, "wire_sent")}
-    # perftest gets the contract, so it shows what the NIC does ...
+    # perftest gets the contract: it shows the behaviour of the NIC ...
     assert sent["write_lat"]["status"] == "ok"
-    # ... and UCX the node's environment, so it shows what MPI will do.
+    # ... and UCX gets the node's environment: it shows the behaviour of MPI.
     assert sent["ucx"]["status"] == "failed"
     assert sent["ucx"]["found"].startswith("0 of ")
     assert f"UCX_IB_TRAFFIC_CLASS={before.traffic_class}" in sent["ucx"]["reason"]
@@ -152,7 +152,7 @@ def test_a_mark_that_is_lost_on_the_way_out_is_found_on_that_rail_alone(
 
 @pytest.fixture
 def deaf(machines: Nodes) -> Iterator[str]:
-    """A node that takes nothing from one of its rails, whose link is up all the same."""
+    """A node that drops incoming traffic on one of its rails, although the link is up."""
     name = machines.group("compute")[-1]
     node, rail = machines.on(name), rails(machines, name)[0]
     node.check_output("tc qdisc add dev %s clsact", rail)

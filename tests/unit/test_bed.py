@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""When the tests of the test bed run: by the paths of its sources, and what these hold."""
+"""The test bed: its tests run when its files changed, and the product does not use it."""
 
 from __future__ import annotations
 

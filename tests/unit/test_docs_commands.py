@@ -24,7 +24,10 @@ from ansible.cli.playbook import PlaybookCLI
 
 from tests.unit.action_plays import ROOT
 
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("**/*.md")])
+PAGES = sorted(
+    [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    + [page for folder in ("docs", "tests/bed") for page in (ROOT / folder).glob("**/*.md")]
+)
 PROGRAMS = {
     "ansible-playbook": PlaybookCLI,
     "ansible-inventory": InventoryCLI,

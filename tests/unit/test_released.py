@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What is released fits together: versions that stand in several files, and groups of modules.
+"""Release metadata is consistent: versions in several files, and groups of modules.
 
-What the built collection has and whether it installs: tools/package.sh.
+tools/package.sh covers the content and the installation of the built collection.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def pinned(*lists: str) -> set[str]:
 
 
 def documented(path: str, name: str) -> dict:
-    """The YAML of a constant, whether of a module or of the class of a fragment."""
+    """Return the YAML of a constant, of a module or of a fragment's class."""
     (found,) = (
         node.value.value
         for node in ast.walk(ast.parse(text(path)))
@@ -55,7 +55,7 @@ def options(module: str) -> set[str]:
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_the_options_beside_a_group_are_those_that_all_of_its_modules_take(group):
-    """A default for an option that one of them lacks fails its tasks."""
+    """A default for an option that one of the modules lacks would fail its tasks."""
     beside = re.search(rf"^  {group}: # (.*)$", text("meta/runtime.yml"), re.M)
     assert beside and beside[1].split(", ") == sorted(
         set.intersection(*(options(module) for module in GROUPS[group]))
@@ -100,7 +100,7 @@ def test_the_execution_environment_has_this_collection_and_the_tested_versions()
 
 @pytest.mark.parametrize("name", ["controller", "test"])
 def test_a_lock_has_each_package_of_its_list_and_all_have_hashes_of_no_named_index(name):
-    """That it has what those need as well, pip checks (--require-hashes)."""
+    """pip verifies that the lock includes the dependencies as well (--require-hashes)."""
     path = f"requirements/{name}"
     lock = text(f"{path}.txt")
     blocks = re.findall(r"^\w.*(?:\n .*)*", lock, re.M)

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The runner of ./test: a failure anywhere is counted, and whatever could not run has failed."""
+"""The runner of ./test: any failure counts, and a stage that could not run has failed."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_last_line_counts_everything_and_a_failed_stage_shows_its_output(
     assert out.splitlines()[-1] == "2 passed, 3 failed, 1 skipped"
     failed = [line.split(": ")[0] for line in out.splitlines() if "FAILED test_it::test_" in line]
     assert [line.split()[-1] for line in failed[:2]] == ["test_it::test_a", "test_it::test_b"]
-    assert failed[2:]  # again below the table, where it is seen last
+    assert failed[2:]  # repeated below the table
 
 
 @pytest.mark.parametrize("text", ["", "syntax error"], ids=["no tests", "not collected"])
@@ -83,7 +83,7 @@ def test_what_could_not_run_has_failed(runner, capsys):
     runner.run([runner.Lane([images, nodes])], outcomes)
     assert runner.close(outcomes, 1.0) == 1
     out = capsys.readouterr().out
-    assert "could not run without images" in out
+    assert "molecule x: could not run" in out
     assert out.splitlines()[-1] == "0 passed, 2 failed, 0 skipped"
 
 
@@ -114,7 +114,7 @@ def test_a_stage_that_hangs_is_ended_with_all_it_started(runner, capsys, tmp_pat
     watch = runner.watch
 
     def later(running):
-        """Its time is over as soon as there is a child to be ended with it."""
+        """Let its time expire as soon as it has a child process."""
         if pid.exists() and pid.read_text().endswith("\n"):
             running.began -= 7200
         watch(running)
@@ -122,7 +122,7 @@ def test_a_stage_that_hangs_is_ended_with_all_it_started(runner, capsys, tmp_pat
     monkeypatch.setattr(runner, "watch", later)
     status, out = run(runner, capsys, runner.Stage("hangs", ["sh", "-c", script], minutes=60))
     assert status == 1
-    assert "Ended after its limit of 7200 s" in out, "60 minutes, on a machine of factor 2"
+    assert "its limit of 7200 s" in out, "60 minutes, on a machine of factor 2"
     state = Path(f"/proc/{pid.read_text().strip()}/stat")
     until(lambda: not alive(state), "what it started to be gone")
 
@@ -137,12 +137,12 @@ def test_a_second_run_waits_for_the_nodes_of_the_first_and_nothing_else(runner, 
         def lint_has_ended() -> bool:
             for lane in every:
                 lane.next(outcomes)
-                lane.look(outcomes)
+                lane.poll(outcomes)
             return "lint" in outcomes
 
         until(lint_has_ended, "lint has ended")
         assert list(outcomes) == ["lint"]
-        assert capsys.readouterr().out.count("Another ./test has the nodes") == 1
+        assert capsys.readouterr().out.count("Another ./test") == 1
     runner.run(every, outcomes)
     assert outcomes["nodes"].passed == 1
 
@@ -181,7 +181,8 @@ def alive(state: Path) -> bool:
     ],
 )
 def test_stages_are_chosen_with_what_they_need(runner, options, names):
-    """A whole name means that stage, a part of names all of them; what is long is asked for."""
+    """A full name selects that stage, a part of a name all matching stages. Long ones need a
+    name."""
     every = [
         runner.Stage("lint", ["true"]),
         runner.Stage("images", ["true"], fast=False),

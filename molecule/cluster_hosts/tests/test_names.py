@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Every node knows itself and every other by name, and the loopback is still its own."""
+"""Every node resolves its name and the names of the others; the loopback entries are unchanged."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A Lustre client on nodes of both families: packages, LNet, units; its kernel is a stand-in.
+"""A Lustre client on nodes of both families: packages, LNet, units. Its kernel is a stand-in.
 
-Containers mount nothing. Where a mount is needed, the stand-in's mount.lustre notes one in its own
-kernel's table, where the servers are looked up.
+Containers cannot mount Lustre. Where a mount is needed, the stand-in's mount.lustre adds one to its
+simulated kernel, where the servers are listed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def named(host):
 
 
 def packages(host):
-    """What the client is made of there, each with its version."""
+    """Return the installed packages of the client, with their versions."""
     prebuilt = named(host) in PREBUILT
     if named(host) in EL:
         modules = "kmod-lustre-client" if prebuilt else "lustre-client-dkms"
@@ -36,13 +36,13 @@ def packages(host):
 
 
 def stand_in(host, **values):
-    """Its state, after a change of some of it."""
+    """Return the stand-in's state, after changing some of it."""
     words = " ".join(f"{key}='{json.dumps(value)}'" for key, value in values.items())
     return json.loads(host.check_output(f"lustre-stand-in {words}"))
 
 
 def checks(run, name, host):
-    """By subject."""
+    """Return the checks by subject."""
     return {
         check["subject"]: check for check in run.checks("storage", host) if check["name"] == name
     }
@@ -50,7 +50,7 @@ def checks(run, name, host):
 
 @pytest.fixture(scope="module")
 def again(nodes, converge):
-    """One more run on all nodes."""
+    """Run the layer once more on all nodes."""
     return nodes.play(converge)
 
 
@@ -136,7 +136,7 @@ def test_a_key_that_is_not_the_named_one_is_refused_first(nodes, converge):
 
 @pytest.fixture(scope="module")
 def mounted(nodes):
-    """node02, to whose stand-in it is mounted."""
+    """node02, where the stand-in has it mounted."""
     host = nodes.on("node02")
     before = stand_in(host)["targets"]
     host.check_output(f"mount.lustre -o noatime,flock {SOURCE} {POINT}")
@@ -147,7 +147,7 @@ def mounted(nodes):
 
 @pytest.fixture
 def faulty(nodes, converge, mounted):
-    """A run over a state with a fault in it, which is taken out after it."""
+    """Run the layer with a fault in the stand-in's state, which is removed afterwards."""
     before = stand_in(mounted)
 
     def play(**values):
@@ -193,7 +193,9 @@ def test_a_host_that_leaves_is_named_and_comes_back(nodes, converge):
     run = nodes.play(converge, limit, f"--extra-vars={json.dumps(gone)}")
     assert run.hosts_with("changed") == {"node04"}
     assert not host.file("/etc/systemd/system/mnt-lustre.mount").exists
-    assert host.service("lnet").is_enabled and stand_in(host)["nets"] == NETWORKS  # it stays
+    assert (
+        host.service("lnet").is_enabled and stand_in(host)["nets"] == NETWORKS
+    )  # the setting is not removed
 
     assert nodes.play(converge, limit).hosts_with("changed") == {"node04"}
     assert nodes.play(converge, limit).total("changed") == 0

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The hostfile lists the whole cluster, slot for slot, in the order of the model."""
+"""The hostfile lists the whole cluster with every slot, in the order of the model."""
 
 from __future__ import annotations
 

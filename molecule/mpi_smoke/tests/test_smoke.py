@@ -1,5 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The allreduce ran over every rank and the rails, its figures are told, and no process stays."""
+"""The allreduce uses every rank and the rails, reports its figures, and leaves no process
+behind."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def smoke(nodes, converge) -> dict:
-    """What one run of the smoke test reported."""
+    """Return the report of one run of the smoke test."""
     hosts = nodes.play(converge).report["layers"]["smoke"]["hosts"]
     assert list(hosts) == nodes.group("launcher")
     return hosts[nodes.group("launcher")[0]]
@@ -42,6 +43,6 @@ def test_traffic_went_over_the_rails(smoke):
 
 
 def test_no_process_of_it_stays(node):
-    # The path, because Ansible's own watcher of mpi_allreduce stays a few seconds longer.
+    # Search for the path: Ansible's watcher of mpi_allreduce runs a few seconds longer.
     found = node.run("pgrep -a -f 'libexec/baremetal-mpi-roce/|orted|mpirun'").stdout
     assert [line for line in found.splitlines() if "pgrep" not in line] == []

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""MPI starts, finds its Python module, and is told which devices to use."""
+"""MPI starts, finds its Python module, and knows which devices to use."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The GPU stack on nodes that play GPU nodes: real package managers and services, no GPU."""
+"""The GPU stack on nodes that imitate GPU nodes: real package managers and services, no GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FILES = {
     "/etc/ld.so.conf.d/90-baremetal-mpi-roce-cuda.conf": "/usr/local/cuda/lib64",
 }
 MOST = 5
-"""Module executions of this role on a node, in a run that changes nothing."""
+"""Module executions of this role per node, in a run without changes."""
 
 
 @pytest.mark.parametrize("name", SERVICES)

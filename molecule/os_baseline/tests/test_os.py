@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Packages, limits and kernel parameters, as far as a container can hold them."""
+"""Packages, limits and kernel parameters, as far as containers support them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_network_parameters_hold_in_the_kernel(node):
 
 
 def test_a_session_without_a_terminal_may_lock_what_its_machine_allows(node):
-    """As mpirun starts ranks. A container is held to the host's hard limit."""
+    """Start a process as mpirun starts ranks. A container cannot exceed the host's hard limit."""
     hard = node.check_output("awk '/Max locked memory/ {print $5}' /proc/1/limits")
     session = node.check_output("su -s /bin/sh -c 'ulimit -H -l' nobody")
     assert session == "unlimited" or int(session) * 1024 == int(hard)
@@ -41,7 +41,7 @@ def test_no_reboot_is_asked_of_a_container(node):
 
 
 def test_time_is_kept_by_chrony_alone(node):
-    """systemd-timesyncd may be there, and must not run beside it."""
+    """systemd-timesyncd may be installed, but must not run in addition."""
     assert not node.service("systemd-timesyncd").is_running
 
 

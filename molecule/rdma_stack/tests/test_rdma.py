@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The RDMA stack on nodes that play B300 nodes, of both families and from both sources."""
+"""The RDMA stack on nodes that imitate B300 nodes, of both families and with both sources."""
 
 from __future__ import annotations
 

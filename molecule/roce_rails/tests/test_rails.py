@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Each rail has its address, MTU and way out, and full packets cross every leaf."""
+"""Each rail has its address, MTU and route, and full-size packets cross every leaf."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_each_rail_has_its_one_address_and_mtu(compute, nodes):
 
 
 def test_each_rail_leaves_by_itself(compute, nodes):
-    """What is sent from a rail's address leaves by that rail, wherever it goes."""
+    """Packets from a rail's address leave by that rail, whatever their destination."""
     for rail in rails_of(nodes, compute):
         route = json.loads(
             compute.check_output("ip -j route get 192.0.2.1 from %s", rail["address"])
@@ -49,7 +49,7 @@ def test_a_rail_answers_for_itself_alone(compute, nodes):
         assert settings.split() == ["1", "2", "2"]
 
 
-@pytest.mark.parametrize("payload", [8972])  # 9000 bytes less IP and ICMP headers
+@pytest.mark.parametrize("payload", [8972])  # 9000 bytes minus the IP and ICMP headers
 def test_full_packets_cross_every_leaf(compute, nodes, payload):
     names = nodes.group("compute")
     here = compute.backend.hostname
@@ -64,7 +64,7 @@ def test_full_packets_cross_every_leaf(compute, nodes, payload):
 
 
 def test_a_reboot_finds_the_rails_in_the_files_of_the_network_service(compute, nodes):
-    """Whichever service there is, its own files hold every address."""
+    """The files of the node's network service contain every address."""
     text = compute.check_output(
         "cat /etc/netplan/*.yaml /etc/NetworkManager/system-connections/*.nmconnection "
         "/etc/systemd/network/*.network 2>/dev/null; true"

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Check mode on converged nodes: every check holds, nothing would change, no diff is shown."""
+"""Check mode on converged nodes: every check passes, nothing would change, no diff is shown."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ def test_check_mode_is_silent(nodes, converge):
     assert run.total("failed") == run.total("unreachable") == run.total("changed") == 0, run.output
     assert "+++ after" not in run.output and "--- before" not in run.output, run.output
     switches = nodes.group("leaf", "spine")
-    # Two layers measure, and check nothing in check mode; one has nothing to do on plain bridges.
+    # Two layers measure, which check mode skips; one has nothing to do on plain bridges.
     idle = {"smoke", "verbs"}
     if not any(nodes.of(name).get("cluster_system") for name in switches):
         idle.add("fabric")
-    # Without a driver in the cluster's set there is nothing to promise of GPUs.
+    # Without a driver in the software set there are no checks of GPUs.
     sets = [nodes.of(name).get("cluster_software", {}) for name in nodes.group("compute")]
     if not any(each.get("driver") for each in sets):
         idle.add("gpu")

@@ -1,14 +1,14 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Check mode on nodes never configured: it tells what would change, and writes nothing."""
+"""Check mode on new nodes: it reports what would change, and writes nothing."""
 
 from __future__ import annotations
 
 MARK = "/run/before-check-mode"
 ELSEWHERE = ["/proc", "/sys", "/dev", "/run", "/tmp", "/var/tmp", "/var/log", "/var/lib/systemd"]
-"""Where a running system writes on its own. What it holds of the network is compared apart."""
+"""Directories that a running system writes to. Network state in them is compared separately."""
 ELSEWHERE += ["/home/*/.ansible", "/root/.ansible"]
 CACHES = ["/var/cache", "/var/lib/apt/lists", "/var/lib/dnf", "/var/lib/rpm", "*/__pycache__"]
-"""Where programs that are only asked, such as package managers, keep what they have read."""
+"""Caches of programs that only answer queries, such as package managers."""
 
 
 def written_since(host) -> str:
@@ -17,9 +17,9 @@ def written_since(host) -> str:
 
 
 def kernel_view(host) -> str:
-    """Addresses, routes and the sysctls of the network, without counters and lifetimes.
+    """Return addresses, routes and network sysctls, without counters and lifetimes.
 
-    IPv4 only: the kernel gives each interface its link-local IPv6 address when it sees fit.
+    IPv4 only: the kernel may add link-local IPv6 addresses at any time.
     """
     return host.check_output(
         "hostname; ip -4 -br address; ip -br link; ip -4 rule; ip -4 route show table all; "

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Shared storage in containers of both families: all of it up to the mount itself."""
+"""Shared storage in containers of both families: everything except the mount itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def serves(host) -> bool:
 
 
 def test_units_are_ours_and_one_of_them_starts_at_boot(node):
-    """Of clients the automount point, which needs no server; of the server its bind mount."""
+    """On clients the automount point, which needs no server; on the server its bind mount."""
     file = node.file(f"/etc/systemd/system/{MOUNT}")
     assert (file.user, file.group, file.mode) == ("root", "root", 0o644)
     assert file.content_string.splitlines()[0].startswith("# Managed by Ansible")
@@ -53,7 +53,7 @@ def test_the_server_has_its_directory_for_the_mpi_user_alone(nodes):
 
 
 def test_the_file_of_exports_has_the_nodes_alone(nodes):
-    """The server itself has a bind mount. In a container no kernel takes the file."""
+    """The server itself has a bind mount. In a container no kernel exports it."""
     text = nodes.on(SERVER).file("/etc/exports.d/baremetal-mpi-roce.exports").content_string
     lines = [line.split() for line in text.splitlines() if line.startswith("/")]
     assert {path for path, _client in lines} == {"/srv/checkpoints"}
@@ -94,7 +94,7 @@ def test_an_entry_of_fstab_is_refused_with_its_line(nodes, converge, entry):
 
 
 def test_what_is_taken_away_leaves_nothing_and_comes_back(nodes, converge, tmp_path):
-    """On one host alone; its neighbours keep theirs."""
+    """A change on one host; the others keep their unit."""
     without = nodes.changed(tmp_path, lambda model: model.update(filesystems=[]))
     gone = f'--extra-vars={{"shared_storage_absent": ["{POINT}"]}}'
     run = without.play("playbooks/storage.yml", "--limit=node03", gone)

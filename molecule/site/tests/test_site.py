@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The whole site once more: every layer speaks, nothing changes, and it is cheap.
+"""A second run of the whole site: every layer reports, nothing changes, and it is cheap.
 
-What drifts is found and repaired in tests/integration/test_drift.py.
+tests/integration/test_drift.py covers the repair of drift.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The whole site on kernels of its own, after a reboot: what a container cannot show.
+"""The whole site on machines with kernels, after a reboot: what containers cannot show.
 
-Every run takes minutes there: one that sets everything up, one reboot, one that reads it all.
+Every run takes minutes there: one run to configure, one reboot, one run to verify.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ KERNEL = {
     "rdma": {"rdma_module", "kernel_argument"},
     "storage": {"storage_mount", "storage_options", "storage_write", "storage_neighbour"},
 }
-"""Checks that a container has to leave to its host, by their layer."""
+"""Checks that are not applicable in a container, by layer."""
 LEFT = {
     "os": {"cpu_governor"},
-    # What is a NIC's (the module mlx5_ib too), an IOMMU's or a GPU's: there is Soft-RoCE alone.
+    # NICs (and mlx5_ib), IOMMUs and GPUs: these machines only have Soft-RoCE.
     "rdma": {"rdma_module", "rdma_device", "iommu_group", "acs_redirect"},
-    # What the inventory asks nothing of.
+    # Not requested by the inventory.
     "storage": {
         "storage_space", "storage_files", "storage_write_rate", "storage_read_rate",
         "storage_together_write", "storage_together_read",
@@ -33,13 +33,13 @@ LEFT = {
 
 @pytest.fixture(scope="module")
 def proof(nodes):
-    """What verify.yml says once both machines have rebooted."""
+    """Return verify.yml's run, once both machines have rebooted."""
     boot_id = "cat /proc/sys/kernel/random/boot_id"
     before = {name: nodes.on(name).check_output(boot_id) for name in nodes.group("compute")}
     nodes.reboot("compute")
     for name, old in before.items():
         assert nodes.on(name).check_output(boot_id) != old
-    # The first run measured verbs; the allreduce needs every rail by RDMA again, and logins.
+    # The first run measured verbs. The allreduce needs RDMA on every rail again, and logins.
     return nodes.play("playbooks/verify.yml", "--skip-tags=verbs,names,gpu,hostfile,ssh")
 
 
@@ -49,7 +49,7 @@ def test_after_a_reboot_everything_holds_without_ansible(nodes, proof):
     for name, layer in proof.report["layers"].items():
         counts = layer["counts"]
         assert counts["failed"] == counts["pending"] == counts["reboot"] == 0, name
-    # Nothing is to be done but to forget that a reboot was needed.
+    # The only change is to clear the reasons for a reboot.
     assert proof.hosts_with("changed") <= set(nodes.group("compute"))
     assert proof.total("changed") == len(proof.hosts_with("changed"))
 
@@ -58,7 +58,7 @@ def test_nothing_of_the_kernel_is_left_to_somebody_else(nodes, proof):
     cluster = nodes.of(nodes.group("launcher")[0])["cluster_name"]
     converged = max((SCENARIO / "reports" / cluster).glob("converge-*.json"))
     storage = json.loads(converged.read_text(encoding="utf-8"))["layers"]["storage"]
-    layers = {**proof.report["layers"], "storage": storage}  # verify.yml writes nothing there
+    layers = {**proof.report["layers"], "storage": storage}  # verify.yml does not write them
     for layer, kernel in KERNEL.items():
         for name in nodes.group("compute"):
             checks = layers[layer]["hosts"][name]["checks"]

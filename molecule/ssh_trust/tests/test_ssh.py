@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The MPI user gets through without being asked, to the right host only, and nothing leaks."""
+"""The MPI user logs in without a prompt, only to the right host, and no secret leaks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PRIVATE = re.compile("-----BEGIN [A-Z ]*PRIVATE KEY-----")
 
 def as_mpi(host, nodes, command: str):
     user = nodes.of(host.backend.hostname)["cluster_mpi_user"]
-    # 255 would be taken for a failure of the way to this host itself.
+    # ssh's status 255 would be mistaken for a failure of the connection to this host.
     return host.run("su -l %s -c %s || exit 1", user, command)
 
 
@@ -28,7 +28,7 @@ def test_neighbours_reach_each_other_over_a_rail(compute, nodes):
 
 
 def test_a_host_with_another_key_is_refused(compute, nodes):
-    """The same sshd under a name its certificate does not have."""
+    """The same sshd under a name that its certificate does not include."""
     address = nodes.of(nodes.group("launcher")[0])["cluster_management"]["address"]
     command = f"ssh -n -o BatchMode=yes -o HostKeyAlias=stranger {address} true"
     found = as_mpi(compute, nodes, command)

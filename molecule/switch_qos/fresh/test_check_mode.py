@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Check mode on new switches: it tells what would change and at what cost, and changes nothing."""
+"""Check mode on new switches: it reports changes and their traffic impact, and changes nothing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Each switch has the contract in its own words, in force and saved."""
+"""Each switch has the contract in its own syntax, in effect and saved."""
 
 from __future__ import annotations
 

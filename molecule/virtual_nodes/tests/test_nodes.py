@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Virtual nodes are booted to the end and reach each other.
+"""Virtual nodes boot completely and reach each other.
 
-Families, rails and logins are shown in tests/bed/tests/integration.
+tests/bed/tests/integration covers families, rails and logins.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# Packages by apt, for bases of the Debian family.
+# Install packages with apt, for bases of the Debian family.
 # shellcheck shell=sh disable=SC2154 # $here and $family are those of prepare, which sources this
 
 install_packages() {
@@ -8,7 +8,7 @@ install_packages() {
     apt-get -q -y -o Dpkg::Use-Pty=0 --no-install-recommends install "$@"
 }
 
-# A signed repository at $1 with the remaining packages, and what they still need.
+# Create a signed repository at $1 with the remaining packages and their dependencies.
 apt_repository() {
     place=$1
     shift

@@ -1,4 +1,4 @@
-# What is the same for every base: accounts, services, and nothing that names one node.
+# Set up accounts and services, the same for every base. Nothing here is specific to one node.
 # shellcheck shell=sh disable=SC2154 # $here and $family are those of prepare, which sources this
 
 admins=sudo
@@ -11,8 +11,8 @@ rm -f /etc/ssh/ssh_host_*
 : >/etc/machine-id
 mkdir -p /run/sshd
 
-# A container has no consoles and no kernel of its own; what would wait for them would
-# leave the system `degraded`.
+# A container has no consoles and no separate kernel. Units that wait for them would leave the
+# system `degraded`.
 for unit in run-rpc_pipefs.mount e2scrub_reap.service e2scrub_all.timer getty.target \
     console-getty.service systemd-udevd.service systemd-udev-trigger.service \
     systemd-networkd-wait-online.service NetworkManager-wait-online.service \
@@ -38,4 +38,4 @@ case $family in
         systemctl disable systemd-networkd.service 2>/dev/null || true
         systemctl enable NetworkManager.service
         ;;
-esac # a switch is given its one address from outside
+esac # a switch gets its one address from outside

@@ -3,8 +3,9 @@
 
 Faults are read at every request:
 
-{"apply": "rejected" | "partial" | "cut" | "disk_full", "confirm": "lost", "read": "wrong",
-"delay_s": 5, "lldp": {"swp1": {"system": "leaf02", "port": "swp7"}}, "seconds": 30, "times": 1}
+    {"apply": "rejected" | "partial" | "cut" | "disk_full", "confirm": "lost", "read": "wrong",
+     "delay_s": 5, "lldp": {"swp1": {"system": "leaf02", "port": "swp7"}},
+     "seconds": 30, "times": 1}
 
 `seconds` is the length of a cut. `times` limits the number of faults, over all kinds: after that
 the switch behaves normally. Changing the file resets the count.

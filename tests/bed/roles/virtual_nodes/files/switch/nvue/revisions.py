@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Revisions: configurations with a state. One of them is applied, one of them is saved.
 
-pending -> apply -> checking -> checked -> verifying -> verified -> (ays) -> readying -> ready ->
-reloading -> reloaded -> (confirm) -> applied | applied_and_saved
+    pending -> apply -> checking -> checked -> verifying -> verified -> (ays) -> readying -> ready
+            -> reloading -> reloaded -> (confirm) -> applied | applied_and_saved
 
 A failed apply ends in `invalid`, `ays_fail`, `ready_error`, `apply_fail` or `confirm_fail`. In each
 case the previous revision stays applied, or is applied again.

@@ -2,6 +2,6 @@
 """A SONiC switch without hardware: its databases, its commands, and the effects of its daemons.
 
 `yang.py` and `patch.py` reject what SONiC rejects, `updater.py` is its generic config updater,
-`daemons.py` applies changes as orchagent and buffermgrd do. docs/virtual-switches.md lists the
+`daemons.py` applies changes as orchagent and buffermgrd do. tests/bed/switches.md lists the
 limits. Standard library only.
 """
