@@ -8,7 +8,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import yaml
 from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display
 
@@ -16,7 +15,7 @@ from ..module_utils.core.checks import as_dicts, failures
 from ..module_utils.core.part import PlanError
 from ..module_utils.mpi.job import LAST_BYTES
 from ..module_utils.mpi.launcher import LAUNCHED
-from ..modules.mpi_bench import DOCUMENTATION
+from ..modules.mpi_bench import ARGUMENTS
 from ..plugin_utils import bench
 from ..plugin_utils.answers import PATH, AnswerError, form_of
 from ..plugin_utils.marked import answer, question
@@ -29,13 +28,7 @@ display = Display()
 LAYER = "bench"
 OF_JOB = (*LAUNCHED, "time_limit_s")
 """Options that go to the module mpi_job as they are."""
-SPEC = {
-    **LAUNCHED,
-    **{
-        name: {key: value for key, value in option.items() if key != "description"}
-        for name, option in yaml.safe_load(DOCUMENTATION)["options"].items()
-    },
-}
+SPEC = {**LAUNCHED, **ARGUMENTS}
 
 
 class ActionModule(JobAction):

@@ -59,13 +59,3 @@ by_host: {type: dict, returned: by V(judge), description: "Checks, by host."}
 report: {type: str, returned: by V(judge), description: Path of the report on the controller.}
 checks: {type: list, elements: dict, returned: by V(verdict), description: Checks of this host.}
 """
-
-# Generated from layers/ by tools/generate_layers.py.
-ARGUMENTS = {
-    "step": {"type": "str", "choices": ["judge", "verdict"], "required": True},
-    "qos": {"type": "dict"},
-    "asics": {"type": "dict", "default": {}},
-    "strict": {"type": "bool", "default": False},
-    "report_directory": {"type": "path"},
-    "judged": {"type": "str"},
-}

@@ -25,7 +25,6 @@ options: # generated from layers/hostfile.yml by tools/generate_layers.py
     choices: [openmpi, intelmpi, mpich, plain]
     default: openmpi
     description:
-      - Syntax of the hostfile. If empty, the provider's.
       - V(openmpi) writes C(node01 slots=8 max_slots=8).
       - >-
         V(intelmpi) and V(mpich) write C(node01:8), for C(-machinefile) (Intel MPI, which reads the

@@ -89,13 +89,3 @@ report: {type: dict, returned: by V(plan) and V(apply), description: "Ports, or 
 batches: {type: list, elements: list, returned: by V(batches), description: Names by batch.}
 turns: {type: dict, returned: by V(batches), description: "By switch, the number of its batch."}
 """
-
-# Generated from layers/ by tools/generate_layers.py.
-ARGUMENTS = {
-    "step": {"type": "str", "choices": ["plan", "verdict", "batches", "apply"], "required": True},
-    "allowed_impact": {"type": "str", "choices": ["none", "loss", "bounce"], "default": "bounce"},
-    "confirm_s": {"type": "int", "default": 300},
-    "settle_s": {"type": "int", "default": 0},
-    "at_once": {"type": "int", "default": 1},
-    "order": {"type": "dict"},
-}
