@@ -265,7 +265,10 @@ def test_variables_of_roles_are_judged_on_every_host_before_any_is_touched(tmp_p
     (site / "cluster.yml").write_text(B300.read_text(encoding="utf-8"), encoding="utf-8")
     for name, variables in {
         "leaf01": {"switch_qos_confirm_s": "soon"},
-        "node01": {"roce_rails_backend": "{{ ansible_facts.nowhere }}"},  # known later, if ever
+        "node01": {
+            "roce_rails_backend": "{{ ansible_facts.nowhere }}",  # known later, if ever
+            "roce_rails_wait": "{{ ansible_facts.nowhere }}",
+        },
         "node02": {"swap": "maybe", "os_baseline_swap": "{{ swap }}"},
         "node03": {"swap": "maybe", "os_baseline_swap": "{{ swap }}"},
         "node04": {"cluster_slots": 4},
@@ -280,12 +283,13 @@ def test_variables_of_roles_are_judged_on_every_host_before_any_is_touched(tmp_p
     limit = "--limit=node04,launcher01"
     status, output, _result = play(tmp_path, site, limit, "-e", json.dumps(given))
     assert status != 0
-    assert "5 errors:" in output
+    assert "6 errors:" in output
     assert "'python3 train.py' is no list. Write it as ['python3', 'train.py']" in output
     swap = "value of os_baseline_swap must be one of: off, keep, got: maybe (and on 1 other host)"
     assert f"node02.os_baseline_swap: {swap}. Correct it" in output
     assert "node01.mpi_smoke_time_limit_s: argument 'mpi_smoke_time_limit_s' is of" in output
     assert "leaf01.switch_qos_confirm_s: argument 'switch_qos_confirm_s' is of type" in output
+    assert "node01.roce_rails_wait:" in output and "roce_rails_wait_s" in output
     assert "node04.cluster_slots: 4 is not what the model compiled" in output
 
 
