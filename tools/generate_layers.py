@@ -71,15 +71,11 @@ def flow(value: Any) -> str:
     return text.removesuffix("\n").removesuffix("\n...")
 
 
-def folded(text: str, indent: str, width: int) -> list[str]:
-    return textwrap.wrap(
-        text,
-        width,
-        initial_indent=indent,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+def folded(text: str, first: str, width: int, following: str | None = None) -> list[str]:
+    following = first if following is None else following
+    wrapper = textwrap.TextWrapper(width, initial_indent=first, subsequent_indent=following)
+    wrapper.break_long_words = wrapper.break_on_hyphens = False
+    return wrapper.wrap(text)
 
 
 def entry(key: str, value: Any, indent: str, width: int, block: bool = False) -> Iterator[str]:
@@ -88,18 +84,22 @@ def entry(key: str, value: Any, indent: str, width: int, block: bool = False) ->
 
 
 def _entry(head: str, value: Any, below: str, width: int, block: bool = False) -> Iterator[str]:
-    line = f"{head} {flow(value)}"
+    text = flow(value)
+    line, inner = f"{head} {text}", f"{below}{text}"
     if len(line) <= width and not block:
         yield line
+    elif isinstance(value, dict) and len(inner) <= width and not block:
+        yield from (head, inner)
     elif isinstance(value, (dict, list)):
         yield head
         items = value.items() if isinstance(value, dict) else [("", item) for item in value]
         for name, item in items:
             start = f"{below}{name}:" if isinstance(value, dict) else f"{below}-"
             yield from _entry(start, item, below + "  ", width)
+    elif text[0] in "'\"":
+        yield from (f"{head} >-", *folded(str(value), below, width))
     else:
-        yield f"{head} >-"
-        yield from folded(str(value), below, width)
+        yield from folded(text, f"{head} ", width, below)
 
 
 def comment(text: str, indent: str = "") -> list[str]:

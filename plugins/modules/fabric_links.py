@@ -19,22 +19,19 @@ options: # generated from layers/links.yml by tools/generate_layers.py
     required: true
     description:
       - V(judge) compares all links, prints a table and saves a report. It does not fail.
-      - >-
-        V(verdict) returns to each host the findings at its end, and fails a host whose end is
+      - V(verdict) returns to each host the findings at its end, and fails a host whose end is
         wrong.
   qos: {type: dict, description: 'QoS contract, compiled by the cluster model.'}
   asics: {type: dict, default: {}, description: Switch chips declared in the cluster model.}
   strict:
     type: bool
     default: false
-    description: >-
-      Whether a mismatch that another layer would repair also fails in check mode, as in
+    description: Whether a mismatch that another layer would repair also fails in check mode, as in
       playbooks/verify.yml.
   report_directory:
     type: path
-    description: >-
-      Directory on the controller for the results, relative to the current directory. If empty,
-      nothing is saved.
+    description: Directory on the controller for the results, relative to the current directory. If
+      empty, nothing is saved.
   judged: {type: str, description: Name of the variable that registered V(judge).}
 """
 
