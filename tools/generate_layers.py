@@ -71,38 +71,35 @@ def flow(value: Any) -> str:
     return text.removesuffix("\n").removesuffix("\n...")
 
 
-def folded(text: str, indent: str, width: int) -> list[str]:
-    return textwrap.wrap(
-        text,
-        width,
-        initial_indent=indent,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+def folded(text: str, first: str, width: int, following: str | None = None) -> list[str]:
+    following = first if following is None else following
+    wrapper = textwrap.TextWrapper(width, initial_indent=first, subsequent_indent=following)
+    wrapper.break_long_words = wrapper.break_on_hyphens = False
+    return wrapper.wrap(text)
 
 
 def entry(key: str, value: Any, indent: str, width: int, block: bool = False) -> Iterator[str]:
     """Lines of one key; `block` puts each key of a mapping on a separate line."""
-    line = f"{indent}{key}: {flow(value)}"
+    yield from _entry(f"{indent}{key}:", value, indent + "  ", width, block)
+
+
+def _entry(head: str, value: Any, below: str, width: int, block: bool = False) -> Iterator[str]:
+    text = flow(value)
+    line, inner = f"{head} {text}", f"{below}{text}"
     if len(line) <= width and not block:
         yield line
-    elif isinstance(value, dict):
-        yield f"{indent}{key}:"
-        for name, item in value.items():
-            yield from entry(name, item, indent + "  ", width)
-    elif isinstance(value, list):
-        yield f"{indent}{key}:"
-        for item in value:
-            line = f"{indent}  - {flow(item)}"
-            yield from (
-                [line]
-                if len(line) <= width
-                else [f"{indent}  - >-", *folded(str(item), indent + "    ", width)]
-            )
+    elif isinstance(value, dict) and len(inner) <= width and not block:
+        yield from (head, inner)
+    elif isinstance(value, (dict, list)):
+        yield head
+        items = value.items() if isinstance(value, dict) else [("", item) for item in value]
+        for name, item in items:
+            start = f"{below}{name}:" if isinstance(value, dict) else f"{below}-"
+            yield from _entry(start, item, below + "  ", width)
+    elif text[0] in "'\"":
+        yield from (f"{head} >-", *folded(str(value), below, width))
     else:
-        yield f"{indent}{key}: >-"
-        yield from folded(str(value), indent + "  ", width)
+        yield from folded(text, f"{head} ", width, below)
 
 
 def comment(text: str, indent: str = "") -> list[str]:
@@ -207,13 +204,8 @@ def module_source(layer: Layer, module: str) -> str:
     for name, option in options.items():
         documented = declared(option, layer, DOCUMENTATION, options)
         lines += entry(name, documented, "  ", PYTHON_WIDTH)
-    source = re.sub(
-        r"^options:.*\n(?: .*\n|\n)*",
-        lambda _: "\n".join([*lines, ""]),
-        source,
-        count=1,
-        flags=re.MULTILINE,
-    )
+    text = "\n".join([*lines, ""])
+    source = re.sub(r"^options:.*\n(?: .*\n|\n)*", lambda _: text, source, flags=re.MULTILINE)
     arguments = {name: declared(option, layer, ARGUMENTS) for name, option in options.items()}
     spec = formatted(f"ARGUMENTS = {arguments!r}\n")
     return re.sub(
@@ -284,25 +276,19 @@ def generated() -> dict[str, str]:
     return {**files, "plugins/plugin_utils/layers.py": formatted(table)}
 
 
-def outdated() -> dict[str, str]:
-    """Generated files that differ from their declarations, with the text they should have."""
-    return {
-        name: text
-        for name, text in generated().items()
-        if not (ROOT / name).is_file() or (ROOT / name).read_text(encoding="utf-8") != text
-    }
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args().check
-    files = outdated()
-    for name, text in files.items():
-        sys.stdout.write(f"{name}\n")
-        if not check:
-            (ROOT / name).write_text(text, encoding="utf-8")
-    return int(check and bool(files))
+    differing = 0
+    for name, text in generated().items():
+        path = ROOT / name
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            differing += 1
+            sys.stdout.write(f"{name}\n")
+            if not check:
+                path.write_text(text, encoding="utf-8")
+    return int(check and differing > 0)
 
 
 if __name__ == "__main__":

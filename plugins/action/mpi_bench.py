@@ -8,14 +8,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import yaml
 from ansible.errors import AnsibleActionFail
 
 from ..module_utils.core.checks import as_dicts, failures
 from ..module_utils.core.part import PlanError
 from ..module_utils.mpi.job.run import MAX_BYTES
 from ..module_utils.mpi.launch.launcher import LAUNCHED
-from ..modules.mpi_bench import DOCUMENTATION
+from ..modules.mpi_bench import ARGUMENTS
 from ..plugin_utils.answers import PATH, AnswerError, form_of
 from ..plugin_utils.marked import answer, question
 from ..plugin_utils.mpi import bench
@@ -27,13 +26,7 @@ from .mpi_job import ActionModule as JobAction
 LAYER = "bench"
 OF_JOB = (*LAUNCHED, "time_limit_s")
 """Options that go to the module mpi_job as they are."""
-SPEC = {
-    **LAUNCHED,
-    **{
-        name: {key: value for key, value in option.items() if key != "description"}
-        for name, option in yaml.safe_load(DOCUMENTATION)["options"].items()
-    },
-}
+SPEC = {**LAUNCHED, **ARGUMENTS}
 
 
 class ActionModule(JobAction):

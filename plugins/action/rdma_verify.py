@@ -49,7 +49,7 @@ class ActionModule(SteppedAction):
         }
 
     def _pairs(self, arguments: dict[str, Any], task_vars: Any) -> dict[str, Any]:
-        transport = arguments.get("transport", "tcp")
+        transport = arguments.get("transport", "rc")
         if transport != "rc":
             reason = f"mpi_stack_transport is {transport}: no RDMA was asked for"
             return _result([not_applicable("pairs", "every rail measured", reason)], parts={})

@@ -16,11 +16,9 @@ options: # generated from layers/reboot.yml by tools/generate_layers.py
     required: true
     description:
       - V(read) returns why a host needs a reboot, its running jobs and when it booted.
-      - >-
-        V(plan) decides on the controller which hosts are rebooted in which batch, and which are
+      - V(plan) decides on the controller which hosts are rebooted in which batch, and which are
         skipped and why.
-      - >-
-        V(turn) checks that exactly the hosts of the next batch are in the play, and that the
+      - V(turn) checks that exactly the hosts of the next batch are in the play, and that the
         previous ones came back.
       - V(reboot) drains the host, reboots it, and waits until it is up in another boot.
       - V(finish) resumes it in Slurm, and clears the reasons that the verification disproved.
@@ -30,8 +28,8 @@ options: # generated from layers/reboot.yml by tools/generate_layers.py
   batch:
     type: str
     default: '1'
-    description: >-
-      Number of compute nodes to reboot simultaneously, or a share of the waiting ones (V(25%)).
+    description: Number of compute nodes to reboot simultaneously, or a share of the waiting ones
+      (V(25%)).
   storage:
     type: str
     choices: [last, never]

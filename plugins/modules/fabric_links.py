@@ -19,22 +19,19 @@ options: # generated from layers/links.yml by tools/generate_layers.py
     required: true
     description:
       - V(judge) compares all links, prints a table and saves a report. It does not fail.
-      - >-
-        V(verdict) returns to each host the findings at its end, and fails a host whose end is
+      - V(verdict) returns to each host the findings at its end, and fails a host whose end is
         wrong.
   qos: {type: dict, description: 'QoS contract, compiled by the cluster model.'}
   asics: {type: dict, default: {}, description: Switch chips declared in the cluster model.}
   strict:
     type: bool
     default: false
-    description: >-
-      Whether a mismatch that another layer would repair also fails in check mode, as in
+    description: Whether a mismatch that another layer would repair also fails in check mode, as in
       playbooks/verify.yml.
   report_directory:
     type: path
-    description: >-
-      Directory on the controller for the results, relative to the current directory. If empty,
-      nothing is saved.
+    description: Directory on the controller for the results, relative to the current directory. If
+      empty, nothing is saved.
   judged: {type: str, description: Name of the variable that registered V(judge).}
 """
 
@@ -59,13 +56,3 @@ by_host: {type: dict, returned: by V(judge), description: "Checks, by host."}
 report: {type: str, returned: by V(judge), description: Path of the report on the controller.}
 checks: {type: list, elements: dict, returned: by V(verdict), description: Checks of this host.}
 """
-
-# Generated from layers/ by tools/generate_layers.py.
-ARGUMENTS = {
-    "step": {"type": "str", "choices": ["judge", "verdict"], "required": True},
-    "qos": {"type": "dict"},
-    "asics": {"type": "dict", "default": {}},
-    "strict": {"type": "bool", "default": False},
-    "report_directory": {"type": "path"},
-    "judged": {"type": "str"},
-}

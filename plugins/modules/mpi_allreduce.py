@@ -32,66 +32,53 @@ options: # generated from layers/smoke.yml by tools/generate_layers.py
   combinations:
     type: int
     default: 0
-    description: >-
-      Number of combinations of type, operation and placement to check at each size, in rotation;
-      V(0) for all.
+    description: Number of combinations of type, operation and placement to check at each size, in
+      rotation; V(0) for all.
   iterations: {type: int, default: 200, description: Timed iterations of each size up to 64 KiB.}
   iterations_large: {type: int, default: 50, description: Timed iterations of each larger size.}
   warmup: {type: int, default: 2, description: Untimed iterations before the timed ones.}
   bind_rails:
     type: bool
     default: true
-    description: >-
-      Whether each rank uses the rail and the cores of its GPU, so that every rail is tested.
+    description: Whether each rank uses the rail and the cores of its GPU, so that every rail is
+      tested.
   python: {type: path, default: /usr/bin/python3, description: Python interpreter of the ranks.}
   time_limit_s:
-    type: float
-    default: 300
-    description: Seconds after which the run is stopped and has failed.
+    {type: float, default: 300, description: Seconds after which the run is stopped and has failed.}
   bisect_runs:
-    type: int
-    default: 24
-    description: Largest number of short runs; V(0) disables the search.
+    {type: int, default: 24, description: Largest number of short runs; V(0) disables the search.}
   bisect_limit_s:
     type: float
     default: 30
     description: Seconds after which a short run that locates a fault has failed.
   min_busbw_gbytes_s:
     type: float
-    description: >-
-      Bus bandwidth in 10^9 bytes per second that the best size must reach. Unset, there is no
-      threshold.
+    description: Bus bandwidth in 10^9 bytes per second that the best size must reach. Unset, there
+      is no threshold.
   nccl_tests:
     type: str
     default: all_reduce_perf
-    description: >-
-      C(all_reduce_perf) of nccl-tests, built with MPI, by name or path on every node. If no node
-      has it, the check C(nccl_allreduce) is not applicable.
+    description: C(all_reduce_perf) of nccl-tests, built with MPI, by name or path on every node. If
+      no node has it, the check C(nccl_allreduce) is not applicable.
   nccl_min_bytes:
-    type: int
-    default: 1073741824
-    description: Smallest buffer of nccl-tests, in bytes.
+    {type: int, default: 1073741824, description: 'Smallest buffer of nccl-tests, in bytes.'}
   nccl_max_bytes:
-    type: int
-    default: 17179869184
-    description: Largest buffer of nccl-tests, in bytes.
+    {type: int, default: 17179869184, description: 'Largest buffer of nccl-tests, in bytes.'}
   min_nccl_share:
     type: float
-    description: >-
-      Share of a node's line rate that the average bus bandwidth of nccl-tests must reach.
+    description: Share of a node's line rate that the average bus bandwidth of nccl-tests must
+      reach.
   gpu_limit_s:
     type: float
     default: 120
     description: Seconds after which a run on GPU memory is stopped and has failed.
   management_bytes:
-    type: int
-    default: 1048576
-    description: Bytes on a management interface that are tolerated.
+    {type: int, default: 1048576, description: Bytes on a management interface that are tolerated.}
   management_share:
     type: float
     default: 0.02
-    description: >-
-      Share of a node's rail traffic that is tolerated on the management interface in addition.
+    description: Share of a node's rail traffic that is tolerated on the management interface in
+      addition.
   max_tcp_retries:
     type: float
     default: 0.01
@@ -99,24 +86,22 @@ options: # generated from layers/smoke.yml by tools/generate_layers.py
   max_rdma_retries:
     type: float
     default: 1.0e-05
-    description: >-
-      Retries, timeouts and out-of-sequence packets of an RDMA device, as a share of the packets
-      that it sends.
+    description: Retries, timeouts and out-of-sequence packets of an RDMA device, as a share of the
+      packets that it sends.
   program_sha256:
     type: str
     default: ''
-    description: >-
-      Checksum that the allreduce program must have on every node. If empty, it is not checked.
+    description: Checksum that the allreduce program must have on every node. If empty, it is not
+      checked.
   run_id:
     type: str
     default: ''
-    description: >-
-      Name of this run, part of the command line of each process. If empty, a name is generated.
+    description: Name of this run, part of the command line of each process. If empty, a name is
+      generated.
   report_directory:
     type: path
-    description: >-
-      Directory on the controller for the results, relative to the current directory. If empty,
-      nothing is saved.
+    description: Directory on the controller for the results, relative to the current directory. If
+      empty, nothing is saved.
 attributes:
   check_mode:
     description: Shows the command and launches nothing.

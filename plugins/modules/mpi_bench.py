@@ -16,10 +16,9 @@ options: # generated from layers/bench.yml by tools/generate_layers.py
     type: str
     choices: [mpi4py, osu, nccl]
     default: mpi4py
-    description: >-
-      V(mpi4py) is the collection's own program; V(osu) runs C(osu_latency) and others, V(nccl)
-      C(all_reduce_perf), C(alltoall_perf) and C(sendrecv_perf), which must be installed on every
-      node.
+    description: V(mpi4py) is the collection's own program; V(osu) runs C(osu_latency) and others,
+      V(nccl) C(all_reduce_perf), C(alltoall_perf) and C(sendrecv_perf), which must be installed on
+      every node.
   benchmarks:
     type: list
     elements: str
@@ -30,9 +29,8 @@ options: # generated from layers/bench.yml by tools/generate_layers.py
     type: list
     elements: str
     default: []
-    description: >-
-      Pairs of ranks for latency and bandwidth, as V(node01:0 - node02:0). If empty, one inside a
-      node, one whose rails share a leaf, and one whose rails are on different leaves.
+    description: Pairs of ranks for latency and bandwidth, as V(node01:0 - node02:0). If empty, one
+      inside a node, one whose rails share a leaf, and one whose rails are on different leaves.
   min_bytes: {type: int, default: 1, description: 'Smallest message, in bytes.'}
   max_bytes: {type: int, default: 4194304, description: 'Largest message, in bytes.'}
   iterations:
@@ -43,8 +41,8 @@ options: # generated from layers/bench.yml by tools/generate_layers.py
   program_directory:
     type: path
     default: ''
-    description: >-
-      Directory of OSU's programs or nccl-tests. If empty, they are looked up on the path.
+    description: Directory of OSU's programs or nccl-tests. If empty, they are looked up on the
+      path.
   min_share:
     type: float
     description: Share of the line rate between two nodes that V(bw) and V(bibw) must reach.
@@ -55,15 +53,13 @@ options: # generated from layers/bench.yml by tools/generate_layers.py
     type: float
     description: Bus bandwidth of V(allreduce) by MPI in 10^9 bytes per second that must be reached.
   min_nccl_share:
-    type: float
-    description: Share of a node's line rate that V(allreduce) by NCCL must reach.
+    {type: float, description: Share of a node's line rate that V(allreduce) by NCCL must reach.}
   time_limit_s: {type: float, default: 1800, description: Seconds after which a job has failed.}
   report_directory:
     type: path
     default: ''
-    description: >-
-      Directory on the controller for the results, relative to the current directory. If empty,
-      nothing is saved.
+    description: Directory on the controller for the results, relative to the current directory. If
+      empty, nothing is saved.
 """
 
 EXAMPLES = r"""

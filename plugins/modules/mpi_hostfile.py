@@ -25,41 +25,34 @@ options: # generated from layers/hostfile.yml by tools/generate_layers.py
     choices: [openmpi, intelmpi, mpich, plain]
     default: openmpi
     description:
-      - Syntax of the hostfile. If empty, the provider's.
       - V(openmpi) writes C(node01 slots=8 max_slots=8).
-      - >-
-        V(intelmpi) and V(mpich) write C(node01:8), for C(-machinefile) (Intel MPI, which reads the
+      - V(intelmpi) and V(mpich) write C(node01:8), for C(-machinefile) (Intel MPI, which reads the
         number only with that option) or C(-f) (MPICH).
       - V(plain) writes the name once per slot.
   order:
     type: str
     choices: [model, rack, rail_group]
     default: model
-    description: >-
-      Order of the nodes, and therefore of the ranks. V(rack) and V(rail_group) group nodes by rack
-      or by leaves, and otherwise follow the model.
+    description: Order of the nodes, and therefore of the ranks. V(rack) and V(rail_group) group
+      nodes by rack or by leaves, and otherwise follow the model.
   names:
     type: str
     default: management
-    description: >-
-      Names used for launching, V(management) or the interface of a rail such as V(rail0).
+    description: Names used for launching, V(management) or the interface of a rail such as
+      V(rail0).
   max_slots:
     type: bool
     default: true
-    description: >-
-      With V(openmpi), whether to write C(max_slots) too, which prevents oversubscription (Open MPI
-      5).
+    description: With V(openmpi), whether to write C(max_slots) too, which prevents oversubscription
+      (Open MPI 5).
   rankfile:
     type: bool
     default: false
-    description: >-
-      Whether to write a rankfile, which binds rank k of a node to the cores near GPU k. V(false)
-      removes one that this role wrote. Requires the format V(openmpi), a GPU for each slot, and
-      O(numa_cores).
+    description: Whether to write a rankfile, which binds rank k of a node to the cores near GPU k.
+      V(false) removes one that this role wrote. Requires the format V(openmpi), a GPU for each
+      slot, and O(numa_cores).
   rankfile_path:
-    type: path
-    default: /etc/baremetal-mpi-roce/rankfile
-    description: Path of the rankfile.
+    {type: path, default: /etc/baremetal-mpi-roce/rankfile, description: Path of the rankfile.}
   numa_cores:
     type: dict
     default: {}
@@ -78,13 +71,10 @@ options: # generated from layers/hostfile.yml by tools/generate_layers.py
   rankmap:
     type: bool
     default: false
-    description: >-
-      Whether to write a table of rank, host, local rank, GPU and rails, for launch wrappers.
-      V(false) removes it.
+    description: Whether to write a table of rank, host, local rank, GPU and rails, for launch
+      wrappers. V(false) removes it.
   rankmap_path:
-    type: path
-    default: /etc/baremetal-mpi-roce/rankmap
-    description: Path of that table.
+    {type: path, default: /etc/baremetal-mpi-roce/rankmap, description: Path of that table.}
 """
 
 EXAMPLES = r"""

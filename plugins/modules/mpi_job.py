@@ -35,18 +35,15 @@ options: # generated from layers/job.yml by tools/generate_layers.py
     type: str
     choices: [gpu, node, core]
     default: gpu
-    description: >-
-      V(gpu) places ranks node by node, each with the rail of its GPU and on cores of that GPU's
-      NUMA node; V(node) places one on each node in turn, unbound; V(core) places them node by node,
-      each bound to a core.
+    description: V(gpu) places ranks node by node, each with the rail of its GPU and on cores of
+      that GPU's NUMA node; V(node) places one on each node in turn, unbound; V(core) places them
+      node by node, each bound to a core.
   environment:
     type: dict
     default: {}
     description: Environment variables of every rank. They are not logged.
   work_directory:
-    type: path
-    default: /tmp
-    description: Working directory of the ranks, on every node.
+    {type: path, default: /tmp, description: 'Working directory of the ranks, on every node.'}
   time_limit_s:
     type: float
     default: 3600
@@ -54,26 +51,21 @@ options: # generated from layers/job.yml by tools/generate_layers.py
   lease_s:
     type: float
     default: 0
-    description: >-
-      Seconds without a sign of life from the controller after which the job is stopped; V(0) for
-      never.
+    description: Seconds without a sign of life from the controller after which the job is stopped;
+      V(0) for never.
   allow_missing:
-    type: bool
-    default: false
-    description: Whether to run without nodes that cannot take part.
+    {type: bool, default: false, description: Whether to run without nodes that cannot take part.}
   checkpoint_directory:
     type: path
-    description: >-
-      Directory for checkpoints, which ranks find in C(CLUSTER_CHECKPOINT_DIR). If empty, that of
-      the cluster. It, or its parent, must exist on every node and be writable by the MPI user.
+    description: Directory for checkpoints, which ranks find in C(CLUSTER_CHECKPOINT_DIR). If empty,
+      that of the cluster. It, or its parent, must exist on every node and be writable by the MPI
+      user.
   storage:
     type: bool
     default: true
     description: Whether each node must have the shared file systems mounted.
   checkpoint_room_gb:
-    type: float
-    default: 0
-    description: Space in GB (10^9 bytes) that must be free there.
+    {type: float, default: 0, description: Space in GB (10^9 bytes) that must be free there.}
   run_id: {type: str, default: '', description: 'Name of this job. If empty, a name is generated.'}
 attributes:
   check_mode:

@@ -28,8 +28,7 @@ options: # generated from layers/mpi.yml by tools/generate_layers.py
       address: {type: str, required: true, description: IP address on the management network.}
       prefix: {type: int, required: true, description: 'Prefix length of the network, in bits.'}
       interface:
-        type: str
-        description: Interface through which NCCL's ranks connect; may be empty.
+        {type: str, description: Interface through which NCCL's ranks connect; may be empty.}
   rails:
     type: list
     elements: dict
@@ -46,20 +45,19 @@ options: # generated from layers/mpi.yml by tools/generate_layers.py
   numa_cores:
     type: dict
     default: {}
-    description: >-
-      CPUs of each NUMA node, as declared for the rankfile. They are compared with this host's.
+    description: CPUs of each NUMA node, as declared for the rankfile. They are compared with this
+      host's.
   qos:
     type: dict
     default: {}
-    description: >-
-      NIC and MPI settings of the QoS contract, compiled by the cluster model; used with V(rc).
+    description: NIC and MPI settings of the QoS contract, compiled by the cluster model; used with
+      V(rc).
   filesystems:
     type: list
     elements: dict
     default: []
-    description: >-
-      Shared file systems, from the variable C(cluster_filesystems). Hosts that mount them get
-      C(CLUSTER_CHECKPOINT_DIR) and C(CLUSTER_DATASETS_DIR) in the environment.
+    description: Shared file systems, from the variable C(cluster_filesystems). Hosts that mount
+      them get C(CLUSTER_CHECKPOINT_DIR) and C(CLUSTER_DATASETS_DIR) in the environment.
   groups:
     type: list
     elements: str
@@ -72,42 +70,34 @@ options: # generated from layers/mpi.yml by tools/generate_layers.py
   tree_spawn:
     type: bool
     default: false
-    description: >-
-      Whether nodes start each other in a tree at launch, instead of the launcher starting all of
-      them. Faster with several hundred nodes, but one node that cannot reach another breaks the
-      launch. Requires C(ssh_trust_between_compute).
+    description: Whether nodes start each other in a tree at launch, instead of the launcher
+      starting all of them. Faster with several hundred nodes, but one node that cannot reach
+      another breaks the launch. Requires C(ssh_trust_between_compute).
   concurrent_launches:
-    type: int
-    default: 128
-    description: Number of simultaneous ssh connections of the launcher.
+    {type: int, default: 128, description: Number of simultaneous ssh connections of the launcher.}
   mca_file: {type: path, required: true, description: Open MPI's system-wide parameter file.}
   bin_directory:
     type: str
     default: ''
-    description: >-
-      Directory of C(mpirun), or empty if it is on the default path. Further directories, such as
-      that of C(ucx_info), follow after colons.
+    description: Directory of C(mpirun), or empty if it is on the default path. Further directories,
+      such as that of C(ucx_info), follow after colons.
   library_directory:
     type: str
     default: ''
-    description: >-
-      Directories of Open MPI's libraries, separated by colons, or empty if the loader finds them.
+    description: Directories of Open MPI's libraries, separated by colons, or empty if the loader
+      finds them.
   ucx_file:
-    type: path
-    default: etc/ucx/ucx.conf
-    description: Configuration file that this UCX reads.
+    {type: path, default: etc/ucx/ucx.conf, description: Configuration file that this UCX reads.}
   nccl_file:
     type: bool
     default: false
-    description: >-
-      Whether to write NCCL's variables to C(/etc/nccl.conf) as well, for jobs without a login
-      shell.
+    description: Whether to write NCCL's variables to C(/etc/nccl.conf) as well, for jobs without a
+      login shell.
   prefix:
     type: str
     default: ''
-    description: >-
-      Directory to which this MPI was unpacked, or empty. Other such directories are removed unless
-      in use.
+    description: Directory to which this MPI was unpacked, or empty. Other such directories are
+      removed unless in use.
   provider:
     type: str
     default: distribution
@@ -133,15 +123,14 @@ options: # generated from layers/mpi.yml by tools/generate_layers.py
   parameters:
     type: dict
     default: {}
-    description: >-
-      Additional Open MPI parameters; with Intel MPI, environment variables. They override the
-      role's.
+    description: Additional Open MPI parameters; with Intel MPI, environment variables. They
+      override the role's.
   profile: {type: str, required: true, description: Content of the profile script for login shells.}
   programs:
     type: dict
     default: {}
-    description: >-
-      Programs to install in C(/usr/local/libexec/baremetal-mpi-roce), as content by name.
+    description: Programs to install in C(/usr/local/libexec/baremetal-mpi-roce), as content by
+      name.
 """
 
 EXAMPLES = r"""

@@ -27,31 +27,29 @@ options: # generated from layers/gpu.yml by tools/generate_layers.py
   change_under_jobs:
     type: bool
     default: false
-    description: >-
-      Whether to change the driver while processes use the GPUs. Those processes may fail.
+    description: Whether to change the driver while processes use the GPUs. Those processes may
+      fail.
   reload_driver:
     type: bool
     default: false
-    description: >-
-      Whether to reload a changed driver immediately if nothing uses it, instead of waiting for the
-      recorded reboot.
+    description: Whether to reload a changed driver immediately if nothing uses it, instead of
+      waiting for the recorded reboot.
   gpudirect:
     type: str
     choices: [auto, dmabuf, peermem, none]
     default: auto
-    description: >-
-      How NICs access GPU memory. V(auto) requires dma-buf, or C(nvidia_peermem) if the kernel does
-      not support dma-buf. V(none) disables the check.
+    description: How NICs access GPU memory. V(auto) requires dma-buf, or C(nvidia_peermem) if the
+      kernel does not support dma-buf. V(none) disables the check.
   fabric_wait_s:
     type: int
     default: 300
-    description: >-
-      Seconds to wait for the NVLink fabric after the services have started, in check mode as well.
+    description: Seconds to wait for the NVLink fabric after the services have started, in check
+      mode as well.
   health:
     type: dict
     default: {}
-    description: >-
-      Thresholds for the state of every GPU. Values that are not set are as published (docs/gpu.md).
+    description: Thresholds for the state of every GPU. Values that are not set are as published
+      (docs/gpu.md).
     suboptions:
       product:
         type: str
@@ -75,23 +73,20 @@ options: # generated from layers/gpu.yml by tools/generate_layers.py
       xids:
         type: list
         elements: int
-        description: >-
-          Xids and SXids after which a GPU must not be used, in place of those from NVIDIA's
-          catalogue.
+        description: Xids and SXids after which a GPU must not be used, in place of those from
+          NVIDIA's catalogue.
       xids_ignored: {type: list, elements: int, description: Xids and SXids to ignore.}
   hardware_root:
     type: path
     default: /
-    description: >-
-      Directory under which C(sys) and C(proc) are read. Anything other than C(/) is a simulation
-      and reported as one.
+    description: Directory under which C(sys) and C(proc) are read. Anything other than C(/) is a
+      simulation and reported as one.
   nvml_bindings:
     type: str
     default: ''
-    description: >-
-      C(pynvml.py), packed by the lookup P(baremetal.mpi_roce.nvml_bindings#lookup), to install as
-      C(/usr/local/libexec/baremetal-mpi-roce/pynvml.py). If empty, an installed file remains. The
-      value is left out of results because of its size.
+    description: C(pynvml.py), packed by the lookup P(baremetal.mpi_roce.nvml_bindings#lookup), to
+      install as C(/usr/local/libexec/baremetal-mpi-roce/pynvml.py). If empty, an installed file
+      remains. The value is left out of results because of its size.
 """
 
 EXAMPLES = r"""

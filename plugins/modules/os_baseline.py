@@ -25,8 +25,7 @@ options: # generated from layers/os.yml by tools/generate_layers.py
     type: dict
     default: {}
     description:
-      - >-
-        Soft and hard limits of every session, by item of limits.conf (memory in KiB, or
+      - Soft and hard limits of every session, by item of limits.conf (memory in KiB, or
         V(unlimited)).
       - Supported items are C(memlock), C(stack), C(core), C(nofile) and C(nproc).
   service_limits:
@@ -37,8 +36,8 @@ options: # generated from layers/os.yml by tools/generate_layers.py
   limits_user:
     type: str
     default: nobody
-    description: >-
-      Account whose session is used to verify the limits; C(nobody) until that account exists.
+    description: Account whose session is used to verify the limits; C(nobody) until that account
+      exists.
   hugepages:
     type: list
     elements: dict
@@ -67,25 +66,21 @@ options: # generated from layers/os.yml by tools/generate_layers.py
     type: str
     choices: ['off', keep]
     default: keep
-    description: >-
-      V(off) disables swap now and at boot, and comments out its lines in C(/etc/fstab). V(keep)
-      leaves it unchanged.
+    description: V(off) disables swap now and at boot, and comments out its lines in C(/etc/fstab).
+      V(keep) leaves it unchanged.
   irqbalance:
     type: str
     choices: ['on', 'off', keep]
     default: keep
-    description: >-
-      Whether irqbalance runs. Use V(off) if NIC interrupts are pinned manually; V(keep) leaves it
-      unchanged.
+    description: Whether irqbalance runs. Use V(off) if NIC interrupts are pinned manually; V(keep)
+      leaves it unchanged.
   time:
     type: bool
     default: true
     description:
-      - >-
-        Whether chrony is installed, runs and synchronizes the clock instead of systemd-timesyncd.
+      - Whether chrony is installed, runs and synchronizes the clock instead of systemd-timesyncd.
         With V(false) the clock is not managed.
-      - >-
-        A node on which another time service (ntpd, ntpsec, openntpd, PTP) is active is refused
+      - A node on which another time service (ntpd, ntpsec, openntpd, PTP) is active is refused
         before any change.
   time_servers:
     type: list
@@ -93,24 +88,21 @@ options: # generated from layers/os.yml by tools/generate_layers.py
     default: []
     description: NTP servers to use instead of the distribution's.
   time_max_offset_s:
-    type: float
-    default: 0.1
-    description: Largest accepted offset of the clock, in seconds.
+    {type: float, default: 0.1, description: 'Largest accepted offset of the clock, in seconds.'}
   time_wait_s: {type: int, default: 30, description: Seconds to wait for the first synchronization.}
   admitted_networks:
     type: list
     elements: str
     default: []
-    description: >-
-      Networks that firewalld or ufw, if one of them is running, admits without restriction. A
-      network that this module admitted earlier and that is no longer listed is withdrawn.
+    description: Networks that firewalld or ufw, if one of them is running, admits without
+      restriction. A network that this module admitted earlier and that is no longer listed is
+      withdrawn.
   kernel_arguments:
     type: list
     elements: str
     default: []
     description:
-      - >-
-        Arguments of the kernel command line, one per entry. An argument that leaves the list is
+      - Arguments of the kernel command line, one per entry. An argument that leaves the list is
         removed only if this role added it.
       - The role rdma_stack manages the IOMMU arguments.
 """

@@ -23,53 +23,47 @@ options: # generated from layers/rdma.yml by tools/generate_layers.py
   change_in_use:
     type: bool
     default: false
-    description: >-
-      Whether to change drivers while processes have RDMA devices open or NFS or Lustre is mounted
-      over RDMA.
+    description: Whether to change drivers while processes have RDMA devices open or NFS or Lustre
+      is mounted over RDMA.
   restart_driver:
     type: bool
     default: false
-    description: >-
-      Whether to load changed drivers immediately (C(openibd)) if nothing uses RDMA, instead of at
-      the recorded reboot. Every RDMA device and every rail disappears while they are reloaded.
+    description: Whether to load changed drivers immediately (C(openibd)) if nothing uses RDMA,
+      instead of at the recorded reboot. Every RDMA device and every rail disappears while they are
+      reloaded.
   modules:
     type: list
     elements: str
     default: [mlx5_ib, ib_umad, rdma_ucm]
     description:
       - Kernel modules to load now and at every boot, because no device triggers their loading.
-      - >-
-        C(mlx5_ib) is left out on hosts without a NIC that it drives. C(rpcrdma) is added if a file
+      - C(mlx5_ib) is left out on hosts without a NIC that it drives. C(rpcrdma) is added if a file
         system of the model uses NFS over RDMA.
   iommu:
     type: str
     choices: [pt, 'on', 'off', '']
     default: pt
     description:
-      - >-
-        V(pt) lets devices access memory without translation, V(on) translates, V(off) disables the
+      - V(pt) lets devices access memory without translation, V(on) translates, V(off) disables the
         IOMMU (docs/rdma.md).
       - An empty value leaves it unchanged.
   acs:
     type: str
     choices: [disable, verify, keep]
     default: disable
-    description: >-
-      PCIe ACS redirection between GPUs and NICs. V(disable) turns it off now and at every boot,
-      because a kernel that uses an IOMMU turns it on. V(verify) fails if it is on. V(keep) ignores
-      it.
+    description: PCIe ACS redirection between GPUs and NICs. V(disable) turns it off now and at
+      every boot, because a kernel that uses an IOMMU turns it on. V(verify) fails if it is on.
+      V(keep) ignores it.
   firmware_minimum:
     type: str
     default: ''
-    description: >-
-      Oldest accepted firmware of the rails' NICs, for example V(40.47.1026); empty accepts any.
-      NICs of the same type must have the same firmware in any case.
+    description: Oldest accepted firmware of the rails' NICs, for example V(40.47.1026); empty
+      accepts any. NICs of the same type must have the same firmware in any case.
   hardware_root:
     type: path
     default: /
-    description: >-
-      Directory under which C(sys) and C(proc) are read. Anything other than C(/) is a simulation
-      and reported as one.
+    description: Directory under which C(sys) and C(proc) are read. Anything other than C(/) is a
+      simulation and reported as one.
 """
 
 EXAMPLES = r"""

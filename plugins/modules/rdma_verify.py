@@ -40,9 +40,8 @@ options: # generated from layers/verbs.yml by tools/generate_layers.py
   at_once:
     type: int
     default: 0
-    description: >-
-      Number of nodes that measure simultaneously, each one rail at a time; V(0) for the number of
-      Ansible's forks.
+    description: Number of nodes that measure simultaneously, each one rail at a time; V(0) for the
+      number of Ansible's forks.
   plan: {type: dict, default: {}, description: 'Result of V(pairs), for the other steps.'}
   served:
     type: list
@@ -59,9 +58,8 @@ options: # generated from layers/verbs.yml by tools/generate_layers.py
     description: For V(report), name of the variable that registered V(collect).
   report_directory:
     type: path
-    description: >-
-      Directory on the controller for the results, relative to the current directory. If empty,
-      nothing is saved.
+    description: Directory on the controller for the results, relative to the current directory. If
+      empty, nothing is saved.
   qos:
     type: dict
     default: {}
@@ -80,30 +78,23 @@ options: # generated from layers/verbs.yml by tools/generate_layers.py
   duration_s:
     type: int
     default: 2
-    description: >-
-      Duration of each bandwidth test in seconds; V(0) for O(iterations) messages instead. Longer
-      tests (60) find more, but must never run under a job.
+    description: Duration of each bandwidth test in seconds; V(0) for O(iterations) messages
+      instead. Longer tests (60) find more, but must never run under a job.
   message_bytes:
-    type: int
-    default: 65536
-    description: Message size of bandwidth tests, in bytes.
+    {type: int, default: 65536, description: 'Message size of bandwidth tests, in bytes.'}
   queue_pairs: {type: int, default: 4, description: Queue pairs of bandwidth tests.}
   iterations:
-    type: int
-    default: 1000
-    description: Messages (2 bytes) of the latency test, at least 5.
+    {type: int, default: 1000, description: 'Messages (2 bytes) of the latency test, at least 5.'}
   messages: {type: int, default: 200, description: Messages of the UCX test.}
   time_limit_s:
     type: int
     default: 30
     description: Seconds after which a test has failed. At least O(duration_s) plus 30 are allowed.
   min_write_share:
-    type: float
-    description: Share of the line rate that C(ib_write_bw) must reach.
+    {type: float, description: Share of the line rate that C(ib_write_bw) must reach.}
   min_send_share: {type: float, description: Share of the line rate that C(ib_send_bw) must reach.}
   max_latency_us:
-    type: float
-    description: Largest median latency of C(ib_write_lat) in microseconds.
+    {type: float, description: Largest median latency of C(ib_write_lat) in microseconds.}
   min_gpu_write_share:
     type: float
     description: Share of the line rate that RDMA writes between GPU memories must reach.
@@ -111,15 +102,14 @@ options: # generated from layers/verbs.yml by tools/generate_layers.py
     type: str
     default: ib_write_bw
     description:
-      - >-
-        C(ib_write_bw) of a perftest built with CUDA, by name or path. Distributions build it
+      - C(ib_write_bw) of a perftest built with CUDA, by name or path. Distributions build it
         without CUDA.
       - If it is not the default, GPU memory that it cannot measure is a failure.
   cuda_dmabuf:
     type: bool
     default: true
-    description: >-
-      Whether NICs access GPU memory through dma-buf; otherwise through C(nvidia_peermem).
+    description: Whether NICs access GPU memory through dma-buf; otherwise through
+      C(nvidia_peermem).
   install:
     type: bool
     default: false

@@ -31,8 +31,7 @@ options: # generated from layers/rails.yml by tools/generate_layers.py
     default: {}
     description:
       - Management address, prefix and interface of this host, from the cluster model.
-      - >-
-        An interface through which the host is reached is never made a rail. It has an address of
+      - An interface through which the host is reached is never made a rail. It has an address of
         the management network, the address of this run's SSH connection or the default route, or is
         a port or lower interface of such an interface.
   backend:
@@ -41,8 +40,7 @@ options: # generated from layers/rails.yml by tools/generate_layers.py
     default: auto
     description:
       - Network service that configures the rails.
-      - >-
-        V(auto) selects V(networkd) if C(/etc/netplan) has files, because netplan generates files of
+      - V(auto) selects V(networkd) if C(/etc/netplan) has files, because netplan generates files of
         networkd; otherwise V(networkmanager) if it is running; otherwise V(networkd).
   routing:
     type: str
@@ -64,8 +62,7 @@ options: # generated from layers/rails.yml by tools/generate_layers.py
     elements: str
     default: []
     description:
-      - >-
-        Networks behind the rails' gateways, in CIDR notation. They get a route in the main table,
+      - Networks behind the rails' gateways, in CIDR notation. They get a route in the main table,
         for traffic that is not bound to a rail's address. Links with two addresses (/31) need them.
       - Defaults to the inventory's C(cluster_rail_networks), or none.
   arp:
@@ -75,10 +72,9 @@ options: # generated from layers/rails.yml by tools/generate_layers.py
   check_path:
     type: bool
     default: true
-    description: >-
-      Whether to send unfragmented full-size packets from each rail to its gateway. They verify
-      cable, address, route and the MTU of the leaf port; a reply in one piece verifies the MTU of
-      the gateway's interface. The layer C(ssh) verifies the paths to other leaves.
+    description: Whether to send unfragmented full-size packets from each rail to its gateway. They
+      verify cable, address, route and the MTU of the leaf port; a reply in one piece verifies the
+      MTU of the gateway's interface. The layer C(ssh) verifies the paths to other leaves.
   wait_s:
     type: float
     default: 30
@@ -103,9 +99,8 @@ options: # generated from layers/rails.yml by tools/generate_layers.py
           them, and each entry takes memory on every channel.
       adaptive_routing:
         type: bool
-        description: >-
-          Whether RoCE packets may be routed adaptively (C(mlxreg) or C(mstreg)). The fabric must
-          support it too.
+        description: Whether RoCE packets may be routed adaptively (C(mlxreg) or C(mstreg)). The
+          fabric must support it too.
       accelerations:
         type: dict
         description: >-
@@ -128,40 +123,36 @@ options: # generated from layers/rails.yml by tools/generate_layers.py
         Whether to configure the firmware of NICs with the driver C(mlx5_core) (C(mlxconfig) or
         C(mstconfig)): Ethernet, no virtual functions, CNPs as in the contract, and
         O(firmware_parameters).
-      - >-
-        A value takes effect at the next reset of the NIC, which is recorded as needed in
+      - A value takes effect at the next reset of the NIC, which is recorded as needed in
         C(/var/lib/baremetal-mpi-roce/reboot-required.d/rails-firmware.json) but not performed.
       - Parameters of Spectrum-X and of planes are compared with the model and never set.
   firmware_parameters:
     type: dict
     default: {}
     description:
-      - >-
-        Additional parameters of C(mlxconfig) with numeric values. Parameters of ports are named as
+      - Additional parameters of C(mlxconfig) with numeric values. Parameters of ports are named as
         for port 1, elements of arrays with an index (C(PCI_DOWNSTREAM_PORT_OWNER[4]),
         C(MODULE_SPLIT_M0[0..3])). Null leaves a parameter unchanged.
-      - >-
-        On a NIC that lacks one of them, the check fails and the firmware is not changed; the
+      - On a NIC that lacks one of them, the check fails and the firmware is not changed; the
         run-time settings are still applied. A parameter that may appear after a reset for another
         one is C(pending), and the others are set.
       - C(ATS_ENABLED) is set to 0 on NICs that have it, unless it is listed here.
   remove_vfs_in_use:
     type: bool
     default: false
-    description: >-
-      Whether to remove virtual functions of a rail that are in use. Idle ones are always removed.
-      One that a process holds open through VFIO, or through which the host is reached, is never
-      removed.
+    description: Whether to remove virtual functions of a rail that are in use. Idle ones are always
+      removed. One that a process holds open through VFIO, or through which the host is reached, is
+      never removed.
   boot:
     type: bool
     default: true
-    description: >-
-      Whether C(baremetal-mpi-roce-rails.service) restores at boot the settings that a reboot loses.
+    description: Whether C(baremetal-mpi-roce-rails.service) restores at boot the settings that a
+      reboot loses.
   boot_wait_s:
     type: int
     default: 60
-    description: >-
-      Maximum time at boot for the rails' devices to appear and accept their settings, in seconds.
+    description: Maximum time at boot for the rails' devices to appear and accept their settings, in
+      seconds.
   boot_before:
     type: list
     elements: str

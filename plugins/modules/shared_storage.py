@@ -28,8 +28,8 @@ options: # generated from layers/storage.yml by tools/generate_layers.py
     type: list
     elements: dict
     default: []
-    description: >-
-      Shared file systems of the cluster, from the cluster model (docs/shared-storage.md).
+    description: Shared file systems of the cluster, from the cluster model
+      (docs/shared-storage.md).
   host: {type: str, default: '', description: Name of this host. Set by the action plugin.}
   groups:
     type: list
@@ -40,15 +40,13 @@ options: # generated from layers/storage.yml by tools/generate_layers.py
     type: list
     elements: dict
     default: []
-    description: >-
-      RV(baremetal.mpi_roce.cluster_directory#module:directory), from which the action plugin sets
-      O(clients).
+    description: RV(baremetal.mpi_roce.cluster_directory#module:directory), from which the action
+      plugin sets O(clients).
   clients:
     type: dict
     default: {}
-    description: >-
-      Addresses that may mount each file system served by this host, by name. Set by the action
-      plugin.
+    description: Addresses that may mount each file system served by this host, by name. Set by the
+      action plugin.
   user: {type: str, default: mpi, description: 'MPI user, the default owner of file systems.'}
   uid:
     type: int
@@ -57,15 +55,13 @@ options: # generated from layers/storage.yml by tools/generate_layers.py
     type: list
     elements: str
     default: []
-    description: >-
-      Mount points to unmount, with their units, and served directories to stop exporting. Their
-      content remains. For a single run, with C(-e).
+    description: Mount points to unmount, with their units, and served directories to stop
+      exporting. Their content remains. For a single run, with C(-e).
   mount_timeout_s:
     type: int
     default: 600
-    description: >-
-      Seconds that a unit allows for a mount or an unmount, and that an access waits while the
-      server is away. Existing mounts wait indefinitely (hard).
+    description: Seconds that a unit allows for a mount or an unmount, and that an access waits
+      while the server is away. Existing mounts wait indefinitely (hard).
   mount_wait_s:
     type: int
     default: 60
@@ -74,23 +70,17 @@ options: # generated from layers/storage.yml by tools/generate_layers.py
   server_restart:
     type: bool
     default: false
-    description: >-
-      Whether to restart the NFS server for settings that require it. Clients wait up to 90 s and
-      lose no data.
+    description: Whether to restart the NFS server for settings that require it. Clients wait up to
+      90 s and lose no data.
   lustre:
-    type: dict
-    default: {}
-    description: Configuration of the Lustre client (docs/lustre.md).
+    {type: dict, default: {}, description: Configuration of the Lustre client (docs/lustre.md).}
   lustre_root:
     type: path
     default: /
-    description: >-
-      Directory under which C(sys) and C(proc) of Lustre are read. Anything other than C(/) is a
-      simulation.
+    description: Directory under which C(sys) and C(proc) of Lustre are read. Anything other than
+      C(/) is a simulation.
   rdma_source:
-    type: str
-    default: ''
-    description: Source of the RDMA drivers, C(doca) or C(inbox).
+    {type: str, default: '', description: 'Source of the RDMA drivers, C(doca) or C(inbox).'}
   rails:
     type: list
     elements: dict

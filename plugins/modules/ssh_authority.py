@@ -28,16 +28,14 @@ options: # generated from layers/ssh.yml by tools/generate_layers.py
   between_compute:
     type: bool
     default: true
-    description: >-
-      Whether compute nodes admit each other, which mpirun on a compute node and
+    description: Whether compute nodes admit each other, which mpirun on a compute node and
       C(mpi_stack_tree_spawn) require. With V(false) they admit only launchers and themselves.
   extra_sources:
     type: list
     elements: str
     default: []
-    description: >-
-      Addresses and networks from which user certificates are valid, in addition to the node's
-      addresses in the model; V(0.0.0.0/0) for all.
+    description: Addresses and networks from which user certificates are valid, in addition to the
+      node's addresses in the model; V(0.0.0.0/0) for all.
   state_directory:
     type: path
     default: ''
@@ -47,29 +45,26 @@ options: # generated from layers/ssh.yml by tools/generate_layers.py
   ca_generation:
     type: int
     default: 1
-    description: >-
-      Number of the authority. Increasing it rotates the authority; each run takes the steps that
-      are due.
+    description: Number of the authority. Increasing it rotates the authority; each run takes the
+      steps that are due.
   ca_overlap:
     type: bool
     default: true
-    description: >-
-      Whether the old authority stays trusted until every node has certificates of the new one.
-      V(false) drops it immediately.
+    description: Whether the old authority stays trusted until every node has certificates of the
+      new one. V(false) drops it immediately.
   user_ca_key:
     type: path
     default: ''
-    description: >-
-      Key of an existing authority, on the controller, to sign user certificates with. Either a
-      private key with its C(.pub) in the same directory, or only a C(.pub) whose private half is in
-      an ssh-agent or behind O(signer). Requires O(host_ca_key).
+    description: Key of an existing authority, on the controller, to sign user certificates with.
+      Either a private key with its C(.pub) in the same directory, or only a C(.pub) whose private
+      half is in an ssh-agent or behind O(signer). Requires O(host_ca_key).
   host_ca_key: {type: path, default: '', description: The same for host certificates.}
   signer:
     type: list
     elements: str
     default: []
-    description: >-
-      Command and arguments of a program that signs with the keys above (docs/ssh-trust.md).
+    description: Command and arguments of a program that signs with the keys above
+      (docs/ssh-trust.md).
   warn_days:
     type: float
     default: 14
@@ -77,26 +72,24 @@ options: # generated from layers/ssh.yml by tools/generate_layers.py
   max_removed:
     type: int
     default: 1
-    description: >-
-      Number of nodes that may leave the inventory between two runs. A launcher counts as two.
+    description: Number of nodes that may leave the inventory between two runs. A launcher counts as
+      two.
   take_over:
     type: str
     default: ''
-    description: >-
-      Word from the refusal of a state directory that belongs to other hosts; it hands the directory
-      over to this inventory. For a single run, with C(-e).
+    description: Word from the refusal of a state directory that belongs to other hosts; it hands
+      the directory over to this inventory. For a single run, with C(-e).
   revoke:
     type: list
     elements: str
     default: []
-    description: >-
-      Nodes of the inventory that all others refuse, including their keys (docs/ssh-trust.md).
+    description: Nodes of the inventory that all others refuse, including their keys
+      (docs/ssh-trust.md).
   after:
     type: bool
     default: false
-    description: >-
-      Take no step; return the data for nodes after a run, with the replaced certificates revoked.
-      Nodes that still have an older revocation list cause a warning.
+    description: Take no step; return the data for nodes after a run, with the replaced certificates
+      revoked. Nodes that still have an older revocation list cause a warning.
   reached:
     type: list
     elements: str

@@ -28,20 +28,19 @@ options: # generated from layers/ssh.yml by tools/generate_layers.py
       target: {type: str, required: true, description: Name or address to connect to.}
       rail:
         type: str
-        description: >-
-          Interface over which to send packets as large as its MTU, instead of logging in.
+        description: Interface over which to send packets as large as its MTU, instead of logging
+          in.
       port: {type: int, default: 22, description: Port of its sshd.}
       witness:
         type: str
         default: ''
-        description: >-
-          Name of a third node on that rail, used to decide at which end packets are lost.
+        description: Name of a third node on that rail, used to decide at which end packets are
+          lost.
   addresses:
     type: dict
     default: {}
-    description: >-
-      Addresses of this host by network, C(management) or a rail's interface. The hosts to which it
-      logs in connect back to them on a free port, as the launcher daemons of MPI do.
+    description: Addresses of this host by network, C(management) or a rail's interface. The hosts
+      to which it logs in connect back to them on a free port, as the launcher daemons of MPI do.
   here: {type: str, required: true, description: Name of this host in the checks.}
   user:
     type: str
@@ -56,8 +55,8 @@ options: # generated from layers/ssh.yml by tools/generate_layers.py
     type: list
     elements: str
     default: []
-    description: >-
-      Hosts outside this run to which the role was never applied. They may fail to respond.
+    description: Hosts outside this run to which the role was never applied. They may fail to
+      respond.
   timeout_s: {type: int, default: 10, description: Seconds to wait for each connection.}
   parallel: {type: int, default: 32, description: Number of simultaneous logins from one host.}
 attributes:

@@ -23,63 +23,51 @@ options: # generated from layers/ssh.yml by tools/generate_layers.py
   host:
     type: dict
     required: true
-    description: >-
-      RV(baremetal.mpi_roce.ssh_authority#module:hosts) of this node. C(names) are the principals of
-      its host certificate, C(principal) is that of its user certificate, which is valid from the
-      addresses C(sources); C(admits) are the principals that may log in here; C(port) is the port
-      of its sshd.
+    description: RV(baremetal.mpi_roce.ssh_authority#module:hosts) of this node. C(names) are the
+      principals of its host certificate, C(principal) is that of its user certificate, which is
+      valid from the addresses C(sources); C(admits) are the principals that may log in here;
+      C(port) is the port of its sshd.
   user:
     type: str
     default: mpi
     description: MPI user. Defaults to the inventory's C(cluster_mpi_user), or V(mpi).
   uid:
     type: int
-    description: >-
-      Numeric ID of the MPI user, the same on every node. Without it, the system assigns one.
+    description: Numeric ID of the MPI user, the same on every node. Without it, the system assigns
+      one.
   shell:
-    type: str
-    default: /bin/bash
-    description: Login shell of an account that the role creates.
+    {type: str, default: /bin/bash, description: Login shell of an account that the role creates.}
   state_directory:
     type: str
     description:
       - Directory on the controller with the authority's private keys and its journal.
       - Defaults to C(~/.local/state/baremetal.mpi_roce/CLUSTER/ssh-ca).
   validity_days:
-    type: float
-    default: 90
-    description: Validity of a certificate in days; V(0.5) is 12 hours.
+    {type: float, default: 90, description: Validity of a certificate in days; V(0.5) is 12 hours.}
   renew_days:
-    type: float
-    default: 45
-    description: Remaining days below which a certificate is renewed.
+    {type: float, default: 45, description: Remaining days below which a certificate is renewed.}
   strict:
     type: str
     choices: [auto, 'true', 'false']
     default: auto
-    description: >-
-      Whether the MPI user is admitted only by certificate and O(authorized_keys), and not by
-      C(~/.ssh/authorized_keys). V(auto) is V(true) on hosts where the home directory is on a file
-      system that other hosts may share.
+    description: Whether the MPI user is admitted only by certificate and O(authorized_keys), and
+      not by C(~/.ssh/authorized_keys). V(auto) is V(true) on hosts where the home directory is on a
+      file system that other hosts may share.
   authorized_keys:
     type: list
     elements: str
     default: []
-    description: >-
-      Public keys that may admit the MPI user without a certificate, as lines of C(authorized_keys).
-      They are installed where O(strict) applies; elsewhere any other key in the home directory
-      fails the check C(undeclared_keys).
+    description: Public keys that may admit the MPI user without a certificate, as lines of
+      C(authorized_keys). They are installed where O(strict) applies; elsewhere any other key in the
+      home directory fails the check C(undeclared_keys).
   replace_authority:
     type: bool
     default: false
-    description: >-
-      Whether nodes may move from an authority that is not recorded in O(state_directory) to the
-      recorded one. For a single run, with C(-e).
+    description: Whether nodes may move from an authority that is not recorded in O(state_directory)
+      to the recorded one. For a single run, with C(-e).
   issued: {type: dict, default: {}, description: Records of the journal. Set by the action plugin.}
   certificates:
-    type: dict
-    default: {}
-    description: Newly signed certificates. Set by the action plugin.
+    {type: dict, default: {}, description: Newly signed certificates. Set by the action plugin.}
   now:
     type: int
     default: 0

@@ -24,19 +24,17 @@ options: # generated from layers/storage.yml by tools/generate_layers.py
     choices: [plan, write, read, report, verdict]
     required: true
     description:
-      - >-
-        V(plan) assigns each host its neighbour; V(write) and V(read) run on each host; V(report)
+      - V(plan) assigns each host its neighbour; V(write) and V(read) run on each host; V(report)
         shows all results; V(verdict) fails the host that serves a file system, or else the slowest,
         if all together were too slow. All rounds except V(write) and V(read) run on the controller.
-      - >-
-        Each result is registered as C(__shared_storage_ROUND), where the later rounds find it.
+      - Each result is registered as C(__shared_storage_ROUND), where the later rounds find it.
         Passed as options, the results of all hosts would be templated once per host.
   filesystems:
     type: list
     elements: dict
     default: []
-    description: >-
-      Shared file systems of the cluster, from the cluster model (docs/shared-storage.md).
+    description: Shared file systems of the cluster, from the cluster model
+      (docs/shared-storage.md).
   cluster: {type: str, default: '', description: 'Name of the cluster, and of its directory.'}
   user: {type: str, default: mpi, description: MPI user that writes and reads the files.}
   uid:
@@ -51,30 +49,25 @@ options: # generated from layers/storage.yml by tools/generate_layers.py
   size_mib:
     type: int
     default: 64
-    description: >-
-      Size in MiB of the file that each host writes. All hosts together use at most 5 % of the free
-      space. To measure a server's disks, choose more than its memory.
+    description: Size in MiB of the file that each host writes. All hosts together use at most 5 %
+      of the free space. To measure a server's disks, choose more than its memory.
   time_limit_s:
-    type: float
-    default: 60
-    description: Seconds allowed for each file system in each round.
+    {type: float, default: 60, description: Seconds allowed for each file system in each round.}
   alone:
     type: bool
     default: false
-    description: >-
-      Whether hosts measure one at a time, so that the rates compare with the C(expect) of a single
-      node. The time grows with the number of hosts.
+    description: Whether hosts measure one at a time, so that the rates compare with the C(expect)
+      of a single node. The time grows with the number of hosts.
   token: {type: str, default: '', description: Mark of this run's files. Set by the action plugin.}
   seats:
     type: dict
     default: {}
-    description: >-
-      Number of writers, neighbour and its bytes, by file system. Set by the action plugin.
+    description: Number of writers, neighbour and its bytes, by file system. Set by the action
+      plugin.
   report_directory:
     type: path
-    description: >-
-      Directory on the controller for the results, relative to the current directory. If empty,
-      nothing is saved.
+    description: Directory on the controller for the results, relative to the current directory. If
+      empty, nothing is saved.
 seealso:
   - module: baremetal.mpi_roce.shared_storage
 """

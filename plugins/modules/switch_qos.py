@@ -22,11 +22,9 @@ options: # generated from layers/fabric.yml by tools/generate_layers.py
     description:
       - V(plan) reads and compares. It returns obstacles in C(problem) and does not fail.
       - V(verdict) fails a host whose plan, registered as C(switch_qos_state), has a problem.
-      - >-
-        V(batches) returns the order in which to change the switches of the play, and fails if one
+      - V(batches) returns the order in which to change the switches of the play, and fails if one
         has dropped out.
-      - >-
-        V(apply) changes this switch, reads it again and confirms the change, or undoes it and
+      - V(apply) changes this switch, reads it again and confirms the change, or undoes it and
         fails.
   allowed_impact:
     type: str
@@ -45,9 +43,8 @@ options: # generated from layers/fabric.yml by tools/generate_layers.py
   at_once:
     type: int
     default: 1
-    description: >-
-      Number of leaves to change in parallel. Spines, and leaves that serve the same node in the
-      same rail, are changed one at a time.
+    description: Number of leaves to change in parallel. Spines, and leaves that serve the same node
+      in the same rail, are changed one at a time.
   order: {type: dict, description: 'For V(apply), the result of V(batches).'}
 attributes:
   check_mode: {support: full, description: Only V(plan) runs in check mode; nothing is changed.}
@@ -89,13 +86,3 @@ report: {type: dict, returned: by V(plan) and V(apply), description: "Ports, or 
 batches: {type: list, elements: list, returned: by V(batches), description: Names by batch.}
 turns: {type: dict, returned: by V(batches), description: "By switch, the number of its batch."}
 """
-
-# Generated from layers/ by tools/generate_layers.py.
-ARGUMENTS = {
-    "step": {"type": "str", "choices": ["plan", "verdict", "batches", "apply"], "required": True},
-    "allowed_impact": {"type": "str", "choices": ["none", "loss", "bounce"], "default": "bounce"},
-    "confirm_s": {"type": "int", "default": 300},
-    "settle_s": {"type": "int", "default": 0},
-    "at_once": {"type": "int", "default": 1},
-    "order": {"type": "dict"},
-}

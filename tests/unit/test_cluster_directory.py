@@ -264,7 +264,10 @@ def test_role_variables_are_validated_on_every_host_first(tmp_path: Path) -> Non
     (site / "cluster.yml").write_text(B300.read_text(encoding="utf-8"), encoding="utf-8")
     for name, variables in {
         "leaf01": {"switch_qos_confirm_s": "soon"},
-        "node01": {"roce_rails_backend": "{{ ansible_facts.nowhere }}"},  # not defined yet
+        "node01": {
+            "roce_rails_backend": "{{ ansible_facts.nowhere }}",  # not defined yet
+            "roce_rails_wait": "{{ ansible_facts.nowhere }}",
+        },
         "node02": {"swap": "maybe", "os_baseline_swap": "{{ swap }}"},
         "node03": {"swap": "maybe", "os_baseline_swap": "{{ swap }}"},
         "node04": {"cluster_slots": 4},
@@ -277,12 +280,13 @@ def test_role_variables_are_validated_on_every_host_first(tmp_path: Path) -> Non
     limit = "--limit=node04,launcher01"
     status, output, _result = play(tmp_path, site, limit, "-e", json.dumps(given))
     assert status != 0
-    assert "5 errors:" in output
+    assert "6 errors:" in output
     assert ".mpi_job_program: " in output
     assert "got: maybe (and on 1 other host)" in output
     for variable in (
         "node02.os_baseline_swap",
         "node01.mpi_smoke_time_limit_s",
+        "node01.roce_rails_wait",
         "leaf01.switch_qos_confirm_s",
         "node04.cluster_slots",
     ):

@@ -51,7 +51,8 @@ SKIPPED = (
 )
 CODE = re.compile(
     r"``[^`]+``|`[^`]+`|\b[CVOEMPRIBLU]\((?:\\.|[^()]|\([^()]*\))*\)"
-    r"|\b(?:default|choices|step): (?:\[[^]]*\]|\"[^\"]*\"|[\w.-]+)|^\s*\w+:(?= |$)"
+    r"|\b(?:default|choices|step): (?:\[[^]]*\]|\"[^\"]*\"|[\w.-]+)"
+    r"|^\s*(?!default|choices|step)\w+:(?= |$)"
 )
 """Code and markup, and in YAML keys, defaults and choices."""
 
