@@ -162,7 +162,7 @@ class Names:
 
         wanted = {each: address for address, *names in self.table for each in names}
         wrong = wrong_names(node.read(HOSTS) or "", wanted)
-        shown = some(wrong, resolve.SHOWN)
+        shown = some(wrong, resolve.MAX_LISTED_NAMES)
         checks = [
             check("host_name", self.name, os.uname().nodename),
             check("names_in_table", len(wanted), len(wanted) - len(wrong), shown),
