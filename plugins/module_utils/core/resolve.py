@@ -24,10 +24,7 @@ Lookup = Callable[[str], tuple[str, ...]]
 
 NSSWITCH = "/etc/nsswitch.conf"
 SOURCE, FIRST = "names_source", "files first"
-SERVERS = set(
-    "dns resolve mdns mdns4 mdns6 mdns_minimal mdns4_minimal mdns6_minimal sss ldap nis nisplus "
-    "wins winbind".split()
-)
+SERVERS = re.compile(r"dns|resolve|mdns[46]?(_minimal)?|sss|ldap|nis|nisplus|wins|winbind")
 """Sources that query a server, directly or through a daemon."""
 SLOW_S = 1.0
 SPREAD = 256
@@ -65,7 +62,7 @@ def source_check(root: Path = Path("/")) -> Check:
             position, sources = f"{NSSWITCH}:{number}", " ".join(rest.split())
             break
     words = re.sub(r"\[[^]]*\]", " ", sources).split()
-    local = itertools.takewhile(lambda word: word not in SERVERS, words)
+    local = itertools.takewhile(lambda word: not SERVERS.fullmatch(word), words)
     if "files" in local:
         return Check(SOURCE, FIRST, FIRST, OK, position)
     step = f"put files first in the line hosts: of {position} (with authselect: in its profile)"
