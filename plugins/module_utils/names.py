@@ -208,7 +208,7 @@ class Names:
 
         desired = {name: address for address, *names in self.table for name in names}
         wrong = wrong_names(node.read(HOSTS) or "", desired)
-        reason = some(wrong, resolve.SHOWN)
+        reason = some(wrong, resolve.MAX_LISTED_NAMES)
         checks = [
             check("host_name", self.name, os.uname().nodename),
             check("names_in_table", len(desired), len(desired) - len(wrong), reason),

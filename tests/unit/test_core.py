@@ -171,9 +171,9 @@ def test_what_goes_to_a_program_and_comes_back_is_longer_than_a_pipe_holds():
 
 
 def test_a_program_that_prints_without_end_is_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr(commands, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(commands, "MAX_OUTPUT_BYTES", 1 << 20)
     child = tmp_path / "child"
-    with pytest.raises(CommandError, match=r"yes >&2.*: ended, as it printed more than 1 MiB"):
+    with pytest.raises(CommandError, match=r"yes >&2.*: killed.* 1 MiB"):
         run(["sh", "-c", f"yes & echo $! > {child}; yes >&2"], check=False)
     stat = Path(f"/proc/{child.read_text().strip()}/stat")
     until(lambda: not runs(stat), "the end of what it started")
@@ -184,7 +184,7 @@ def test_a_program_that_hangs_takes_what_it_started_with_it(tmp_path, monkeypatc
     popen = subprocess.Popen
 
     def begun(*words, **more):
-        """The limit begins when there is a child to be ended with it."""
+        """The limit begins once a child exists that must be killed too."""
         process = popen(*words, **more)
         until(lambda: child.exists() and child.read_text().endswith("\n"), "the child")
         return process
@@ -238,7 +238,7 @@ def test_a_program_that_cannot_be_killed_is_left(monkeypatch: pytest.MonkeyPatch
         ):
             commands.run(["sleep", "infinity"], timeout_s=0.1)
     try:
-        assert started[0].poll() is None  # nobody waited for its end
+        assert started[0].poll() is None  # not reaped
         assert asked == [started[0].pid]
         assert started[0].stdout is not None and started[0].stdout.closed
     finally:

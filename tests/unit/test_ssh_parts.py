@@ -498,7 +498,7 @@ def test_a_login_that_prints_without_end_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program(tmp_path, monkeypatch, "exec yes")
-    monkeypatch.setattr(commands, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(commands, "MAX_OUTPUT_BYTES", 1 << 20)
     assert "printed more than 1 MiB" in probe.attempt(tried("n"), USER, 60)["why"]
 
 

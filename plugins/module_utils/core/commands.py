@@ -19,11 +19,11 @@ from typing import Any, Optional, Protocol
 from .text import bytes_text
 
 SYSTEM = ("/usr/local/sbin", "/usr/sbin", "/sbin")
-"""Where programs of the administrator are; the PATH of a plain login does not have them."""
+"""Directories of administration programs, which the PATH of an ordinary login lacks."""
 REAP_S = 5.0
-"""Seconds that a killed program has to go. One in uninterruptible sleep (a hung driver) may not."""
-MOST_BYTES = 32 << 20
-"""That a program may print, on both its outputs: `dpkg -l` of a large machine prints 1 MiB."""
+"""Seconds that a killed program may take to exit; one in uninterruptible sleep takes longer."""
+MAX_OUTPUT_BYTES = 32 << 20
+"""Limit of both outputs of a program together: `dpkg -l` of a large machine prints 1 MiB."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,14 @@ class Result:
 
 
 class CommandError(Exception):
-    """A program failed, is missing, took too long or printed too much; the text has its command and
-    output."""
+    """A program failed, is missing, took too long or printed too much.
+
+    The text has the command and its output.
+    """
 
 
 class NoAnswerError(CommandError):
-    """A program took too long, and was ended with every process it had started."""
+    """A program took too long and was killed with every process that it had started."""
 
     def __init__(self, shown: str, timeout_s: float) -> None:
         super().__init__(f"{shown}: no answer within {timeout_s:g} s")
@@ -48,7 +50,7 @@ class NoAnswerError(CommandError):
 
 
 class Runner(Protocol):
-    """How module_utils runs a program; tests pass a recorded one."""
+    """The signature of `run` for a fixed time limit; tests pass a fake."""
 
     def __call__(
         self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
@@ -64,10 +66,11 @@ def run(
     env: Optional[Mapping[str, str]] = None,
     popen: Optional[Mapping[str, Any]] = None,
 ) -> Result:
-    """Run `argv` (never through a shell) and return what it printed.
+    """Run `argv` without a shell and return its exit status and output.
 
-    Raises CommandError when the program is missing, exceeds `timeout_s` or MOST_BYTES, or (with
-    `check`) exits non-zero. `popen`: arguments of Popen besides or instead of those here.
+    Raises CommandError if the program is missing, exceeds `timeout_s` or MAX_OUTPUT_BYTES, or (with
+    `check`) exits non-zero. `popen`: arguments of Popen that are added to those here or replace
+    them.
     """
     shown = " ".join(shlex.quote(word) for word in argv)
     environment = {**os.environ, "PATH": search_path(), "LC_ALL": "C", **(env or {})}
@@ -77,12 +80,12 @@ def run(
             stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            start_new_session=True,  # a group of its own, which can be ended as a whole
+            start_new_session=True,  # a process group, which can be killed as a whole
             **{"env": environment, **(popen or {})},
         )
     except FileNotFoundError as error:
         raise CommandError(f"{argv[0]}: not installed (wanted to run: {shown})") from error
-    # Not `with process`: that waits for its end without a limit.
+    # Not `with process`, which waits for the process without a limit.
     until = time.monotonic() + timeout_s
     try:
         stdout, stderr = _printed(process, shown, (stdin or "").encode("utf-8", "replace"), until)
@@ -105,28 +108,30 @@ def run(
 
 
 def output(result: Result, most: int) -> str:
-    """The end of what a program printed, errors first: some have a heading there, and the cause on
-    the other output."""
+    """Return the last `most` characters that a program printed, standard error first.
+
+    Some programs print a heading on standard error and the cause on standard output.
+    """
     errors, printed = result.stderr.strip(), result.stdout.strip()
     errors = errors[-(most * 2 // 3 if printed else most) :]
     return "\n".join(text for text in (errors, printed[-(most - len(errors)) :]) if text)
 
 
 def search_path() -> str:
-    """PATH, followed by the directories of the administrator's programs that it lacks."""
-    there = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    return os.pathsep.join([*there, *(one for one in SYSTEM if one not in there)])
+    """Return PATH, followed by the directories of SYSTEM that it lacks."""
+    directories = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return os.pathsep.join([*directories, *(path for path in SYSTEM if path not in directories)])
 
 
 def find_program(name: str) -> Optional[str]:
-    """Where `run` finds a program, or None."""
+    """Return the path of a program as `run` finds it, or None."""
     return shutil.which(name, path=search_path())
 
 
 def _printed(
     process: subprocess.Popen[bytes], shown: str, stdin: bytes, until: float
 ) -> tuple[str, str]:
-    """Both outputs, when the program and what it started have closed them."""
+    """Return both outputs, once the program and its children have closed them."""
     outputs: dict[Any, bytearray] = {process.stdout: bytearray(), process.stderr: bytearray()}
     left = memoryview(stdin)
     with selectors.DefaultSelector() as ready:
@@ -143,7 +148,7 @@ def _printed(
                     outputs[key.fileobj] += data
                     done = not data
                 else:
-                    try:  # as much as a pipe that is ready takes without waiting
+                    try:  # no more than a ready pipe takes without blocking
                         left = left[os.write(key.fd, left[: select.PIPE_BUF]) :]
                     except BrokenPipeError:
                         left = left[:0]
@@ -151,9 +156,9 @@ def _printed(
                 if done:
                     ready.unregister(key.fileobj)
                     key.fileobj.close()  # type: ignore[union-attr]
-            if sum(map(len, outputs.values())) > MOST_BYTES:
+            if sum(map(len, outputs.values())) > MAX_OUTPUT_BYTES:
                 raise CommandError(
-                    f"{shown}: ended, as it printed more than {bytes_text(MOST_BYTES)}"
+                    f"{shown}: killed, as it printed more than {bytes_text(MAX_OUTPUT_BYTES)}"
                 )
     stdout, stderr = (
         output.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
@@ -163,9 +168,9 @@ def _printed(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a program and what it started: a killed ssh or runuser leaves its children running.
+    """Kill a program and its process group: a killed ssh or runuser leaves its children running.
 
-    What does not go in time is left to the kernel, which ends it as soon as it wakes up.
+    A process that does not exit within REAP_S does so as soon as the kernel wakes it up.
     """
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -265,7 +265,7 @@ class Layer:
     refusals: tuple[type[Exception], ...] = ()
     failures: tuple[type[Exception], ...] = ()
     simulates: bool = True
-    """Whether results list what is simulated on this machine."""
+    """Whether results list the simulated hardware of this machine."""
 
     def node(self, check_mode: bool) -> Node:
         """Return this machine as a node. Raises RecordError and OSError."""

@@ -17,7 +17,7 @@ HEADER = "Managed by Ansible (baremetal.mpi_roce). Edits here are overwritten."
 
 @dataclass(frozen=True)
 class FilePlan:
-    """A file as it is and as it is wanted. `None` content means absent; `mode` is an octal int."""
+    """A file before and after a change; a content of None means that it is absent."""
 
     path: Path
     before: Optional[str]
@@ -40,7 +40,7 @@ class FilePlan:
         )
 
     def diff(self) -> dict[str, str]:
-        """Ansible's diff form. A secret file shows only that it changes."""
+        """Return a diff in Ansible's form; for a secret file only that it changes."""
         shown = (lambda text: "(not shown)\n" if text is not None else "") if self.secret else str
         before = "" if self.before is None else shown(self.before)
         after = "" if self.after is None else shown(self.after)
@@ -50,7 +50,7 @@ class FilePlan:
         return diff(str(self.path), before, after)
 
     def apply(self) -> None:
-        """Make it so. Interrupted at any point, the file is either the old one or the new one."""
+        """Make the change. Interrupted at any point, the file is the old one or the new one."""
         if not self.changed:
             return
         if self.after is None:
@@ -60,14 +60,14 @@ class FilePlan:
         write_atomically(self.path, self.after, self.mode, self.uid, self.gid)
 
     def undo(self) -> None:
-        """Bring back what was there when it was planned."""
+        """Restore the file as it was planned from: content, mode and owner."""
         mode = self.mode if self.mode_before is None else self.mode_before
         uid, gid = self.owner_before or (self.uid, self.gid)
         plan_file(self.path, self.before, mode=mode, uid=uid, gid=gid).apply()
 
 
 def diff(header: str, before: str, after: str) -> dict[str, str]:
-    """One entry of Ansible's diff: `header` is the path of a file, or what else changes."""
+    """Return an entry of Ansible's diff; `header` is the path of a file or another subject."""
     return {"before_header": header, "after_header": header, "before": before, "after": after}
 
 
@@ -84,7 +84,7 @@ def plan_file(
     gid: int = 0,
     secret: bool = False,
 ) -> FilePlan:
-    """Read what is there and plan the wanted content, mode and owner."""
+    """Read a file and plan its content, mode and owner."""
     before: Optional[str] = None
     mode_before: Optional[int] = None
     owner_before: Optional[tuple[int, int]] = None
@@ -98,7 +98,7 @@ def plan_file(
 
 
 def write_atomically(path: Path, text: str, mode: int, uid: int, gid: int) -> None:
-    """Write beside the file, flush to disk, then rename over it. Missing directories are made."""
+    """Write next to the file, flush to disk, then rename. Missing directories are made."""
     target = path.resolve() if path.is_symlink() else path
     make_directories(target.parent)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
@@ -112,7 +112,7 @@ def write_atomically(path: Path, text: str, mode: int, uid: int, gid: int) -> No
         Path(name).replace(target)
     except OSError as error:
         Path(name).unlink(missing_ok=True)
-        # The error of a full disk does not have the name of the file.
+        # The error of a full disk lacks the name of the file.
         raise OSError(error.errno, error.strerror, str(target)) from error
     except BaseException:
         Path(name).unlink(missing_ok=True)
@@ -125,11 +125,12 @@ def write_atomically(path: Path, text: str, mode: int, uid: int, gid: int) -> No
 
 
 def make_directories(path: Path, mode: int = 0o755) -> None:
-    """A directory, and those above it, of this mode whatever the umask; those there are left alone.
+    """Make a directory and its parents with this mode, whatever the umask.
 
-    A file that everybody may read is of no use below a directory that only root may enter.
+    Existing directories are not changed. A file that every user may read is of no use below a
+    directory that only root may enter.
     """
-    umask = os.umask(0o777 & ~mode)  # not chmod afterwards: killed in between, it would stay wrong
+    umask = os.umask(0o777 & ~mode)  # chmod would leave a wrong mode if killed in between
     try:
         for directory in reversed([path, *path.parents]):
             with contextlib.suppress(FileExistsError):
@@ -139,19 +140,19 @@ def make_directories(path: Path, mode: int = 0o755) -> None:
 
 
 def with_header(body: str) -> str:
-    """The body of an owned file under the managed header."""
+    """Return the body of a file of the collection under its header."""
     return f"# {HEADER}\n{body}"
 
 
 def replace_block(text: str, lines: Sequence[str], name: str, *, first: bool = False) -> str:
-    """`text` with the block called `name` holding exactly `lines`; the rest is left as it is.
+    """Return `text` with exactly `lines` in the block called `name`; the rest is unchanged.
 
-    The block stands between two marker lines. It is appended when missing (with `first` put before
-    everything else) and removed, markers and all, when `lines` is empty.
+    The block is enclosed in two marker lines. A missing one is appended, or inserted at the start
+    with `first`; it is removed with its markers if `lines` is empty.
     """
     begin = f"# BEGIN baremetal.mpi_roce {name}"
     end = f"# END baremetal.mpi_roce {name}"
-    # Not splitlines(): a carriage return in an operator's line is not ours to change.
+    # Not splitlines(): a carriage return in an operator's line must not change.
     old = text.removesuffix("\n").split("\n") if text else []
     block = [begin, *lines, end] if lines else []
     if begin in old:
@@ -166,5 +167,5 @@ def replace_block(text: str, lines: Sequence[str], name: str, *, first: bool = F
 
 
 def diffs(plans: Sequence[FilePlan]) -> list[dict[str, Any]]:
-    """The diffs of those that change, in order."""
+    """Return the diffs of the files that change, in order."""
     return [plan.diff() for plan in plans if plan.changed]

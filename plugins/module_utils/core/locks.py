@@ -1,10 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""One at a time on this host, by a locked file: the kernel frees the lock of a process that dies.
-And what a run does meanwhile, for the action that watches it.
+"""Locks of this host, and the progress of the run that holds one.
 
-A run whose ansible-playbook was killed goes on to its end on the host, so the next may meet it.
-Anyone who can open a file, even for reading, can hold its lock: only root, or the operators, can
-open these files.
+A lock is a locked file, which the kernel releases if its process dies. A run whose ansible-playbook
+was killed continues on the host, so the next run may meet it. Any process that can open a file,
+even for reading, can lock it: therefore only root, or the operators, can open these files.
 """
 
 from __future__ import annotations
@@ -22,25 +21,25 @@ from .text import one_line
 
 RUNS = Path("/run/baremetal-mpi-roce")
 LOCKS = RUNS / "locks"
-"""Mode 0700. What lies next to it, such as the progress of runs, others may read."""
+"""Mode 0700. The files next to it, such as the progress of runs, are readable by all."""
 PATIENCE_S = 120.0
-"""Longer than a run takes that waits for a rail, puts it back and waits for the gateways."""
+"""Longer than a run that waits for a rail, restores it and waits for the gateways."""
 _POLL_S = 0.2
 _COMMAND = 160
-"""Characters of the holder's command line that are shown."""
+"""Length of the shown command line of the holder."""
 
 
 class HeldError(Exception):
-    """The lock was not free in time. The text has its holder and what to do."""
+    """The lock was not released in time. The text has its holder and the remedy."""
 
 
 class UnsafeError(OSError):
-    """Another user could hold the lock, or lead it elsewhere."""
+    """Another user could hold the lock or redirect its path."""
 
 
 @contextlib.contextmanager
 def progress(run_id: str) -> Iterator[Callable[[str], None]]:
-    """Shows what the run does, beside its process: plugin_utils/detached.py reads it."""
+    """Publish the progress of this process, which plugin_utils/detached.py reads."""
     path = RUNS / f"{run_id}.progress"
     try:
         yield lambda text: write_atomically(path, f"{os.getpid()}\n{text}\n", 0o644, 0, 0)
@@ -57,20 +56,20 @@ def alone(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[None]:
-    """Hold the lock; the file names its holder.
+    """Hold the lock `path`, in which the number of this process is written.
 
-    `waiting` is called with the seconds so far, before each further look. Raises HeldError, and
-    UnsafeError before anything is opened that another user put there.
+    `waiting` is called with the seconds waited so far before each further attempt. Raises
+    HeldError, and UnsafeError before a file of another user is opened.
     """
     _make_private(path.parent)
-    # Not truncated when opened: it names its holder until this process is that.
+    # Not truncated when opened: it contains the number of its holder.
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             raise UnsafeError(f"{path}: not a file, so no lock of a run: remove it")
         if status.st_uid == os.geteuid() and status.st_mode & 0o007:
-            os.fchmod(handle, status.st_mode & 0o770)  # of a version that let others read it
+            os.fchmod(handle, status.st_mode & 0o770)  # an earlier version made it readable
         acquire(handle, path, patience_s, waiting=waiting, sleep=sleep, clock=clock)
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
@@ -88,7 +87,7 @@ def acquire(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Lock the open file, or raise HeldError."""
+    """Lock the open file. Raises HeldError."""
     begin = clock()
     while True:
         try:
@@ -98,7 +97,7 @@ def acquire(
             waited = clock() - begin
             if waited >= patience_s:
                 written = ""
-                with contextlib.suppress(OSError):  # opened to write only
+                with contextlib.suppress(OSError):  # opened for writing only
                     written = os.pread(handle, 32, 0).decode("ascii", "replace").strip()
                 who = holder(os.fstat(handle), written)
                 text = f"{path} is held, after {waited:.0f} s of waiting, by {who}"
@@ -108,7 +107,7 @@ def acquire(
 
 
 def _make_private(directory: Path) -> None:
-    """Make it for this user only. One that is there is root's, this user's, or of a group."""
+    """Make a directory for this user; an existing one must belong to root, this user or a group."""
     make_directories(directory.parent)
     with contextlib.suppress(FileExistsError):
         directory.mkdir(0o700)
@@ -120,17 +119,17 @@ def _make_private(directory: Path) -> None:
         if owner not in (0, os.geteuid()):
             raise UnsafeError(
                 f"{directory}: belongs to user {owner}, who could hold or move the lock in"
-                f" it: see what it is, and remove it or chown it to user {os.geteuid()}"
+                f" it: check its purpose, then remove it or chown it to user {os.geteuid()}"
             )
     if status.st_mode & stat.S_IWOTH:
         raise UnsafeError(f"{directory}: any user may write to it: chmod o-w {directory}")
 
 
 def holder(status: os.stat_result, written: str, root: Path = Path("/")) -> str:
-    """The process that has the lock, its command, since when it runs, and what to do.
+    """Describe the process that holds the lock: command, start time, and the remedy.
 
-    The kernel names it, or else the number `written` in the file: another pid namespace sees no
-    locks.
+    Its number is that of the kernel's table of locks, or else the one `written` in the file: the
+    table is empty in another pid namespace.
     """
     device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     pid = written if written.isdigit() else ""
@@ -140,18 +139,18 @@ def holder(status: os.stat_result, written: str, root: Path = Path("/")) -> str:
             if words[1:2] == ["FLOCK"] and words[5:6] == [device] and int(words[4]) > 0:
                 pid = words[4]
     if not pid:
-        return "a process that the kernel does not name (another container, or ended just now)"
+        return "a process that the kernel does not name (another container, or it has just exited)"
     try:
-        of = root / "proc" / pid
-        command = (of / "cmdline").read_bytes()[:_COMMAND].replace(b"\0", b" ")
-        ticks = int((of / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[19])
+        process = root / "proc" / pid
+        command = (process / "cmdline").read_bytes()[:_COMMAND].replace(b"\0", b" ")
+        ticks = int((process / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[19])
         up = float((root / "proc/uptime").read_text("ascii").split()[0])
         began = time.time() - up + ticks / os.sysconf("SC_CLK_TCK")
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(began))
         shown = one_line(command.decode("utf-8", "replace")).strip()
     except (OSError, ValueError, IndexError):
-        return f"process {pid}, which ended just now: run again"
+        return f"process {pid}, which has just exited: run again"
     return (
-        f"process {pid} ({shown}), since {since}: wait for its end; or, if it hangs, end it there"
-        f" (kill {pid}) and run again"
+        f"process {pid} ({shown}), since {since}: wait until it exits; or, if it hangs, terminate"
+        f" it there (kill {pid}) and run again"
     )

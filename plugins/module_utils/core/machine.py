@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What kind of machine this is, read under a root directory so that tests can bring their own."""
+"""The kind of this machine and its boot, read below a root directory that tests replace."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Optional
 
 IN_CONTAINER = "not applicable in a container"
-"""The reason every layer gives for what only a kernel of its own could do."""
+"""The reason of every check that needs a separate kernel."""
 NO_MOUNTS = "mounts are made by the kernel of its host"
-"""Follows it wherever that is the cause: the summary then has one line for all of them."""
+"""Appended to it for mounts; one wording gives one line in the summary."""
 
 
 def container(root: Path = Path("/")) -> Optional[str]:
-    """The container engine this system runs under (`podman`), or None on a machine of its own."""
+    """Return the container engine of this system (`podman`), or None outside a container."""
     marker = root / "run/systemd/container"
     if marker.is_file():
         return marker.read_text(encoding="ascii").strip() or "container"
@@ -23,5 +23,5 @@ def container(root: Path = Path("/")) -> Optional[str]:
 
 
 def boot_id(root: Path = Path("/")) -> str:
-    """The identity of this boot: changes with every reboot."""
+    """Return the identity of this boot, which changes with every reboot."""
     return (root / "proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

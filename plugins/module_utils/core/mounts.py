@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What is mounted, by the kernel's own table alone.
+"""The mounts of this machine, read only from the kernel's table.
 
-Nothing here touches a mount point: to ask a file system whose server is dead is to wait for it.
+Nothing here accesses a mount point: a call to a file system whose server is dead blocks.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Mount:
     device: str
     """`major:minor`."""
     root: str
-    """Directory of the file system that is mounted: `/`, or another for a bind mount."""
+    """Mounted directory of the file system: `/`, or another one for a bind mount."""
     point: str
     flags: tuple[str, ...]
-    """Options of this mount alone: `rw`, `nosuid`, `relatime`."""
+    """Options of this mount only: `rw`, `nosuid`, `relatime`."""
     kind: str
     """Type of the file system, such as `nfs4`."""
     source: str
@@ -43,12 +43,12 @@ class Mount:
 
 
 def read(root: Path = Path("/")) -> tuple[Mount, ...]:
-    """OSError where the table cannot be read."""
+    """Return all mounts. Raises OSError if the table cannot be read."""
     return parse((root / MOUNTINFO).read_text(encoding="utf-8", errors="surrogateescape"))
 
 
 def parse(text: str) -> tuple[Mount, ...]:
-    """Lines of another form are left out: a newer kernel may add some."""
+    """Parse mountinfo; lines of an unknown form are skipped, as a newer kernel may add some."""
     found = (_line(line) for line in text.split("\n"))
     return tuple(mount for mount in found if mount is not None)
 
@@ -76,31 +76,31 @@ def _line(line: str) -> Optional[Mount]:
 
 
 def unescape(text: str) -> str:
-    """A field as it is: the kernel writes blanks, newlines, `\\` and `#` as three octal digits."""
+    """Decode a field, in which blanks, newlines, `\\` and `#` are three octal digits."""
     raw = text.encode("utf-8", "surrogateescape")
     plain = _OCTAL.sub(lambda found: bytes([int(found.group(1), 8) & 0xFF]), raw)
     return plain.decode("utf-8", "surrogateescape")
 
 
 def on(mounts: Iterable[Mount], point: str) -> Optional[Mount]:
-    """What is seen at a mount point: the uppermost of what is mounted on it, traps left out."""
+    """Return the uppermost mount at a mount point, automount points excluded."""
     return _uppermost([each for each in mounts if each.point == point and each.kind != AUTOFS])
 
 
 def trap(mounts: Iterable[Mount], point: str) -> Optional[Mount]:
-    """The automount point there, whether or not something is mounted over it."""
+    """Return the automount point at `point`, even if a file system is mounted over it."""
     return _uppermost([each for each in mounts if each.point == point and each.kind == AUTOFS])
 
 
 def _uppermost(stack: Sequence[Mount]) -> Optional[Mount]:
-    """Each lies on its parent; the top one is the parent of none."""
+    """Return the mount that is the parent of no other."""
     parents = {each.parent for each in stack}
     tops = [each for each in stack if each.identity not in parents]
     return tops[-1] if tops else None
 
 
 def holding(mounts: Iterable[Mount], path: str) -> Optional[Mount]:
-    """The mount on which a path lies; itself, where it is a mount point."""
+    """Return the mount that contains a path, or that is mounted at it."""
     found = [each for each in mounts if within(path, each.point) and each.kind != AUTOFS]
     if not found:
         return None
@@ -109,12 +109,12 @@ def holding(mounts: Iterable[Mount], path: str) -> Optional[Mount]:
 
 
 def below(mounts: Iterable[Mount], point: str) -> list[Mount]:
-    """What is mounted further down."""
+    """Return the mounts below a directory."""
     return [each for each in mounts if each.point != point and within(each.point, point)]
 
 
 def place(mounts: Iterable[Mount], directory: str) -> Optional[tuple[str, str]]:
-    """A directory as device and directory on it: what a bind mount of it shows."""
+    """Return device and directory on that device, as a bind mount of `directory` shows them."""
     mount = holding(mounts, directory)
     if mount is None:
         return None
@@ -124,7 +124,7 @@ def place(mounts: Iterable[Mount], directory: str) -> Optional[tuple[str, str]]:
 
 
 def within(path: str, directory: str) -> bool:
-    """Whether the path is the directory, or in it."""
+    """Return whether the path is the directory or inside it."""
     return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Running processes and the files that they hold, by the links of /proc alone.
+"""Running processes and their open files, read only from the links in /proc.
 
-The kernel answers these from memory: no file system is asked, as fuser and lsof would. Processes of
-containers are among them. A process that ends meanwhile holds nothing.
+The kernel answers from memory; fuser and lsof would access file systems. Processes of containers
+are included. A process that exits meanwhile has no files.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Optional
 
 COMM_LENGTH = 15
-"""The kernel keeps so many characters of a name."""
+"""Length at which the kernel truncates a name."""
 OPEN = "file"
-"""How a process holds what it has opened."""
+"""Kind of use of an open file, next to `cwd`, `root` and `exe`."""
 
 
 _SERVICE = re.compile(
     r":/(?:\S+/)?system\.slice/(?:\S+/)?([\w@.-]+\.service)(?:/\S*)?$", re.MULTILINE
 )
-"""In a process's control groups, of either version; a user's own services are in another slice."""
+"""In a process's control groups, of either version; services of users are in another slice."""
 
 
 @dataclass(frozen=True)
@@ -33,15 +33,14 @@ class Opener:
     name: str
     file: str
     service: Optional[str] = None
-    """The unit that it runs in, which stays when the jobs of a node have ended. Empty: in none of
-    the system; None: not known."""
+    """System unit of the process, which outlives the jobs of a node. Empty: none; None: unknown."""
 
     def text(self) -> str:
         return f"{self.name} ({self.pid}{f', {self.service}' if self.service else ''})"
 
 
 def pids(root: Path = Path("/")) -> list[int]:
-    """In order. OSError where /proc cannot be read."""
+    """Return the numbers of all processes in order. Raises OSError if /proc cannot be read."""
     return sorted(int(each.name) for each in (root / "proc").iterdir() if each.name.isdigit())
 
 
@@ -54,7 +53,7 @@ def name(root: Path, pid: int) -> str:
 
 
 def held(root: Path, pid: int) -> Iterator[tuple[str, str]]:
-    """What a process holds, as how (`cwd`, `root`, `exe` or `file`) and the path."""
+    """Yield kind (`cwd`, `root`, `exe` or `file`) and path of each file that a process uses."""
     folder = root / f"proc/{pid}"
     for how in ("cwd", "root", "exe"):
         yield from ((how, path) for path in _link(folder / how))
@@ -66,7 +65,7 @@ def held(root: Path, pid: int) -> Iterator[tuple[str, str]]:
 
 
 def openers(root: Path, wanted: Callable[[str], bool]) -> list[Opener]:
-    """Processes that have a file open whose path is `wanted`, each once, by number."""
+    """Return the processes with an open file whose path is `wanted`, each once, by number."""
     found = []
     for pid in pids(root):
         files = (path for how, path in held(root, pid) if how == OPEN and wanted(path))
@@ -77,7 +76,7 @@ def openers(root: Path, wanted: Callable[[str], bool]) -> list[Opener]:
 
 
 def service(root: Path, pid: int) -> Optional[str]:
-    """The system's unit of a process; empty for one of a session or of a job."""
+    """Return the system unit of a process; empty for a process of a session or job."""
     try:
         text = (root / f"proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -89,14 +88,14 @@ def service(root: Path, pid: int) -> Optional[str]:
 def _link(path: Path) -> Iterator[str]:
     try:
         yield str(path.readlink())
-    except OSError:  # ended meanwhile, or a thread of the kernel
+    except OSError:  # it has exited, or is a kernel thread
         return
 
 
 def login_address(proc: Path = Path("/proc"), process: Optional[int] = None) -> str:
-    """The server's end of the SSH connection this process runs in, or nothing.
+    """Return the server address of the SSH connection of this process; empty if there is none.
 
-    sudo takes SSH_CONNECTION out of the environment, so the processes above are asked as well.
+    sudo removes SSH_CONNECTION from the environment, so parent processes are read as well.
     """
     number = os.getpid() if process is None else process
     with contextlib.suppress(OSError, ValueError, IndexError):
@@ -105,6 +104,6 @@ def login_address(proc: Path = Path("/proc"), process: Optional[int] = None) -> 
                 if entry.startswith(b"SSH_CONNECTION="):
                     return entry.decode("ascii", "replace").split("=", 1)[1].split()[2]
             status = (proc / str(number) / "stat").read_text(errors="replace")
-            # The program's name, in brackets, may contain anything: the fields begin after it.
+            # The fields begin after the program's name, which is in brackets and may contain any.
             number = int(status.rpartition(")")[2].split()[1])
     return ""

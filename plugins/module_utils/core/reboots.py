@@ -1,13 +1,13 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Recorded reasons to reboot.
+"""Recorded reasons for a reboot.
 
-No role reboots. A layer that configured something which only the next boot can bring into effect
-writes down what it wants, what runs now and in which boot it first wanted it. A reason goes away
-when the layer finds its value running. One that is still there after a reboot is a fault: rebooting
-again would not help, and a playbook that reboots can stop instead of going round in a loop.
+No role reboots. A layer that configured a value which takes effect only at the next boot records
+that value, the running one, and the boot in which it first asked for it. A reason is removed when
+the layer finds the value running. A reason that outlives a reboot is a fault: another reboot would
+not help, and a playbook that reboots can stop instead of looping.
 
-One file per layer, `<layer>.json` in /var/lib/baremetal-mpi-roce/reboot-required.d; no file, no
-reason.
+Each layer has one file, `<layer>.json` in /var/lib/baremetal-mpi-roce/reboot-required.d; without a
+reason it has none.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Optional
 from .files import FilePlan, plan_file
 
 DIRECTORY = Path("var/lib/baremetal-mpi-roce/reboot-required.d")
-"""Under the root directory of the node."""
+"""Relative to the root directory of the node."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Reason:
 
 
 class RecordError(Exception):
-    """A record that cannot be understood; the text names the file."""
+    """A record cannot be parsed; the text names the file."""
 
 
 def path_of(layer: str, root: Path = Path("/")) -> Path:
@@ -47,7 +47,7 @@ def path_of(layer: str, root: Path = Path("/")) -> Path:
 
 
 def recorded(layer: str, root: Path = Path("/")) -> list[Reason]:
-    """The reasons that `layer` has written down on this node."""
+    """Return the reasons that `layer` has recorded on this node. Raises RecordError and OSError."""
     path = path_of(layer, root)
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -61,7 +61,7 @@ def recorded(layer: str, root: Path = Path("/")) -> list[Reason]:
 
 
 def required(root: Path = Path("/")) -> dict[str, list[Reason]]:
-    """Every layer's reasons, by layer: empty when nothing waits for a reboot."""
+    """Return the reasons by layer; empty if nothing waits for a reboot."""
     directory = root / DIRECTORY
     if not directory.is_dir():
         return {}
@@ -70,7 +70,7 @@ def required(root: Path = Path("/")) -> dict[str, list[Reason]]:
 
 
 def merge(new: Sequence[Reason], old: Sequence[Reason], boot_id: str) -> list[Reason]:
-    """`new` reasons, each with the boot in which it was first recorded."""
+    """Return `new` reasons, each with the boot in which it was first recorded."""
     merged = []
     for reason in new:
         first = next((known.boot_id for known in old if known.same_wish(reason)), boot_id)
@@ -79,7 +79,7 @@ def merge(new: Sequence[Reason], old: Sequence[Reason], boot_id: str) -> list[Re
 
 
 def outlived(reason: Reason, old: Sequence[Reason], boot_id: str) -> Optional[str]:
-    """The earlier boot that already asked for this, or None: a reboot that did not help."""
+    """Return the earlier boot that asked for the same value, or None: that reboot did not help."""
     for known in old:
         if known.same_wish(reason) and known.boot_id != boot_id:
             return known.boot_id
@@ -95,10 +95,10 @@ def plan(
     uid: int = 0,
     gid: int = 0,
 ) -> FilePlan:
-    """The record of `layer` holding exactly `reasons`: absent when there are none."""
+    """Plan the record of `layer` with exactly `reasons`; it is removed if there are none."""
     merged = merge(reasons, recorded(layer, root), boot_id)
     text: Optional[str] = None
     if merged:
-        content: dict[str, Any] = {"layer": layer, "reasons": [asdict(each) for each in merged]}
+        content: dict[str, Any] = {"layer": layer, "reasons": [asdict(reason) for reason in merged]}
         text = json.dumps(content, indent=2) + "\n"
     return plan_file(path_of(layer, root), text, uid=uid, gid=gid)

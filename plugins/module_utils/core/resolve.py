@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Whether names resolve on this machine, and to the addresses of the model.
+"""Whether names resolve on this machine to the addresses of the model.
 
-glibc reads all of /etc/hosts for every single lookup, so asking it for each of n names costs n
-squared. Where /etc/hosts is the first source, the file is read once and a spread of names is put to
-the resolver itself, which proves that it reads that file; every other name is put to the resolver.
+glibc reads all of /etc/hosts for every lookup, so looking up n names takes time proportional to n
+squared. If /etc/hosts is the first source, the file is read once and a spread of its names is
+looked up, which proves that the resolver reads it; all other names are looked up.
 """
 
 from __future__ import annotations
@@ -24,23 +24,20 @@ Lookup = Callable[[str], tuple[str, ...]]
 
 NSSWITCH = "/etc/nsswitch.conf"
 SOURCE, FIRST = "names_source", "files first"
-SERVERS = {
-    *("dns", "resolve", "mdns", "mdns4", "mdns6", "mdns_minimal", "mdns4_minimal"),
-    *("mdns6_minimal", "sss", "ldap", "nis", "nisplus", "wins", "winbind"),
-}
-"""Sources that ask a server, or a daemon that does."""
+SERVERS = re.compile(r"dns|resolve|mdns[46]?(_minimal)?|sss|ldap|nis|nisplus|wins|winbind")
+"""Sources that query a server, directly or through a daemon."""
 SLOW_S = 1.0
 SPREAD = 256
-"""Names put to the resolver although /etc/hosts has all of them."""
+"""Number of names looked up although /etc/hosts has all of them."""
 GIVE_UP = 64
-"""Names that may fail before the rest is not asked for: a dead DNS server costs seconds a name."""
+"""Failures after which no more names are looked up: a dead DNS server costs seconds per name."""
 PARALLEL = 32
-SHOWN = 3
-"""Names that check mode shows of those that do not resolve yet."""
+MAX_LISTED_NAMES = 3
+"""Names that check mode lists of those that do not resolve yet."""
 
 
 def system_lookup(name: str) -> tuple[str, ...]:
-    """The addresses a program on this machine gets for `name`, in order of value; empty: none."""
+    """Return the addresses of `name` as programs on this machine resolve it, sorted."""
     try:
         answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -49,35 +46,37 @@ def system_lookup(name: str) -> tuple[str, ...]:
 
 
 def source_check(root: Path = Path("/")) -> Check:
-    """Whether /etc/hosts is asked before any server (nsswitch.conf(5)).
+    """Check that /etc/hosts is read before any server is queried (nsswitch.conf(5)).
 
-    A name server that is gone costs 5 s or more for each lookup, a wrong one another address.
+    A name server that is down delays each lookup by 5 s or more; a wrong one returns other
+    addresses.
     """
     try:
         text = (root / NSSWITCH.lstrip("/")).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return Check(SOURCE, FIRST, "no such file", OK, NSSWITCH)
-    place, sources = NSSWITCH, ""
+    position, sources = NSSWITCH, ""
     for number, line in enumerate(text.splitlines(), start=1):
         database, _separator, rest = line.partition("#")[0].partition(":")
         if database.strip() == "hosts":
-            place, sources = f"{NSSWITCH}:{number}", " ".join(rest.split())
+            position, sources = f"{NSSWITCH}:{number}", " ".join(rest.split())
             break
     words = re.sub(r"\[[^]]*\]", " ", sources).split()
-    local = itertools.takewhile(lambda word: word not in SERVERS, words)
+    local = itertools.takewhile(lambda word: not SERVERS.fullmatch(word), words)
     if "files" in local:
-        return Check(SOURCE, FIRST, FIRST, OK, place)
-    step = f"put files first in the line hosts: of {place} (with authselect: in its profile)"
+        return Check(SOURCE, FIRST, FIRST, OK, position)
+    step = f"put files first in the line hosts: of {position} (with authselect: in its profile)"
     found = one_line(sources)[:200] or "no line hosts:"
-    return Check(SOURCE, FIRST, found, FAILED, place, step, by_hand=step)
+    return Check(SOURCE, FIRST, found, FAILED, position, step, by_hand=step)
 
 
 def timed(names: Sequence[str], lookup: Lookup = system_lookup) -> tuple[dict[str, Any], Check]:
-    """What each name resolves to, and whether that was quick; none are asked for after a slow one.
+    """Return what each name resolves to, and a check that lookups are fast.
 
-    A slow one is asked for twice: the machine may have been busy.
+    A slow lookup is repeated, as the machine may have been busy, and ends the series.
     """
     found: dict[str, Any] = {}
+    limit = f"{SLOW_S:g} s at most"
     for name in names:
         took: list[float] = []
         while len(took) < 2 and (not took or took[0] > SLOW_S):
@@ -85,14 +84,13 @@ def timed(names: Sequence[str], lookup: Lookup = system_lookup) -> tuple[dict[st
             found[name] = lookup(name)
             took.append(time.monotonic() - began)
         if min(took) > SLOW_S:
-            why = "a source asked before /etc/hosts, or nscd or sssd in its place, does not answer"
-            words = (f"{SLOW_S:g} s at most", f"{min(took):.1f} s", FAILED, name, why)
-            return found, Check("name_lookup", *words)
-    return found, Check("name_lookup", f"{SLOW_S:g} s at most", f"{SLOW_S:g} s at most", OK)
+            reason = "a source before /etc/hosts, or nscd or sssd in its place, does not answer"
+            return found, Check("name_lookup", limit, f"{min(took):.1f} s", FAILED, name, reason)
+    return found, Check("name_lookup", limit, limit, OK)
 
 
 def spread(names: Sequence[str], most: int) -> list[str]:
-    """At most `most` of `names`, evenly spread, the first and the last among them."""
+    """Return at most `most` of `names`, evenly spread, including the first and the last."""
     if len(names) <= most:
         return list(names)
     return [names[index * (len(names) - 1) // (most - 1)] for index in range(most)]
@@ -103,9 +101,9 @@ def find_addresses(
     table: Mapping[str, Collection[str]],
     lookup: Lookup = system_lookup,
 ) -> dict[str, tuple[str, ...]]:
-    """What each name resolves to. `table` is /etc/hosts where that is asked first, else empty.
+    """Return what each name resolves to. `table` is /etc/hosts if it is the first source, or empty.
 
-    Names that were not asked for any more, after GIVE_UP had no answer, are missing in the result.
+    The result lacks the names that were not looked up after GIVE_UP failures.
     """
     found = {name: tuple(sorted(table[name])) for name in names if name in table}
     asked = [*spread(list(found), SPREAD), *(name for name in names if name not in table)]
@@ -121,22 +119,22 @@ def find_addresses(
 def name_checks(
     wanted: Mapping[str, str], found: Mapping[str, Collection[str]], *, check_mode: bool = False
 ) -> list[Check]:
-    """One check when all is right, else one for each name that is wrong.
+    """Return one check if all names are right, else a check per wrong name.
 
-    In check mode one in any case: before the first real run no name resolves.
+    In check mode there is always one: no name resolves before the first run.
     """
     wrong = [name for name, address in wanted.items() if set(found.get(name, ())) != {address}]
     asked = [name for name in wrong if name in found]
     every, count = f"{len(wanted)} of {len(wanted)}", f"{len(wanted) - len(wrong)} of {len(wanted)}"
     if not wrong or check_mode:
         shown = [f"{name}: {_text(found[name])}, not {wanted[name]}" for name in asked]
-        reason, status = (some(shown, SHOWN), PENDING) if wrong else ("", OK)
+        reason, status = (some(shown, MAX_LISTED_NAMES), PENDING) if wrong else ("", OK)
         return [Check("names_resolve", every, count, status, "", reason)]
     checks = [
         Check("name_resolves", wanted[name], _text(found[name]), FAILED, name) for name in asked
     ]
     if len(asked) < len(wrong):
-        reason = f"stopped asking after {GIVE_UP} names without an answer"
+        reason = f"stopped after {GIVE_UP} names without an answer"
         checks.append(Check("names_resolve", every, count, FAILED, "", reason))
     return checks
 

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""With Secure Boot the kernel takes no module that is signed with a key it does not know.
+"""Whether Secure Boot makes the kernel reject modules that DKMS builds; nothing is changed.
 
-DKMS signs what it builds with a key of this machine, which has to be enrolled at its console.
-Until then, modules that DKMS builds are installed and do not load. Only looks.
+The kernel rejects modules signed with an unknown key. DKMS signs with a key of this machine, which
+must be enrolled at its console; until then its modules are installed but do not load.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from .commands import CommandError
 from .part import Node
 
 SIGNING_KEYS = ("var/lib/shim-signed/mok/MOK.der", "var/lib/dkms/mok.pub")
-"""With which DKMS signs: Ubuntu's, and that of DKMS itself."""
+"""Keys that DKMS signs with: Ubuntu's, and the default of DKMS."""
 DKMS_SETTINGS = ("etc/dkms/framework.conf", "etc/dkms/framework.conf.d/*.conf")
-"""Where a site names a key of its own."""
+"""Files in which a site names another key."""
 _EFI = "sys/firmware/efi/efivars"
 EFI = f"{_EFI}/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 SHIM = f"{_EFI}/MokSBStateRT-605dab50-e046-4300-abb6-3dd810dd8b23"
-"""1 where validation is disabled in shim: the kernel then takes Secure Boot for off, in
+"""1 if validation is disabled in shim: the kernel then treats Secure Boot as off, in
 efi_get_secureboot of drivers/firmware/efi/libstub/secureboot.c."""
-# As mokutil words it (src/mokutil.c of lcp/mokutil: sb_state, test_key, print_skip_message).
+# Texts of mokutil (src/mokutil.c of lcp/mokutil: sb_state, test_key, print_skip_message).
 ON, OFF = "secureboot enabled", ("secureboot disabled", "validation is disabled in shim")
 ENROLLED = re.compile(r"is already (enrolled|in db\b)|trusted keyring")
-"""With other words the exit status is the same in some releases."""
+"""The exit status does not tell: some releases return the same for other texts."""
 REQUESTED = "is already in the enrollment request"
 _CERTIFICATE = re.compile(r"^\s*mok_certificate\s*=\s*[\"']?/([^\"'\s#]+)", re.MULTILINE)
 
 
 def refusal(node: Node, root: Path) -> str:
-    """Why this kernel would refuse modules of DKMS, and the ways out; empty where it would not.
+    """Return why this kernel rejects modules of DKMS, and the remedies; empty if it accepts them.
 
-    `root` is where the machine's hardware is read.
+    The hardware is read below `root`.
     """
     if not is_on(node, root):
         return ""
@@ -64,7 +64,7 @@ def refusal(node: Node, root: Path) -> str:
 
 
 def is_on(node: Node, root: Path) -> bool:
-    """By mokutil; where there is none, or it cannot tell, by the variables of firmware and shim."""
+    """Ask mokutil, or read the variables of firmware and shim if it is missing or cannot tell."""
     text = ""
     with suppress(CommandError):
         text = node.look(["mokutil", "--sb-state"], check=False).stdout.lower()
@@ -74,15 +74,15 @@ def is_on(node: Node, root: Path) -> bool:
 
 
 def _variable(path: Path) -> bool:
-    """Whether a variable of the firmware is 1."""
+    """Return whether a firmware variable is 1."""
     try:
-        return path.read_bytes()[4:5] == b"\1"  # after four bytes of attributes
+        return path.read_bytes()[4:5] == b"\1"  # the first four bytes are attributes
     except OSError:
         return False
 
 
 def _keys(node: Node) -> list[str]:
-    """Keys of DKMS that are there, a site's own first."""
+    """Return the existing keys of DKMS, those that a site names first."""
     settings = [path for name in DKMS_SETTINGS for path in sorted(node.root.glob(name))]
     texts = [node.read(str(path.relative_to(node.root))) or "" for path in settings]
     own = [name for text in texts for name in _CERTIFICATE.findall(text)]

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Units of systemd: what is installed, its state, and the commands that change it."""
+"""Units of systemd: whether they are installed, their state, and commands that change it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .part import Node
 DIRECTORIES = ("etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system")
 LINKS = "etc/systemd/system/multi-user.target.wants"
 AT_BOOT = ("enabled", "static", "indirect", "generated", "alias", "enabled-runtime")
-"""States of unit files that need no enabling, or cannot be enabled."""
+"""States of unit files that need not or cannot be enabled."""
 
 
 def installed(node: Node, units: Sequence[str]) -> Optional[str]:
-    """The first of `units` that is installed under its own name; an alias does not count."""
+    """Return the first of `units` that is installed; an alias does not count."""
     for unit in units:
         for directory in DIRECTORIES:
             path = node.path(f"{directory}/{unit}")
@@ -26,14 +26,14 @@ def installed(node: Node, units: Sequence[str]) -> Optional[str]:
 
 
 def show(node: Node, unit: Optional[str], keys: Sequence[str]) -> dict[str, str]:
-    """Properties of a unit, or of the manager itself."""
+    """Return properties of a unit, or of the manager if `unit` is None."""
     words = [word for key in keys for word in ("-p", key)]
     text = node.look(["systemctl", "show", *([unit] if unit else []), *words]).stdout
     return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
 
 def state(node: Node, unit: str) -> str:
-    """Whether a service starts at boot and runs now: `enabled, active`."""
+    """Return whether a service starts at boot and runs now: `enabled, active`."""
     found = show(node, unit, ["UnitFileState", "ActiveState"])
     return f"{found.get('UnitFileState') or 'unknown'}, {found.get('ActiveState') or 'unknown'}"
 
@@ -47,12 +47,12 @@ def at_boot(node: Node, unit: str) -> bool:
 
 
 def linked(node: Node, unit: str) -> bool:
-    """Whether the boot starts it, by its link: no program is run."""
+    """Return whether the unit starts at boot, by its link, without running a program."""
     return node.path(f"{LINKS}/{unit}").is_symlink()
 
 
 def link(node: Node, unit: str, wanted: bool) -> None:
-    """Start it at every boot, or not any more, once its file was written or removed."""
+    """Make a unit start at every boot or not, after its file was written or removed."""
     control(node, "daemon-reload")
     if not wanted:
         node.path(f"{LINKS}/{unit}").unlink(missing_ok=True)
@@ -61,11 +61,11 @@ def link(node: Node, unit: str, wanted: bool) -> None:
 
 
 def control(node: Node, *words: str) -> None:
-    """systemctl with these words, such as `enable --now UNIT`. Raises CommandError."""
+    """Run systemctl, for example with `enable --now UNIT`. Raises CommandError."""
     try:
         node.run(["systemctl", *words])
     except CommandError as error:
         if "is masked" not in str(error):
             raise
-        remedy = f"If nobody means it to stay so: systemctl unmask {words[-1]}, then run again"
+        remedy = f"If it was not masked on purpose: systemctl unmask {words[-1]}, then run again"
         raise CommandError(f"{error}. {remedy}") from error

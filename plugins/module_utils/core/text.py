@@ -9,32 +9,32 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 BLANKS = dict.fromkeys(map(ord, "\n\t\xa0\u202f\u3000"))
-"""Those that move no cursor, the ones of French and Japanese among them."""
-MOST_DEPTH = 40
-"""Of an answer of a host: levels of lists in lists."""
+"""Blanks that do not move the cursor, including those of French and Japanese."""
+MAX_DEPTH = 40
+"""Levels of nested lists in the answer of a host."""
 
 
-def printable(value: Any, depth: int = MOST_DEPTH) -> Any:
-    """What a host answered, so that a terminal only prints it: no control of cursor or direction.
+def printable(value: Any, depth: int = MAX_DEPTH) -> Any:
+    """Escape what controls a terminal's cursor or writing direction in the answer of a host.
 
-    Such characters come out as Python writes them (`\\x1b`). No text is cut: a task may read it.
+    Such characters are written as in Python (`\\x1b`). Text is not truncated: a task may read it.
     """
     if isinstance(value, str):
         if value.isprintable() or value.translate(BLANKS).isprintable():
             return value
         return "".join(
-            each
-            if each.isprintable() or ord(each) in BLANKS
-            else each.encode("unicode_escape").decode()
-            for each in value.replace("\r\n", "\n")
+            character
+            if character.isprintable() or ord(character) in BLANKS
+            else character.encode("unicode_escape").decode()
+            for character in value.replace("\r\n", "\n")
         )
     if not isinstance(value, (dict, list, tuple)):
         return value
     if not depth:
-        return f"{type(value).__name__} in more than {MOST_DEPTH} levels"
+        return f"{type(value).__name__} in more than {MAX_DEPTH} levels"
     if isinstance(value, dict):
-        return {printable(key): printable(each, depth - 1) for key, each in value.items()}
-    return [printable(each, depth - 1) for each in value]
+        return {printable(key): printable(item, depth - 1) for key, item in value.items()}
+    return [printable(item, depth - 1) for item in value]
 
 
 def one_line(text: str) -> str:
@@ -47,7 +47,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """`Did you mean 'rails'? Known here: ...`, for a misspelt name."""
+    """Return `Did you mean 'rails'? Known here: ...` for a misspelt name."""
     names = list(known)
     close = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
     close.sort(key=lambda name: sorted(name) != sorted(word))  # cpn is cnp with letters swapped
@@ -56,18 +56,18 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """`1 leaf`, `2 leaves`."""
+    """Return `1 leaf` or `2 leaves`."""
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def some(names: Sequence[Any], most: int = 20) -> str:
-    """`a, b, c and 7 more`: a list of bounded length."""
+    """Return a list of bounded length: `a, b, c and 7 more`."""
     listed = ", ".join(str(name) for name in names[:most])
     return f"{listed} and {len(names) - most} more" if len(names) > most else listed or "none"
 
 
 def bytes_text(count: int) -> str:
-    """`4 B`, `64 KiB`, `1.50 MiB`."""
+    """Return a size as text: `4 B`, `64 KiB`, `1.50 MiB`."""
     for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= scale:
             return f"{count / scale:.2f}".removesuffix(".00") + f" {unit}"
@@ -75,17 +75,17 @@ def bytes_text(count: int) -> str:
 
 
 def bits_text(gbits_s: float) -> str:
-    """`781.2 Gb/s`, `93.75 Mb/s`."""
+    """Return a rate in Gb/s as text: `781.2 Gb/s`, `93.75 Mb/s`."""
     return f"{gbits_s:.4g} Gb/s" if gbits_s >= 1 else f"{gbits_s * 1000:.4g} Mb/s"
 
 
 def columns(rows: Sequence[Sequence[str]], left: Collection[int] = ()) -> list[str]:
-    """Rows of cells as lines: each column as wide as its widest cell, aligned right or `left`."""
+    """Format rows of cells as lines with columns aligned right, or left for those in `left`."""
     widths = [max(map(len, column)) for column in zip(*rows)]
     return [
         "  ".join(
-            cell.ljust(width) if place in left else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths))
+            cell.ljust(width) if column in left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths))
         ).rstrip()
         for row in rows
     ]

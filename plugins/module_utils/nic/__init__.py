@@ -1,8 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a RoCE NIC is set to: one setting at a time is read, compared, written and read again.
+"""The settings of a RoCE NIC: each is read, compared, written and read back.
 
-setting       what a rail, a setting and a reading are
-engine        the settings that the module's options ask for: all of a rail or none, with restore
-dcb, *_settings, firmware, sriov  the settings
-boot_program  sets at boot what a reboot forgets; boot_unit installs it
+setting        the NIC of a rail, a setting and a reading
+nics           the NICs of a host: readings, checks, and the steps that set a rail as a whole
+port_settings, dcb, rdma_cm, sriov  settings through interfaces that every driver has
+vendor         the interface of a vendor's package
+mlx5/          NVIDIA's NICs: congestion control, firmware, registers, health of the port
 """

@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The contract on the wire: trust, PFC, cable length, DSCP to priority, traffic classes, ETS.
+"""Data Center Bridging of an interface: trust, PFC, DSCP to priority, traffic classes, ETS.
 
-Read and set by iproute2's `dcb`, through the kernel's interface that the in-tree driver and
-DOCA-OFED's have alike. Its batch mode cannot be used for all rails at once: it leaves
-acknowledgements unread, so that every second question fails and the next one gets another
-interface's answer (seen with 6.1).
+iproute2's `dcb` reads and sets it through the kernel's interface, which in-tree drivers and
+DOCA-OFED share. Its batch mode is not usable for several rails: it leaves acknowledgements unread,
+so that every second request fails and the next one receives the reply of another interface (seen
+with 6.1).
 """
 
 from __future__ import annotations
@@ -21,42 +21,42 @@ from .setting import NicSetting, RailNic, Reading
 PROGRAM = "dcb"
 MISSING = f"{PROGRAM} is not installed: install iproute2 (Debian, Ubuntu) or iproute (EL)"
 HOST = "host"
-"""Set by this host, and not agreed with the switch by firmware."""
+"""DCBX mode: set by this host, not negotiated with the switch by firmware."""
 FIRMWARE_CONTROLLED = "firmware"
 DSCP = "dscp"
 PCP = "pcp"
-"""Packets are sorted by the priority in their VLAN tag."""
+"""Packets are classified by the priority in their VLAN tag."""
 ETS = "ets"
 EIGHT = 8
-_NOTHING_THERE = ("Operation not supported", "Attribute not found")
-"""Errors of a driver without DCB, or without this part of it."""
+_UNSUPPORTED = ("Operation not supported", "Attribute not found")
+"""Errors of a driver without DCB, or without the requested object."""
 
 
 class UnsupportedError(Exception):
-    """The driver cannot do this here; the text has which part."""
+    """The driver lacks an object of DCB, which the text names."""
 
 
 @dataclass(frozen=True)
 class DcbState:
-    """What an interface is set to. Places are priorities or traffic classes, 0..7."""
+    """The DCB settings of an interface. Indexes are priorities or traffic classes, 0..7."""
 
     dcbx: Optional[str]
-    """HOST or FIRMWARE_CONTROLLED; None where the driver has no such state."""
+    """HOST or FIRMWARE_CONTROLLED; None if the driver has no DCBX."""
     trust: str
     dscp: Mapping[int, tuple[int, ...]]
-    """DSCP to its priorities: more than one is possible and never meant."""
+    """DSCP to its priorities; the kernel permits several, the contract has one."""
     pfc: tuple[int, ...]
-    """Priorities that are paused one by one."""
+    """Priorities with PFC."""
     priority_to_tc: tuple[int, ...]
     cable_metres: int
-    """`delay` of PFC, which mlx5 takes for the cable's length; 0 where a NIC has no such."""
+    """`delay` of PFC, which mlx5 interprets as cable length; 0 if the NIC has none."""
     tsa: tuple[str, ...]
     percent: tuple[int, ...]
 
     @property
     def shares(self) -> list[int]:
-        """Percents of classes that share bandwidth: drivers report any number for the others."""
-        return [share if how == ETS else 0 for how, share in zip(self.tsa, self.percent)]
+        """Shares of ETS classes in percent; 0 for others, for which drivers report any number."""
+        return [share if tsa == ETS else 0 for tsa, share in zip(self.tsa, self.percent)]
 
     @property
     def pairs(self) -> set[tuple[int, int]]:
@@ -64,9 +64,9 @@ class DcbState:
 
 
 class Dcb:
-    """`dcb`, by its command line. Setting raises CommandError.
+    """The command `dcb`. Methods that set something raise CommandError.
 
-    What was read, or why it could not be, is kept until forgotten: a hang is waited for once.
+    States and errors of reading are cached until `forget`, so that a hang is waited for once.
     """
 
     def __init__(self, run: Runner) -> None:
@@ -74,7 +74,7 @@ class Dcb:
         self._known: dict[str, Union[DcbState, CommandError]] = {}
 
     def read(self, interface: str) -> DcbState:
-        """Raises UnsupportedError or CommandError."""
+        """Return the state of an interface. Raises UnsupportedError or CommandError."""
         if interface not in self._known:
             try:
                 self._known[interface] = self._ask(interface)
@@ -86,7 +86,7 @@ class Dcb:
         return known
 
     def forget(self, interface: str) -> None:
-        """What was read of it is out of date."""
+        """Discard the cached state of an interface."""
         self._known.pop(interface, None)
 
     def _ask(self, interface: str) -> DcbState:
@@ -99,10 +99,10 @@ class Dcb:
             entries[dscp] = tuple(sorted((*entries.get(dscp, ()), priority)))
         return DcbState(
             dcbx=None if dcbx is None else HOST if dcbx.get("host") else FIRMWARE_CONTROLLED,
-            # The kernel trusts DSCP exactly when there is an entry for one.
+            # The kernel trusts DSCP exactly if there is an entry for one.
             trust=DSCP if entries else PCP,
             dscp=entries,
-            pfc=tuple(place for place, on in enumerate(pfc["prio_pfc"]) if on in (True, "on")),
+            pfc=tuple(n for n, on in enumerate(pfc["prio_pfc"]) if on in (True, "on")),
             priority_to_tc=tuple(int(tc) for tc in ets["prio_tc"]),
             cable_metres=pfc["delay"],
             tsa=tuple(ets["tc_tsa"]),
@@ -110,7 +110,7 @@ class Dcb:
         )
 
     def buffer(self, interface: str, priority: int) -> Optional[tuple[int, int]]:
-        """The receive buffer of a priority: its number and bytes; None where the NIC shows none."""
+        """Return number and size in bytes of a priority's receive buffer; None if not reported."""
         answer = self._show("buffer", interface)
         if answer is None:
             return None
@@ -124,25 +124,25 @@ class Dcb:
         return answer
 
     def _show(self, name: str, interface: str, *more: str) -> Optional[dict[str, Any]]:
-        """The answer, or None where the driver has none."""
+        """Return the reply, or None if the driver does not support the object."""
         argv = (PROGRAM, "-N", "-j", name, "show", "dev", interface, *more)
         result = self._run(argv, check=False)
         if result.rc != 0:
             output = result.stderr.strip() or result.stdout.strip() or "nothing"
-            if any(text in output for text in _NOTHING_THERE):
+            if any(text in output for text in _UNSUPPORTED):
                 return None
             raise CommandError(f"{' '.join(argv)}: exit status {result.rc}: {output[-500:]}")
         answer: dict[str, Any] = json.loads(result.stdout)
         return answer
 
     def put_dcbx(self, interface: str, _state: DcbState) -> None:
-        """To the host: `dcb` cannot give all of it back to the firmware, and it breaks nothing."""
+        """Set DCBX to the host. `dcb` cannot restore all of it; the host's mode does no harm."""
         self._set("dcbx", interface, "host", "ieee")
 
     def put_dscp(self, interface: str, state: DcbState) -> None:
         missing = state.pairs - self.read(interface).pairs
         if missing:
-            # Not `replace`: mlx5 drops the former entry itself and then refuses to delete it.
+            # Not `replace`: mlx5 removes the former entry itself and then refuses to delete it.
             self._set_app("add", interface, missing)
         surplus = self.read(interface).pairs - state.pairs
         if surplus:
@@ -156,7 +156,7 @@ class Dcb:
         self._set("pfc", interface, "delay", str(state.cable_metres))
 
     def put_ets(self, interface: str, state: DcbState) -> None:
-        """Mapping and shares at once: they are one object in the kernel, checked as a whole."""
+        """Set mapping and shares together: the kernel validates them as one object."""
         words = ("tc-tsa", *_numbered(state.tsa), "tc-bw", *_numbered(state.shares))
         self._set("ets", interface, *words, "prio-tc", *_numbered(state.priority_to_tc))
 
@@ -171,7 +171,7 @@ class Dcb:
 
 
 def _numbered(values: Iterable[object]) -> list[str]:
-    return [f"{place}:{value}" for place, value in enumerate(values)]
+    return [f"{index}:{value}" for index, value in enumerate(values)]
 
 
 # The settings
@@ -199,7 +199,7 @@ def qos_settings(contract: HostSettings, dcb: Optional[Dcb], rail: RailNic) -> l
     if rail.device is None:
         return []
     target = target_state(contract)
-    # Classes that a priority is mapped to: nothing is ever sent from the others.
+    # Classes that a priority is mapped to; the others never send.
     used = sorted(set(contract.priority_to_tc))
 
     def shares(state: DcbState) -> str:
@@ -211,7 +211,7 @@ def qos_settings(contract: HostSettings, dcb: Optional[Dcb], rail: RailNic) -> l
     def mapping(state: DcbState) -> str:
         return " ".join(_numbered(state.priority_to_tc))
 
-    parts: dict[str, tuple[View, Put]] = {
+    aspects: dict[str, tuple[View, Put]] = {
         "dcbx": (lambda state: state.dcbx, Dcb.put_dcbx),
         "trust": (lambda state: state.trust, Dcb.put_dscp),
         "dscp_to_priority": (lambda state: ranges(state.dscp), Dcb.put_dscp),
@@ -221,12 +221,12 @@ def qos_settings(contract: HostSettings, dcb: Optional[Dcb], rail: RailNic) -> l
     }
     return [
         DcbSetting(name, view, put, rail.interface, dcb, target)
-        for name, (view, put) in parts.items()
+        for name, (view, put) in aspects.items()
     ]
 
 
 class DcbSetting(NicSetting):
-    """One part of an interface's DCB state."""
+    """One aspect of an interface's DCB state."""
 
     otherwise = "its driver has no DCBX: nothing else sets its QoS"
 
@@ -247,7 +247,7 @@ class DcbSetting(NicSetting):
         self._dcb = dcb
         self._target = target
         self._before: Optional[DcbState] = None
-        """As it was when it was first read: what a rollback puts back."""
+        """State when it was first read, which `restore` sets."""
 
     def read(self) -> Reading:
         if self._dcb is None:
@@ -264,7 +264,7 @@ class DcbSetting(NicSetting):
 
     def set(self, value: Any) -> None:
         state = self._target if value == self.wanted else self._before
-        # What is one object with another setting was written with it.
+        # A setting that shares an object with another one is written with that one.
         if self._dcb and state and self._view(self._dcb.read(self._interface)) != value:
             self._put(self._dcb, self._interface, state)
 
@@ -274,7 +274,7 @@ class DcbSetting(NicSetting):
 
 
 def ranges(entries: Mapping[int, Collection[int]]) -> str:
-    """`0-25:0 26:3 27-63:0`: a table of 64 in one line."""
+    """Return a table of 64 in one line: `0-25:0 26:3 27-63:0`."""
     runs: list[tuple[int, int, str]] = []
     for dscp in sorted(entries):
         priorities = "+".join(str(priority) for priority in sorted(entries[dscp]))
@@ -283,6 +283,6 @@ def ranges(entries: Mapping[int, Collection[int]]) -> str:
         else:
             runs.append((dscp, dscp, priorities))
     return " ".join(
-        f"{first}:{what}" if first == last else f"{first}-{last}:{what}"
-        for first, last, what in runs
+        f"{first}:{priorities}" if first == last else f"{first}-{last}:{priorities}"
+        for first, last, priorities in runs
     )

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The NIC around RoCE: link pause, PCIe read size, rings, accelerations in firmware's registers."""
+"""Settings of a port next to RoCE: link pause, PCIe read request size, ring sizes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Any
 
 from .setting import SOFTWARE_REASON, NicSetting, RailNic, Reading
 
-# Driver, counters, ring sizes and link pause by the system call that `ethtool` makes. The call is
-# the same on every kernel and needs no package; what `ethtool` prints differs between releases.
+# Driver, counters, ring sizes and link pause are read by the system call of `ethtool`. The call is
+# the same on every kernel and needs no package; the output of `ethtool` differs between releases.
 
 _SIOCETHTOOL = 0x8946
 _GET_DRIVER, _GET_RINGS, _SET_RINGS, _GET_PAUSE, _SET_PAUSE = 0x03, 0x10, 0x11, 0x12, 0x13
@@ -27,7 +27,7 @@ _IFREQ_BYTES, _DRIVER_INFO_BYTES, _DRIVER_NAME = 40, 196, slice(4, 36)
 
 
 class Ethtool:
-    """The drivers of the running kernel; OSError with EOPNOTSUPP where one has no answer."""
+    """The ethtool system call; raises OSError, EOPNOTSUPP if the driver lacks the request."""
 
     def driver(self, interface: str) -> str:
         question = struct.pack("I", _GET_DRIVER).ljust(_DRIVER_INFO_BYTES, b"\0")
@@ -35,7 +35,7 @@ class Ethtool:
         return answer[_DRIVER_NAME].split(b"\0", 1)[0].decode("ascii", "replace")
 
     def statistics(self, interface: str) -> dict[str, int]:
-        """What `ethtool -S` shows."""
+        """Return the counters that `ethtool -S` prints."""
         info = self._ask(interface, struct.pack("I", _GET_DRIVER).ljust(_DRIVER_INFO_BYTES, b"\0"))
         (count,) = struct.unpack_from("I", info, _STATISTICS_COUNT)
         question = struct.pack("3I", _GET_STRINGS, _STATISTICS, count)
@@ -44,22 +44,22 @@ class Ethtool:
         values = self._ask(interface, question.ljust(8 + 8 * count, b"\0"))
         names = (words[at : at + _WORD_BYTES] for at in range(0, len(words), _WORD_BYTES))
         texts = (name.split(b"\0", 1)[0].decode("ascii", "replace") for name in names)
-        # Older drivers have a space after tx_pause_storm_warning_events.
+        # Older drivers have a blank after tx_pause_storm_warning_events.
         return dict(zip(map(str.strip, texts), struct.unpack_from(f"{count}Q", values, 8)))
 
     def rings(self, interface: str) -> tuple[dict[str, int], dict[str, int]]:
-        """Entries of the receive and send rings, `rx` and `tx`: now, and at most."""
+        """Return the current and the maximum entries of the rings `rx` and `tx`."""
         found = self._rings(interface)
         return {"rx": found[5], "tx": found[8]}, {"rx": found[1], "tx": found[4]}
 
     def set_rings(self, interface: str, wanted: Mapping[str, int]) -> None:
-        # what is not wanted, and mini and jumbo rings, stay as they are
+        # Rings that are not in `wanted`, and mini and jumbo rings, are not changed.
         found = self._rings(interface)
         rx, tx = wanted.get("rx", found[5]), wanted.get("tx", found[8])
         self._ask(interface, _RINGS.pack(_SET_RINGS, *found[1:5], rx, *found[6:8], tx))
 
     def pause(self, interface: str) -> tuple[bool, bool]:
-        """Whether pauses of the whole link are obeyed (rx) and sent (tx)."""
+        """Return whether pause frames for the whole link are obeyed (rx) and sent (tx)."""
         answer = self._ask(interface, _PAUSE.pack(_GET_PAUSE, 0, 0, 0))
         _command, _autoneg, rx, tx = _PAUSE.unpack(answer)
         return bool(rx), bool(tx)
@@ -84,7 +84,7 @@ class Ethtool:
 
 
 class LinkPause(NicSetting):
-    """Off: a pause of the whole link would stop the lossy classes with the lossless one."""
+    """Pause of the whole link, which would stop lossy classes with the lossless one: off."""
 
     name = "link_pause"
     wanted = "off"
@@ -99,7 +99,7 @@ class LinkPause(NicSetting):
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
                 raise
-            return Reading.fulfilled_otherwise("its driver knows no link pause")
+            return Reading.fulfilled_otherwise("its driver has no link pause")
         on = [name for name, value in (("rx", rx), ("tx", tx)) if value]
         return Reading(" ".join(on) or "off")
 
@@ -109,7 +109,7 @@ class LinkPause(NicSetting):
 
 
 class RingSizes(NicSetting):
-    """Entries of the rings of the Ethernet side, which RoCE does not pass through."""
+    """Entries of the Ethernet rings, which RoCE traffic bypasses."""
 
     name = "rings"
 
@@ -134,26 +134,27 @@ class RingSizes(NicSetting):
         self._ethtool.set_rings(self._interface, value)
 
 
-# Largest read that a PCIe function asks of memory at once: three bits of its configuration space,
-# read and written through sysfs, as `setpci -s PCI CAP_EXP+8.w` does.
+# The maximum read request size of a PCIe function: three bits of its configuration space, read and
+# written through sysfs, as `setpci -s PCI CAP_EXP+8.w` does.
 
 SIZES = (128, 256, 512, 1024, 2048, 4096)
 _FIRST_CAPABILITY = 0x34
 _PCI_EXPRESS = 0x10
 _DEVICE_CONTROL = 8
-"""Its offset in the PCI Express capability."""
+"""Offset in the PCI Express capability."""
 _SHIFT, _MASK = 12, 0x7000
 _HEADER_BYTES = 64
 
 
 class NoPcieError(Exception):
-    """The function has no PCI Express capability, or only its header may be read."""
+    """The function has no PCI Express capability, or only its header is readable."""
 
 
 class MaxReadRequest(NicSetting):
-    """How much the NIC asks of memory at once, in bytes.
+    """The largest PCIe read request of the NIC, in bytes.
 
-    Kernel lockdown (Secure Boot) forbids the write; that keeps no setting of the contract off.
+    Kernel lockdown (Secure Boot) forbids the write; the settings of the contract do not depend on
+    it.
     """
 
     name = "max_read_request_bytes"
@@ -175,7 +176,7 @@ class MaxReadRequest(NicSetting):
             return Reading.unsupported(str(error))
 
     def set(self, value: Any) -> None:
-        """Change these three bits and no other."""
+        """Change only these three bits."""
         file = os.open(self._config, os.O_RDWR)
         try:
             offset, control = _device_control(os.pread(file, 256, 0))
@@ -186,22 +187,22 @@ class MaxReadRequest(NicSetting):
 
 
 def max_read_request(config: Path) -> int:
-    """In bytes. Raises NoPcieError, or OSError."""
+    """Return the size in bytes. Raises NoPcieError or OSError."""
     with config.open("rb") as stream:
         _offset, control = _device_control(stream.read(256))
     return 128 << ((control & _MASK) >> _SHIFT)
 
 
 def _device_control(config: bytes) -> tuple[int, int]:
-    """Where the register is, and its value."""
+    """Return offset and value of the register Device Control."""
     if len(config) <= _HEADER_BYTES:
         raise NoPcieError("only the header of its configuration space can be read")
-    place, seen = config[_FIRST_CAPABILITY] & ~3, set[int]()
-    while place and place not in seen and place + _DEVICE_CONTROL + 2 <= len(config):
-        seen.add(place)
-        if config[place] == _PCI_EXPRESS:
-            offset = place + _DEVICE_CONTROL
+    pointer, seen = config[_FIRST_CAPABILITY] & ~3, set[int]()
+    while pointer and pointer not in seen and pointer + _DEVICE_CONTROL + 2 <= len(config):
+        seen.add(pointer)
+        if config[pointer] == _PCI_EXPRESS:
+            offset = pointer + _DEVICE_CONTROL
             (control,) = struct.unpack_from("<H", config, offset)
             return offset, control
-        place = config[place + 1] & ~3
+        pointer = config[pointer + 1] & ~3
     raise NoPcieError("not a PCI Express function")

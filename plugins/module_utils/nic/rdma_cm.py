@@ -36,10 +36,10 @@ def of_device(rail: RailNic) -> tuple[str, int]:
 
 
 class RdmaCmDefault(NicSetting):
-    """One default of RDMA-CM for connections over this device, as `cma_roce_mode` sets it.
+    """One default of RDMA-CM for connections over a device, as `cma_roce_mode` sets it.
 
-    A device appears in configfs once its folder is made. The values belong to the device and not
-    to the folder, so it is made to look and removed again.
+    A device appears in configfs while its directory exists. The values belong to the device, not to
+    the directory, which is created for each access and removed again.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class RdmaCmDefault(NicSetting):
         self._file = self._folder / "ports" / str(port) / file
 
     def read(self) -> Reading:
-        # Not loaded is not unsupported: writing loads it.
+        # A module that is not loaded is no missing support: `set` loads it.
         if not self._folder.parent.is_dir():
             return Reading(None)
         with self._shown():

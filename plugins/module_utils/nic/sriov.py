@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Rails are physical functions: no virtual function is left on them, and none in use is taken away.
+"""Virtual functions of a rail, which are removed if they are idle: a rail is a physical function.
 
-This is the running kernel. The firmware's own switch (SRIOV_EN) is in `firmware`. What the kernel
-does with virtual functions that others make (`sriov_drivers_autoprobe`) is left alone.
+This concerns the running kernel; SRIOV_EN of the firmware is in `mlx5/firmware`. The kernel's
+handling of new virtual functions (`sriov_drivers_autoprobe`) is not changed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ..hardware.survey import pci_address
 from .setting import NicSetting, RailNic, Reading
 
 ALLOW = "roce_rails_remove_vfs_in_use"
-"""The role's variable that allows removing what is used."""
+"""Variable of the role that permits the removal of functions in use."""
 _PASS_THROUGH = frozenset({"pci-stub", "pciback", "xen-pciback", "uio_pci_generic", "igb_uio"})
-"""Drivers that hand a function to a guest or to a program; those of VFIO besides."""
+"""Drivers that pass a function to a guest or program, in addition to those of VFIO."""
 _UP = 0x1
 
 
@@ -31,14 +31,14 @@ _UP = 0x1
 class VirtualFunction:
     pci: str
     names: tuple[str, ...]
-    """Of its network interfaces in this network namespace, its RDMA devices and its driver."""
+    """Names of its interfaces in this network namespace, its RDMA devices and its driver."""
     users: tuple[str, ...] = ()
-    """What it is used for; nothing when it is idle."""
+    """Its uses; empty if it is idle."""
     holders: tuple[str, ...] = ()
-    """Why it must not be removed whatever is allowed: the kernel would wait, or the host be cut."""
+    """Why it is never removed: the kernel would block, or the host would be unreachable."""
 
     def line(self) -> str:
-        """One line for the operator: `0000:09:10.0 (eth3, igbvf): eth3 is up`."""
+        """Return a line for the operator: `0000:09:10.0 (eth3, igbvf): eth3 is up`."""
         use = "; ".join((*self.users, *self.holders)) or "idle"
         return f"{self.pci} ({', '.join(self.names)}): {use}"
 
@@ -50,16 +50,17 @@ def sriov_settings(
     root: Path,
     rail: RailNic,
 ) -> list[NicSetting]:
-    """One setting for each rail that is a PCI function, with an RDMA device or without.
+    """Return a setting for a rail that is a PCI function, even without an RDMA device.
 
-    `keep`: interfaces that the host is reached by, and why; their functions are never removed.
+    `keep`: interfaces that the host is reached by, with the reason; their functions are never
+    removed.
     """
     pci = pci_address(root / "sys/class/net" / rail.interface)
     return [NoVirtualFunctions(rail.name, pci, run, remove_in_use, keep, root)] if pci else []
 
 
 class NoVirtualFunctions(NicSetting):
-    """`sriov_numvfs` of one rail at 0. Its value is the list of virtual functions, for a reader."""
+    """`sriov_numvfs` of one rail: 0. The value shown is the list of virtual functions."""
 
     name = "virtual_functions"
 
@@ -93,11 +94,11 @@ class NoVirtualFunctions(NicSetting):
         return Reading([each.line() for each in functions], refused=self._refusal(functions))
 
     def set(self, value: Any) -> None:
-        """As many as `value` lists; what they were used for is not brought back."""
+        """Set the number of functions in `value`; their former use is not restored."""
         (self._directory / "sriov_numvfs").write_text(f"{len(value)}\n", encoding="ascii")
 
     def _functions(self) -> list[VirtualFunction]:
-        """In the device's own order."""
+        """Return the virtual functions in the order of the device."""
         entries = self._directory.glob("virtfn*")
         ordered = sorted(entries, key=lambda entry: int(entry.name[len("virtfn") :]))
         if not ordered:
@@ -109,7 +110,7 @@ class NoVirtualFunctions(NicSetting):
     def _function(self, path: Path, addresses: Mapping[str, tuple[str, ...]]) -> VirtualFunction:
         driver = sysfs.target(path / "driver")
         interfaces, devices = sysfs.names(path / "net"), sysfs.names(path / "infiniband")
-        # The files in /dev by which programs use the function past the kernel's network.
+        # Device files through which programs use the function without the kernel's network.
         nodes = [f"/dev/infiniband/{name}" for name in sysfs.names(path / "infiniband_verbs")]
         group = sysfs.target(path / "iommu_group")
         nodes += [f"/dev/vfio/{group}"] if group else []
@@ -118,13 +119,13 @@ class NoVirtualFunctions(NicSetting):
         users: list[str] = []
         holders = [f"{name} {self._keep[name]}" for name in interfaces if name in self._keep]
         if driver.startswith("vfio") or driver.endswith("vfio_pci") or driver in _PASS_THROUGH:
-            users.append(f"handed to a guest or a program by {driver}")
-            # Taking it away waits until the last of them has closed it.
+            users.append(f"passed to a guest or program by {driver}")
+            # The kernel blocks a removal until the last of them has closed the file.
             holders += [f"held open by {openers}"] if openers else []
         else:
             if driver and not interfaces:
-                where = "is not here but in another network namespace (a container's)"
-                users.append(f"{driver} drives it, and its interface {where}")
+                place = "another network namespace (of a container)"
+                users.append(f"driver {driver} is bound to it, and its interface is in {place}")
             users += [f"RDMA used by {openers}"] if openers else []
         for name in interfaces:
             users += self._interface_users(name, addresses.get(name, ()))
@@ -151,14 +152,14 @@ class NoVirtualFunctions(NicSetting):
             uses = "; ".join(f"{each.pci}: {', '.join(each.holders)}" for each in held)
             return (
                 f"virtual functions of {self.pci} cannot be removed, nor does {ALLOW} allow it: "
-                f"{uses}. End what uses them, then run again."
+                f"{uses}. Terminate the users, then run again."
             )
         if used and not self._remove_in_use:
             uses = "; ".join(f"{each.pci}: {', '.join(each.users)}" for each in used)
             return (
                 f"{len(used)} of {len(functions)} virtual functions of {self.pci} are in use: "
-                f"{uses}. They and the NIC settings of {self.rail} were left alone; its name, "
-                "address and MTU are set all the same. End what uses them and run again; or set "
-                f"{ALLOW}: true, which takes them away from what uses them."
+                f"{uses}. They and the NIC settings of {self.rail} were not changed; its name, "
+                "address and MTU are set nevertheless. Terminate the users and run again; or set "
+                f"{ALLOW}: true, which removes the functions although they are in use."
             )
         return ""

@@ -1,14 +1,14 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Firmware that is compared with the model and never set: the mode of the fabric, and planes.
 
-NVIDIA's own tools set up Spectrum-X and split ports; names and values are those of its operator
+NVIDIA's tools set up Spectrum-X and split ports. Names and values are those of its operator
 (Mellanox/nic-configuration-operator, bindata/spectrum-x: RA2.0.yaml of b4a78227, 2026-03-19, and
 RA2.2.yaml of 76977935, 2026-04-21; LOAD_BALANCE_MODE_P1: docs/dospcx-legacy-parameter-mapping.md of
-ea00777e). A NIC in the other mode keeps all its settings: half of both modes is neither.
+ea00777e). No setting of a NIC in the other mode is changed, as a mixture of both modes is useless.
 
-A port is split by its lanes: MODULE_SPLIT_M0[i] has the number of the port that lane i belongs to,
-from 1, and 0xff where it belongs to none (Mellanox/mstflint b9d9e844, mlxconfig_host.db,
-nv_module_split). The cards of which RA2.2 has the lanes are a ConnectX-8 and a ConnectX-9.
+A port is split by its lanes: MODULE_SPLIT_M0[i] is the number of the port of lane i, from 1, or
+0xff if it belongs to none (Mellanox/mstflint b9d9e844, mlxconfig_host.db, nv_module_split). RA2.2
+lists the lanes of a ConnectX-8 and a ConnectX-9.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from ..setting import NicSetting, RailNic, Reading
 from .firmware import VARIABLE, Firmwares, FirmwareSetting, Value, parts, words
 
 Profile = Mapping[str, Value]
-"""Parameter to value, as the first port of a card has it."""
-Verdict = Callable[[Reading, str, str], Reading]
-"""Of a value that differs (None: unknown to the firmware), its parameter, and the remedy."""
+"""Parameter to value, by the names of the first port of a card."""
+Evaluation = Callable[[Reading, str, str], Reading]
+"""Evaluates a reading that differs (None: unknown to the firmware), with parameter and remedy."""
 
 ROUTING, PROGRAM = "ROCE_ADAPTIVE_ROUTING_EN", "USER_PROGRAMMABLE_CC"
-"""Both on: set up for Spectrum-X. Each alone goes with DCQCN, which runs until a program of DOCA
-does (docs.nvidia.com/doca/sdk/doca-pcc: the parameter is off until it is set)."""
+"""Both on: Spectrum-X. Each of them is compatible with DCQCN, which runs until a program of DOCA
+replaces it (docs.nvidia.com/doca/sdk/doca-pcc: the parameter is off by default)."""
 _ROCE: Sequence[Profile] = (
     {ROUTING: 1, PROGRAM: 0},
     {ROUTING: 0, PROGRAM: 0},
@@ -39,12 +39,12 @@ _ROCE: Sequence[Profile] = (
 )
 FUNCTIONS, BY_HARDWARE = "NUM_OF_PF", "NUM_OF_PLANES_P1"
 LANES = {"1023": 8, "1025": 8}
-"""By device ID: lanes of the one cage, which split into as many ports as there are planes."""
+"""By device ID: lanes of the only cage, which are split into a port per plane."""
 SPLIT = "MODULE_SPLIT_M0[0..15]"
 SECOND_CAGE = "MODULE_SPLIT_M1"
 _NO_LANE = 0xFF
 _HIDDEN = dict.fromkeys((PROGRAM, "ROCE_CC_STEERING_EXT"), "ROCE_CC_LEGACY_DCQCN")
-"""Not shown while the other one is 1 (mlxconfig_host.db, column `dependency`)."""
+"""Parameter to the one that hides it while it is 1 (mlxconfig_host.db, column `dependency`)."""
 
 
 def compared_settings(
@@ -55,15 +55,15 @@ def compared_settings(
     root: Path,
     rail: RailNic,
 ) -> list[NicSetting]:
-    """`lanes`: by rail its planes in the model, and how many rails of the model are on its card.
+    """Return the settings that are only compared, without those that the operator has `named`.
 
-    Parameters that the operator has `named` are the operator's.
+    `lanes`: by rail its planes in the model, and the number of the model's rails on its card.
     """
     pci = pci_address(root / "sys/class/net" / rail.interface)
     if rail.device is None or pci is None:
         return []
     profiles = _spectrum_x(host.cnp_dscp)
-    asked: list[tuple[Sequence[str], Sequence[Profile], Verdict]] = [
+    asked: list[tuple[Sequence[str], Sequence[Profile], Evaluation]] = [
         (tuple(profiles[0]), profiles, _not_spectrum_x)
         if host.fabric_mode == SPECTRUM_X
         else ((PROGRAM,), _ROCE, _not_roce)
@@ -72,7 +72,7 @@ def compared_settings(
         planes, rails = lanes[rail.name]
         profiles = _of_planes(planes, rails, LANES.get(rail.device.device_id))
         if rail.shared:
-            # By software each plane has a device.
+            # With planes balanced by software, each has an RDMA device.
             profiles = [each for each in profiles if each[BY_HARDWARE]]
         verdict = partial(_other_planes, planes, rails, rail.shared)
         asked.append((tuple(profiles[0]), profiles, verdict))
@@ -86,7 +86,7 @@ def compared_settings(
 
 
 def _spectrum_x(cnp_dscp: int) -> list[Profile]:
-    """RA2.0 leaves the DSCP of answers to probes to the device; RA2.2 gives them that of CNPs."""
+    """RA2.0 leaves the DSCP of probe responses to the device; RA2.2 sets that of CNPs."""
     common = {
         ROUTING: 1,
         PROGRAM: 1,
@@ -98,7 +98,7 @@ def _spectrum_x(cnp_dscp: int) -> list[Profile]:
 
 
 def _of_planes(planes: int, rails: int, lanes: Optional[int]) -> list[Profile]:
-    """Packets spread over planes by software, or by hardware with either balance of load."""
+    """Planes balanced by software, or by hardware with either mode of load balancing."""
     kinds = ((0, 0), (planes, 0), (planes, 2))
     names = (FUNCTIONS, BY_HARDWARE, "LOAD_BALANCE_MODE_P1")
     profiles: list[Profile] = []
@@ -107,7 +107,7 @@ def _of_planes(planes: int, rails: int, lanes: Optional[int]) -> list[Profile]:
         if planes > 1:
             profile["LAG_RESOURCE_ALLOCATION"] = int(bool(by_hardware))
         if planes > 1 and rails == 1 and lanes:
-            # By hardware all lanes are one port, whose planes the NIC makes.
+            # Balanced by hardware, all lanes form one port, which the NIC divides into planes.
             profile[SPLIT] = _split(lanes, 1 if by_hardware else planes)
         profiles.append(profile)
     return profiles
@@ -121,18 +121,20 @@ def _split(lanes: int, ports: int) -> Value:
 def _not_spectrum_x(reading: Reading, _name: str, remedy: str) -> Reading:
     return _refused(
         reading,
-        "it is not set up for Spectrum-X, so no setting of this NIC was made. Set its firmware "
-        f"with the tools that install DOCA SPC-X CC, or: {remedy}. Or write roce_qos.fabric_mode: "
+        "it is not set up for Spectrum-X, so no setting of this NIC was changed. Set its firmware "
+        f"with the tools that install DOCA SPC-X CC, or: {remedy}. Or set roce_qos.fabric_mode: "
         "roce",
     )
 
 
 def _not_roce(reading: Reading, name: str, remedy: str) -> Reading:
     if reading.found is None:
-        return Reading.fulfilled_otherwise(f"its firmware has no {name}: it does not do Spectrum-X")
+        return Reading.fulfilled_otherwise(
+            f"its firmware has no {name}: it does not support Spectrum-X"
+        )
     return _refused(
         reading,
-        "it is set up for Spectrum-X, so no setting of this NIC was made. Write "
+        "it is set up for Spectrum-X, so no setting of this NIC was changed. Set "
         f"roce_qos.fabric_mode: {SPECTRUM_X}, or: {remedy}",
     )
 
@@ -146,31 +148,32 @@ def _other_planes(
 ) -> Reading:
     if shared and name == BY_HARDWARE and not reading.found:
         reason = (
-            "it has no RDMA device, and its firmware does not balance planes by hardware, where it "
-            "would share that of the first function. RoCE may be off (devlink dev param show ... "
-            f"name enable_roce), or mlx5_ib failed (dmesg). If it is to balance them: {remedy}"
+            "it has no RDMA device, and its firmware does not balance planes by hardware, which "
+            "would make it share that of the first function. RoCE may be off (devlink dev param "
+            "show ... name enable_roce), or mlx5_ib failed (dmesg). To balance planes by hardware: "
+            f"{remedy}"
         )
         return replace(reading, supported=False, reason=reason)
     if reading.found is None:
-        return Reading.fulfilled_otherwise(f"its firmware has no {name}, and no planes of its own")
+        return Reading.fulfilled_otherwise(f"its firmware has no {name}, and no planes")
     if name == FUNCTIONS and planes == 1:
-        reason = "right for a card with further ports; a port that is split needs rails.planes"
+        reason = "right for a card with more ports; a split port needs rails.planes"
         return replace(reading, supported=False, excused=True, reason=reason)
     if name == FUNCTIONS and planes > 1 and SPLIT.partition("[")[0] not in remedy:
         example = " ".join(words(SPLIT, _split(LANES["1023"], planes)))
         remedy += (
-            ". More functions split no port: set its lanes too, as the manual of the card has "
-            f"them (one cage of a ConnectX-8: LAG_RESOURCE_ALLOCATION=0 {example})"
+            ". More functions do not split a port: also set its lanes as in the manual of the card "
+            f"(one cage of a ConnectX-8: LAG_RESOURCE_ALLOCATION=0 {example})"
         )
     reason = (
         f"rails.planes is {planes}, and {rails} rails are on this card. Correct the model, or: "
-        f"{remedy}. Where a card is meant to differ, write null for it in {VARIABLE}"
+        f"{remedy}. If a card is meant to differ, set the parameter to null in {VARIABLE}"
     )
     return replace(reading, supported=False, reason=reason)
 
 
 class Compared(FirmwareSetting):
-    """One parameter of a profile; of several profiles, of the one that the NIC is nearest to."""
+    """One parameter of a profile; of several profiles, the one nearest to the NIC."""
 
     optional = True
 
@@ -178,7 +181,7 @@ class Compared(FirmwareSetting):
         self,
         parameter: str,
         profiles: Sequence[Profile],
-        verdict: Verdict,
+        verdict: Evaluation,
         firmwares: Firmwares,
         pci: str,
         one_port: bool,
@@ -190,9 +193,7 @@ class Compared(FirmwareSetting):
 
     def judge(self, reading: Reading) -> Reading:
         if self._two_cages and self._first_port_parameter == SPLIT:
-            return Reading.fulfilled_otherwise(
-                "it has a second cage, and lanes that are not compared"
-            )
+            return Reading.fulfilled_otherwise("it has a second cage, whose lanes are not compared")
         nearest = min(self._profiles, key=lambda profile: len(self._apart(profile)))
         self.wanted = nearest[self._first_port_parameter]
         if reading.to_come == self.wanted:
@@ -206,7 +207,7 @@ class Compared(FirmwareSetting):
         return SECOND_CAGE in self._firmwares.arrays(self._pci)
 
     def _apart(self, profile: Profile) -> dict[str, Value]:
-        """What the profile has and the card has not, by the names of this port."""
+        """Return the values of the profile that the card lacks, by the names of this port."""
         named = {self.of_port(name): name for name in profile}
         if self._two_cages:
             named.pop(SPLIT, None)
@@ -226,7 +227,7 @@ class Compared(FirmwareSetting):
         hiding = [name for name in by if name in known and known[name].next_boot]
         update = [f"update its firmware, which has no {', '.join(missing)}"] if missing else []
         if hiding:
-            update = [f"{', '.join(missing)} comes into view after the reset: look again then"]
+            update = [f"{', '.join(missing)} is shown after the reset: run again then"]
             command += [f"{name}=0" for name in hiding]
-        said = f"mlxconfig -d {self._pci} set {' '.join(command)}, and power-cycle the host"
-        return "; ".join([*update, *([said] if command else [])])
+        text = f"mlxconfig -d {self._pci} set {' '.join(command)}, and power-cycle the host"
+        return "; ".join([*update, *([text] if command else [])])

@@ -1,15 +1,15 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What the firmware of a rail's NIC keeps: Ethernet, no virtual functions, and its CNP's marking.
+"""Firmware parameters of a rail's NIC: Ethernet, no virtual functions, and the marking of CNPs.
 
-Firmware takes a value up at its next reset. A value is therefore set for the next boot and reported
-as needing a reset until it is the current one; nothing is reset here.
+Firmware applies a value at its next reset. A value is therefore set for the next boot and reported
+as waiting for a reset until it is the current one; nothing is reset here.
 
-mlxconfig (MFT, DOCA) and mstconfig (mstflint) are the same program and print the same table. The
-table is read, not the JSON form: the distributions' mstconfig has none.
+mlxconfig (MFT, DOCA) and mstconfig (mstflint) are the same program and print the same table, which
+is parsed; the distributions' mstconfig has no JSON output.
 
-Forms: Mellanox/mstflint b9d9e844, mlxconfig/mlxcfg_ui.cpp (printValue), mlxcfg_utils.cpp
-(extractIndexes), mlxcfg_param.cpp (BinaryParamValue reads hexadecimal digits). What hides a
-parameter: the column `dependency` of mlxconfig/mlxconfig_dbs/mlxconfig_host.db.
+Syntax: Mellanox/mstflint b9d9e844, mlxconfig/mlxcfg_ui.cpp (printValue), mlxcfg_utils.cpp
+(extractIndexes), mlxcfg_param.cpp (BinaryParamValue reads hexadecimal digits). Which parameter
+hides another one: column `dependency` of mlxconfig/mlxconfig_dbs/mlxconfig_host.db.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ from ...qos import ROCE, HostSettings
 from ..setting import FIRMWARE, NicSetting, RailNic, Reading, number
 
 TOOLS = ("mlxconfig", "mstconfig")
-"""In order of preference: MFT supports a NIC at least as early as mstflint does."""
+"""In order of preference: MFT supports a new NIC no later than mstflint."""
 
 LINK_TYPE = "LINK_TYPE_P1"
 SRIOV = ("SRIOV_EN", "NUM_OF_VFS")
 PRIORITY_MASK = "ROCE_CC_PRIO_MASK_P1"
 CNP = ("CNP_DSCP_P1", "CNP_802P_PRIO_P1")
 FIXED = (LINK_TYPE, *SRIOV, *CNP)
-"""Not the operator's to set: a rail is an Ethernet physical function, and the contract has CNPs."""
+"""Not for the operator: a rail is an Ethernet physical function, and the contract sets CNPs."""
 
 OPTIONAL = {"ATS_ENABLED": 0}
-"""Better where a NIC has it, and no part of the contract: a NIC that does not know it has a note.
+"""Set if a NIC has it, but no part of the contract: a NIC without it has a note.
 
-NVIDIA's operator sets it for GPUDirect, as far as a NIC shows what is in its list, and goes on
+NVIDIA's operator sets it for GPUDirect, and continues if a NIC lacks parameters of its list
 (Mellanox/nic-configuration-operator, pkg/configuration: configvalidation.go of 01eed1d4, manager.go
 of 0d2c03d3, ApplyStatusPartiallyApplied).
 """
 
 VARIABLE = "roce_rails_firmware_parameters"
-MOST_ELEMENTS = 256
-"""Of one array in one name; the largest that NVIDIA's operator sets has 16."""
+MAX_ELEMENTS = 256
+"""Elements of an array in one name; the largest that NVIDIA's operator sets has 16."""
 NO_TOOL = (
     "its firmware settings cannot be read: neither mlxconfig nor mstconfig is installed. The layer "
     "rdma installs mstflint (the distribution's) or mft (NVIDIA's, with DOCA). Set "
-    "roce_rails_firmware: false to leave firmware alone"
+    "roce_rails_firmware: false to manage no firmware"
 )
 UNREAD = (
     "Kernel lockdown (Secure Boot) can keep the tool from the NIC: /sys/kernel/security/lockdown. "
-    "Set roce_rails_firmware: false to leave firmware alone"
+    "Set roce_rails_firmware: false to manage no firmware"
 )
 
 _ETHERNET = 2
@@ -70,16 +70,16 @@ _ARRAY = re.compile(r"Array\[(\d{1,4})\.\.(\d{1,4})\]")
 _NAME = re.compile(r"([A-Za-z]\w*)(?:\[(\d{1,4})(?:\.\.(\d{1,4}))?\])?", re.ASCII)
 """`SRIOV_EN`, `PCI_DOWNSTREAM_PORT_OWNER[4]`, `MODULE_SPLIT_M0[0..15]`"""
 _HIDING = re.compile(r"ADVANCED_\w+_SETTINGS")
-"""While one of these is 0 (ADVANCED_PCI_SETTINGS), others are not shown (MAX_ACC_OUT_READ)."""
+"""While one of these is 0 (ADVANCED_PCI_SETTINGS), others are hidden (MAX_ACC_OUT_READ)."""
 Value = Union[int, list[int]]
-"""Of one parameter, or of the elements of an array in their order."""
+"""Value of a parameter, or of the elements of an array in order."""
 Parts = tuple[str, Optional[tuple[int, int]]]
-"""A name, and the first and last index in brackets behind it."""
+"""A name, and the first and last index in the brackets after it."""
 
 
 @dataclass(frozen=True)
 class FirmwareParameter:
-    """One setting of the firmware. `current` is None where the firmware does not show it."""
+    """Values of a parameter. `current` is None if the firmware does not report it."""
 
     current: Optional[Value]
     next_boot: Value
@@ -87,7 +87,7 @@ class FirmwareParameter:
     @property
     def reading(self) -> Reading:
         if self.current is None:
-            # Older firmware shows only what its next reset brings.
+            # Older firmware reports only the value after its next reset.
             return Reading(self.next_boot)
         waits = self.next_boot if self.next_boot != self.current else None
         return Reading(self.current, pending=waits)
@@ -95,7 +95,7 @@ class FirmwareParameter:
 
 @dataclass
 class FirmwareTable:
-    """The table of one function, and of its arrays those that were asked for."""
+    """The parameters of one function, and the bounds of its arrays."""
 
     known: dict[str, FirmwareParameter]
     arrays: dict[str, tuple[int, int]]
@@ -103,7 +103,7 @@ class FirmwareTable:
 
 
 class Firmwares:
-    """FirmwareTables of the tool, kept per function: some parameters have a value for each.
+    """Cached tables of the tool by function, as some parameters have a value for each function.
 
     TRACER_ENABLE is one (Mellanox/nic-configuration-operator bd742d17).
     """
@@ -115,14 +115,14 @@ class Firmwares:
         self._answers: dict[tuple[str, ...], Union[FirmwareTable, CommandError]] = {}
 
     def parameters(self, pci: str) -> Mapping[str, FirmwareParameter]:
-        """What the function at `pci` shows, arrays left out. Raises CommandError, the same again"""
+        """Return the parameters of a function, except arrays. Raises a cached CommandError."""
         return self._answer(pci).known
 
     def arrays(self, pci: str) -> Mapping[str, tuple[int, int]]:
         return self._answer(pci).arrays
 
     def parameter(self, pci: str, name: str) -> Optional[FirmwareParameter]:
-        """By name, an element of an array or a range of them too; None where it is not shown."""
+        """Return a parameter, an element of an array or a range of elements; None if not shown."""
         answer, (base, indexes) = self._answer(pci), parts(name)
         first, last = answer.arrays.get(base, (0, -1))
         if indexes is None or last < first:
@@ -138,7 +138,7 @@ class Firmwares:
         return FirmwareParameter(current if len(current) == len(found) else None, next_boot)
 
     def set(self, pci: str, values: Mapping[str, int]) -> None:
-        """Of these known ones, what the next reset would not bring: in one call, or none."""
+        """Set those of these known parameters that differ after the next reset, in one call."""
         read = {name: self.parameter(pci, name) for name in sorted(values)}
         differing = [n for n, each in read.items() if each and each.next_boot != values[n]]
         if differing:
@@ -148,9 +148,9 @@ class Firmwares:
             self._run((self.tool or "", "-y", "-d", pci, "set", *words))
 
     def port_parameter(self, pci: str, name: str) -> str:
-        """`LINK_TYPE_P1` as the second function of a card calls it: `LINK_TYPE_P2`.
+        """Return the name of `LINK_TYPE_P1` for the second function of a card: `LINK_TYPE_P2`.
 
-        Where the firmware has no such port, every function of the card has port 1.
+        If the firmware has no such port, every function of the card is on port 1.
         """
         own = re.sub(r"_P\d+$", f"_P{int(pci[-1]) + 1}", name)
         return own if own in self.parameters(pci) else name
@@ -168,26 +168,26 @@ class Firmwares:
         return answer
 
     def _query(self, pci: str, *names: str) -> FirmwareTable:
-        """All are asked for in one call: a list with one unknown name in it is refused as a whole.
+        """Query the whole table, or the elements of arrays, which only a query by name returns.
 
-        The elements of an array are in no table but their own.
+        The tool rejects a list with one unknown name as a whole.
         """
         argv = (self.tool or "", "-d", pci, "-e", "q", *names)
         result = self._run(argv, check=False)
         answer = FirmwareTable(parse(result.stdout), arrays(result.stdout))
         if not answer.known:
-            said = output(result, 1000) or "no output"
-            raise CommandError(f"{' '.join(argv)}: exit status {result.rc}: {said}")
+            text = output(result, 1000) or "no output"
+            raise CommandError(f"{' '.join(argv)}: exit status {result.rc}: {text}")
         return answer
 
 
 def _stem(name: str) -> str:
-    """The same for every port."""
+    """Return a parameter's name without its port."""
     return re.sub(r"_P\d+$", "", name)
 
 
 def parts(name: str) -> Parts:
-    """`A[4]` is A with 4 to 4, `A[0..3]` with 0 to 3, and A has no indexes."""
+    """Split `A[4]` into A, (4, 4) and `A[0..3]` into A, (0, 3); other names have no indexes."""
     match = _NAME.fullmatch(name)
     if match is None or match[2] is None:
         return name, None
@@ -195,12 +195,12 @@ def parts(name: str) -> Parts:
 
 
 def _word(name: str, value: int) -> str:
-    """Elements in hexadecimal: those of MODULE_SPLIT_M0 are read so, with 0x before or without."""
+    """Write elements in hexadecimal: those of MODULE_SPLIT_M0 are parsed so, even without 0x."""
     return f"{name}={value:#x}" if parts(name)[1] else f"{name}={value}"
 
 
 def words(name: str, value: Value) -> list[str]:
-    """What `set` takes for a value; equal elements of an array in one word."""
+    """Return the arguments of `set` for a value; equal elements of an array share one."""
     base, indexes = parts(name)
     if isinstance(value, int) or indexes is None:
         return [_word(name, value)] if isinstance(value, int) else []
@@ -213,7 +213,7 @@ def words(name: str, value: Value) -> list[str]:
 
 
 def parse(text: str) -> dict[str, FirmwareParameter]:
-    """The table of `-e q`. Values that are not numbers (arrays, keys, N/A) are left out."""
+    """Parse the table of `-e q`, without values that are no numbers (arrays, keys, N/A)."""
     found: dict[str, FirmwareParameter] = {}
     for name, row in _rows(text):
         values = {column: _number(word) for column, word in row.items()}
@@ -224,13 +224,13 @@ def parse(text: str) -> dict[str, FirmwareParameter]:
 
 
 def arrays(text: str) -> dict[str, tuple[int, int]]:
-    """The arrays of the same table with their first and last index."""
+    """Parse the arrays of the same table into their first and last index."""
     matches = {name: _ARRAY.fullmatch(row.get("Next Boot", "")) for name, row in _rows(text)}
     return {name: (int(each[1]), int(each[2])) for name, each in matches.items() if each}
 
 
 def _rows(text: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """The parameters of a table with their words by column."""
+    """Yield the parameters of a table with their values by column."""
     columns: tuple[str, ...] = ()
     for line in text.splitlines():
         if line.startswith(_HEADING):
@@ -251,18 +251,18 @@ def _number(word: str) -> Optional[int]:
 def wanted_parameters(
     host: HostSettings, further: Mapping[str, Optional[int]] = MappingProxyType({})
 ) -> dict[str, int]:
-    """FirmwareParameter to value, as the first port has them. Raises PlanError.
+    """Return the desired parameters by the names of the first port. Raises PlanError.
 
-    `further` are the operator's, besides OPTIONAL; None leaves one as the NIC has it.
+    `further`: the operator's, in addition to OPTIONAL; one that is None is not changed.
     """
     given = [name for name in FIXED if name in further]
     if given:
         raise PlanError(f"{VARIABLE}: remove {', '.join(given)}: given by the model and the rails")
     for name in further:
         first, last = parts(name)[1] or (0, 0)
-        if not _NAME.fullmatch(name) or not 0 <= last - first < MOST_ELEMENTS:
+        if not _NAME.fullmatch(name) or not 0 <= last - first < MAX_ELEMENTS:
             raise PlanError(
-                f"{VARIABLE}: {name!r} is no parameter: write it as mlxconfig shows it, an element "
+                f"{VARIABLE}: {name!r} is no parameter: write it as mlxconfig does, an element "
                 "of an array as PCI_DOWNSTREAM_PORT_OWNER[4], equal ones as MODULE_SPLIT_M0[0..3]"
             )
     of_roce = {
@@ -272,7 +272,7 @@ def wanted_parameters(
     }
     wanted: dict[str, Optional[int]] = {
         LINK_TYPE: _ETHERNET,
-        # What sets up Spectrum-X has SR-IOV on (RA2.0, RA2.2), and DCQCN is not used.
+        # With Spectrum-X, SR-IOV is on (RA2.0, RA2.2) and DCQCN is not used.
         **(of_roce if host.fabric_mode == ROCE else {}),
         **OPTIONAL,
         **further,
@@ -286,7 +286,7 @@ def wanted_parameters(
 
 
 def elements(name: str) -> list[str]:
-    """`A[0..3]` as A[0], A[1], A[2] and A[3]; any other name as it is."""
+    """Expand `A[0..3]` to A[0], A[1], A[2] and A[3]; return any other name unchanged."""
     base, indexes = parts(name)
     if indexes is None:
         return [name]
@@ -300,25 +300,25 @@ def firmware_settings(
     root: Path,
     rail: RailNic,
 ) -> list[FirmwareSetting]:
-    """Those of one rail; `parameters` as the first port of a card has them.
+    """Return the settings of one rail; `parameters` have the names of the first port.
 
-    The operator asked for those that are `named`: each must exist.
+    Parameters that the operator has `named` must exist.
     """
     pci = pci_address(root / "sys/class/net" / rail.interface)
     if rail.device is None or pci is None:
         return []
-    # What keeps the promise where the firmware has nothing to set.
-    kept_by = dict.fromkeys(OPTIONAL, "it is optional, and set where a NIC has it")
+    # What fulfils the promise if the firmware has no such parameter.
+    fulfilled_by = dict.fromkeys(OPTIONAL, "it is optional, and set if a NIC has it")
     if rail.device.link_layer == "Ethernet":
-        kept_by[LINK_TYPE] = "its port is Ethernet only"
+        fulfilled_by[LINK_TYPE] = "its port is Ethernet only"
     if not sysfs.number(root / "sys/bus/pci/devices" / pci / "sriov_totalvfs"):
-        kept_by.update(dict.fromkeys(SRIOV, "it has no virtual functions to give"))
+        fulfilled_by.update(dict.fromkeys(SRIOV, "it supports no virtual functions"))
     if (root / "sys/class/net" / rail.interface / "ecn").is_dir():
-        kept_by.update(dict.fromkeys((*CNP, PRIORITY_MASK), "the driver of DOCA-OFED sets it"))
+        fulfilled_by.update(dict.fromkeys((*CNP, PRIORITY_MASK), "the driver of DOCA-OFED sets it"))
     asked = {each for name in named for each in elements(name)}
     settings: list[FirmwareSetting] = []
     for name, value in parameters.items():
-        otherwise = "" if name in asked else kept_by.get(name, "")
+        otherwise = "" if name in asked else fulfilled_by.get(name, "")
         setting = FirmwareSetting(name, value, firmwares, pci, otherwise, settings)
         setting.named, setting.one_port = name in asked, rail.shared
         settings.append(setting)
@@ -326,13 +326,13 @@ def firmware_settings(
 
 
 class FirmwareSetting(NicSetting):
-    """One parameter; those of one rail that differ are written by one call of the tool."""
+    """One parameter. All differing parameters of a rail are set by one call of the tool."""
 
     persistence = FIRMWARE
     named = False
-    """Whether the operator asked for it."""
+    """Whether the operator has named it."""
     one_port = False
-    """Whether all functions of the card are on port 1: planes balanced by hardware."""
+    """Whether all functions of the card are on port 1, as with planes balanced by hardware."""
 
     def __init__(
         self,
@@ -340,18 +340,18 @@ class FirmwareSetting(NicSetting):
         wanted: Value,
         firmwares: Firmwares,
         pci: str,
-        kept_by: str,
+        fulfilled_by: str,
         rails: Sequence[FirmwareSetting],
     ) -> None:
-        """`rails` are all of this rail."""
-        # The same for every port; an element of an array as ..._4.
+        """`rails` are all parameters of this rail."""
+        # The name has no port; an element of an array is ..._4.
         stem = re.sub(r"\W+", "_", re.sub(r"_P1$", "", first_port_parameter)).strip("_")
         self.name = f"firmware_{stem.lower()}"
         self.wanted = wanted
         self._first_port_parameter = first_port_parameter
         self._firmwares = firmwares
         self._pci = pci
-        self._kept_by = kept_by
+        self._fulfilled_by = fulfilled_by
         self._rails = rails
 
     @property
@@ -371,37 +371,37 @@ class FirmwareSetting(NicSetting):
         return self.judge(Reading(None) if parameter is None else parameter.reading)
 
     def judge(self, reading: Reading) -> Reading:
-        """`reading` has nothing found where the firmware does not know the parameter."""
+        """Evaluate a reading, in which nothing was found if the firmware lacks the parameter."""
         if reading.found is not None:
             return reading
         unknown = f"has no {self.parameter}"
-        if self._kept_by:
-            # The same words for every card: a summary counts them.
-            return Reading.fulfilled_otherwise(f"its firmware {unknown}; {self._kept_by}")
+        if self._fulfilled_by:
+            # One wording for every card, as the summary counts equal reasons.
+            return Reading.fulfilled_otherwise(f"its firmware {unknown}; {self._fulfilled_by}")
         known, (base, indexes) = self._firmwares.parameters(self._pci), parts(self.parameter)
         bounds = self._firmwares.arrays(self._pci).get(base) if indexes else None
         if self.named and not bounds and (waits := self._shown_later()):
-            # A parameter can be hidden until another one is in force: set the known ones.
+            # A parameter can be hidden until another one takes effect: set the known ones.
             return Reading.after_reset(
-                f"the firmware of {self._pci} shows no {self.parameter} yet; its next reset "
-                f"brings {', '.join(waits)} into force, which may show it: reboot, then run again"
+                f"the firmware of {self._pci} shows no {self.parameter} yet; after its next reset "
+                f"{', '.join(waits)} takes effect, which may show it: reboot, then run again"
             )
         name = self._first_port_parameter
-        null = "" if name in FIXED else f"leave it out ({VARIABLE}: {{{name}: null}}), or "
+        null = "" if name in FIXED else f"omit it ({VARIABLE}: {{{name}: null}}), or "
         off = [each for each in known if _HIDING.fullmatch(each) and not known[each].next_boot]
         off = off if self.named else []
         show = f"It may be hidden: add {off[0]}: 1 to {VARIABLE}. Else update" if off else "Update"
         if bounds:
             show = f"Its elements are {base}[{bounds[0]}..{bounds[1]}]: correct it. Else update"
         return Reading.unsupported(
-            f"the firmware of {self._pci} {unknown}. {show} it, or {null}leave all firmware "
-            "alone with roce_rails_firmware: false"
+            f"the firmware of {self._pci} {unknown}. {show} it, or {null}manage no firmware "
+            "(roce_rails_firmware: false)"
         )
 
     def _shown_later(self) -> list[str]:
-        """What the next reset changes, of the operator's parameters and of what nobody here sets.
+        """Return the parameters that the next reset changes, except those of the contract.
 
-        What the contract sets, on this port or another one, never hides a parameter.
+        Parameters of the contract never hide others.
         """
         asked = {each.parameter: each.wanted for each in self._rails if each.named}
         own = {_stem(each.parameter) for each in self._rails if not each.named}

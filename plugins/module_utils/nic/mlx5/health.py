@@ -1,13 +1,13 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Physical health of a rail: errors that its port counts, and what its module measures.
+"""Physical health of a rail: errors that its port counts, and measurements of its module.
 
-Counters have grown since the driver was loaded, pulled cables included. Judged is what they grow by
-between two looks: at 800 Gb/s and a bit error ratio of 1e-12 that is one error in 1.25 s. Names and
-meaning: Linux, Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst
-(16f448d47a86).
+Counters have grown since the driver was loaded, also while cables were unplugged. Their growth
+between two readings is evaluated: at 800 Gb/s and a bit error ratio of 1e-12, one error in 1.25 s.
+Names and meaning: Linux, Documentation/networking/device_drivers/ethernet/mellanox/mlx5/
+counters.rst (16f448d47a86).
 
-FEC, what the module measures beside its own limits, and the ratios since the counters were cleared
-are what mlxlink shows. Names and forms: Mellanox/mstflint b9d9e844a14a, mlxlink/modules/
+mlxlink shows FEC, the measurements of the module with its limits, and the ratios since the counters
+were cleared. Names and syntax: Mellanox/mstflint b9d9e844a14a, mlxlink/modules/
 mlxlink_commander.cpp (prepareDDMSection, prepareBerInfo) and printutil/mlxlink_cmd_print.cpp.
 """
 
@@ -33,11 +33,11 @@ LIMITS = {
     "module_celsius": {"type": "float"},
     "power_margin_db": {"type": "float"},
 }
-"""The limits as a module takes them; without one a figure is shown and not judged."""
+"""Options of a module for the limits; a value without a limit is shown but not evaluated."""
 UNCORRECTED = "rx_pcs_symbol_err_phy"
-"""Also what mlxlink calls effective errors (prepareBerInfoEDR, phy_symbol_errors)."""
+"""mlxlink calls these effective errors (prepareBerInfoEDR, phy_symbol_errors)."""
 ERRORS = ("link_down_events_phy", "rx_symbol_err_phy", UNCORRECTED)
-"""By the first source above, cable or transceiver are to be replaced where they increase."""
+"""According to counters.rst, replace cable or transceiver if they increase."""
 CORRECTED = "rx_corrected_bits_phy"
 TOOLS = ("mlxlink", "mstlink")
 """The same program, of MFT (DOCA) and of mstflint, with JSON since mstflint 4.13.3."""
@@ -46,7 +46,7 @@ _PAUSES = tuple(f"{way}_prio{number}_pause" for way in ("rx", "tx") for number i
 _RATIOS = {"raw_ber": CORRECTED, "effective_ber": UNCORRECTED}
 _LANE = "rx_err_lane_"
 _MODULE = "Module"
-"""Begin of the module's label beside that of the chip, `asic`."""
+"""Prefix of the module's label; the chip's is `asic`."""
 _PHY, _DDM = "Physical Counters and BER Info", "Module Info"
 _SHOWN = {
     "fec": ("Operational Info", "FEC"),
@@ -58,43 +58,43 @@ _SHOWN = {
     "rx_dbm": (_DDM, "Rx Power Current [dBm]"),
     "tx_dbm": (_DDM, "Tx Power Current [dBm]"),
 }
-"""What is taken of the tool's sections, and under which names."""
+"""Shown name to section and key of the tool's output."""
 _POWERS = {"rx_dbm": "receives", "tx_dbm": "sends"}
 _FIGURE = r"-?(?:inf|\d+(?:\.\d+)?(?:e-?\d+)?)"
 _WITH_LIMITS = re.compile(rf"({_FIGURE}(?:,{_FIGURE})*) \[({_FIGURE})\.\.({_FIGURE})\]")
-_GONE = "its port counts nothing any more: see dmesg for its driver and PCIe link"
-_RESET = "its counters began anew between two looks: see dmesg for its driver and firmware"
-_NOT_BEFORE = "its counters could not be read at first, so errors are not judged: run again"
+_GONE = "its port no longer has counters: check dmesg for its driver and PCIe link"
+_RESET = "its counters were reset between two readings: check dmesg for its driver and firmware"
+_NOT_BEFORE = "its counters could not be read at first, so errors are not evaluated: run again"
 _CABLE = "Clean or replace cable and transceivers, here and at the leaf (mlxlink -d PCI -m -c)"
-_SETTLING = "links were set up in this run, so errors are shown and not judged: run again"
+_SETTLING = "links were set up in this run, so errors are shown but not evaluated: run again"
 _NO_TOOL = (
-    "what its port counted is within the limits; FEC and what its module measures were not read: "
+    "the counters of its port are within the limits; FEC and its module were not read: "
     "neither mlxlink nor mstlink is installed, the layer rdma installs mft (with DOCA) or mstflint"
 )
 
 
 def of_port(counters: Mapping[str, int]) -> dict[str, int]:
-    """Those of `ethtool -S` that are about the physical port's health, and what it lost."""
+    """Select the counters of `ethtool -S` for the health of the physical port and its losses."""
     names = (*ERRORS, CORRECTED)
     return {n: v for n, v in counters.items() if n in names or n.startswith(_LANE) or _seldom(n)}
 
 
 def _seldom(name: str) -> bool:
-    """Whether it is not worth a line while it is 0: there are some sixty of them."""
+    """Return whether a counter is shown only if it is not 0; there are about sixty of these."""
     return losses.counted(name) or name.startswith(_PAUSES)
 
 
 @dataclass(frozen=True)
 class PortReading:
-    """What the NIC and its tool measure at one time."""
+    """Measurements of the NIC and its tool at one time."""
 
     shown: Mapping[str, str] = field(default_factory=dict)
-    """By the names of _SHOWN, as the tool prints it."""
+    """Values by the names of _SHOWN, as the tool prints them."""
     celsius: Optional[float] = None
     celsius_limit: Optional[float] = None
-    """Of the module itself."""
+    """Limit of the module."""
     unread: str = ""
-    """Why the tool showed nothing."""
+    """Why the tool printed nothing."""
 
     @classmethod
     def of(
@@ -114,7 +114,7 @@ class PortReading:
 
 
 def _ask(pci: str, run: Runner, tool: Optional[str]) -> tuple[dict[str, str], str]:
-    """What the tool shows, and why it shows nothing."""
+    """Return the values that the tool prints, or why it prints none."""
     if tool is None:
         return {}, _NO_TOOL
     argv = (tool, "-d", pci, "-m", "-c", "--json")
@@ -128,14 +128,14 @@ def _ask(pci: str, run: Runner, tool: Optional[str]) -> tuple[dict[str, str], st
     except (ValueError, LookupError, TypeError, AttributeError):
         output = (result.stdout + result.stderr).strip()[-400:]
         return {}, f"{' '.join(argv)}: exit status {result.rc}: {output or 'it printed nothing'}"
-    # A value of another form is not shown: the tool has lists in versions that were not seen.
+    # Values of another type are not shown: other versions of the tool may print lists.
     return {name: value for name, value in found.items() if isinstance(value, str)}, ""
 
 
 def with_limits(text: str) -> Optional[tuple[list[float], float, float]]:
-    """Values, lower and upper limit of `1.886,1.989 [-10.41..6]`.
+    """Parse `1.886,1.989 [-10.41..6]` into values, lower and upper limit.
 
-    None for `N/A`, and for `0,0 [0..0]`: a copper cable measures nothing (MFT 4.35.0).
+    Returns None for `N/A`, and for `0,0 [0..0]` of a copper cable without a sensor (MFT 4.35.0).
     """
     match = _WITH_LIMITS.fullmatch(text)
     if not match or match[2] == match[3]:
@@ -144,14 +144,14 @@ def with_limits(text: str) -> Optional[tuple[list[float], float, float]]:
 
 
 def module_celsius(function: Path) -> tuple[Optional[float], Optional[float]]:
-    """The module's temperature and its own limit, from hwmon; `function` is the PCI function.
+    """Return temperature and limit of the module from hwmon; `function` is the PCI function.
 
-    Linux, drivers/net/ethernet/mellanox/mlx5/core/hwmon.c (189f164e573e): millidegrees, and
-    `crit` is the threshold that the device has for it. A cable without a sensor has no label.
+    Linux, drivers/net/ethernet/mellanox/mlx5/core/hwmon.c (189f164e573e): millidegrees; `crit` is
+    the device's threshold. A cable without a sensor has no label.
     """
     for label in sorted(function.glob("hwmon/hwmon*/temp*_label")):
         if tree.text(label).startswith(_MODULE):
-            names = (label.name.replace("label", what) for what in ("input", "crit"))
+            names = (label.name.replace("label", kind) for kind in ("input", "crit"))
             now, limit = (tree.number(label.parent / name) for name in names)
             return now / 1000 if now else None, limit / 1000 if limit else None
     return None, None
@@ -168,14 +168,15 @@ def check(
     quiet: bool = True,
     lossless: Collection[int] = range(8),
 ) -> Check:
-    """`quiet`: nothing was set up meanwhile, which takes links down and counts errors.
+    """Return the check `rail_health` from two readings of the counters and one of the module.
 
-    `lossless`: the priorities with PFC; with none of them, losses are left to another check.
+    `quiet`: no link was set up between the readings, which takes links down and counts errors.
+    `lossless`: the priorities with PFC; without any, losses are not evaluated here.
     """
     wanted = {**limits, "module_celsius": limits["module_celsius"] or link.celsius_limit}
     if not now.counted:
-        status, why = (FAILED, _GONE) if before.counted else (NOT_APPLICABLE, NO_COUNTERS)
-        return Check(HEALTH, wanted, None, status, rail, why)
+        status, reason = (FAILED, _GONE) if before.counted else (NOT_APPLICABLE, NO_COUNTERS)
+        return Check(HEALTH, wanted, None, status, rail, reason)
     seconds = now.at - before.at
     grown = {name: count - before.counted.get(name, count) for name, count in now.counted.items()}
     found: dict[str, Any] = {
@@ -192,9 +193,9 @@ def check(
         found[name] = None
         if speed_gbps and counter in grown:
             ratio = found[name] = float(f"{grown[counter] / (speed_gbps * 1e9 * seconds):.1e}")
-            # Below one error in this time a ratio asks for none, which is what new_errors is for.
-            one = 1 / (speed_gbps * 1e9 * seconds)
-            if limits[name] is not None and ratio > limits[name] >= one:
+            # A limit below one error in this time would permit none, as new_errors does.
+            one_error = 1 / (speed_gbps * 1e9 * seconds)
+            if limits[name] is not None and ratio > limits[name] >= one_error:
                 errors.append((name, ratio))
     faults = [_RESET] if quiet and min(grown.values()) < 0 else []
     if errors and quiet:
@@ -216,13 +217,13 @@ def check(
 def _of_module(link: PortReading, wanted: Mapping[str, Any]) -> list[str]:
     faults = []
     margin, limit = wanted["power_margin_db"], wanted["module_celsius"]
-    for name, does in _POWERS.items() if margin is not None else ():
+    for name, verb in _POWERS.items() if margin is not None else ():
         measured = with_limits(link.shown.get(name, ""))
         if measured:
             values, low, high = measured
             if not all(low - margin <= value <= high + margin for value in values):
                 shown = link.shown[name]
-                faults.append(f"its module {does} {shown} dBm, beyond its own limits. {_CABLE}")
+                faults.append(f"its module {verb} {shown} dBm, beyond its limits. {_CABLE}")
     if link.celsius and limit and link.celsius >= limit:
-        faults.append(f"its module is at {link.celsius:g} degrees Celsius: see airflow and fans")
+        faults.append(f"its module is at {link.celsius:g} degrees Celsius: check airflow and fans")
     return faults

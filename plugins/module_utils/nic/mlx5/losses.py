@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Counters of a port for packets that were lost, and for pauses that are none of PFC's.
+"""Counters of a port for lost packets, and for pause frames other than those of PFC.
 
 Names and meaning: Linux, Documentation/networking/device_drivers/ethernet/mellanox/mlx5/
-counters.rst (16f448d47a86); those of a priority's discards: mlx5/core/en_stats.c. A port can be
-slow with all counters of drops at 0: pause of the whole link took 21.7 % of 400 Gb/s
+counters.rst (16f448d47a86); discards per priority: mlx5/core/en_stats.c. A port can be slow
+although no packet is dropped: pause of the whole link took 21.7 % of 400 Gb/s
 (github.com/NVIDIA/daqiri/issues/250).
 """
 
@@ -18,7 +18,7 @@ _BUFFER = (
 )
 _MTU = "packets were longer than one end allows: rail_mtu here, link_mtu at the leaf"
 DISCARDS = "rx_discards_phy"
-"""Of all priorities."""
+"""The counter of all priorities."""
 LOST: Mapping[str, str] = {
     DISCARDS: _BUFFER,
     "tx_discards_phy": (
@@ -26,22 +26,22 @@ LOST: Mapping[str, str] = {
         "port for too long (its PFC watchdog and counters)"
     ),
     "tx_pause_storm_error_events": (
-        "the NIC paused the leaf for so long that it stopped pausing, and dropped: the host does "
-        "not take the data (dmesg: PCIe, GPU; rail_pcie)"
+        "the NIC paused the leaf for so long that it stopped pausing, and dropped packets: the "
+        "host does not accept the data (dmesg: PCIe, GPU; rail_pcie)"
     ),
-    "rx_crc_errors_phy": "packets arrived spoilt: see cable and transceivers, here and on the way",
+    "rx_crc_errors_phy": "packets arrived corrupt: check cable and transceivers of the path",
     "rx_oversize_pkts_phy": _MTU,
     "tx_errors_phy": _MTU,
 }
-"""What to do, by counter; each counts packets that a lossless class must not lose."""
+"""Remedy by counter of packets that a lossless class must not lose."""
 READING_APART = 0.01
-"""Seen on a ConnectX: 58591428329 of all, and 58591314012 of priority 0, which had all packets."""
+"""Seen on a ConnectX with all packets in priority 0: 58591428329 in all, 58591314012 in 0."""
 _OF_PRIORITY = re.compile(r"rx_prio([0-7])_(?:buf_|cong_)?discards?")
 _LINK_PAUSE = re.compile(r"[rt]x_global_pause")
-"""Shown by the driver while pause of the whole link is on (counters.rst)."""
+"""The driver shows them while pause of the whole link is on (counters.rst)."""
 _ANY_PAUSE = re.compile(r"([rt]x)_pause_ctrl_phy")
-"""In published outputs frames of PFC count here too. A priority without PFC on the NIC has no
-counter besides."""
+"""In published outputs these also count frames of PFC. A priority without PFC on the NIC has no
+other counter."""
 _PAUSED = (
     "the whole link was paused, RoCE with all other traffic: turn link pause (802.3x) off at the "
     "leaf's port; here rail_link_pause, ethtool --show-pause"
@@ -51,22 +51,26 @@ _OTHER_PAUSE = (
     "priorities, off at the leaf's port (link_pfc); here rail_link_pause, rail_pfc"
 )
 _NOTED = (
-    *("tx_pause_storm_warning_events", "rx_out_of_buffer", "rx_oversize_pkts_buffer"),
-    *("rx_buffer_passed_thres_phy", "rx_global_pause_duration", "tx_global_pause_duration"),
+    "tx_pause_storm_warning_events",
+    "rx_out_of_buffer",
+    "rx_oversize_pkts_buffer",
+    "rx_buffer_passed_thres_phy",
+    "rx_global_pause_duration",
+    "tx_global_pause_duration",
 )
-"""Shown where they grow, and no finding: pressure, or packets of the kernel's own queues."""
+"""Shown if they grow, but no finding: congestion, or packets of the kernel's queues."""
 
 
 def counted(name: str) -> bool:
-    """Whether a counter is one of these."""
+    """Return whether a counter belongs to this module."""
     patterns = (_OF_PRIORITY, _LINK_PAUSE, _ANY_PAUSE)
     return name in LOST or name in _NOTED or any(each.fullmatch(name) for each in patterns)
 
 
 def findings(growth: Mapping[str, int], lossless: Collection[int]) -> dict[str, tuple[int, str]]:
-    """By counter, how much it grew and what to do; `lossless` are the priorities with PFC.
+    """Return growth and remedy by counter; `lossless` are the priorities with PFC.
 
-    Drops in another class are no finding, where the NIC counts them by priority.
+    Drops in other classes are no finding if the NIC counts them by priority.
     """
     found: dict[str, tuple[int, str]] = {}
     elsewhere: dict[str, int] = {}
@@ -86,13 +90,13 @@ def findings(growth: Mapping[str, int], lossless: Collection[int]) -> dict[str, 
     if DISCARDS in found:
         others = sum(elsewhere.values())
         rest = growth[DISCARDS] - others
-        # Read one after the other, while the NIC goes on dropping: they differ by a few.
+        # The counters are read in sequence while the NIC drops packets: they differ slightly.
         found[DISCARDS] = (rest if rest > others * READING_APART else 0), _BUFFER
     return {name: each for name, each in found.items() if each[0] > 0}
 
 
 def told(found: Mapping[str, tuple[int, str]]) -> str:
-    """`rx_prio3_discards 7, rx_discards_phy 7: its receive buffer ...`, one remedy once."""
+    """Return `rx_prio3_discards 7, rx_discards_phy 7: its receive buffer ...`, each remedy once."""
     names: dict[str, list[str]] = {}
     for name, (count, remedy) in found.items():
         names.setdefault(remedy, []).append(f"{name} {count}")

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Settings of a ConnectX port: cable length for the receive buffer, and RoCE accelerations."""
+"""Settings of a ConnectX port: the cable length of its receive buffer, and RoCE accelerations."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ..vendor import NicOptions
 
 ROCE_ACCL = "ROCE_ACCL"
 PROGRAMS = ("mlxreg", "mstreg")
-"""Of MFT (DOCA-OFED) and of mstflint: registers of a ConnectX that a reset forgets."""
+"""Programs of MFT (DOCA-OFED) and mstflint that access registers, which a reset clears."""
 _FIELD = re.compile(r"^(\w+)\s*\|\s*(0x[0-9a-fA-F]+)\s*$", re.M)
 
 
 class Accelerations(NicSetting):
-    """Adaptive routing and the other fields of ROCE_ACCL that the operator asks for."""
+    """Adaptive routing and other fields of ROCE_ACCL that the operator sets."""
 
     name = "accelerations"
 
@@ -35,7 +35,7 @@ class Accelerations(NicSetting):
         program: Optional[str],
         check_mode: bool,
     ) -> None:
-        """`program` is the one of PROGRAMS that is installed."""
+        """`program`: the installed one of PROGRAMS."""
         self._check_mode = check_mode
         self.wanted = dict(sorted(wanted.items()))
         self._real = rail.physical
@@ -48,16 +48,16 @@ class Accelerations(NicSetting):
             return Reading.unsupported(SOFTWARE_REASON)
         if self._program is None:
             missing = f"neither {' nor '.join(PROGRAMS)} is installed"
-            why = f"{missing}: the layer rdma installs mft (with DOCA) or mstflint"
-            return Reading.without_tool(why, self._check_mode)
+            reason = f"{missing}: the layer rdma installs mft (with DOCA) or mstflint"
+            return Reading.without_tool(reason, self._check_mode)
         output = self._run((*self._argv, "--get")).stdout
         fields = {name: int(value, 16) for name, value in _FIELD.findall(output)}
         if not fields:
             raise CommandError(f"{' '.join(self._argv)} --get: no field in the output: {output}")
         for name in self.wanted:
-            # `X_en` has its flag as `X_field_select` or as `X_en_field_select`: 0 is not settable.
+            # The flag of `X_en` is `X_field_select` or `X_en_field_select`; 0: not settable.
             flags = [
-                fields.get(f"{each}_field_select") for each in (name, name.removesuffix("_en"))
+                fields.get(f"{field}_field_select") for field in (name, name.removesuffix("_en"))
             ]
             if name not in fields or 0 in flags:
                 return Reading.unsupported(f"its firmware has no {name} in {ROCE_ACCL}")
@@ -69,12 +69,12 @@ class Accelerations(NicSetting):
 
 
 class CableLength(DcbSetting):
-    """Metres of cable for which the driver computes its receive buffer; 7 unless it is set.
+    """Cable length in metres for which the driver computes its receive buffer; 7 by default.
 
-    mlx5 takes `delay` of PFC for it, where the NIC shows its buffers (Linux 6.16, drivers/net/
-    ethernet/mellanox/mlx5/core/en_dcbnl.c, mlx5e_dcbnl_ieee_setpfc), as `mlnx_qos --cable_len`
-    sends it (Mellanox/mlnx-tools caad4192, python/dcbnetlink.py). The driver uses it once it owns
-    the buffer, by a size that was set (Linux 451d2849ea66); until then firmware sizes it.
+    mlx5 interprets `delay` of PFC as this length if the NIC reports its buffers (Linux 6.16,
+    drivers/net/ethernet/mellanox/mlx5/core/en_dcbnl.c, mlx5e_dcbnl_ieee_setpfc), as
+    `mlnx_qos --cable_len` sends it (Mellanox/mlnx-tools caad4192, python/dcbnetlink.py). The driver
+    uses it after a buffer size was set (Linux 451d2849ea66); until then firmware sizes the buffer.
     """
 
     optional = True
@@ -106,7 +106,7 @@ class CableLength(DcbSetting):
             raise CommandError(f"{error}; {self._headroom()}") from None
 
     def _headroom(self) -> str:
-        """The receive buffer beside what the driver needs of it."""
+        """Return size and required size of the receive buffer as text; empty if not reported."""
         buffer = self._dcb.buffer(self._interface, self._priority) if self._dcb else None
         speed, mtu = interface_speed(self._net), tree.number(self._net / "mtu")
         if buffer is None or speed is None or mtu is None:
@@ -121,10 +121,10 @@ class CableLength(DcbSetting):
 
 
 def lossless_bytes(metres: int, speed_gbps: float, mtu: int) -> int:
-    """The least size of a lossless receive buffer for which mlx5 has room after a pause.
+    """Return the least size in bytes of a lossless receive buffer with headroom after a pause.
 
     Linux 6.16, drivers/net/ethernet/mellanox/mlx5/core/en/port_buffer.c: calculate_xoff, and
-    update_xoff_threshold, which also wants the largest frame and a cell of 128 bytes.
+    update_xoff_threshold, which adds the largest frame and a cell of 128 bytes.
     """
     megabits = max(int(speed_gbps * 1000), 40000)
     xoff = (301 + 216 * metres // 100) * megabits // 1000 + 272 * mtu // 100
