@@ -139,7 +139,7 @@ from ..module_utils.core.engine import Layer, Settled, carry_out, settle
 from ..module_utils.core.part import Node
 from ..module_utils.gpu import stack
 from ..module_utils.gpu.shared import GpuKernel
-from ..module_utils.packages.engine import Installer, manager_of
+from ..module_utils.packages.installer import Installer, manager_of
 from ..module_utils.software.catalog import gpu_packages
 from ..module_utils.software.software_set import DRIVER_STACK, SoftwareSet
 

@@ -107,7 +107,7 @@ from ..module_utils.core.engine import Layer, Settled, carry_out, settle
 from ..module_utils.core.part import Node, Part
 from ..module_utils.hardware import SurveyError
 from ..module_utils.os_baseline.kernel_cmdline import KernelArguments
-from ..module_utils.packages.engine import manager_of
+from ..module_utils.packages.installer import manager_of
 from ..module_utils.packages.package import Manager, PackageSet
 from ..module_utils.rdma import THIS, Hardware, pcie
 from ..module_utils.rdma.devices import Devices, Tools

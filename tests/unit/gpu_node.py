@@ -31,7 +31,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
     Result,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import Settled, settle
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node, Step
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import stack
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
     INSTALL,
@@ -118,7 +118,10 @@ class Installer:
             repairs=self.node.interrupted, stages=[("all", changes)] if changes else []
         )
 
-    def act(self, planned: PackagePlan) -> None:
+    def step(self, _plan: PackagePlan, name: str, before: str, after: str) -> Step:
+        return Step(name, before, after, self._act, essential=True)
+
+    def _act(self) -> None:
         self.node.spend()
         self.node.calls.append(["packages"])
         self.node.asked = True

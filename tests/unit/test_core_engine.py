@@ -220,7 +220,7 @@ def test_a_step_is_undone_if_it_does_not_hold_in_time(tmp_path, good_after, undo
     errors: list[str] = []
     engine.act([Plan(steps=[step])], clock.node(tmp_path), errors)
     assert (seen, errors) == (undone, [])
-    assert good_after <= clock.now <= most or undone and clock.now == most
+    assert good_after <= clock.now <= most or (undone and clock.now == most)
 
 
 @pytest.mark.parametrize("where", ["act", "holds", "undo"])

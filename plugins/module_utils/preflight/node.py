@@ -25,7 +25,7 @@ from ..gpu.shared import GpuKernel
 from ..gpu.stack import Suitable, installs
 from ..hardware import SurveyError
 from ..mpi.prrte import too_new
-from ..packages.engine import manager_of
+from ..packages.installer import manager_of
 from ..packages.package import Location, Manager, PackageSet, WantedPackage
 from ..packages.planning import any_matches, claimed, satisfied, unwanted
 from ..rails.backends import AUTO, backend_of
