@@ -450,7 +450,7 @@ class GpuNode(Host):
             self.fabric.pop(0)
         return SimpleNamespace(simulated=["GPU hardware is played"])
 
-    def judge(self, _found: Any, wanted: gpu.GpuTarget, on: Node) -> SimpleNamespace:
+    def evaluate(self, _found: Any, wanted: gpu.GpuTarget, on: Node) -> SimpleNamespace:
         """Driver first: where that is another one, nothing else can be judged."""
         bad = PENDING if on.check_mode else FAILED
         reasons: list[reboots.Reason] = []
@@ -473,5 +473,5 @@ class GpuNode(Host):
 def play(node: GpuNode, monkeypatch: Any) -> GpuNode:
     """Let the package `gpu` see this node's GPUs."""
     monkeypatch.setattr(stack.gpu, "read", node.look)
-    monkeypatch.setattr(stack.gpu, "judge", node.judge)
+    monkeypatch.setattr(stack.gpu, "evaluate", node.judge)
     return node

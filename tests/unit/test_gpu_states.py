@@ -20,10 +20,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import (
     GpuFindings,
+    evaluate,
     gpu_checks,
-    judge,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.judging import EACH, NAMES
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.evaluation import EACH, NAMES
 
 from tests.hardware import gpu_states
 from tests.hardware.gpu_states import GPUS, PRODUCT, STATES, UPGRADED, Service, state
@@ -127,11 +127,11 @@ def test_an_upgrade_without_a_reboot_is_one_reason_to_reboot() -> None:
 @pytest.mark.parametrize("name, driver", [("mismatch", UPGRADED), ("remap-pending", "580.95.05")])
 def test_what_a_reboot_did_not_cure_has_failed(name: str, driver: str) -> None:
     seen, goal = look(name), wanted(driver=driver)
-    [reason] = judge(seen, goal, node(unused)).reasons
+    [reason] = evaluate(seen, goal, node(unused)).reasons
     recorded = (replace(reason, boot_id="boot-1"),)
-    same_boot = judge(seen, goal, node(unused, rebooted_for=recorded, boot_id="boot-1"))
+    same_boot = evaluate(seen, goal, node(unused, rebooted_for=recorded, boot_id="boot-1"))
     assert [check.status for check in findings(same_boot)] == [REBOOT]
-    later = judge(seen, goal, node(unused, rebooted_for=recorded))
+    later = evaluate(seen, goal, node(unused, rebooted_for=recorded))
     [found] = findings(later)
     assert found.status == FAILED and "boot-1" in found.reason
     # Still recorded: else the run after this one would ask for a reboot again.
@@ -141,7 +141,7 @@ def test_what_a_reboot_did_not_cure_has_failed(name: str, driver: str) -> None:
 def test_a_module_that_was_not_built_is_no_reason_to_reboot() -> None:
     seen = look("mismatch")
     seen = replace(seen, driver=replace(seen.driver, on_disk=gpu_states.VERSION))
-    judged = judge(seen, wanted(driver=UPGRADED), node(unused))
+    judged = evaluate(seen, wanted(driver=UPGRADED), node(unused))
     [found] = findings(judged)
     assert (found.name, found.status) == ("gpu_driver_version", FAILED)
     assert judged.reasons == []
@@ -195,7 +195,7 @@ def test_no_run_mends_what_others_installed(name: str) -> None:
 def test_a_module_that_the_next_boot_does_not_load_is_a_finding(on_disk: str) -> None:
     seen = look("healthy")
     seen = replace(seen, driver=replace(seen.driver, on_disk=on_disk))
-    [found] = findings(judge(seen, wanted(), node(unused)))
+    [found] = findings(evaluate(seen, wanted(), node(unused)))
     assert (found.name, found.status) == ("gpu_driver_version", FAILED)
 
 
@@ -359,7 +359,7 @@ def test_a_gpu_that_requires_a_reset_elsewhere_is_that_finding_too(where: str) -
     else:
         errors = {GPUS[5]: "GPU requires reset"}
         seen = replace(seen, nvml=replace(seen.nvml, errors=errors))
-    [found] = findings(judge(seen, wanted(), node(unused)))
+    [found] = findings(evaluate(seen, wanted(), node(unused)))
     assert (found.name, found.subject, found.status) == ("gpu_present", "gpu5", REBOOT)
 
 

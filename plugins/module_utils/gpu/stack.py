@@ -225,18 +225,18 @@ class Health:
             return Verdict([self.shared.without_driver.hides("gpus", goal)])
         until = self.clock() + self.wait_s
         try:
-            findings = self._judge(node)
+            findings = self._evaluate(node)
             while findings.settling and self.clock() < until:
                 self.sleep(min(PAUSE_S, max(0.0, until - self.clock())))
-                findings = self._judge(node)
+                findings = self._evaluate(node)
         except SurveyError as error:
             return Verdict([Check("gpus", goal, "unknown", FAILED, "", str(error))])
         return Verdict(findings.checks, findings.reasons)
 
-    def _judge(self, node: Node) -> gpu.GpuFindings:
+    def _evaluate(self, node: Node) -> gpu.GpuFindings:
         found = gpu.read(node, self.shared.kernel.root, node.path(str(PYNVML)))
         self.simulated[:] = found.simulated
-        return gpu.judge(found, self.wanted, node)
+        return gpu.evaluate(found, self.wanted, node)
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ MASKED = "masked"
 NO_FABRIC = "the GPUs of this node have no NVSwitch fabric (fabric: false)"
 
 
-def judge(gpus: Gpus, wanted: GpuTarget, node: Node) -> GpuFindings:
+def evaluate(gpus: Gpus, wanted: GpuTarget, node: Node) -> GpuFindings:
     """Evaluate a reading. A fault that an earlier reboot should have repaired is a failure."""
     findings = GpuFindings(gpus, wanted, node)
     hindered = _modules(findings)
