@@ -146,7 +146,7 @@ from ..module_utils.software.software_set import DRIVER_STACK, SoftwareSet
 LAYER = Layer(
     "gpu",
     command_s=1800.0,  # DKMS compiles the modules; the fabric manager trains every NVLink
-    look_s=60.0,  # a driver that hangs is a finding soon, and not after half an hour
+    look_s=60.0,  # a hung driver is reported soon
 )
 HEALTH = {
     "product": {"type": "str"},
@@ -166,7 +166,7 @@ HEALTH = {
 
 
 def converge(options: Mapping[str, Any], node: Node) -> Settled:
-    """Raises PlanError, before anything is changed."""
+    """Raise PlanError before anything is changed."""
     software = SoftwareSet.of(options["software"])
     excuse = stack.excuse(options, software, node)
     if excuse:
@@ -196,7 +196,7 @@ def main() -> None:
             "fabric_wait": {"type": "int", "default": 300},
             "health": {"type": "dict", "default": {}, "options": HEALTH},
             "hardware_root": {"type": "path", "default": "/"},
-            # No secret: this keeps 70 kB out of every result.
+            # Not secret, but 70 kB, which every result would contain.
             "nvml_bindings": {"type": "str", "default": "", "no_log": True},
         },
         supports_check_mode=True,

@@ -146,7 +146,7 @@ def stack(
     manager: Manager,
     hardware: Hardware,
 ) -> list[Part]:
-    """The parts, in the order in which they are done. Without RDMA, what was ours goes."""
+    """Return the resources in order. Without RDMA, files of the collection are removed."""
     source = software.rdma.source
     nothing = source == NO_RDMA
     downgrade, in_use = given["allow_downgrade"], given["change_in_use"]

@@ -451,7 +451,7 @@ class GpuNode(Host):
         return SimpleNamespace(simulated=["GPU hardware is played"])
 
     def evaluate(self, _found: Any, wanted: gpu.GpuTarget, on: Node) -> SimpleNamespace:
-        """Driver first: where that is another one, nothing else can be judged."""
+        """Report the driver first; another version prevents all other checks."""
         bad = PENDING if on.check_mode else FAILED
         reasons: list[reboots.Reason] = []
         on_disk = {version for (name, version) in self.dkms if name == self.dkms_name}
@@ -473,5 +473,5 @@ class GpuNode(Host):
 def play(node: GpuNode, monkeypatch: Any) -> GpuNode:
     """Let the package `gpu` see this node's GPUs."""
     monkeypatch.setattr(stack.gpu, "read", node.look)
-    monkeypatch.setattr(stack.gpu, "evaluate", node.judge)
+    monkeypatch.setattr(stack.gpu, "evaluate", node.evaluate)
     return node

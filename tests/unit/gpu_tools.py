@@ -184,5 +184,5 @@ def node(run: Runner, **more: Any) -> Node:
 
 
 def verdict(found: State | str, check_mode: bool = False, **more: Any) -> GpuFindings:
-    """How a node in that state is judged."""
+    """Findings about a node in that state."""
     return evaluate(look(found), wanted(**more), node(unused, check_mode=check_mode))
