@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Reads a host for its preflight; one that cannot be read is a finding. With `read`, shows all."""
+"""Reads a host for its preflight; a host that cannot be read is a finding. `read` shows all."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..plugin_utils.terminal import display
 MODULE = "baremetal.mpi_roce.cluster_preflight"
 REACH = "ssh HOST with user and key of the inventory, and its host key among the known ones"
 SHOWN = 400
-"""Characters of an error, from its end."""
+"""Last characters of an error that are shown."""
 RUN = "ansible HOST -b -m ping: sudo without a password (or -K), Python 3.9 or later"
 
 
@@ -72,7 +72,7 @@ class ActionModule(NodeAction):
 
 
 def _mpi(software: SoftwareSet, directory: Path) -> Iterator[Check]:
-    """What the layer mpi needs of the operator for another MPI than the distribution's."""
+    """Files that the operator must provide for an MPI other than the distribution's."""
     mpi, where = software.mpi, "software.mpi.archives"
     if mpi.provider == DISTRIBUTION:
         return

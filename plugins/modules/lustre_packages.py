@@ -43,7 +43,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils.core.distribution import read_distribution
 from ..module_utils.core.engine import Layer, Settled, carry_out, settle
 from ..module_utils.core.part import Node
-from ..module_utils.packages.engine import manager_of
+from ..module_utils.packages.installer import manager_of
 from ..module_utils.storage.lustre import Kernel, Packages
 from ..module_utils.storage.lustre_packages import ClientPackages, client_packages
 

@@ -133,14 +133,14 @@ from ..module_utils.core.engine import Layer, Settled, carry_out, settle
 from ..module_utils.core.part import Node
 from ..module_utils.gpu import stack
 from ..module_utils.gpu.shared import GpuKernel
-from ..module_utils.packages.engine import Installer, manager_of
+from ..module_utils.packages.installer import Installer, manager_of
 from ..module_utils.software.catalog import gpu_packages
 from ..module_utils.software.software_set import DRIVER_STACK, SoftwareSet
 
 LAYER = Layer(
     "gpu",
     command_s=1800.0,  # DKMS compiles the modules; the fabric manager trains every NVLink
-    look_s=60.0,  # a driver that hangs is a finding soon, and not after half an hour
+    look_s=60.0,  # a hung driver is reported soon
 )
 HEALTH = {
     "product": {"type": "str"},
@@ -160,7 +160,7 @@ HEALTH = {
 
 
 def converge(options: Mapping[str, Any], node: Node) -> Settled:
-    """Raises PlanError, before anything is changed."""
+    """Raise PlanError before anything is changed."""
     software = SoftwareSet.of(options["software"])
     excuse = stack.excuse(options, software, node)
     if excuse:

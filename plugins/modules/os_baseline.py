@@ -155,7 +155,7 @@ LAYER = Layer("os", command_s=600.0, simulates=False)
 
 
 def parts(options: dict[str, Any]) -> list[Part]:
-    """In the order in which they are done. Raises PlanError."""
+    """Return the resources in order. Raises PlanError."""
     wanted = limits.from_options(options["limits"])
     of_services = limits.chosen(wanted, options["service_limits"])
     pages, transparent = options["hugepages"], options["transparent_hugepages"]

@@ -105,9 +105,9 @@ MODULES = (
     *("ib_core", "ib_umad", "ib_uverbs", "mlx5_core", "mlx5_ib", "nvidia", "nvidia_peermem"),
     *("rdma_cm", "rdma_rxe"),
 )
-"""Those that decide what a node can do with RDMA."""
+"""Packages that determine the RDMA features of a node."""
 KEYS = {"name": "device", "netdev": "interface", "port_state": "state", "link": "pcie"}
-"""Fields whose facts have the words that people use."""
+"""Fields whose facts have common names."""
 
 
 def as_facts(machine: Machine) -> dict[str, Any]:
@@ -134,10 +134,10 @@ def as_facts(machine: Machine) -> dict[str, Any]:
 
 
 def model(machine: Machine) -> dict[str, Any]:
-    """`gpus` and `rails` of the model of a cluster of such machines.
+    """Return `gpus` and `rails` of the model for a cluster of such machines.
 
-    Rails are in the order of their GPUs. Empty if a GPU has no NIC, or if GPUs have different
-    numbers of functions, since no model can be derived then.
+    Rails are in the order of their GPUs. Returns nothing if the NICs and GPUs do not pair, or if
+    GPUs have different numbers of NICs.
     """
     gpus = machine.gpus
     functions = [

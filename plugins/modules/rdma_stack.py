@@ -110,7 +110,7 @@ from ..module_utils.core.engine import Layer, Settled, carry_out, settle
 from ..module_utils.core.part import Node, Part
 from ..module_utils.hardware import SurveyError
 from ..module_utils.os_baseline.kernel_cmdline import KernelArguments
-from ..module_utils.packages.engine import manager_of
+from ..module_utils.packages.installer import manager_of
 from ..module_utils.packages.package import Manager, PackageSet
 from ..module_utils.rdma import THIS, Hardware, pcie
 from ..module_utils.rdma.devices import Devices, Tools
@@ -149,7 +149,7 @@ def stack(
     manager: Manager,
     hardware: Hardware,
 ) -> list[Part]:
-    """The parts, in the order in which they are done. Without RDMA, what was ours goes."""
+    """Return the resources in order. Without RDMA, files of the collection are removed."""
     source = software.rdma.source
     nothing = source == NO_RDMA
     downgrade, in_use = given["allow_downgrade"], given["change_in_use"]

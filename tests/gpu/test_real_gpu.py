@@ -14,12 +14,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part impor
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import (
     Gpus,
     Wanted,
-    judge,
+    evaluate,
     read,
     reading,
     smi,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.judging import NAMES
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.evaluation import NAMES
 
 DEVICE = Path("/dev/nvidiactl")
 HERE = Node("gpu", Path("/"), commands.run, None, "this boot")
@@ -84,6 +84,6 @@ def test_no_element_was_renamed() -> None:
 def test_it_is_judged_by_every_check(seen: Gpus) -> None:
     model = [{"index": gpu.index, "pci": gpu.pci, "numa": None} for gpu in seen.smi.gpus]
     wanted = Wanted(seen.driver.module, model, fabric=False, nvlinks=0, pcie_gts=0)
-    checks = judge(seen, wanted, HERE).checks
+    checks = evaluate(seen, wanted, HERE).checks
     assert {check.name for check in checks} == set(NAMES)
     assert {check.status for check in checks} <= set(STATUSES)

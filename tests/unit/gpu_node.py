@@ -31,7 +31,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
     Result,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import Settled, settle
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node, Step
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import stack
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
     INSTALL,
@@ -118,7 +118,10 @@ class Installer:
             repairs=self.node.interrupted, stages=[("all", changes)] if changes else []
         )
 
-    def act(self, planned: PackagePlan) -> None:
+    def step(self, _plan: PackagePlan, name: str, before: str, after: str) -> Step:
+        return Step(name, before, after, self._act, essential=True)
+
+    def _act(self) -> None:
         self.node.spend()
         self.node.calls.append(["packages"])
         self.node.asked = True
@@ -447,8 +450,8 @@ class GpuNode(Host):
             self.fabric.pop(0)
         return SimpleNamespace(simulated=["GPU hardware is played"])
 
-    def judge(self, _found: Any, wanted: gpu.GpuTarget, on: Node) -> SimpleNamespace:
-        """Driver first: where that is another one, nothing else can be judged."""
+    def evaluate(self, _found: Any, wanted: gpu.GpuTarget, on: Node) -> SimpleNamespace:
+        """Report the driver first; another version prevents all other checks."""
         bad = PENDING if on.check_mode else FAILED
         reasons: list[reboots.Reason] = []
         on_disk = {version for (name, version) in self.dkms if name == self.dkms_name}
@@ -470,5 +473,5 @@ class GpuNode(Host):
 def play(node: GpuNode, monkeypatch: Any) -> GpuNode:
     """Let the package `gpu` see this node's GPUs."""
     monkeypatch.setattr(stack.gpu, "read", node.look)
-    monkeypatch.setattr(stack.gpu, "judge", node.judge)
+    monkeypatch.setattr(stack.gpu, "evaluate", node.evaluate)
     return node

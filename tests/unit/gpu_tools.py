@@ -22,7 +22,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import (
     GpuFindings,
     Gpus,
     GpuTarget,
-    judge,
+    evaluate,
     nvml_probe,
     read,
     reading,
@@ -184,5 +184,5 @@ def node(run: Runner, **more: Any) -> Node:
 
 
 def verdict(found: State | str, check_mode: bool = False, **more: Any) -> GpuFindings:
-    """How a node in that state is judged."""
-    return judge(look(found), wanted(**more), node(unused, check_mode=check_mode))
+    """Findings about a node in that state."""
+    return evaluate(look(found), wanted(**more), node(unused, check_mode=check_mode))

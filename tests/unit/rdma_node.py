@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
@@ -20,8 +21,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
     Result,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import Outcome, settle
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.engine import Installer
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node, Step
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.installer import Installer
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
     INSTALL,
     REMOVE,
@@ -152,8 +153,9 @@ class StoreInstaller(Installer):
     def plan(self) -> PackagePlan:
         return self.manager.plan(self.wanted, self.allow_downgrade)  # type: ignore[no-any-return]
 
-    def act(self, plan: PackagePlan) -> PackagePlan:
-        return self.manager.act(plan, self.wanted)  # type: ignore[no-any-return]
+    def step(self, plan: PackagePlan, name: str, before: str, after: str) -> Step:
+        act = partial(self.manager.act, plan, self.wanted)
+        return Step(name, before, after, act, essential=True, shown=plan.diffs())
 
     def verify(self, check_mode: bool = False) -> list[checks.Check]:
         return []

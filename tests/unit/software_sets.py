@@ -6,6 +6,17 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import CommandError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.installer import (
+    Installation,
+    Installer,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
+    PackageError,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.planning import (
+    PackagePlan,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.software_set import (
     SoftwareSet,
 )
@@ -44,3 +55,13 @@ def value(**changes: Any) -> dict[str, Any]:
 
 def software(**changes: Any) -> SoftwareSet:
     return read_software(value(**changes))
+
+
+def install(installer: Installer) -> PackagePlan:
+    """Plan and act, as core.engine does. Raises PackageError with the sentence of `undo`."""
+    run = Installation(installer, installer.plan())
+    try:
+        run.act()
+    except (CommandError, OSError) as error:
+        raise PackageError("\n".join(filter(None, (str(error), run.undo())))) from error
+    return run.plan

@@ -99,7 +99,7 @@ def test_nvml_that_hangs_is_an_answer_too(tmp_path: Path) -> None:
 
 def test_nvml_is_not_asked_when_nvidia_smi_hangs() -> None:
     seen = look("hung")
-    assert seen.smi.hung and "nvidia-smi does not answer" in seen.nvml.error
+    assert seen.smi.hung and "nvidia-smi does not respond" in seen.nvml.error
 
 
 @pytest.mark.parametrize(

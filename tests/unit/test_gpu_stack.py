@@ -108,7 +108,7 @@ def test_a_container_has_no_driver_of_its_own_unless_a_tree_stands_in(node, tmp_
     [check] = node.converge().outcome.checks
     assert (check.name, check.status) == ("gpu_stack", "not_applicable")
     GpuNode(tmp_path / "tree", gpus=0)
-    with pytest.raises(PlanError, match="no GPU"):
+    with pytest.raises(PlanError, match="no NVIDIA GPU"):
         node.converge(hardware_root=str(tmp_path / "tree"))
 
 

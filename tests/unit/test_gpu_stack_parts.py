@@ -313,7 +313,7 @@ def test_peermem_that_stays_refused_says_so(node, monkeypatch):
     peer = PeerMemory(node, monkeypatch)
     peer.at(peer.CORE, 20)
     [error] = node.converge(gpudirect="peermem").outcome.errors
-    assert peer.ERROR in error and "built it again" in error and "reboot" in error
+    assert peer.ERROR in error and "rebuild by DKMS" in error and "reboot" in error
 
 
 def test_peermem_over_the_kernels_own_rdma_core_is_not_built_again(node, monkeypatch):

@@ -20,10 +20,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import (
     GpuFindings,
+    evaluate,
     gpu_checks,
-    judge,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.judging import EACH, NAMES
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.evaluation import EACH, NAMES
 
 from tests.hardware import gpu_states
 from tests.hardware.gpu_states import GPUS, PRODUCT, STATES, UPGRADED, Service, state
@@ -72,11 +72,11 @@ WELL = ("healthy", "ecc-aggregate")
 OF_ITS_OWN = ("mismatch", "swapped")
 
 
-def findings(judged: GpuFindings) -> list[Check]:
-    return [check for check in judged.checks if check.status in (FAILED, PENDING, REBOOT)]
+def findings(result: GpuFindings) -> list[Check]:
+    return [check for check in result.checks if check.status in (FAILED, PENDING, REBOOT)]
 
 
-def test_every_state_is_judged_here_and_described() -> None:
+def test_every_state_has_a_case_and_a_description() -> None:
     assert {*FINDINGS, *WELL, *OF_ITS_OWN} == set(STATES)
     text = README.read_text(encoding="utf-8")
     assert [name for name in STATES if f"| {name} |" not in text] == []
@@ -84,20 +84,20 @@ def test_every_state_is_judged_here_and_described() -> None:
 
 @pytest.mark.parametrize("name", FINDINGS)
 def test_a_state_gives_its_one_finding(name: str) -> None:
-    judged = verdict(name)
-    [check] = findings(judged)
+    result = verdict(name)
+    [check] = findings(result)
     assert (check.name, check.subject, check.status, check.found) == FINDINGS[name]
-    assert len(judged.reasons) == (check.status == REBOOT)
+    assert len(result.reasons) == (check.status == REBOOT)
 
 
 @pytest.mark.parametrize("name", STATES)
 def test_every_check_is_made_or_names_what_hindered_it(name: str) -> None:
-    judged = verdict(name)
-    checks = judged.checks
+    result = verdict(name)
+    checks = result.checks
     assert {check.name for check in checks} == set(NAMES)
     twice = [key for key, n in Counter((c.name, c.subject) for c in checks).items() if n > 1]
     assert twice == []
-    found = {check.name for check in findings(judged)}
+    found = {check.name for check in findings(result)}
     for check in checks:
         if check.status == NOT_APPLICABLE:
             assert any(name in check.reason for name in found), check
@@ -105,21 +105,21 @@ def test_every_check_is_made_or_names_what_hindered_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", WELL)
 def test_a_node_that_is_well_passes_every_check_on_every_gpu(name: str) -> None:
-    judged = verdict(name)
-    assert {check.status for check in judged.checks} == {OK}
+    result = verdict(name)
+    assert {check.status for check in result.checks} == {OK}
     for each in (*EACH, "gpu_present", "gpu_xid"):
-        subjects = [check.subject for check in judged.checks if check.name == each]
+        subjects = [check.subject for check in result.checks if check.name == each]
         assert subjects == [f"gpu{index}" for index in range(8)], each
-    assert not judged.settling
+    assert not result.settling
 
 
 def test_an_upgrade_without_a_reboot_is_one_reason_to_reboot() -> None:
-    judged = verdict("mismatch", driver=UPGRADED)
-    [found] = findings(judged)
+    result = verdict("mismatch", driver=UPGRADED)
+    [found] = findings(result)
     assert (found.name, found.status) == ("gpu_driver_version", REBOOT)
-    [reason] = judged.reasons
+    [reason] = result.reasons
     assert (reason.wanted, reason.running) == (UPGRADED, gpu_states.VERSION)
-    others = [check for check in judged.checks if check is not found]
+    others = [check for check in result.checks if check is not found]
     assert {check.status for check in others} == {NOT_APPLICABLE}
     assert {check.reason for check in others} == {"not read: see gpu_driver_version"}
 
@@ -127,11 +127,11 @@ def test_an_upgrade_without_a_reboot_is_one_reason_to_reboot() -> None:
 @pytest.mark.parametrize("name, driver", [("mismatch", UPGRADED), ("remap-pending", "580.95.05")])
 def test_what_a_reboot_did_not_cure_has_failed(name: str, driver: str) -> None:
     seen, goal = look(name), wanted(driver=driver)
-    [reason] = judge(seen, goal, node(unused)).reasons
+    [reason] = evaluate(seen, goal, node(unused)).reasons
     recorded = (replace(reason, boot_id="boot-1"),)
-    same_boot = judge(seen, goal, node(unused, rebooted_for=recorded, boot_id="boot-1"))
+    same_boot = evaluate(seen, goal, node(unused, rebooted_for=recorded, boot_id="boot-1"))
     assert [check.status for check in findings(same_boot)] == [REBOOT]
-    later = judge(seen, goal, node(unused, rebooted_for=recorded))
+    later = evaluate(seen, goal, node(unused, rebooted_for=recorded))
     [found] = findings(later)
     assert found.status == FAILED and "boot-1" in found.reason
     # Still recorded: else the run after this one would ask for a reboot again.
@@ -141,10 +141,10 @@ def test_what_a_reboot_did_not_cure_has_failed(name: str, driver: str) -> None:
 def test_a_module_that_was_not_built_is_no_reason_to_reboot() -> None:
     seen = look("mismatch")
     seen = replace(seen, driver=replace(seen.driver, on_disk=gpu_states.VERSION))
-    judged = judge(seen, wanted(driver=UPGRADED), node(unused))
-    [found] = findings(judged)
+    result = evaluate(seen, wanted(driver=UPGRADED), node(unused))
+    [found] = findings(result)
     assert (found.name, found.status) == ("gpu_driver_version", FAILED)
-    assert judged.reasons == []
+    assert result.reasons == []
 
 
 def test_only_a_fabric_that_is_being_set_up_is_worth_waiting_for() -> None:
@@ -178,11 +178,11 @@ def test_a_driver_that_others_installed_may_have_any_version_that_all_parts_have
 def test_an_upgrade_by_others_waits_for_its_reboot_and_no_other_driver_is_wanted() -> None:
     [found] = findings(verdict("mismatch", **OTHERS))
     assert (found.name, found.wanted, found.status) == ("gpu_driver_version", UPGRADED, REBOOT)
-    judged = verdict("healthy", driver=UPGRADED, managed=False)
-    names = [(check.name, check.status) for check in findings(judged)]
+    result = verdict("healthy", driver=UPGRADED, managed=False)
+    names = [(check.name, check.status) for check in findings(result)]
     assert names == [("gpu_driver_version", FAILED), ("gpu_fabric_manager_version", FAILED)]
-    assert judged.reasons == []
-    assert all("driver.version" in check.reason for check in findings(judged)[:1])
+    assert result.reasons == []
+    assert all("driver.version" in check.reason for check in findings(result)[:1])
 
 
 @pytest.mark.parametrize("name", ["persistence-off", "fabric-manager-stopped", "not-loaded"])
@@ -195,7 +195,7 @@ def test_no_run_mends_what_others_installed(name: str) -> None:
 def test_a_module_that_the_next_boot_does_not_load_is_a_finding(on_disk: str) -> None:
     seen = look("healthy")
     seen = replace(seen, driver=replace(seen.driver, on_disk=on_disk))
-    [found] = findings(judge(seen, wanted(), node(unused)))
+    [found] = findings(evaluate(seen, wanted(), node(unused)))
     assert (found.name, found.status) == ("gpu_driver_version", FAILED)
 
 
@@ -219,9 +219,9 @@ def test_an_xid_of_a_gpu_with_another_finding_is_no_second_one() -> None:
     changed = state("link-x8")
     changed.xid(48, 1, "DBE")
     changed.xid(13, 1, "a program's own mistake, which is no fault of the GPU")
-    judged = verdict(changed)
-    assert [(check.name, check.subject) for check in findings(judged)] == [("gpu_pcie", "gpu1")]
-    [xid] = [c for c in judged.checks if c.name == "gpu_xid" and c.subject == "gpu1"]
+    result = verdict(changed)
+    assert [(check.name, check.subject) for check in findings(result)] == [("gpu_pcie", "gpu1")]
+    [xid] = [c for c in result.checks if c.name == "gpu_xid" and c.subject == "gpu1"]
     assert xid.status == NOT_APPLICABLE
     assert "Xid 48" in xid.reason and "gpu_pcie" in xid.reason and "13" not in xid.reason
 
@@ -240,9 +240,9 @@ def test_an_idle_gpu_may_slow_its_link_and_not_narrow_it() -> None:
         changed.put("performance_state", unknown, 1)
         assert [check.name for check in findings(verdict(changed))] == ["gpu_pcie"]
     changed.put("performance_state", "P8", 1)
-    judged = verdict(changed)
-    assert findings(judged) == []
-    [check] = [c for c in judged.checks if c.name == "gpu_pcie" and c.subject == "gpu1"]
+    result = verdict(changed)
+    assert findings(result) == []
+    [check] = [c for c in result.checks if c.name == "gpu_pcie" and c.subject == "gpu1"]
     assert check.status == NOT_APPLICABLE and "P8" in check.reason
     changed = state("link-x8")
     changed.put("performance_state", "P8", 1)
@@ -359,7 +359,7 @@ def test_a_gpu_that_requires_a_reset_elsewhere_is_that_finding_too(where: str) -
     else:
         errors = {GPUS[5]: "GPU requires reset"}
         seen = replace(seen, nvml=replace(seen.nvml, errors=errors))
-    [found] = findings(judge(seen, wanted(), node(unused)))
+    [found] = findings(evaluate(seen, wanted(), node(unused)))
     assert (found.name, found.subject, found.status) == ("gpu_present", "gpu5", REBOOT)
 
 
@@ -452,11 +452,11 @@ def test_an_nvidia_smi_that_stops_at_the_lost_gpu_blames_no_other() -> None:
     changed = state("xid-79")
     changed.gpus.clear()
     changed.rc = "255"
-    judged = verdict(changed)
-    [found] = findings(judged)
+    result = verdict(changed)
+    [found] = findings(result)
     assert (found.name, found.subject) == ("gpu_present", "gpu5")
     assert not [
         c
-        for c in judged.checks
+        for c in result.checks
         if c.status == OK and c.subject.startswith("gpu") and c.name != "gpu_xid"
     ]

@@ -20,7 +20,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
     Check,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import judge, reading, xids
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import evaluate, reading, xids
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.xids import (
     HARMLESS,
     RESET,
@@ -342,6 +342,6 @@ def test_xids_given_in_order_are_judged_as_a_log_is() -> None:
     lines = [line(140, "ECC Unrecovered error"), line(154, ASKED), line(64, "Row Remapper")]
     found = [xid for xid in map(reading.xid_of, lines) if xid]
     seen = replace(look("healthy"), xids=found)
-    assert findings(judge(seen, wanted(), node(unused))) == []
-    [check] = findings(judge(replace(seen, xids=found[:1]), wanted(), node(unused)))
+    assert findings(evaluate(seen, wanted(), node(unused))) == []
+    [check] = findings(evaluate(replace(seen, xids=found[:1]), wanted(), node(unused)))
     assert (check.status, check.found) == (FAILED, [140])

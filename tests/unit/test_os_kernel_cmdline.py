@@ -130,7 +130,7 @@ def test_without_a_boot_loader_the_running_command_line_decides(ubuntu):
     outcome = ubuntu.settle(kernel_arguments=["iommu=pt"])
     check = found(outcome, "kernel_argument")["iommu=pt"]
     assert check.status == "failed"
-    assert "where this node boots from" in check.reason
+    assert "where the node boots from" in check.reason
     assert not outcome.changed
 
 

@@ -95,7 +95,7 @@ def test_a_clock_that_is_lost_off_or_silent_fails(tree, tracking):
     tree.tracking = tracking
     check = found(tree.settle(time=True), "time_sync")[""]
     assert check.status == "failed"
-    assert "servers this node can reach" in check.reason
+    assert "servers that this node can reach" in check.reason
 
 
 def test_only_a_real_run_waits_for_the_first_synchronisation(tree):

@@ -11,7 +11,8 @@ import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.distribution import (
     distribution_of,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.engine import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.installer import (
+    NOTHING_CHANGED,
     Installer,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
@@ -36,7 +37,6 @@ pytestmark = [
 ]
 
 LAYER = "gpu"
-NOTHING = "Nothing was changed: packages, pins and definitions are as they were"
 
 
 @pytest.fixture(scope="session")
@@ -91,9 +91,7 @@ class Site:
         """As a module does it: a new manager, plan, act, verify."""
         self.root.calls.clear()
         installer = Installer(wanted, self.root.manager(wanted, layer), layer, allow_downgrade)
-        plan = installer.plan()
-        if not check_mode:
-            plan = installer.act(plan)
+        plan = installer.plan() if check_mode else software_sets.install(installer)
         checks = installer.verify(check_mode)
         assert [check.line() for check in checks if check.status == "failed"] == []
         return plan, checks
@@ -102,7 +100,7 @@ class Site:
         """The lines of the refusal, which leaves everything as it was."""
         with pytest.raises(PackageError) as refusal:
             self.run(wanted, **more)
-        return str(refusal.value).removesuffix(f"\n{NOTHING}").splitlines()
+        return str(refusal.value).removesuffix(f"\n{NOTHING_CHANGED}").splitlines()
 
     def statuses(self, wanted):
         checks = Installer(wanted, self.root.manager(wanted), LAYER).verify(True)
@@ -230,7 +228,7 @@ def test_an_unknown_version_names_those_there_are(site):
     refused = site.refused(site.set("580.95.0"))
     assert refused[0] == (
         "driver: no repository has version 580.95.0 (software.driver); "
-        "there are 580.105.08-0ubuntu1, 580.95.05-0ubuntu1"
+        "available: 580.105.08-0ubuntu1, 580.95.05-0ubuntu1"
     )
     nowhere = site.set(stages=[Stage("one", [WantedPackage("no-such-package", "1")])])
     assert "not in any repository of this node" in site.refused(nowhere)[0]
@@ -513,7 +511,7 @@ def test_what_is_optional_is_left_out_while_no_repository_has_all_of_it(site):
     site.cuda.publish()
     site.root.run(["apt-get", "update"])
     (refused,) = site.refused(copies())
-    assert "copy-dkms: no repository has version 2.5 (software.copy); there are 2.4-1" in refused
+    assert "copy-dkms: no repository has version 2.5 (software.copy); available: 2.4-1" in refused
     site.cuda.add("copy-dkms", "2.5-1")
     site.cuda.publish()
     site.root.run(["apt-get", "update"])
@@ -755,7 +753,7 @@ def test_dpkg_killed_at_the_first_installation_is_repaired_by_running_again(site
     with pytest.raises(PackageError) as failed:
         site.run(wanted)
     assert "stage late (3 of 3)" in str(failed.value)
-    assert "Stages that are done: driver, fabric; not begun: none" in str(failed.value)
+    assert "Completed stages: driver, fabric; not started: none" in str(failed.value)
     assert "run again" in str(failed.value)
     assert "driver" in site.root.held()
     assert "late" in site.root.manager().interrupted()

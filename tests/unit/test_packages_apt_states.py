@@ -75,7 +75,7 @@ def test_a_file_that_is_known_to_be_of_two_packages_is_found_before_anything_cha
     before = site.root.snapshot()
     for _run in range(2):
         (why,) = site.refused(wanted)
-        assert f"/{SHARED} is of openmpi" in why and "Remove pmix first" in why
+        assert f"/{SHARED} belongs to openmpi" in why and "Remove pmix first" in why
     assert site.root.snapshot() == before
     site.root.run(["dpkg", "--remove", "pmix"])
     site.run(wanted)

@@ -16,7 +16,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.distributi
     REDHAT,
     distribution_of,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.engine import Installer
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.installer import (
+    NOTHING_CHANGED,
+    Installer,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
     ModuleStream,
     PackageError,
@@ -32,14 +35,13 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.versio
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import gpu_catalog
 
 from tests.unit.dnf_root import ARCHITECTURE, DIE, WHY_NOT, DnfRoot, Rpm, Workshop, a_set
-from tests.unit.software_sets import software
+from tests.unit.software_sets import install, software
 
 pytestmark = [
     pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT),
     pytest.mark.slow,  # seconds each: dnf starts several times
 ]
 
-NOTHING = "Nothing was changed: packages, pins and definitions are as they were"
 VERIFIED = r"repository cuda .*verified by the key"
 OLD, NEW, NEXT = "3:580.95.05-1.el9", "3:580.105.08-1.el9", "3:590.44.01-1.el9"
 ONCE = f'local f = io.open("/armed"); if f then f:close(); os.remove("/armed"); {DIE} end'
@@ -92,7 +94,7 @@ def installer(node: DnfRoot, wanted: PackageSet, layer: str = "gpu") -> Installe
 def refusal(node: DnfRoot, wanted: PackageSet) -> list[str]:
     with pytest.raises(PackageError) as refused:
         converge(node, wanted)
-    return str(refused.value).removesuffix(f"\n{NOTHING}").splitlines()
+    return str(refused.value).removesuffix(f"\n{NOTHING_CHANGED}").splitlines()
 
 
 def converge(
@@ -100,7 +102,7 @@ def converge(
 ) -> PackagePlan:
     """Plan, act and verify, as a layer does."""
     found = replace(installer(node, wanted, layer), allow_downgrade=allow_downgrade)
-    done = found.act(found.plan())
+    done = install(found)
     assert not failures(found.verify())
     return done
 
@@ -216,7 +218,7 @@ def test_a_key_that_was_replaced_vouches_for_nothing(node: DnfRoot) -> None:
     repository = node.publish("cuda", driver(OLD), key="foreign")
     public = node.workshop.public("foreign")
     digest = hashlib.sha256(public).hexdigest()
-    with pytest.raises(PackageError, match="have to be signed by"):  # the packages are by another
+    with pytest.raises(PackageError, match="must be signed by"):  # the packages are by another
         converge(node, the_set(replace(repository, key=public, key_sha256=digest)))
     assert subprocess.run(["pgrep", "-f", f"gpg-agent.*{node.root}"]).returncode == 1
 

@@ -15,8 +15,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.distributi
     distribution_of,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import settle
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.engine import Installer
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError, Step
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
     INSTALL,
     UPGRADE,
@@ -114,16 +113,16 @@ class Engine:
     def __call__(self, wanted, manager, layer):
         return self
 
-    step = Installer.step
-
     def plan(self):
         stages = [("Lustre client", self.changes)] if self.changes else []
         return PackagePlan(stages=stages, solved=self.solved)
 
-    def act(self, plan):
+    def step(self, plan, name, before, after):
+        return Step(name, before, after, self._act, essential=True, shown=plan.diffs())
+
+    def _act(self):
         self.acted += 1
         self.changes = []
-        return plan
 
     def verify(self, check_mode=False):
         return [Check("package", "2.15.7", "2.15.7", OK, "lustre-client")]

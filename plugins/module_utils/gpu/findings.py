@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a node's GPUs must be, where each is, and the findings about them: each fault once.
+"""Desired state of a node's GPUs, their identity, and findings about them, one per fault.
 
-What could not be read because of a fault that has its own finding is `not_applicable` and names
-that finding: neither passed nor a second failure. What all GPUs have in common is one finding.
+A check that another fault prevents is `not_applicable` and names the finding of that fault: it
+neither passed nor counts as a second failure. A fault that all GPUs have is one finding.
 """
 
 from __future__ import annotations
@@ -29,69 +29,69 @@ from .smi import GpuReading
 
 AUTO, DMABUF, PEERMEM, NONE = "auto", "dmabuf", "peermem", "none"
 FABRIC_MODULES = ("ib_umad", "mlx5_ib")
-"""What NVLSM reaches the NVSwitches of NVLink 5 through."""
+"""Modules through which NVLSM reaches the NVSwitches of NVLink 5."""
 
 
 @dataclass(frozen=True)
 class GpuTarget:
     """`gpus` and `rails` are `cluster_gpus` and `cluster_rails` of the model.
 
-    Every threshold has the published default (docs/gpu.md).
+    Thresholds default to published values (docs/gpu.md).
     """
 
     driver: str
-    """Version of the set, `580.95.05`: of kernel module, libraries and fabric manager. Empty with
-    a driver that others installed: what the next boot loads."""
+    """Version of the set, `580.95.05`, for kernel module, libraries and fabric manager. Empty for a
+    driver that others installed: the version that the next boot loads."""
     gpus: Sequence[Mapping[str, Any]]
     rails: Sequence[Mapping[str, Any]] = ()
     managed: bool = True
-    """Whether a run installs the driver, and mends what its packages and services lack."""
+    """Whether a run installs the driver and repairs its packages and services."""
     product: str = ""
-    """`NVIDIA B300`; empty: any, as long as all are alike."""
+    """`NVIDIA B300`; if empty, all GPUs must be of the same product."""
     vbios: str = ""
-    """Empty: any, as long as all are alike."""
+    """If empty, all GPUs must have the same VBIOS."""
     open_modules: bool = True
     fabric: bool = True
-    """Whether the GPUs are connected by NVSwitches, which the fabric manager configures."""
+    """Whether NVSwitches, which the fabric manager configures, connect the GPUs."""
     nvlinks: int = 18
     mig: bool = False
-    """Whether GPUs may be split. A rank of MPI wants a whole one."""
+    """Whether GPUs may be partitioned. An MPI rank needs a whole GPU."""
     persistence: bool = True
     ecc: bool = True
     volatile_uncorrectable: int = 0
     remapped_rows: int = 512
-    """More than these: replace the GPU."""
+    """Replace the GPU above this number."""
     pcie_width: int = 16
     pcie_gts: float = 64.0
-    """GT/s of a lane; 0: the most that both ends of the link can."""
+    """GT/s per lane; 0: the most that both ends of the link support."""
     xids: Optional[frozenset[int]] = None
-    """Xids and SXids after which a GPU is not to be used; None: by NVIDIA's catalogue (xids.py)."""
+    """Xids and SXids after which a GPU must not be used; None: NVIDIA's catalogue (xids.py)."""
     xids_ignored: frozenset[int] = frozenset()
     gpudirect: str = AUTO
-    """`auto`: dma-buf or nvidia_peermem, either will do."""
+    """`auto`: dma-buf or nvidia_peermem."""
 
     @property
     def by_address(self) -> bool:
-        """Whether the model has the address of each GPU."""
+        """Whether the model has the PCI address of each GPU."""
         return bool(self.gpus) and all(entry.get("pci") for entry in self.gpus)
 
 
 @dataclass(frozen=True)
 class Place:
-    """One GPU: its place in the model, the function on the bus there, and the driver's view."""
+    """One GPU: its entry in the model, its PCI function, and its state in nvidia-smi."""
 
     index: int
     pci: str
     entry: Mapping[str, Any]
-    """Of the model; empty for a GPU that the model does not name."""
+    """Of the model; empty if the model does not name the GPU."""
     function: Optional[Function]
     gpu: GpuReading
-    """Without any value where the driver does not list it."""
+    """Without values if the driver does not list the GPU."""
     listed: bool
 
     @property
     def name(self) -> str:
-        """The subject of its checks."""
+        """Subject of the GPU's checks."""
         return f"gpu{self.index}"
 
     @property
@@ -104,9 +104,9 @@ class Place:
 
 
 def places(found: Gpus, wanted: GpuTarget) -> list[Place]:
-    """Matched by PCI address, the one thing that model, bus and driver have in common.
+    """Match the GPUs of model, PCI bus and driver by PCI address.
 
-    Those of the model first, in its order; without addresses in the model, those found.
+    GPUs of the model come first, in its order. If the model has no addresses, use those found.
     """
     functions = {function.pci: function for function in found.machine.gpus}
     gpus = {gpu.pci: gpu for gpu in found.smi.gpus}
@@ -134,9 +134,9 @@ def places(found: Gpus, wanted: GpuTarget) -> list[Place]:
 
 @dataclass(frozen=True)
 class GpuResult:
-    """What one check found of one GPU. `what` and `remedy` do not name the GPU.
+    """Result of one check for one GPU. Neither `what` nor `remedy` names the GPU.
 
-    Without a `remedy` of its own it has that of its check.
+    An empty `remedy` means that of the check.
     """
 
     wanted: Any
@@ -145,7 +145,7 @@ class GpuResult:
     remedy: str = ""
     status: str = OK
     reason: Optional[Reason] = None
-    """Why a reboot cures it."""
+    """Reason for a reboot that repairs it."""
 
 
 def bad(wanted: Any, found: Any, what: str, remedy: str = "") -> GpuResult:
@@ -153,14 +153,14 @@ def bad(wanted: Any, found: Any, what: str, remedy: str = "") -> GpuResult:
 
 
 def unknown(place: Place, wanted: Any, path: str) -> GpuResult:
-    """An element of nvidia-smi that has no value."""
+    """Result for an element of nvidia-smi without a value."""
     raw = place.gpu.raw(path)
     what = f"nvidia-smi gives no {path}" + (f" ({raw})" if raw else "")
     return bad(wanted, None, what, "See nvidia-smi -q.")
 
 
 def aside(wanted: Any, why: str) -> GpuResult:
-    """Not judged here, for another finding or by the nature of the thing."""
+    """Result for a GPU that this check does not evaluate."""
     return GpuResult(wanted, None, why, status=NOT_APPLICABLE)
 
 
@@ -174,22 +174,22 @@ class GpuFindings:
     checks: list[Check] = field(default_factory=list)
     reasons: list[Reason] = field(default_factory=list)
     blamed: dict[str, list[str]] = field(default_factory=dict)
-    """Subject of a GPU to the checks that found a fault of it."""
+    """Subject of a GPU to the checks that failed for it."""
     there: Sequence[Place] = ()
-    """The GPUs that answer."""
+    """GPUs that respond."""
     without_fabric: str = ""
-    """The finding of the node that keeps all GPUs out of the fabric."""
+    """The finding of the node that excludes all GPUs from the fabric."""
     settling: bool = False
-    """Nothing is wrong but that the fabric is still being set up: wait, read again."""
+    """The only problem is that the fabric is still initialising: wait, then read again."""
 
     @property
     def version(self) -> str:
-        """That all parts of the driver have to have."""
+        """The version that all components of the driver must have."""
         driver = self.found.driver
         return self.wanted.driver or driver.on_disk or driver.module
 
     def missing_modules(self) -> str:
-        """A sentence about kernel modules that the fabric manager needs and that are not there."""
+        """A sentence about missing kernel modules that the fabric manager needs."""
         loaded = self.found.machine.modules
         lacking = " ".join(name for name in FABRIC_MODULES if name not in loaded)
         if not lacking:
@@ -212,7 +212,7 @@ class GpuFindings:
         *,
         fixable: bool = False,
     ) -> None:
-        """A fault. `fixable`: a run without check mode mends it, so that check mode only waits."""
+        """Add a failure. `fixable`: a run repairs it, so that check mode reports it as pending."""
         status = differs(fixable and self.wanted.managed and self.node.check_mode)
         self.checks.append(Check(name, wanted, found, status, subject, reason))
         self.blamed.setdefault(subject, []).append(name)
@@ -221,14 +221,14 @@ class GpuFindings:
         self.checks.append(not_applicable(name, wanted, reason, subject=subject))
 
     def unread(self, names: Iterable[str], see: str, subject: str = "") -> None:
-        """Checks that could not be made because of the fault that `see` is the finding of."""
+        """Add checks that the fault with the finding `see` prevents."""
         for name in names:
             self.skip(name, None, f"not read: see {see}", subject)
 
     def reboot(self, name: str, wanted: Any, found: Any, reason: Reason, subject: str = "") -> None:
-        """A reboot cures it; if one was already made for it, it does not.
+        """Add a failure that a reboot repairs, unless a reboot for it did not help.
 
-        The reason stays recorded then: without it the next run would ask for a reboot again.
+        The reason stays recorded in that case, or the next run would ask for a reboot again.
         """
         self.blamed.setdefault(subject, []).append(name)
         self.reasons.append(reason)
@@ -236,7 +236,7 @@ class GpuFindings:
         self.checks.append(Check(name, wanted, found, status, subject, why))
 
     def each(self, name: str, results: Sequence[tuple[Place, GpuResult]], remedy: str = "") -> None:
-        """One check per GPU; a fault that all have is one."""
+        """Add one check per GPU; a fault that all GPUs have is one check."""
         faults = [each for each in results if each[1].status in (FAILED, PENDING)]
         for place, _result in faults:
             self.blamed.setdefault(place.name, []).append(name)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What holds for each GPU that answers: one rule per check, in the order in which they are made.
+"""Rules for each GPU that responds, one per check, in the order in which they are evaluated.
 
-A rule may ask which checks have found a fault of the same GPU before it (`findings.blamed`).
+`findings.blamed` tells a rule which earlier checks failed for the same GPU.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FABRIC, NVLINKS = "gpu_fabric", "gpu_nvlinks"
 SLOWDOWN = "gpu_slowdown"
 RECOVERY, XID = "gpu_recovery", "gpu_xid"
 FAULTS = (PRESENT, ROW_REMAP, ECC, PCIE, FABRIC, NVLINKS, RECOVERY)
-"""Findings about the GPU itself. Settings and the model explain no error of the driver."""
+"""Findings about the GPU itself. Findings about settings or the model explain no driver error."""
 
 REPAIRS: Mapping[str, str] = {
     "row": "remapped_rows/remapped_row_pending",
@@ -37,14 +37,14 @@ REPAIRS: Mapping[str, str] = {
     "TPC": "ecc_errors/tpc_repair_pending",
     "page": "retired_pages/pending_retirement",
 }
-"""Each GPU has some of them, by its generation."""
+"""A GPU has some of them, depending on its generation."""
 UNCORRECTABLE = ("dram_uncorrectable", "sram_uncorrectable_parity", "sram_uncorrectable_secded")
 BEYOND_REPAIR: Mapping[str, str] = {
     "ecc_errors/unrepairable_memory": "its memory cannot be repaired",
     "ecc_errors/aggregate/sram_threshold_exceeded": "SRAM errors are over NVIDIA's threshold",
 }
 AWAKE = ("P0", "P1", "P2")
-"""Performance states in which a GPU has no reason to slow its PCIe link down."""
+"""Performance states in which a GPU does not reduce its PCIe link speed."""
 UNSETTLED = ("In Progress", "Not Started")
 HEALTHY: Mapping[str, str] = {
     "summary": "healthy",
@@ -54,7 +54,7 @@ HEALTHY: Mapping[str, str] = {
     "access_timeout_recovery": "false",
     "incorrect_configuration": "none",
 }
-"""Elements of the fabric's health with the value that is well. The summary decides."""
+"""Elements of the fabric's health with their healthy values. The summary is decisive."""
 SLOWDOWNS: Mapping[str, str] = {
     "hw_thermal_slowdown": "heat",
     "hw_power_brake_slowdown": "power brake",
@@ -67,20 +67,22 @@ def expected(
     path: str,
     value: Callable[[GpuReading, str], object] = GpuReading.text,
 ) -> bool:
-    """Whether a value that is not known should be: in its place is an error, or other GPUs of the
-    node have one. What no GPU there has, this kind of GPU or this driver does not know."""
+    """Whether a missing value is an error: nvidia-smi reports one, or another GPU has a value.
+
+    If no GPU of the node has it, this product or driver does not report it.
+    """
     known = (value(each.gpu, path) not in ("", None) for each in findings.there)
     return place.gpu.has(path) or any(known)
 
 
 def unread(findings: GpuFindings, place: Place, *paths: str) -> str:
-    """The first of these flags that is not known and should be."""
+    """The first of these elements that should have a value and has none."""
     lacking = (path for path in paths if place.gpu.flag(path) is None)
     return next((path for path in lacking if expected(findings, place, path, GpuReading.flag)), "")
 
 
 def _alike(path: str, findings: GpuFindings, place: Place) -> GpuResult:
-    """The same on every GPU: what is wanted, else what most have."""
+    """The same value on every GPU: the desired one, otherwise that of most GPUs."""
     values = [each.gpu.text(path).removesuffix(SIMULATED).strip() for each in findings.there]
     known = Counter(filter(None, values))
     wanted = findings.wanted.product if path == "product_name" else findings.wanted.vbios
@@ -94,7 +96,7 @@ def _alike(path: str, findings: GpuFindings, place: Place) -> GpuResult:
 
 
 def mig(findings: GpuFindings, place: Place) -> GpuResult:
-    """Whole: one that is split offers a rank a part of it, and no NVLink."""
+    """A partitioned GPU gives a rank only a part of it, without NVLink."""
     path, later = "mig_mode/current_mig", "mig_mode/pending_mig"
     on, pending = place.gpu.flag(path), place.gpu.flag(later)
     if on is None or unread(findings, place, later):
@@ -104,7 +106,7 @@ def mig(findings: GpuFindings, place: Place) -> GpuResult:
         seen += f", pending {'enabled' if pending else 'disabled'}"
     if not on and not pending:
         return GpuResult("disabled", seen)
-    return bad("disabled", seen, f"MIG is {seen}, and a rank of MPI needs a whole GPU")
+    return bad("disabled", seen, f"MIG is {seen}, and an MPI rank needs a whole GPU")
 
 
 def persistence(findings: GpuFindings, place: Place) -> GpuResult:
@@ -128,14 +130,14 @@ def ecc_mode(findings: GpuFindings, place: Place) -> GpuResult:
     if on:
         return GpuResult("enabled", "enabled")
     if place.gpu.flag("ecc_mode/pending_ecc"):
-        text = f"{place.where}: ECC is off and comes on with the next boot."
+        text = f"{place.where}: ECC is off and will be on after the next boot."
         reason = Reason(f"{place.name} {place.pci} ECC", "enabled", "disabled", text)
         return GpuResult("enabled", "disabled, pending enabled", reason=reason)
-    return bad("enabled", "disabled", "ECC is disabled: memory errors go unseen into results")
+    return bad("enabled", "disabled", "ECC is disabled: memory errors corrupt results unnoticed")
 
 
 def row_remap(findings: GpuFindings, place: Place) -> GpuResult:
-    """Repairs of the memory: waiting for a reset, failed, or too many."""
+    """Memory repairs that await a reset, failed, or are too many."""
     most, gpu = findings.wanted.remapped_rows, place.gpu
     limit = f"at most {most} rows, none pending, no failure"
     base = "remapped_rows/remapped_row_"
@@ -153,15 +155,15 @@ def row_remap(findings: GpuFindings, place: Place) -> GpuResult:
     if not kinds:
         return unknown(place, limit, lacking) if lacking else GpuResult(limit, f"{count} rows")
     text = (
-        f"{place.where}: a {kinds} repair of its memory waits for a reset of the GPU, "
-        "which a reboot makes. Should it still wait then, replace the GPU."
+        f"{place.where}: a {kinds} repair of its memory takes effect at a reset of the GPU, which "
+        "a reboot includes. If it is still pending afterwards, replace the GPU."
     )
     reason = Reason(f"{place.name} {place.pci} memory repair", "done", kinds, text)
     return GpuResult(limit, f"{count} rows, {kinds} pending", reason=reason)
 
 
 def ecc(findings: GpuFindings, place: Place) -> GpuResult:
-    """Errors that could not be corrected: since the driver was loaded, and for life."""
+    """Uncorrectable errors since the driver was loaded, and over the GPU's lifetime."""
     most, blamed = findings.wanted.volatile_uncorrectable, findings.blamed.get(place.name, [])
     goal = f"at most {most} uncorrectable since the driver was loaded"
     for path, what in BEYOND_REPAIR.items():
@@ -183,12 +185,12 @@ def ecc(findings: GpuFindings, place: Place) -> GpuResult:
         what = f"uncorrectable errors of its memory since the driver was loaded: {count}"
         return bad(goal, count, what)
     ever = [place.gpu.number(f"ecc_errors/aggregate/{name}") or 0 for name in UNCORRECTABLE]
-    note = f"{sum(ever)} uncorrectable errors in its life" if sum(ever) else ""
+    note = f"{sum(ever)} uncorrectable errors over its lifetime" if sum(ever) else ""
     return GpuResult(goal, count, note)
 
 
 def pcie(findings: GpuFindings, place: Place) -> GpuResult:
-    """Width always; speed unless the GPU sleeps, when it may slow its link down."""
+    """Width in any case; speed unless the GPU is idle, when it may reduce its link speed."""
     wanted, function = findings.wanted, place.function
     link = function.link if function else PcieLink()
     bridges = function.bridges if function else ()
@@ -204,7 +206,7 @@ def pcie(findings: GpuFindings, place: Place) -> GpuResult:
             return GpuResult(goal, seen)
         state = place.gpu.text("performance_state")
         if re.fullmatch(r"P\d+", state) and state not in AWAKE:
-            text = f"in {state} a GPU may slow its PCIe link down ({seen}): judge it under load"
+            text = f"in {state} a GPU may reduce its PCIe speed ({seen}): measure it under load"
             return aside(goal, text)
     most = describe(could.speed_gts, could.width)
     return bad(goal, seen, f"its PCIe link is {seen}, wanted {goal}; its ends support {most}")
@@ -221,7 +223,7 @@ def numa(findings: GpuFindings, place: Place) -> GpuResult:
 
 
 def rail(findings: GpuFindings, place: Place) -> GpuResult:
-    """GPU k and the NIC of its rail share a switch, by the bus and not by a name."""
+    """GPU k and the NIC of its rail must share a PCIe switch, by PCI topology."""
     machine = findings.found.machine
     nics = {
         str(entry["pci"]): str(entry.get("interface") or f"rail{entry.get('rail')}")
@@ -234,7 +236,7 @@ def rail(findings: GpuFindings, place: Place) -> GpuResult:
     gone = [name for pci, name in nics.items() if machine.at(pci) is None]
     if gone:
         where = "see rail_nic of the layer rails"
-        return aside(goal, f"the NIC of {', '.join(gone)} is not there: {where}")
+        return aside(goal, f"the NIC of {', '.join(gone)} is missing: {where}")
     beside = [port.pci or "" for port in machine.ports if place.pci in port.gpus]
     seen = ", ".join(beside) or "no NIC"
     if all(pci in beside for pci in nics):
@@ -244,10 +246,10 @@ def rail(findings: GpuFindings, place: Place) -> GpuResult:
 
 
 def fabric(findings: GpuFindings, place: Place) -> GpuResult:
-    """Completed and Success on each."""
+    """State Completed and status Success."""
     goal = "Completed, Success"
     state = place.gpu.text("fabric/state")
-    status = place.gpu.raw("fabric/status")  # here the words for errors are the value
+    status = place.gpu.raw("fabric/status")  # an error text is its value
     seen = ", ".join(each for each in (state, status) if each not in ("", "N/A"))
     if seen == goal:
         values = {name: place.gpu.text(f"fabric/health/{name}") for name in HEALTHY}
@@ -258,25 +260,25 @@ def fabric(findings: GpuFindings, place: Place) -> GpuResult:
             if not values["summary"] and expected(findings, place, path):
                 return unknown(place, goal, path)
             return GpuResult(goal, seen)
-        what = f"it is in the fabric, which is not healthy: {faults}"
+        what = f"its fabric is not healthy: {faults}"
         return bad(goal, f"{seen}, {faults}", what)
     if findings.without_fabric:
         return aside(goal, f"{seen or 'unknown'}: see {findings.without_fabric}")
     if not state:
         return unknown(place, goal, "fabric/state")
     if state in UNSETTLED:
-        what = f"its fabric is {seen}: until that is done CUDA fails with error 802"
+        what = f"its fabric is {seen}: until it is completed, CUDA fails with error 802"
         return bad(goal, seen, what, findings.missing_modules().strip())
-    return bad(goal, seen, f"its fabric is {seen}: it did not get into the NVLink fabric")
+    return bad(goal, seen, f"its fabric is {seen}: it did not join the NVLink fabric")
 
 
 def nvlinks(findings: GpuFindings, place: Place) -> GpuResult:
-    """So many links, each of them active."""
+    """The expected number of NVLinks, all active."""
     goal, answer = findings.wanted.nvlinks, findings.found.nvml
     links = answer.links.get(place.pci)
     if links is None:
         error = answer.errors.get(place.pci, "it does not list this GPU")
-        return bad(goal, None, f"NVML gives none of its NVLinks: {error}")
+        return bad(goal, None, f"NVML reports none of its NVLinks: {error}")
     active = sum(links)
     if active >= goal:
         return GpuResult(goal, active)
@@ -292,7 +294,7 @@ def slowdown(findings: GpuFindings, place: Place) -> GpuResult:
     causes = ", ".join(cause for name, cause in SLOWDOWNS.items() if flag(base + name))
     if causes or flag(whole):
         causes = causes or "unknown cause"
-        return bad("none", causes, f"hardware slows its clocks down: {causes}")
+        return bad("none", causes, f"hardware reduces its clocks: {causes}")
     lacking = unread(findings, place, *(base + name for name in SLOWDOWNS))
     if flag(whole) is None or lacking:
         return unknown(place, "none", lacking or whole)
@@ -300,7 +302,7 @@ def slowdown(findings: GpuFindings, place: Place) -> GpuResult:
 
 
 def recovery(findings: GpuFindings, place: Place) -> GpuResult:
-    """What the driver asks for, where no other finding gives the cause."""
+    """The action that the driver requests, if no other finding explains it."""
     action = place.gpu.recovery
     if not action:
         return unknown(place, "None", "gpu_recovery_action")
@@ -308,10 +310,10 @@ def recovery(findings: GpuFindings, place: Place) -> GpuResult:
         return GpuResult("None", action)
     causes = [name for name in findings.blamed.get(place.name, []) if name in FAULTS]
     if causes:
-        return aside("None", f"the driver asks for {action}: see {', '.join(causes)}")
+        return aside("None", f"the driver requests {action}: see {', '.join(causes)}")
     text = (
-        f"{place.where}: the driver asks for {action} (gpu_recovery_action); a reboot is that as "
-        f"well. See {XID} and dmesg for its cause (Xid 154 and those before)."
+        f"{place.where}: the driver requests {action} (gpu_recovery_action), which a reboot "
+        f"includes. For the cause see {XID} and dmesg (Xid 154 and earlier ones)."
     )
     reason = Reason(f"{place.name} {place.pci} recovery", "None", action, text)
     return GpuResult("None", action, reason=reason)
@@ -324,11 +326,11 @@ RULES: Mapping[str, tuple[Callable[[GpuFindings, Place], GpuResult], str]] = {
     ),
     VBIOS: (
         partial(_alike, "vbios_version"),
-        "Bring all GPUs to one firmware, with the machine's own update.",
+        "Update all GPUs to one firmware, with the update of the machine's vendor.",
     ),
     MIG: (
         mig,
-        "Stop what uses it and DCGM; nvidia-smi -mig 0 -i INDEX; where that stays pending, "
+        "Stop what uses it and DCGM; nvidia-smi -mig 0 -i INDEX; if that stays pending, "
         "nvidia-smi -r or a reboot. Or allow it (mig: true).",
     ),
     PERSISTENCE: (persistence, f"systemctl restart {PERSISTENCED}; see its journal."),
@@ -336,23 +338,23 @@ RULES: Mapping[str, tuple[Callable[[GpuFindings, Place], GpuResult], str]] = {
     ROW_REMAP: (row_remap, "Take the node out of service and have the GPU replaced."),
     ECC: (
         ecc,
-        "End the jobs on it, reset it or reboot the node, run dcgmi diag -r 3; if errors come "
-        "back, or it is beyond repair, have the GPU replaced.",
+        "End the jobs on it, reset it or reboot the node, run dcgmi diag -r 3; if errors return, "
+        "or if it is beyond repair, have the GPU replaced.",
     ),
     PCIE: (
         pcie,
         "Look for AER errors in dmesg, power the node off and on, reseat the GPU or its board. "
-        "Where the machine is built so, set the threshold pcie_width or pcie_gts.",
+        "If the machine is built this way, set the threshold pcie_width or pcie_gts.",
     ),
     NUMA: (numa, "Correct gpus.numa in the model, or the NUMA settings of the BIOS."),
     RAIL: (
         rail,
-        "Correct the order of gpus.pci or of rails.pci in the model; if the model is that of the "
+        "Correct the order of gpus.pci or of rails.pci in the model; if the model matches the "
         "chassis, a GPU board or a NIC is in the wrong slot.",
     ),
     FABRIC: (
         fabric,
-        f"It takes a minute or two after {FABRIC_MANAGER} was started; then see its journal, "
+        f"It takes one or two minutes after the start of {FABRIC_MANAGER}; then see its journal, "
         "/var/log/fabricmanager.log and /var/log/nvlsm.log. Stop jobs and DCGM, stop the fabric "
         "manager, reset the GPUs (nvidia-smi -r), start both again. Without NVSwitches: "
         "fabric: false.",
@@ -362,6 +364,6 @@ RULES: Mapping[str, tuple[Callable[[GpuFindings, Place], GpuResult], str]] = {
         "See nvidia-smi nvlink -e and dmesg (Xid 74), stop its jobs and reset the GPUs or reboot; "
         "if the link stays down, have the GPU or its board replaced.",
     ),
-    SLOWDOWN: (slowdown, "Look at fans, coolant and power supplies (BMC)."),
+    SLOWDOWN: (slowdown, "Check fans, coolant and power supplies (BMC)."),
 }
-"""Each with its remedy. RECOVERY is not among them: it is judged when everything else is."""
+"""Each rule with its remedy. RECOVERY is separate: it is evaluated after all others."""

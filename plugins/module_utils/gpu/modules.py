@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Kernel modules and services: nouveau kept away, NVIDIA's built by DKMS, loaded and started.
+"""Kernel modules and services: block nouveau, build NVIDIA's with DKMS, load and start them.
 
-A module that runs is not unloaded, unless the operator allows it and nothing uses it. Otherwise the
-new one waits for a reboot, which `health` records.
+A loaded module is unloaded only if the operator allows it and nothing uses it. Otherwise the new
+one loads at the next boot, and `health` records the reason for it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..core.commands import CommandError
 from ..core.files import FilePlan
 from ..core.part import NAME, Node, Plan, Step, StepError, Verdict
 from ..packages.apt_failure import build_errors
-from ..packages.engine import Installer
+from ..packages.installer import Installer
 from .findings import AUTO, PEERMEM
 from .reading import DMABUF_KERNEL, FABRIC_MANAGER, PERSISTENCED, kernel_version
 from .shared import DCGM, OPENERS, Shared, fitting, users
@@ -30,34 +30,34 @@ NO_NOUVEAU = "blacklist nouveau\noptions nouveau modeset=0\n"
 AT_BOOT = f"etc/modules-load.d/90-{NAME}-gpu.conf"
 LINE = re.compile(r"([^/,]+)[/,]\s*([^,:]+)(?:,\s*([^,:]+),\s*([^,:]+))?:\s*(.*)")
 """`nvidia/580.95.05, 6.8.0-79-generic, x86_64: installed`; before DKMS 3 `nvidia, 580.95.05, ...`.
-Not built yet: `nvidia/580.95.05: added`."""
+Before the build: `nvidia/580.95.05: added`."""
 NOTES = re.compile(r"\((?!original)([^()]+)\)", re.IGNORECASE)
-"""What DKMS adds to `installed` where modules are missing, or are not those that it built; by
-do_status of dell/dkms: `(WARNING! Diff between built and installed module!)`, from 3.1 on
-`(Differences between built and installed modules)`. That it put original modules aside is well."""
+"""Appended to `installed` if modules are missing or differ from the build (do_status of dell/dkms:
+`(WARNING! Diff between built and installed module!)`, since 3.1
+`(Differences between built and installed modules)`). A note about original modules is harmless."""
 INSTALLED = "installed"
 DIFFERENT = f"{INSTALLED}, with other modules than built: "
 NOT_KNOWN = "not known to DKMS"
 LOG = "var/lib/dkms/{}/{}/build/make.log"
 FABRIC_LOG = "/var/log/fabricmanager.log"
 ABOVE = ("nvidia_peermem", "gdrdrv", "nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nvidia")
-"""From the top down, in which they are unloaded."""
+"""Modules in the order in which they are unloaded."""
 PEER_MEMORY, RDMA_CORE = "nvidia_peermem", "ib_core"
 BUILT_BY = {PEER_MEMORY: "nvidia", "gdrdrv": "gdrdrv"}
-"""Modules that fit one build of another module, with what builds them again."""
+"""Modules that fit only one build of another module, with the DKMS module that contains them."""
 MISFIT = re.compile(r"Invalid argument|Unknown symbol|Exec format error")
-"""What modprobe says of a module that was built against another build of what it uses: the kernel
-log has `disagrees about version of symbol` (NVIDIA/gpu-operator 2868)."""
+"""Error of modprobe for a module that was built against another build of a module it uses; the
+kernel log has `disagrees about version of symbol` (NVIDIA/gpu-operator 2868)."""
 OUT_OF_TREE = ("updates", "extra", "weak-updates")
-"""Below the modules of a kernel: where DKMS and packages of vendors put theirs."""
+"""Folders of a kernel's modules in which DKMS and vendors' packages install theirs."""
 
 
 @dataclass(frozen=True)
 class Nouveau:
-    """The kernel's own driver makes way: at the next boot, never by force.
+    """Blocks the kernel's own driver from the next boot on, also in the initramfs.
 
-    It is kept from loading in the initramfs too. Where it drives the GPUs now, NVIDIA's module
-    cannot have them until a reboot; unloading it under a console would freeze that.
+    If it drives the GPUs now, NVIDIA's module needs a reboot: unloading nouveau under a console
+    would freeze the console.
     """
 
     shared: Shared
@@ -67,12 +67,12 @@ class Nouveau:
         release = self.shared.kernel.release
         images = (f"boot/initrd.img-{release}", f"boot/initramfs-{release}.img")
         image = next((path for path in map(node.path, images) if path.exists()), None)
-        if image is None:  # a node that boots without one of its own
+        if image is None:  # a node that boots without its own initramfs
             return Plan([file])
-        # A run that was stopped in between left an initramfs from before the file.
+        # An interrupted run may have left an initramfs that is older than the file.
         if not file.changed and image.stat().st_mtime >= file.path.stat().st_mtime:
             return Plan([file])
-        # Ubuntu has dracut from 25.10 on, and the name of its image from before.
+        # Ubuntu 25.10 and later use dracut, with the former name of the image.
         argv = ["dracut", "--force", f"/boot/{image.name}", release]
         if node.path("usr/sbin/update-initramfs").exists():
             argv = ["update-initramfs", "-u", "-k", release]
@@ -81,19 +81,19 @@ class Nouveau:
         return Plan([file], [Step(f"initramfs of {release}", before, "with it", act)])
 
     def verify(self, node: Node) -> Verdict:
-        """Whether it is loaded is judged with the GPUs, which it keeps from the driver."""
+        """Whether nouveau is loaded shows in the checks of the GPUs."""
         return Verdict()
 
 
 @dataclass(frozen=True)
 class DkmsModule:
-    """What DKMS builds. `names`: what the families call it there."""
+    """A module that DKMS builds. `names`: its name in each family."""
 
     names: Sequence[str]
     version: str
 
     def status(self, node: Node, release: str) -> tuple[str, str]:
-        """Its state in DKMS for this kernel (`installed`, `added`, ...), and its name there."""
+        """Its DKMS state for this kernel (`installed`, `added`, ...) and its name there."""
         try:
             lines = node.look(["dkms", "status"], check=False).stdout.splitlines()
         except CommandError:
@@ -111,7 +111,7 @@ class DkmsModule:
 
 @dataclass(frozen=True)
 class DriverModules:
-    """`reload`: take a module out for the set's where nothing uses it."""
+    """`reload`: replace a loaded module by the set's if nothing uses it."""
 
     shared: Shared
     gdrcopy: str
@@ -128,7 +128,7 @@ class DriverModules:
         steps = []
         for module in self.modules:
             state, _name = module.status(node, release)
-            # Other modules than built may be there on purpose, and signed: they are only a finding.
+            # Differing modules may be intentional, and signed: report them only.
             if not _is_there(state):
                 what = f"{module.names[0]} {module.version} for kernel {release}"
                 steps.append(Step(what, state, INSTALLED, partial(self._build, node, module)))
@@ -149,7 +149,7 @@ class DriverModules:
         why = f"for kernel {release}; look into /{LOG.format(name, module.version)}"
         if state.startswith(DIFFERENT):
             words = " ".join(_words(module, name, release))
-            why = f"unless they were put there on purpose: dkms install {words} --force, reboot"
+            why = f"unless this is intentional: dkms install {words} --force, reboot"
         check_mode = node.check_mode
         return compare("dkms", INSTALLED, state, subject=subject, check_mode=check_mode, reason=why)
 
@@ -170,12 +170,12 @@ class DriverModules:
 
     def _build(self, node: Node, module: DkmsModule) -> None:
         state, _name = module.status(node, self.shared.kernel.release)
-        # Installed by the package; or not packaged.
+        # The package has built it meanwhile, or it has none.
         if not _is_there(state) and module in self.modules:
             self.build(node, module)
 
     def build(self, node: Node, module: DkmsModule, again: bool = False) -> None:
-        """`again`: also where it is built, against what it uses as that is now."""
+        """`again`: rebuild against the present build of the modules it uses."""
         release = self.shared.kernel.release
         _state, name = module.status(node, release)
         words, force = _words(module, name, release), ["--force"] if again else []
@@ -189,12 +189,12 @@ class DriverModules:
             raise StepError(f"{error}; /{log}: {'; '.join(found)}") from error
 
     def _load(self, node: Node) -> None:
-        if self.shared.kernel.driver is None:  # else by udev, when the package was installed
-            node.run(["modprobe", "nvidia"])  # nvidia_uvm comes with the first program of CUDA
+        if self.shared.kernel.driver is None:  # otherwise udev loaded it at installation
+            node.run(["modprobe", "nvidia"])  # the first CUDA program loads nvidia_uvm
 
     def _exchange(self, node: Node) -> None:
         if users(node.root):
-            return  # a job came meanwhile: the reboot stays needed
+            return  # a job started meanwhile: a reboot is still needed
         for unit in OPENERS:
             if systemd.active(node, unit):
                 systemd.control(node, "stop", unit)
@@ -213,7 +213,7 @@ def _words(module: DkmsModule, name: str, release: str) -> list[str]:
 
 
 def needs_peermem(release: str, choice: str, open_modules: bool) -> bool:
-    """RDMA reaches GPU memory by dma-buf, with the open modules and a kernel that has it."""
+    """Whether RDMA needs the module: dma-buf needs the open modules and a recent kernel."""
     if choice == AUTO:
         return not open_modules or kernel_version(release) < DMABUF_KERNEL
     return choice == PEERMEM
@@ -221,11 +221,11 @@ def needs_peermem(release: str, choice: str, open_modules: bool) -> bool:
 
 @dataclass(frozen=True)
 class BootModules:
-    """Modules that are loaded at boot, on top of the set's driver and no other: gdrdrv with
-    GDRCopy, nvidia_peermem where dma-buf is not.
+    """Modules that load at boot, with the set's driver only: gdrdrv for GDRCopy, nvidia_peermem
+    where dma-buf is not available.
 
-    nvidia_peermem fits one build of DOCA-OFED. Where that changed later, it is built again before
-    the next boot would leave it out.
+    nvidia_peermem fits one build of DOCA-OFED. If DOCA-OFED changed later, it is rebuilt, as the
+    next boot could not load it.
     """
 
     shared: Shared
@@ -237,7 +237,7 @@ class BootModules:
         return [each for each in self.wanted if each != "gdrdrv" or self.shared.gdrcopy]
 
     def plan(self, node: Node) -> Plan:
-        """The file is written when it is known what the packages brought."""
+        """The content of the file depends on what the packages installed."""
         file, steps = self._file(node), []
         if file.changed:
             shown = [file.diff()]
@@ -266,7 +266,7 @@ class BootModules:
         why = f"see the output of modprobe {module}, and dmesg"
         if module == PEER_MEMORY and self._outdated(node):
             found = f"built before {RDMA_CORE} changed"
-            why = "the next boot leaves it out: its driver was not built again by DKMS"
+            why = "the next boot cannot load it: DKMS did not rebuild its driver"
         return self.shared.check(node, "kernel_module", module, "loaded", found, why)
 
     def _load(self, node: Node, module: str) -> None:
@@ -281,7 +281,7 @@ class BootModules:
                 raise
             if module == PEER_MEMORY and self._of_the_kernel(node):
                 raise StepError(
-                    f"{error}: the kernel's own {RDMA_CORE} takes no {module}. Use DOCA-OFED "
+                    f"{error}: {module} does not fit the kernel's own {RDMA_CORE}. Use DOCA-OFED "
                     "(software.rdma.source: doca), or dma-buf: open modules, kernel 5.12 or later"
                 ) from error
             self._again(node, module)
@@ -289,12 +289,12 @@ class BootModules:
                 node.run(["modprobe", module])
             except CommandError as problem:
                 raise StepError(
-                    f"{problem}, also after DKMS built it again. See dmesg; where it names symbols "
-                    "of drivers that changed on disk and did not load yet, reboot"
+                    f"{problem}, also after a rebuild by DKMS. See dmesg; if it names symbols of "
+                    "drivers that changed on disk and are not loaded yet, reboot"
                 ) from problem
 
     def _renew(self, node: Node) -> None:
-        if self._outdated(node):  # else the driver's package has built it meanwhile
+        if self._outdated(node):  # otherwise the driver's package has rebuilt it meanwhile
             self._again(node, PEER_MEMORY)
 
     def _again(self, node: Node, module: str) -> None:
@@ -303,7 +303,7 @@ class BootModules:
                 self.driver.build(node, each, again=True)
 
     def _outdated(self, node: Node) -> bool:
-        """Whether the RDMA core on disk is DOCA-OFED's, and younger than this driver's modules."""
+        """Whether DOCA-OFED's RDMA core on disk is newer than this driver's modules."""
         core, mine = self._ko(node, RDMA_CORE), self._ko(node, PEER_MEMORY)
         return bool(core and mine and core.stat().st_mtime_ns > mine.stat().st_mtime_ns)
 
@@ -312,23 +312,23 @@ class BootModules:
         return there and self._ko(node, RDMA_CORE) is None
 
     def _ko(self, node: Node, module: str) -> Optional[Path]:
-        """Of a module that is not in the kernel's own tree."""
+        """File of a module outside the kernel's own tree."""
         name = f"{module.replace('_', '[-_]')}.ko*"
         tree = node.path(f"lib/modules/{self.shared.kernel.release}")
         return next((path for at in OUT_OF_TREE for path in (tree / at).rglob(name)), None)
 
 
-# Services start with the driver that they were built with and no other. Where another one runs
-# until the next boot, they stay stopped and start with that boot.
+# Services start only with the driver that they were built for. If another one runs until the next
+# boot, they stay stopped and start with that boot.
 
 DROP_IN = f"etc/systemd/system/{PERSISTENCED}.d/90-{NAME}.conf"
 PERSISTENCE = "[Service]\nExecStartPost=-/usr/bin/nvidia-smi --persistence-mode=1\n"
-"""Some packages start the daemon with --no-persistence-mode; what they write there differs."""
+"""Some packages start the daemon with --no-persistence-mode, with different unit files."""
 
 
 @dataclass(frozen=True)
 class Services:
-    """In `wanted`, the order in which they start."""
+    """`wanted` is in the order in which they start."""
 
     shared: Shared
     wanted: Sequence[str]
@@ -347,7 +347,7 @@ class Services:
                 )
             )
             if systemd.active(node, PERSISTENCED):
-                before = "as the package has it"
+                before = "as in the package"
                 steps.append(Step("persistence mode", before, "enabled", partial(_switch_on, node)))
         ready = self.shared.reloads or not self.shared.awaits_reboot
         for unit in self.wanted:
@@ -356,16 +356,16 @@ class Services:
                 steps.append(Step(f"{unit} at boot", "disabled", "enabled", act))
         for unit in self.wanted:
             if systemd.state(node, unit).startswith("masked"):
-                continue  # enabling it says so
+                continue  # shown by its enabling
             paused = unit in self.shared.stopped
             if paused or (ready and not systemd.active(node, unit)):
                 act = partial(self._start, node, unit)
-                after = "active" if ready else "active, unless the driver has to wait"
+                after = "active" if ready else "active, unless the driver awaits a reboot"
                 steps.append(Step(unit, "stopped", after, act, restores=paused))
         return Plan(files, steps)
 
     def verify(self, node: Node) -> Verdict:
-        """The others are judged with the GPUs."""
+        """Check DCGM only; the checks of the GPUs cover the other services."""
         found = systemd.state(node, DCGM) if DCGM in self.wanted else ""
         why = f"see journalctl -u {DCGM}"
         check = self.shared.check(node, "service", DCGM, "enabled, active", found, why)
@@ -378,7 +378,7 @@ class Services:
     def _start(self, node: Node, unit: str) -> None:
         runs = self.shared.kernel.driver
         if runs is None or not fitting(self.installer.manager.installed(), runs):
-            return  # it would end at once; why the driver does not run has a check of its own
+            return  # it would exit immediately; another check reports why the driver does not run
         try:
             systemd.control(node, "start", unit)
         except CommandError:
@@ -389,8 +389,8 @@ class Services:
             _switch_on(node)
 
     def _again(self, node: Node) -> None:
-        """It ends where the GPUs do not answer it yet, and starts a little later: "not all local
-        fabric manager instances finished their configuration" (pytorch/ci-infra pull 552)."""
+        """Start it a second time: it exits if GPUs are not ready yet ("not all local fabric
+        manager instances finished their configuration", pytorch/ci-infra pull 552)."""
         try:
             systemd.control(node, "restart", FABRIC_MANAGER)
         except CommandError as error:
@@ -404,5 +404,5 @@ class Services:
 
 
 def _switch_on(node: Node) -> None:
-    """For what the daemon did before it had the drop-in. A failure shows in gpu_persistence."""
+    """Enable persistence for a daemon that started without the drop-in; failures are a check."""
     node.run(("nvidia-smi", "--persistence-mode=1"), check=False)

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Asks NVML and writes the answer as JSON: `python3 -I -c THIS PYNVML.PY`.
 
-In a process of its own, because a driver that hangs never returns from a call into its library.
-Imports nothing of the collection.
+A separate process, because a call into the library of a hung driver never returns. Imports nothing
+from the collection.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 MOST_LINKS = 36
 NO_SUCH_LINK = (2, 3)
-"""Invalid argument, not supported: the GPU has no link of that number."""
+"""Invalid argument, not supported: the GPU has no link with that number."""
 
 
 def text(value: Any) -> str:
@@ -24,13 +24,13 @@ def text(value: Any) -> str:
 
 
 def ask(nvml: Any) -> dict[str, Any]:
-    """The library's version, and the links of every GPU. An error is part of the answer."""
+    """The library's version and the links of every GPU; an error is part of the answer."""
     answer: dict[str, Any] = {"error": "", "library": "", "gpus": []}
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
         answer["error"] = text(error)
-    with suppress(nvml.NVMLError):  # known where kernel module and library do not fit as well
+    with suppress(nvml.NVMLError):  # available even if kernel module and library do not match
         answer["library"] = text(nvml.nvmlSystemGetNVMLVersion())
     if answer["error"]:
         return answer

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""One look at a node's GPUs: bounded in time, reads only, raises nothing about GPUs."""
+"""One reading of a node's GPUs: bounded in time, read-only; GPU faults are part of the result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from . import nvml_probe, smi
 from .smi import Smi
 
 SIMULATED = "(simulated)"
-"""How the product name of a stand-in ends."""
+"""Suffix of a simulated GPU's product name."""
 FABRIC_MANAGER = "nvidia-fabricmanager.service"
 PERSISTENCED = "nvidia-persistenced.service"
 PROPERTIES = ("ActiveState", "LoadState", "UnitFileState", "Result")
@@ -33,14 +33,14 @@ OPEN_LICENCE = "Dual MIT/GPL"
 _VERSION = re.compile(r"\d{3}\.\d+(?:\.\d+)?")
 
 RESET_TAG = "nvsentinel-gpu-reset"
-"""Of what NVSentinel's reset job writes (NVIDIA/NVSentinel pull 1240 and 1475): _RESET."""
+"""Tag of messages of NVSentinel's reset job (NVIDIA/NVSentinel pull 1240 and 1475): _RESET."""
 JOURNAL = (
     *("journalctl", "-b", "-o", "json", "--no-pager", "--output-fields=MESSAGE", "--quiet"),
     *("--lines=50000", "_TRANSPORT=kernel", "+", f"SYSLOG_IDENTIFIER={RESET_TAG}", "_UID=0"),
 )
-"""The kernel's messages, and what root wrote about resets."""
+"""The kernel's messages, and root's about resets."""
 RECORDED = "var/log/kernel.json"
-"""The kernel log of a stand-in, below its hardware root: journalctl would show the host's."""
+"""The kernel log of simulated hardware, below its root; journalctl would show the host's."""
 # Lines of NVIDIA/open-gpu-kernel-modules 595.45.04 (df1c9a3d): kernel_rc.c, gpu.c,
 # kern_gpu_error_cont_ga100.c, common_nvswitch.h.
 _AT = r"(?:PCI:)?([0-9a-f]{4,8}):([0-9a-f]{2}:[0-9a-f]{2})(\.[0-7])?"
@@ -50,83 +50,83 @@ _XID = re.compile(
 )
 _LOADED = re.compile(r"NVRM: loading NVIDIA UNIX .*Kernel Module")
 _NEW = re.compile(rf"NVRM: GPU at {_AT}: (GPU-[0-9a-f-]+)", re.IGNORECASE)
-"""Written once for each time that the driver took the GPU up, before its first Xid."""
+"""Written each time that the driver initialises a GPU, before its first Xid."""
 _RESET = re.compile(
     r"GPU reset executed: (GPU-[0-9a-f-]+|all)\b(?:, success: (\w+))?", re.IGNORECASE
 )
-"""`all` is for operators (docs/gpu.md): NVSwitches have no UUID, and are reset with all GPUs."""
+"""Operators write `all` (docs/gpu.md): NVSwitches have no UUID, and are reset with all GPUs."""
 LONGEST = 300
-"""Of the text of an error."""
+"""Characters of an error's text."""
 
 
 @dataclass(frozen=True)
 class DriverState:
-    """The driver's parts. Each may be of another version until the next reboot."""
+    """Components of the driver, whose versions may differ until the next reboot."""
 
     module: str
-    """Version of the kernel module that runs; empty when none is loaded."""
+    """Version of the loaded kernel module; empty if none is loaded."""
     open: bool
-    """Whether that is the open one."""
+    """Whether the open module is loaded."""
     on_disk: str
     """Version of the kernel module that the next boot loads."""
     on_disk_open: bool
     fabric_manager: str
-    """Version of the fabric manager on disk, or why it is not known."""
+    """Version of the fabric manager on disk, or why it is unknown."""
     kernel: str
-    """Release of the kernel that runs."""
+    """Release of the running kernel."""
 
 
 @dataclass(frozen=True)
 class Nvml:
-    """What NVML answered. `error` is why it did not."""
+    """NVML's answer, or the `error` that prevented it."""
 
     error: str = ""
     absent: bool = False
-    """The module that asks NVML is not on the node yet."""
+    """The Python module for NVML is not on the node yet."""
     library: str = ""
-    """Version of the library without CUDA's: `580.95.05`."""
+    """Version of the library, without CUDA's: `580.95.05`."""
     links: Mapping[str, Sequence[bool]] = field(default_factory=dict)
     """PCI address to its NVLinks in order, active or not."""
     errors: Mapping[str, str] = field(default_factory=dict)
-    """PCI address, or `GPU 3`, to the error of NVML for its NVLinks."""
+    """PCI address, or `GPU 3`, to NVML's error about its NVLinks."""
 
 
 class Xid(NamedTuple):
-    """One error that the driver wrote to the kernel log (`NVRM: Xid`, `SXid`)."""
+    """One error of the driver in the kernel log (`NVRM: Xid`, `SXid`)."""
 
     number: int
     pci: str
     text: str
     switch: bool = False
-    """An SXid: `pci` is that of an NVSwitch."""
+    """An SXid; `pci` is the NVSwitch's address."""
 
 
 @dataclass(frozen=True)
 class Gpus:
-    """What one look at a node found."""
+    """A reading of all GPUs of a node."""
 
     machine: Machine
     driver: DriverState
     smi: Smi
     nvml: Nvml
     services: Mapping[str, str]
-    """Unit of systemd to `active`, or to what it is instead."""
+    """systemd unit to `active`, or its actual state."""
     xids: Sequence[Xid]
-    """Of this boot."""
+    """Errors since boot."""
     xid_error: str
     """Why the kernel log could not be read."""
     simulated: Sequence[str]
-    """What shows that the hardware is simulated, one line each; empty for real hardware."""
+    """Evidence that the hardware is simulated, one line each; empty for real hardware."""
 
 
 def read(node: Node, hardware_root: Path, pynvml: Path) -> Gpus:
-    """Read every GPU. What does not answer is in the result, for `judge` to report.
+    """Read every GPU; missing answers are part of the result.
 
-    `pynvml` is the file pynvml.py of nvidia-ml-py on this node. `hardware_root` has `sys` and
-    `proc` below it: `/`, or the tree of a stand-in. Raises SurveyError where it has not.
+    `pynvml`: the file pynvml.py of nvidia-ml-py on this node. `hardware_root` contains `sys` and
+    `proc`: `/`, or the tree of simulated hardware. Raises SurveyError if it does not.
     """
     run, machine, found = node.look, survey(hardware_root / "sys"), smi.ask(node.look)
-    unasked = Nvml(error="not asked, as nvidia-smi does not answer")
+    unasked = Nvml(error="not asked, as nvidia-smi does not respond")
     xids, xid_error = read_xids(run, hardware_root)
     return Gpus(
         machine=machine,
@@ -152,7 +152,7 @@ def _simulated(root: Path, found: Smi) -> Iterator[str]:
     products = Counter(gpu.text("product_name") for gpu in found.gpus)
     for product, count in sorted(products.items()):
         if product.endswith(SIMULATED):
-            yield f"nvidia-smi is a stand-in: {count} x {product}"
+            yield f"nvidia-smi is simulated: {count} x {product}"
 
 
 def read_driver(run: Runner, root: Path) -> DriverState:
@@ -167,7 +167,7 @@ def read_driver(run: Runner, root: Path) -> DriverState:
 
 
 def _modinfo(run: Runner, name: str) -> str:
-    """A field of the module that modprobe would load; nothing where there is none."""
+    """A field of the module that modprobe would load, or nothing."""
     try:
         return run(["modinfo", "-F", name, "nvidia"]).stdout.strip().partition("\n")[0]
     except CommandError:
@@ -185,15 +185,15 @@ def _fabric_manager(run: Runner) -> str:
 
 
 def ask_nvml(run: Runner, pynvml: Path) -> Nvml:
-    """Ask NVML in a process that can be ended; whatever goes wrong is part of the answer."""
+    """Ask NVML in a process with a time limit; any error is part of the answer."""
     if not pynvml.is_file():
-        return Nvml(error=f"{pynvml} (nvidia-ml-py) is not there", absent=True)
-    # Modules reach a node as an archive with what they import; the probe is not a file there.
+        return Nvml(error=f"{pynvml} (nvidia-ml-py) is missing", absent=True)
+    # Modules reach a node in an archive, so the probe is not a file there.
     program = pkgutil.get_data(nvml_probe.__name__.rpartition(".")[0], "nvml_probe.py") or b""
     try:
         result = run([sys.executable, "-I", "-c", program.decode(), str(pynvml)], check=False)
     except CommandError as error:
-        # Not the whole program that it would quote.
+        # Without the program's text, which the error quotes.
         return Nvml(error=f"asking NVML: {str(error).rsplit(': ', 1)[-1]}")
     try:
         answer = json.loads(result.stdout)
@@ -216,18 +216,18 @@ def ask_nvml(run: Runner, pynvml: Path) -> Nvml:
 
 
 def library_version(text: str) -> str:
-    """`580.95.05` of `13.580.95.05`: NVML puts the version of CUDA before its own."""
+    """`580.95.05` of `13.580.95.05`: NVML prefixes its version with CUDA's."""
     first, _dot, rest = text.partition(".")
     return rest if len(first) < 3 else text
 
 
 def read_xids(run: Runner, root: Path) -> tuple[list[Xid], str]:
-    """The errors in the last messages of this boot that no reset ended; or why none is known."""
+    """Errors since boot that no reset cleared, or why they are unknown."""
     try:
         text = run(JOURNAL).stdout if root == Path("/") else (root / RECORDED).read_text("utf-8")
     except (CommandError, OSError) as error:
         return [], str(error)
-    # By newlines alone: a message may hold other characters that end lines.
+    # Split only at newlines: messages may contain other line separators.
     messages = [_message(line) for line in text.split("\n") if line.strip()]
     if not messages:
         return [], "the journal has no kernel message of this boot"
@@ -237,15 +237,15 @@ def read_xids(run: Runner, root: Path) -> tuple[list[Xid], str]:
 def _message(line: str) -> str:
     try:
         message = json.loads(line).get("MESSAGE")
-    except ValueError:  # the last line of a log that is cut
+    except ValueError:  # the last line of a truncated log
         return ""
-    if isinstance(message, list):  # not UTF-8: journalctl gives the bytes
+    if isinstance(message, list):  # not UTF-8: journalctl prints bytes
         return bytes(message).decode("utf-8", "replace")
     return str(message)
 
 
 def xid_of(message: str) -> Optional[Xid]:
-    """The Xid or SXid of one line of the kernel log, or None."""
+    """The Xid or SXid in a line of the kernel log, or None."""
     match = _XID.search(message)
     if match is None:
         return None
@@ -260,7 +260,7 @@ def _pci(domain: str, card: str, function: Optional[str]) -> str:
 
 
 def of_log(messages: Iterable[str]) -> list[Xid]:
-    """The errors since the driver was loaded, without those of a GPU before it was reset."""
+    """Errors since the driver was loaded, without those of a GPU before its last reset."""
     found: list[Xid] = []
     known: dict[str, str] = {}
     for message in messages:

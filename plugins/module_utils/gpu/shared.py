@@ -1,26 +1,26 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What the parts of the stack have in common: kernel, services, users, what they hand on; packages.
+"""Shared by the resources of the GPU stack: kernel, services, GPU users, packages, root causes.
 
-The services have these names on both families and in every branch. The unit of the fabric manager
-starts and stops NVLSM as well, where NVLink5 needs it.
+The services have the same names in both families and all branches. The unit of the fabric manager
+also starts and stops NVLSM, which NVLink 5 needs.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Optional
 
 from ..core import processes, systemd
 from ..core.checks import FAILED, PENDING, Check, compare, not_applicable
-from ..core.part import Node, Plan, PlanError, Step, StepError, Verdict
+from ..core.part import Node, Plan, PlanError, StepError, Verdict
 from ..core.text import some
 from ..hardware import tree
-from ..packages.engine import Installer
+from ..packages.installer import Installer
 from ..packages.planning import PackagePlan
 from ..reboot import busy
 from ..reboot.busy import Process
@@ -28,15 +28,15 @@ from .reading import FABRIC_MANAGER, PERSISTENCED
 
 DCGM = "nvidia-dcgm.service"
 OPENERS = (DCGM, FABRIC_MANAGER, PERSISTENCED)
-"""Services that have the GPUs open, in the order in which they are stopped."""
+"""Services that use the GPUs, in the order in which they are stopped."""
 NVIDIA = "0x10de"
 DISPLAY = "0x03"
-"""PCI class of display controllers; those of NVIDIA are GPUs, and its bridges are not."""
+"""PCI class of display controllers; NVIDIA's are GPUs, its bridges have another class."""
 
 
 @dataclass(frozen=True)
 class GpuKernel:
-    """The kernel that runs. `node_root` answers where `root`, the hardware's, has no such file."""
+    """The running kernel. Files missing below `root` (the hardware's) are read in `node_root`."""
 
     root: Path
     node_root: Path = Path("/")
@@ -52,14 +52,14 @@ class GpuKernel:
 
     @property
     def driver(self) -> Optional[str]:
-        """Version of the NVIDIA module that runs, or None."""
+        """Version of the loaded NVIDIA module, or None."""
         if not self.loaded("nvidia"):
             return None
         return tree.text(self.root / "sys/module/nvidia/version") or "unknown"
 
     @property
     def has_gpus(self) -> bool:
-        """Whether a display controller of NVIDIA is on the bus, with a driver or without."""
+        """Whether NVIDIA's display controllers are on the PCI bus, with or without a driver."""
         devices = self.root / "sys/bus/pci/devices"
         return any(
             tree.text(devices / name / "vendor") == NVIDIA
@@ -72,8 +72,8 @@ class GpuKernel:
 class RootCause:
     """The first finding that explains later ones, so that one fault is one finding.
 
-    Filled while verifying, in the order of the parts: a driver that is not installed is not built,
-    one that is not built does not run, and then no GPU answers.
+    Filled during verification, in order: a driver that is not installed is not built, one that is
+    not built does not run, and without a driver no GPU responds.
     """
 
     name: str = ""
@@ -83,28 +83,28 @@ class RootCause:
             self.name = f"{check.name} {check.subject}".strip()
 
     def hides(self, name: str, wanted: object, subject: str = "") -> Check:
-        """A check that cannot be made because of it. It has not passed."""
+        """A check that this finding prevents, and that therefore has not passed."""
         return not_applicable(name, wanted, f"not read: see {self.name}", subject=subject)
 
 
 @dataclass
 class Shared:
-    """`driver` is the set's version. The rest is filled by parts for those after them."""
+    """State that resources pass on to later ones. `driver` is the set's version."""
 
     kernel: GpuKernel
     driver: str
     stopped: list[str] = field(default_factory=list)
-    """Services that are stopped for a change, and have to start again."""
+    """Services that were stopped for a change and must start again."""
     reloads: bool = False
-    """The kernel module is exchanged, so that the driver of the set will run."""
+    """The kernel module is replaced, so that the set's driver will run."""
     gdrcopy: bool = True
-    """Whether its module is there, or may come."""
+    """Whether its kernel module is present or may be installed."""
     without_driver: RootCause = field(default_factory=RootCause)
     without_cuda: RootCause = field(default_factory=RootCause)
 
     @property
     def awaits_reboot(self) -> bool:
-        """Whether only a reboot can load the set's driver: another one is there."""
+        """Whether another driver is loaded, so that only a reboot can load the set's."""
         if self.kernel.driver is None:
             return self.kernel.loaded("nouveau")
         return self.kernel.driver != self.driver
@@ -112,7 +112,7 @@ class Shared:
     def check(
         self, node: Node, name: str, subject: str, wanted: str, found: str, why: str
     ) -> Check:
-        """Something that needs the running driver, which may have a finding of its own."""
+        """A check that needs the running driver; a fault of the driver takes precedence."""
         if found != wanted and self.without_driver.name:
             return self.without_driver.hides(name, wanted, subject)
         if found != wanted and self.awaits_reboot:
@@ -126,25 +126,25 @@ class Shared:
             self.stopped.append(unit)
 
 
-# A driver is not changed under a job.
+# A driver is not changed while jobs use it.
 
 DEVICES = "/dev/nvidia"
 OWN = ("nvidia-persistenced", "nv-fabricmanager", "nvlsm", "nv-hostengine", "nvidia-imex")
-"""Services of the set: stopped and started where it takes that."""
-SHOWN = 5
-"""So many processes stand in a message."""
+"""Services of the set, which are stopped and started for a change."""
+MAX_LISTED_JOBS = 5
+"""In a message."""
 
 
 def users(root: Path) -> list[Process]:
-    """Every process of a job, by PID; not the set's own services, and not this run.
+    """Every process of a job, by PID, without the set's own services and this run.
 
-    Whatever has a device of the driver open, and every MPI process, which may be about to open one.
-    Jobs of containers are among them.
+    That is every process with an open device of the driver, and every MPI process, which may open
+    one later. Jobs in containers are included.
     """
     found = {each.pid: each for each in busy.processes(root)}
     own = {name[: processes.COMM_LENGTH] for name in OWN}
     for each in processes.openers(root, lambda path: path.startswith(DEVICES)):
-        # What somebody started by such a name in a session is no service of the set.
+        # A process of that name in a login session is no service of the set.
         if each.name not in own or each.service == "":
             of = f", {each.service}" if each.service else ""
             found[each.pid] = Process(each.pid, "", each.name, f"has {each.file} open{of}")
@@ -154,11 +154,11 @@ def users(root: Path) -> list[Process]:
 
 
 def listed(jobs: Sequence[Process]) -> str:
-    return some([f"{each.command} (PID {each.pid}: {each.why})" for each in jobs], SHOWN)
+    return some([f"{each.command} (PID {each.pid}: {each.why})" for each in jobs], MAX_LISTED_JOBS)
 
 
 def _ourselves(root: Path) -> Iterator[int]:
-    """This process and its parents: a run started by an MPI job does not count as a job."""
+    """This process and its parents: a run that an MPI job started is no job itself."""
     pid = os.getpid()
     while pid > 1:
         yield pid
@@ -166,13 +166,13 @@ def _ourselves(root: Path) -> Iterator[int]:
         pid = int(fields[1]) if len(fields) > 1 else 0
 
 
-# The packages of the set. A changed driver stops services first, and waits for jobs.
+# Packages of the set. A change of the driver stops services, and is refused while jobs run.
 
 DRIVER_PACKAGES = re.compile(r".*nvidia.*|nvlsm|nvlink5.*|libnvsdm.*|libxnvctrl.*|cuda-drivers.*")
-"""Packages of which a change concerns whatever uses the driver."""
+"""Packages whose change affects users of the driver."""
 CUDA_PACKAGES = re.compile(r"cuda-toolkit-.*")
 FABRIC_PACKAGE = re.compile(r"nvidia-fabric-?manager(-\d+)?")
-"""Of exactly the driver's version, on every family: it stands for all of them."""
+"""Has the driver's version in every family, and represents its other packages."""
 GDRDRV = {"gdrdrv-dkms", "gdrcopy-kmod"}
 DCGM_PACKAGES = re.compile(r"datacenter-gpu-manager.*")
 
@@ -192,19 +192,20 @@ class GpuPackages:
         jobs = users(node.root) if driver and not self.under_jobs else []
         if jobs:
             raise PlanError(_refusal(planned, jobs))
-        # DCGM first, which has the GPUs open; then the fabric manager, and NVLSM with it.
+        # DCGM first, as it uses the GPUs; then the fabric manager, with NVLSM.
         units = [DCGM] if driver or touches(planned, DCGM_PACKAGES) else []
         units += [FABRIC_MANAGER] if driver else []
         units = [unit for unit in units if systemd.active(node, unit)]
         for unit in units:
             self.shared.stop(unit)
-        act = partial(self._act, node, planned, units)
         before, after = "not as the set has them", "installed, pinned and held"
-        return Plan(
-            steps=[Step("packages", before, after, act, essential=True, shown=planned.diffs())]
-        )
+        step = self.installer.step(planned, "packages", before, after)
+        act = partial(self._act, node, planned, units, step.act)
+        return Plan(steps=[replace(step, act=act)])
 
-    def _act(self, node: Node, planned: PackagePlan, units: Sequence[str]) -> None:
+    def _act(
+        self, node: Node, planned: PackagePlan, units: Sequence[str], install: Callable[[], None]
+    ) -> None:
         check = touches(planned, DRIVER_PACKAGES) and not self.under_jobs
         jobs = users(node.root) if check else []
         if jobs:
@@ -214,7 +215,7 @@ class GpuPackages:
             )
         for unit in units:
             systemd.control(node, "stop", unit)
-        self.installer.act(planned)
+        install()
         self._look(PackagePlan())
 
     def _look(self, planned: PackagePlan) -> None:
@@ -239,8 +240,8 @@ def _refusal(planned: PackagePlan, jobs: Sequence[Process]) -> str:
     elif planned.repairs:
         what = f"an interrupted installation would be finished ({planned.repairs})"
     else:
-        what = f"{planned.changes[0].name} would change, and its dependencies are not known yet"
-    # Its server stays when its clients have ended, on a drained node too.
+        what = f"{planned.changes[0].name} would change, with dependencies that are not known yet"
+    # MPS' server outlives its clients, also on a drained node.
     mps = any(each.command.startswith(busy.MPS) for each in jobs)
     end = " and end MPS (echo quit | nvidia-cuda-mps-control)" if mps else ""
     return (
@@ -251,12 +252,12 @@ def _refusal(planned: PackagePlan, jobs: Sequence[Process]) -> str:
 
 
 def fitting(installed: Mapping[str, str], driver: str) -> bool:
-    """Whether what is installed is of the version of the driver that runs: else nothing starts."""
+    """Whether the installed fabric manager has the running driver's version, which it needs."""
     versions = [version for name, version in installed.items() if FABRIC_PACKAGE.fullmatch(name)]
     return any(re.search(rf"(?<![\d.]){re.escape(driver)}(?![\d.])", each) for each in versions)
 
 
 def touches(planned: PackagePlan, names: re.Pattern[str]) -> bool:
-    """Whether such packages change, or may: by a repair, or as dependencies not known yet."""
+    """Whether such packages change, or may change in a repair or as unknown dependencies."""
     unknown = planned.repairs or (planned.changes and not planned.solved)
     return bool(unknown) or any(names.fullmatch(each.name) for each in planned.changes)

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""`nvidia-smi -q -x`: its XML, and what it prints in place of it.
+"""The output of `nvidia-smi -q -x`: XML, or the message instead of it.
 
-In one and the same element it writes a value, `N/A` where the GPU does not know such a thing, or an
-error. What is not a value, and an element that is missing, must never compare as fine: it is empty
-or None here, and `lost` is set for a GPU that is gone.
+An element contains a value, `N/A` if the GPU lacks the feature, or an error. A missing element, or
+one without a value, must never compare as healthy: it is empty or None here, and `lost` is set for
+a GPU that is gone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MISMATCH = "driver/library version mismatch"
 NEEDS_RESET = "GPU requires reset"
 LOST = ("gpu is lost", "gpu is inaccessible", NEEDS_RESET.lower())
 NO_SUCH_THING = ("", "n/a", "not supported", "requested functionality has been deprecated")
-"""What the driver, or this kind of GPU, does not have. All else without a value is an error."""
+"""Texts for features that the driver or the GPU lacks. Any other text is an error."""
 NO_VALUE = frozenset(
     [
         *(*NO_SUCH_THING, *LOST, "unknown error", "err!"),
@@ -43,20 +43,20 @@ _END = "</nvidia_smi_log>"
 
 @dataclass(frozen=True)
 class GpuReading:
-    """One GPU as the driver sees it. Each rule asks for the elements that it is about."""
+    """One GPU in nvidia-smi's output; rules read its elements by path."""
 
     index: int
-    """Its place in the driver's order, which is that of PCI addresses."""
+    """Its index in the driver's order, which is the order of PCI addresses."""
     pci: str
     """`0000:14:00.0`"""
     element: ElementTree.Element
 
     def raw(self, path: str) -> str:
-        """The text of the element at a path, value or not."""
+        """The text of the element at a path, whether it is a value or not."""
         return (self.element.findtext(path) or "").strip()
 
     def text(self, path: str) -> str:
-        """The value at a path; empty where there is none."""
+        """The value at a path, or an empty string."""
         raw = self.raw(path)
         return "" if _plain(raw) in NO_VALUE else raw
 
@@ -68,23 +68,23 @@ class GpuReading:
         return FLAGS.get(self.text(path).lower())
 
     def has(self, path: str) -> bool:
-        """Whether there is a value, or an error in its place."""
+        """Whether the element has a value or an error."""
         return _plain(self.raw(path)) not in NO_SUCH_THING
 
     @property
     def lost(self) -> str:
-        """The driver's words for a GPU that it no longer reaches; empty when it does."""
+        """The driver's message if it no longer reaches the GPU; otherwise empty."""
         own = {id(each) for part in self.element.iter("processes") for each in part.iter()}
-        for each in self.element.iter():  # but names of processes, which are their users'
+        for each in self.element.iter():  # except names of processes, which users choose
             if id(each) not in own and _plain(each.text or "") in LOST:
                 return (each.text or "").strip()
         return ""
 
     @property
     def recovery(self) -> str:
-        """What the driver asks for, `None` or `Reset`; empty where that is not known.
+        """The action that the driver requests, `None` or `Reset`; empty if unknown.
 
-        Drivers that do not have the action have two flags (gpu_reset_status).
+        Older drivers have two flags instead (gpu_reset_status).
         """
         if self.has("gpu_recovery_action"):
             return self.text("gpu_recovery_action")
@@ -102,19 +102,19 @@ class GpuReading:
 
 @dataclass(frozen=True)
 class Smi:
-    """The answer of one run of nvidia-smi."""
+    """Result of one run of nvidia-smi."""
 
     gpus: tuple[GpuReading, ...] = ()
     error: str = ""
-    """Why it gave no GPU at all."""
+    """Why it reported no GPU."""
     hung: bool = False
-    """It never ended."""
+    """It did not finish in time."""
     mismatch: bool = False
-    """Its error is that library and kernel module are of different versions."""
+    """Library and kernel module have different versions."""
     unreachable: Mapping[str, str] = field(default_factory=dict)
-    """PCI address of a GPU that the driver names and cannot open, to its words."""
+    """PCI address of a GPU that the driver cannot open, to its message."""
     warnings: tuple[str, ...] = ()
-    """What it printed beside its XML, such as a corrupted infoROM."""
+    """Messages outside its XML, such as a corrupted infoROM."""
 
 
 def ask(run: Runner) -> Smi:
@@ -126,7 +126,7 @@ def ask(run: Runner) -> Smi:
 
 
 def parse(rc: int, text: str) -> Smi:
-    """What `nvidia-smi -q -x` printed and how it ended."""
+    """Parse output and exit status of `nvidia-smi -q -x`."""
     before, start, rest = text.partition("<?xml")
     body, end, after = rest.partition(_END)
     lines = [line.strip() for line in (before + after).splitlines() if line.strip()]
@@ -140,7 +140,7 @@ def parse(rc: int, text: str) -> Smi:
     try:
         log = ElementTree.fromstring(start + body + end)
     except ElementTree.ParseError as error:
-        return Smi(error=f"exit status {rc}, XML that breaks off or is none ({error})")
+        return Smi(error=f"exit status {rc}, XML is truncated or missing ({error})")
     gpus = tuple(
         GpuReading(index, address(element.get("id") or ""), element)
         for index, element in enumerate(log.findall("gpu"))
@@ -152,7 +152,7 @@ def parse(rc: int, text: str) -> Smi:
 
 
 def address(text: str) -> str:
-    """`0000:14:00.0` of `00000000:14:00.0` and any other case; nothing of anything else."""
+    """`0000:14:00.0` of `00000000:14:00.0`, in lower case; empty for anything else."""
     match = _ADDRESS.search(text)
     return f"{int(match[1], 16):04x}:{match[2]}".lower() if match else ""
 

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The parts of the stack in the order in which they are done, and what makes one not applicable."""
+"""The resources of the GPU stack in order, and the reasons why a node has none."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from ..core.engine import Settled, settle
 from ..core.machine import IN_CONTAINER
 from ..core.part import NAME, Node, Part, Plan, PlanError, Step, Verdict
 from ..hardware import SurveyError
-from ..packages.engine import Installer
+from ..packages.installer import Installer
 from ..software.software_set import DriverSpec, SoftwareSet
 from .modules import BootModules, DriverModules, Nouveau, Services, needs_peermem
 from .reading import FABRIC_MANAGER, PERSISTENCED
 from .shared import DCGM, GpuKernel, GpuPackages, Shared
 
-# Machines on which this driver must not be installed, by what the package manager does not know.
+# Machines on which this driver must not be installed, for reasons unknown to the package manager.
 
 
 RUN_FILE = "usr/bin/nvidia-uninstall"
-"""Left by NVIDIA's .run installer, and by no package."""
+"""Installed by NVIDIA's .run installer, and by no package."""
 ELSEWHERE = re.compile(
     r"linux-((modules|objects)-nvidia-\d+|signatures-nvidia)-.+"  # Ubuntu
     r"|.*nvidia-(.+-)?\d+-server(-open|-[\d.]+)?"
     r"|akmod-nvidia.*|xorg-x11-drv-nvidia.*"  # RPM Fusion
     r"|kmod-nvidia(-\d+xx)?|nvidia-x11-drv.*"  # ELRepo
 )
-"""Packages of other sources than the CUDA repository. Not linux-modules-nvidia-fs-*, which Ubuntu's
-kernel `nvidia` depends on: that is GPUDirect Storage."""
+"""Packages from other sources than the CUDA repository. Not linux-modules-nvidia-fs-* (GPUDirect
+Storage), which Ubuntu's kernel `nvidia` depends on."""
 KEEP = "or keep it with software.driver.manage: false"
 
 
 @dataclass(frozen=True)
 class Suitable:
-    """`gpus` is how many the model has; `installed` are the packages and their versions."""
+    """`gpus`: their number in the model. `installed`: packages and their versions."""
 
     software: SoftwareSet
     kernel: GpuKernel
@@ -66,12 +66,12 @@ class Suitable:
         wanted, runs = self.software.kernel, self.kernel.release
         if wanted and wanted != runs:
             yield (
-                f"kernel {runs} runs, and software.kernel of the set is {wanted}: boot it, or "
+                f"kernel {runs} runs, but software.kernel of the set is {wanted}: boot it, or "
                 f"write software.kernel: {runs}"
             )
         if not self.kernel.has_gpus:
             yield (
-                f"no GPU of NVIDIA on the PCI bus, and the model has {self.gpus}: see the power of "
+                f"no NVIDIA GPU on the PCI bus, but the model has {self.gpus}: check the power of "
                 "the GPU board (BMC) and the BIOS (Above 4G Decoding); without GPUs write gpus: 0"
             )
 
@@ -85,12 +85,12 @@ class Suitable:
         names = sorted(name for name in self.installed if ELSEWHERE.fullmatch(name))
         if names:
             yield (
-                "a driver of another source than the CUDA repository is installed. Remove: "
+                "a driver from another source than the CUDA repository is installed. Remove: "
                 f"{tool} {' '.join(names)}; {KEEP}"
             )
 
 
-# The CUDA toolkit for all users of the node: PATH of logins, linker, the link /usr/local/cuda.
+# The CUDA toolkit for all users: PATH of logins, linker, the link /usr/local/cuda.
 
 
 HOME = "usr/local/cuda"
@@ -138,9 +138,9 @@ class Cuda:
         found = _release(node)
         why = f"update-alternatives --set cuda /{HOME}-{version} chooses between several toolkits"
         checks = [compare("cuda_toolkit", version, found, check_mode=check_mode, reason=why)]
-        if found == version:  # else the library is another one as well
+        if found == version:  # otherwise the library differs too
             known = self.library if self._known(node) else "not known to the linker"
-            why = "ldconfig -p does not have it: run ldconfig, and look for it in /usr/local/cuda"
+            why = "ldconfig -p does not list it: run ldconfig, and look for it in /usr/local/cuda"
             linker = compare("cuda_linker", self.library, known, check_mode=check_mode, reason=why)
             checks.append(linker)
         return Verdict(checks)
@@ -156,7 +156,7 @@ class Cuda:
 
 
 def _release(node: Node) -> str:
-    """The toolkit to which /usr/local/cuda leads, or why that is not known."""
+    """The toolkit that /usr/local/cuda refers to, or why it is unknown."""
     try:
         text = node.look([str(node.path(f"{HOME}/bin/nvcc")), "--version"]).stdout
     except CommandError as error:
@@ -164,11 +164,11 @@ def _release(node: Node) -> str:
     return "".join(RELEASE.findall(text))
 
 
-# Every GPU, read and judged, when the fabric had its time to come up.
+# Health of every GPU, once the NVLink fabric had time to initialise.
 
 
 PAUSE_S = 5.0
-"""Between two looks at a fabric that is being set up."""
+"""Pause between two readings of a fabric that is initialising."""
 PYNVML = Path("/usr/local/libexec/baremetal-mpi-roce/pynvml.py")
 
 
@@ -178,14 +178,14 @@ def packed(text: str) -> str:
 
 @dataclass(frozen=True)
 class Bindings:
-    """pynvml.py of nvidia-ml-py, from the controller: with it a node asks NVML about its GPUs.
+    """pynvml.py of nvidia-ml-py from the controller, with which a node queries NVML.
 
-    The node needs no Python package for it, and every node asks with the same version. It is large,
-    so it travels compressed and is not shown line by line. Without it what is on the node stays.
+    Nodes need no Python package, and all use the same version. The file is large, so it is sent
+    compressed, and its diff is not shown. If the controller sends none, a present file stays.
     """
 
     text: str
-    """Packed."""
+    """Compressed and encoded by `packed`."""
 
     def plan(self, node: Node) -> Plan:
         if not self.text:
@@ -198,13 +198,13 @@ class Bindings:
         return Plan(steps=[Step(str(PYNVML), before, "that of the controller", planned.apply)])
 
     def verify(self, node: Node) -> Verdict:
-        """Judged with the GPUs: NVML answers, or it does not."""
+        """The checks of the GPUs show whether NVML responds."""
         return Verdict()
 
 
 @dataclass
 class Health:
-    """`simulated` is filled by the look: what shows that the hardware is simulated."""
+    """`simulated` is filled with evidence that the hardware is simulated."""
 
     shared: Shared
     wanted: gpu.GpuTarget
@@ -214,34 +214,34 @@ class Health:
     simulated: list[str] = field(default_factory=list)
 
     def plan(self, node: Node) -> Plan:
-        """Faults of hardware are only findings."""
+        """Change nothing: hardware faults are only reported."""
         return Plan()
 
     def verify(self, node: Node) -> Verdict:
-        """Waiting is reading, and is done in check mode as well: playbooks/verify.yml and
-        playbooks/reboot.yml look at nodes that have just booted."""
+        """Wait for the fabric, also in check mode: playbooks/verify.yml and playbooks/reboot.yml
+        read nodes that have just booted."""
         goal = len(self.wanted.gpus)
         if self.shared.without_driver.name:
             return Verdict([self.shared.without_driver.hides("gpus", goal)])
         until = self.clock() + self.wait_s
         try:
-            findings = self._judge(node)
+            findings = self._evaluate(node)
             while findings.settling and self.clock() < until:
                 self.sleep(min(PAUSE_S, max(0.0, until - self.clock())))
-                findings = self._judge(node)
+                findings = self._evaluate(node)
         except SurveyError as error:
             return Verdict([Check("gpus", goal, "unknown", FAILED, "", str(error))])
         return Verdict(findings.checks, findings.reasons)
 
-    def _judge(self, node: Node) -> gpu.GpuFindings:
+    def _evaluate(self, node: Node) -> gpu.GpuFindings:
         found = gpu.read(node, self.shared.kernel.root, node.path(str(PYNVML)))
         self.simulated[:] = found.simulated
-        return gpu.judge(found, self.wanted, node)
+        return gpu.evaluate(found, self.wanted, node)
 
 
 @dataclass(frozen=True)
 class Excused:
-    """A node on which there is nothing to do, and why. It waits for no reboot either."""
+    """A node with nothing to do, and the reason; it awaits no reboot either."""
 
     why: str
 
@@ -253,13 +253,13 @@ class Excused:
 
 
 def installs(options: Mapping[str, Any], software: SoftwareSet, node: Node) -> bool:
-    """Whether there are packages to install on a node: others do not, and it has GPUs."""
+    """Whether the layer installs packages: a managed driver, on a node with GPUs."""
     managed = software.driver is not None and software.driver.manage
     return managed and not excuse(options, software, node)
 
 
 def excuse(options: Mapping[str, Any], software: SoftwareSet, node: Node) -> str:
-    """Why there is nothing to do on a node; empty where there is."""
+    """Why the layer has nothing to do on a node, or nothing."""
     if software.driver is None:
         return "the set has no driver (software.driver of the cluster model)"
     if not options["gpus"]:
@@ -270,7 +270,7 @@ def excuse(options: Mapping[str, Any], software: SoftwareSet, node: Node) -> str
 
 
 def wanted(options: Mapping[str, Any], driver: DriverSpec) -> gpu.GpuTarget:
-    """The wanted state of the GPUs; thresholds default to the published ones."""
+    """Desired state of the GPUs; thresholds default to published values."""
     given = {key: value for key, value in options["health"].items() if value is not None}
     given.update({key: frozenset(given[key]) for key in ("xids", "xids_ignored") if key in given})
     return gpu.GpuTarget(
@@ -285,7 +285,7 @@ def wanted(options: Mapping[str, Any], driver: DriverSpec) -> gpu.GpuTarget:
 
 
 def verify(options: Mapping[str, Any], software: SoftwareSet, node: Node) -> Settled:
-    """A driver that others installed: every GPU and the toolkit as they are, nothing installed."""
+    """Check every GPU and the toolkit where others installed the driver; install nothing."""
     driver = cast(DriverSpec, software.driver)
     kernel = GpuKernel(Path(options["hardware_root"]), node.root)
     shared = Shared(kernel, driver.version)
@@ -301,7 +301,7 @@ def verify(options: Mapping[str, Any], software: SoftwareSet, node: Node) -> Set
 def converge(
     options: Mapping[str, Any], software: SoftwareSet, node: Node, installer: Installer
 ) -> Settled:
-    """Plan, act, verify, with a driver in the set. Raises PlanError before anything is changed."""
+    """Plan, act and verify with a driver in the set. Raises PlanError before any change."""
     driver = cast(DriverSpec, software.driver)
     kernel = GpuKernel(Path(options["hardware_root"]), node.root)
     shared, gpus = Shared(kernel, driver.version), wanted(options, driver)

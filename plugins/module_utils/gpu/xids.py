@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What an Xid of a GPU or an SXid of an NVSwitch asks for, by NVIDIA's catalogue.
+"""Action that an Xid of a GPU or an SXid of an NVSwitch requires, from NVIDIA's catalogue.
 
 The catalogue is Xid-Catalog.xlsx, docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html: its
-immediate action, and for Xids 144 to 150 its table that decodes them.
+immediate action, and for Xids 144 to 150 its table for decoding them.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Collection, Mapping, Sequence
 from .reading import Xid
 
 CATALOGUE_DATED = "2026-11-28"
-"""When ACTIONS, DECODED and NEWEST were compared with NVIDIA's page."""
+"""Date on which ACTIONS, DECODED and NEWEST were compared with NVIDIA's page."""
 NEWEST = 172
-"""The last Xid of the catalogue. What a later driver writes is unknown, and never harmless."""
+"""Last Xid in the catalogue. Xids of later drivers are unknown, and never harmless."""
 
 HARMLESS, RESET, REBOOT, SUPPORT, UNKNOWN = "harmless", "reset", "reboot", "support", "unknown"
 ORDER = (REBOOT, RESET, UNKNOWN, SUPPORT)
-"""What a GPU with several Xids needs: the first of these."""
+"""Precedence for a GPU with several Xids."""
 
 CAUSED, CHANGED, NVLINK, NVLINK5, FATAL_MSE = 45, 154, 74, range(144, 151), 150
-"""Cleaned up after another error; recovery action changed; links before and since NVLink 5."""
+"""Cleanup after another error; change of the recovery action; links before and since NVLink 5."""
 
 
 def _numbers(text: str) -> frozenset[int]:
@@ -35,7 +35,7 @@ def _numbers(text: str) -> frozenset[int]:
 
 ACTIONS: Mapping[str, frozenset[int]] = {
     # IGNORE and RESTART_APP. 45 and 154 follow another Xid, 154 with an action in its text; 171 and
-    # 172 explain a 48; 162 to 165 are of power smoothing and need no reset.
+    # 172 explain a 48; 162 to 165 concern power smoothing and need no reset.
     HARMLESS: _numbers(
         "8 11 13 14 25 31 32 37-41 43-45 60 63 66-72 75-77 80 82-86 88 89 92-94 96-108 121 126-135 "
         "137 139 141 152-154 157 160-165 171 172"
@@ -44,10 +44,10 @@ ACTIONS: Mapping[str, frozenset[int]] = {
     RESET: _numbers("46 48 62 64 95 109 110 119 120 136 140 143 155 156 158 159"),
     # RESTART_BM, RESTART_VM.
     REBOOT: _numbers("79 151"),
-    # In the catalogue without an action.
+    # Listed without an action.
     UNKNOWN: _numbers("0 166-170"),
 }
-"""All others up to NEWEST are CONTACT_SUPPORT, or as good as that."""
+"""All others up to NEWEST are CONTACT_SUPPORT or equivalent."""
 
 DECODED: Sequence[tuple[str, int, int]] = (
     ("SAW_MVB", 0x3F, 0x12),
@@ -61,31 +61,31 @@ DECODED: Sequence[tuple[str, int, int]] = (
     ("TREX", 0x80000001, 0),
     ("NVLPW", 0x80000000, 0),
 )
-"""Subcode of Xid 144 to 148: bits of the error status that the table has, those that need a reset.
-Other rows of it are IGNORE, or XID_154_EVAL: the recovery action has the word."""
+"""Subcode of Xids 144 to 148: bits of the error status in the table, bits that require a reset.
+Other rows are IGNORE, or XID_154_EVAL, for which the recovery action decides."""
 DOWN_AND_WELL = (0b100110, 0b101000)
-"""Causes of a link that is down (intrInfo[25:20]) that are IGNORE: by software, by the host."""
+"""Harmless causes of a link that is down (intrInfo[25:20], IGNORE): by software, by the host."""
 WELL_IN_NVLINK: Mapping[int, int] = {0: 1 << 0 | 1 << 23 | 1 << 30, 4: 0x24900000}
-"""Register of Xid 74 to its bits after which operation goes on (WORKFLOW_NVLINK_ERR)."""
+"""Register of Xid 74 to its bits after which operation continues (WORKFLOW_NVLINK_ERR)."""
 
-# A process, which is named before the error, may call itself anything.
+# The name of a process precedes the error, and may contain any text.
 _PROCESS = re.compile(r"pid=.*, ")
 _NVLINK5 = re.compile(r"(\w+)[^,]* \((0x[0-9a-f]{1,8}) (0x[0-9a-f]{1,8})", re.IGNORECASE)
 _SEVERITY = re.compile(r"\b(non-?fatal|correctable|fatal)\b", re.IGNORECASE)
 _REGISTERS = re.compile(r"\((0x[0-9a-f]{1,8}(?:, 0x[0-9a-f]{1,8}){6})\)", re.IGNORECASE)
 _CONTAINED = re.compile(r"\bRST: (Yes|No), D-RST: (Yes|No)$")
 _OF_SWITCH = re.compile(r"Severity \d|Data \{|.*\b(thermal|temperature)\b", re.IGNORECASE)
-"""Lines of an SXid without a severity: its details, and heat, which is judged by what it does."""
+"""Lines of an SXid without a severity: details, and heat, which other Xids report by its effect."""
 _CAUSE = re.compile(r"caused by previous Xid (\d{1,6})$")
 _CHANGED = re.compile(r"changed from \w+ \([^()]*\) to \w+ \(([^()]+)\)$")
 
 
 def standing(found: Sequence[Xid], recovery: str) -> Sequence[Xid]:
-    """Of one GPU, in order: those that no later word of the driver ended.
+    """Xids of one GPU, in order, without those that the driver later cleared.
 
-    It writes Xid 154 when the recovery action changes, and does not write that a reset made it
-    `None` again. So what it asked for and nvidia-smi asks for no more was done. Only a boot ends a
-    request for one.
+    The driver writes Xid 154 when the recovery action changes, but not when a reset changed it to
+    `None` again. A request that nvidia-smi no longer reports was therefore fulfilled. Only a boot
+    fulfils a request for one.
     """
     for at in reversed(range(len(found))):
         changed = _CHANGED.search(found[at].text) if found[at].number == CHANGED else None
@@ -97,7 +97,7 @@ def standing(found: Sequence[Xid], recovery: str) -> Sequence[Xid]:
 
 
 def causes(found: Sequence[Xid], there: Collection[int]) -> list[Xid]:
-    """Errors that Xid 45 names as its cause; not those `there`, of which the log has a line."""
+    """Errors that Xid 45 names as its cause, except those that the log has (`there`)."""
     named = [
         each._replace(number=int(match[1]), text=f"named by Xid {CAUSED}: {each.text}")
         for each in found
@@ -108,10 +108,10 @@ def causes(found: Sequence[Xid], there: Collection[int]) -> list[Xid]:
 
 
 def action(xid: Xid) -> str:
-    """What it asks for: HARMLESS, RESET, REBOOT, SUPPORT or UNKNOWN."""
+    """The required action: HARMLESS, RESET, REBOOT, SUPPORT or UNKNOWN."""
     if xid.switch:
         return HARMLESS if _OF_SWITCH.match(xid.text) else _by_severity(xid.text)
-    contained = _CONTAINED.search(xid.text)  # of 94 and 95
+    contained = _CONTAINED.search(xid.text)  # in 94 and 95
     if contained and "Yes" in contained.groups():
         return RESET
     if xid.number in NVLINK5:
@@ -133,7 +133,7 @@ def _by_severity(text: str) -> str:
 
 
 def _of_nvlink5(xid: Xid) -> str:
-    """By subcode, intrInfo and error status; beyond the table by the severity in the line."""
+    """By subcode, intrInfo and error status; outside the table by the severity in the line."""
     text = _PROCESS.sub("", xid.text)
     match = _NVLINK5.match(text)
     if match is None or xid.number == FATAL_MSE:
@@ -148,7 +148,7 @@ def _of_nvlink5(xid: Xid) -> str:
     if name == "NETIR_MFDE_EVENT" and status in (1, 3, 4, 5, 7):
         return HARMLESS if status == 3 else RESET
     if name == "RLW_RXPIPE" and info & (0x80 if info & 0x7F == 6 else 0x400) and status & 0x7:
-        return RESET  # promoted to a fatal one
+        return RESET  # promoted to a fatal error
     for subcode, known, fatal in DECODED:
         if name.startswith(subcode) and status and not status & ~known:
             return RESET if status & fatal else HARMLESS
@@ -156,7 +156,7 @@ def _of_nvlink5(xid: Xid) -> str:
 
 
 def _of_nvlink(text: str) -> str:
-    """NVLinks of Hopper: seven registers, of which some bits need nothing."""
+    """NVLinks of Hopper: seven registers, some of whose bits are harmless."""
     found = _REGISTERS.findall(text)
     values = [int(each, 16) for each in found[-1].split(", ")] if found else []
     rest = [value & ~WELL_IN_NVLINK.get(index, 0) for index, value in enumerate(values)]

@@ -1,6 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What filters incoming connections on this host: firewalld, ufw, or rules of nftables or iptables
-that may refuse IPv4."""
+"""Filters of incoming connections on this host: firewalld, ufw, or nftables and iptables rules that
+may refuse IPv4."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ MORE = {
     FIREWALLD: "look at its rich rules (firewall-cmd --list-all-policies, --list-all-zones); ",
     UFW: "look at /etc/ufw/before.rules; ",
 }
-ELSEWHERE = "look at what filters the output of the other host, and at switches between"
-TRANSLATED = "look at the translation of addresses (NAT) between this host and the other one"
+ELSEWHERE = "look at what filters the other host's output, and at switches between them"
+TRANSLATED = "look for address translation (NAT) between this host and the other one"
 SHOWN = 3
 ACCEPT = "ACCEPT"
 MOST = 200
-"""Characters of one rule."""
+"""Characters of a rule."""
 INCOMING = ("ingress", "prerouting", "input")
-"""Hooks of nftables that a packet to this host passes."""
+"""nftables hooks that packets to this host pass."""
 IPV4 = ("inet", "ip", "netdev")
 DROPS = "policy drop"
 XT_REJECT = {"type": "target", "name": "REJECT"}
-"""As nft shows what iptables wrote."""
+"""As nft lists a rule of iptables."""
 
 
 def answer(run: Runner, *words: str) -> str:
-    """What a program printed, or nothing where it is missing or fails."""
+    """Output of a program, or nothing if it is missing or fails."""
     try:
         done = run(words, check=False)
     except CommandError:
@@ -52,21 +52,20 @@ def answer(run: Runner, *words: str) -> str:
 
 
 def manager(run: Runner) -> str:
-    """The service that keeps the rules, where one runs."""
+    """The firewall service that runs, or nothing."""
     if answer(run, "firewall-cmd", "--state").strip() == "running":
         return FIREWALLD
     return UFW if answer(run, "ufw", "status").startswith("Status: active") else ""
 
 
 def filters(run: Runner, addresses: Iterable[str]) -> tuple[dict[str, str], str]:
-    """By address of this host what filters it, and what the operator must do to admit their
-    networks."""
-    # A host said by which address it calls: only one of this host's own has a rule that admits it.
+    """By address of this host, what filters it; and how the operator admits their networks."""
+    # Callers report the addresses that they call; rules can admit only addresses of this host.
     given = list(addresses)
     places = _places_of(run, given)
     kept_by = manager(run)
     refused: dict[str, tuple[str, str]] = {}
-    # Both services admit what comes from this host itself.
+    # Both services admit connections from this host itself.
     outer = {address: place for address, place in places.items() if not address.startswith("127.")}
     if kept_by == FIREWALLD:
         refused = _by_zone(run, outer)
@@ -87,7 +86,7 @@ def filters(run: Runner, addresses: Iterable[str]) -> tuple[dict[str, str], str]
 
 
 def _places_of(run: Runner, addresses: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """By address of this host its interface and network."""
+    """By address of this host, its interface and network."""
     wanted, places = set(addresses), {}
     try:
         for link in json.loads(answer(run, "ip", "-j", "-4", "address", "show") or "[]"):
@@ -100,12 +99,12 @@ def _places_of(run: Runner, addresses: Iterable[str]) -> dict[str, tuple[str, st
     return places
 
 
-# firewalld: the zone of a packet's source comes before that of its interface.
+# firewalld: the zone of a packet's source takes precedence over that of its interface.
 
 
 def zones(run: Runner, kind: str) -> list[tuple[str, str]]:
-    """The zones in use, each with one of its `interfaces` or `sources`, in the order in which
-    sources are tried: that of the names."""
+    """Zones with their `interfaces` or `sources`, one pair each, in the order of evaluation: by
+    name."""
     text = answer(run, "firewall-cmd", "--get-active-zones")
     found = []
     for block in sorted(re.split(r"\n(?=\S)", text)):
@@ -116,7 +115,7 @@ def zones(run: Runner, kind: str) -> list[tuple[str, str]]:
 
 
 def bound(sources: Iterable[tuple[str, str]], network: str) -> Iterator[tuple[str, str]]:
-    """Zone and source of those that take a whole network."""
+    """Zone and source, where a source contains the whole network."""
     for zone, value in sources:
         try:
             if IPv4Network(network).subnet_of(IPv4Network(value, strict=False)):
@@ -131,7 +130,7 @@ def accepts(run: Runner, zone: str) -> bool:
 
 
 def _by_zone(run: Runner, places: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
-    """By address what refuses and the remedy, of those that firewalld does not admit."""
+    """By address that firewalld does not admit, what refuses it and the remedy."""
     of_interfaces = {value: zone for zone, value in zones(run, "interfaces")}
     sources = zones(run, "sources")
     default = one_line(answer(run, "firewall-cmd", "--get-default-zone"))[:MOST]
@@ -153,7 +152,7 @@ def unbind(zone: str, source: str) -> str:
 
 
 def _by_ufw(run: Runner, places: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
-    """The same of ufw, which takes the first rule that fits."""
+    """The same for ufw, where the first matching rule decides."""
     status = answer(run, UFW, "status", "verbose")
     match = re.search(r"^Default: (\w+) \(incoming\)", status, re.MULTILINE)
     default = match[1] if match else "unknown"
@@ -176,13 +175,13 @@ def _by_ufw(run: Runner, places: Mapping[str, tuple[str, str]]) -> dict[str, tup
 
 
 def _ufw_admits(rule: str, network: str) -> bool:
-    """Whether it admits all that comes from a network."""
+    """Whether a rule admits everything from a network."""
     source = re.fullmatch(r"ufw allow from (\S+)", rule)
     return bool(source and list(bound([(rule, source[1])], network)))
 
 
 def _ufw_denies(rule: str, network: str) -> bool:
-    """Whether it may refuse something that comes from a network, or all beyond a rate."""
+    """Whether a rule may refuse something from a network, or limits its rate."""
     if not re.match(r"ufw ((deny|reject) (?!out )|limit (in )?(from|on) (?!.* port ))", rule):
         return False
     source = re.search(r" from (\S+)", rule)
@@ -193,24 +192,24 @@ def _ufw_denies(rule: str, network: str) -> bool:
 
 
 def ufw_rules(text: str) -> list[str]:
-    """Of `ufw show added`, in order, without comments."""
+    """Rules in the output of `ufw show added`, in order, without comments."""
     lines = (one_line(line)[:MOST] for line in text.splitlines() if line.startswith("ufw "))
     return [line.partition(" comment ")[0] for line in lines]
 
 
 NEWER, OLDER = "iptables-nft", "iptables-legacy"
 ITS_TABLE = ("ip", "filter")
-"""Where the newer one keeps its rules in nftables. It shows them better."""
+"""Table in which the newer iptables has its rules. iptables itself lists them better."""
 
 
 def _by_rules(run: Runner, kept_by: str, networks: Sequence[str]) -> tuple[str, str]:
-    """What else refuses, and the remedy."""
+    """Other rules that refuse, and the remedy."""
     ruleset, problem = _ruleset(run)
     rules = list(nftables(ruleset))
     shown = list(iptables(answer(run, NEWER, "-S"), NEWER))
     if shown:
         rules = [*(rule for rule in rules if rule.chain[:2] != ITS_TABLE), *shown]
-    # Asked otherwise, it makes the table.
+    # Without the option, the query creates the table.
     if "filter" in answer(run, "cat", "/proc/net/ip_tables_names").split():
         rules += iptables(answer(run, OLDER, "-S"), OLDER)
     rules = [rule for rule in rules if not _is_of(kept_by, rule)]
@@ -229,7 +228,7 @@ def _by_rules(run: Runner, kept_by: str, networks: Sequence[str]) -> tuple[str, 
 
 
 def _ruleset(run: Runner) -> tuple[str, str]:
-    """What nft lists, and why it does not."""
+    """The rules that nft lists, or the reason why it lists none."""
     try:
         done = run(("nft", "-j", "list", "ruleset"), check=False)
     except CommandError as error:
@@ -239,7 +238,7 @@ def _ruleset(run: Runner) -> tuple[str, str]:
 
 
 def _is_of(kept_by: str, rule: FilterRule) -> bool:
-    """Whether the service made it."""
+    """Whether the firewall service created the rule."""
     if kept_by == FIREWALLD:
         return rule.chain[1] == FIREWALLD
     policy = rule.chain[-1] == "INPUT" and rule.is_policy
@@ -248,13 +247,13 @@ def _is_of(kept_by: str, rule: FilterRule) -> bool:
 
 @dataclass(frozen=True)
 class FilterRule:
-    """One that may refuse, by the words that name its chain."""
+    """A rule that may refuse, with the chain that contains it."""
 
     chain: tuple[str, ...]
-    """Family, table and name of nftables; or program and name."""
+    """nftables: family, table, name; iptables: program, name."""
     how: str
     base: str = ""
-    """The base chain that leads to it: an accept there ends the evaluation of its rules."""
+    """The base chain that leads to the chain; an accept there skips the chain's rules."""
 
     @property
     def is_policy(self) -> bool:
@@ -278,8 +277,8 @@ class FilterRule:
 
 
 def nftables(text: str) -> Iterator[FilterRule]:
-    """Of `nft -j list ruleset` what may refuse IPv4: policies and verdicts of chains for what comes
-    in, and of those that they jump to."""
+    """Rules in `nft -j list ruleset` that may refuse IPv4: policies and verdicts of chains for
+    incoming packets, and of chains that these jump to."""
     try:
         entries = json.loads(text or "{}").get("nftables", [])
     except (AttributeError, RecursionError, ValueError):
@@ -316,7 +315,7 @@ def _with_base(
     begin: Collection[tuple[str, ...]],
     jumps: Collection[tuple[tuple[str, ...], tuple[str, ...]]],
 ) -> Iterator[FilterRule]:
-    """Those that a packet may reach, by each chain at which it begins."""
+    """Rules that packets can reach, for each base chain."""
     for base in sorted(begin):
         reached = _reached([base], jumps)
         for rule in found:
@@ -336,7 +335,7 @@ def _refuses(rule: dict[str, Any]) -> bool:
 
 
 def _vmaps(expressions: Sequence[Any]) -> Iterator[dict[str, Any]]:
-    """Verdict maps of a rule, except those keyed by connection state: every host drops invalid
+    """Verdict maps of a rule, except those keyed by connection state, as every host drops invalid
     packets."""
     for each in expressions:
         vmap = each.get("vmap") if isinstance(each, dict) else None
@@ -345,7 +344,7 @@ def _vmaps(expressions: Sequence[Any]) -> Iterator[dict[str, Any]]:
 
 
 def _drops(value: Any) -> bool:
-    """Whether a verdict in a map is to drop."""
+    """Whether a verdict in a map is drop."""
     left = [value]
     while left:
         each = left.pop()
@@ -359,7 +358,7 @@ def _drops(value: Any) -> bool:
 
 
 def _targets(*found: Any) -> Iterator[str]:
-    """Chains that an expression jumps to, and maps of verdicts (`@name`) that it asks."""
+    """Chains that an expression jumps to, and verdict maps (`@name`) that it uses."""
     left = list(found)
     while left:
         each = left.pop()
@@ -378,7 +377,7 @@ def _reached(
     begin: Collection[tuple[str, ...]],
     jumps: Collection[tuple[tuple[str, ...], tuple[str, ...]]],
 ) -> set[tuple[str, ...]]:
-    """Chains, from those where packets begin."""
+    """Chains that packets can reach from base chains."""
     by_chain: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
     for chain, to in jumps:
         by_chain.setdefault(chain, set()).add(to)
@@ -393,7 +392,7 @@ def _reached(
 
 
 def iptables(text: str, program: str) -> Iterator[FilterRule]:
-    """Of `iptables -S` what may refuse what comes in."""
+    """Rules in `iptables -S` that may refuse incoming packets."""
     found = []
     jumps = []
     for line in text.splitlines():

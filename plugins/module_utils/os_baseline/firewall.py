@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Networks that firewalld or ufw admits.
 
-MPI, PMIx and NCCL take any TCP port, so networks of the cluster are admitted as a whole, or not.
+MPI, PMIx and NCCL use any TCP port, so networks of the cluster are admitted as a whole.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from ..core.text import some
 from .filters import FIREWALLD, UFW, accepts, bound, manager, ufw_rules, unbind, zones
 
 RECORD = "var/lib/baremetal-mpi-roce/firewall.json"
-"""The networks that were admitted here, and by what: only these are taken back."""
+"""Networks that were admitted here, with the service; only these are removed again."""
 TRUSTED = ("firewall-cmd", "--zone=trusted")
 
 
 @dataclass(frozen=True)
 class Admitted:
-    """The cluster's networks, through the service that keeps the rules; no service is started,
-    stopped or set otherwise. None of `networks`: what was admitted earlier is taken back."""
+    """Admits the cluster's networks in the firewall service that runs, and changes nothing else.
+
+    Without `networks`, those that were admitted earlier are removed.
+    """
 
     networks: Sequence[str]
 
@@ -53,7 +55,7 @@ class Admitted:
         if removed:
             act = partial(_forget, node, kept_by, wanted)
             steps.append(Step(f"record of {kept_by}", some(recorded), some(wanted), act))
-        # Before the steps: what an interrupted run admitted is taken back as well.
+        # Before the steps, so that networks of an interrupted run are removed too.
         files = [_record(node, {*recorded, *added})] if added else []
         return Plan(files, steps)
 
@@ -77,7 +79,7 @@ class Admitted:
         return Verdict(checks)
 
     def _wanted(self) -> list[str]:
-        """Each once, as firewalld and ufw write them."""
+        """The networks without duplicates, as firewalld and ufw write them."""
         try:
             networks = [str(IPv4Network(each, strict=False)) for each in self.networks]
         except ValueError as error:
@@ -86,7 +88,7 @@ class Admitted:
 
 
 def _places(kept_by: str) -> tuple[tuple[str, ...], ...]:
-    """Where a service keeps rules: firewalld what runs, and what its next start reads."""
+    """Configurations of a service: for firewalld the running and the permanent one."""
     return ((), ("--permanent",)) if kept_by == FIREWALLD else ((),)
 
 
@@ -95,7 +97,7 @@ def _record(node: Node, networks: Collection[str]) -> FilePlan:
 
 
 def _forget(node: Node, kept_by: str, wanted: Collection[str]) -> None:
-    """What could not be taken back stays in the record."""
+    """Drop removed networks from the record; those that are still admitted stay in it."""
     there = {each for place in _places(kept_by) for each in _there(node, kept_by, place)}
     _record(node, [each for each in _recorded(node) if each in wanted or each in there]).apply()
 
@@ -109,7 +111,7 @@ def _recorded(node: Node) -> list[str]:
 
 
 def _needed(node: Node, kept_by: str, networks: Sequence[str]) -> list[str]:
-    """Those that no zone of the operator's takes whole. Raises PlanError for one that refuses."""
+    """Networks that no operator's zone contains. Raises PlanError for one that is refused."""
     sources = zones(node.look, "sources") if kept_by == FIREWALLD and networks else []
     others = [each for each in sources if each[0] != "trusted"]
     taken = {network: each for network in networks for each in bound(others, network)}
@@ -123,7 +125,7 @@ def _needed(node: Node, kept_by: str, networks: Sequence[str]) -> list[str]:
 
 
 def _there(node: Node, kept_by: str, place: tuple[str, ...]) -> set[str]:
-    """The networks that are admitted now. Raises CommandError where that cannot be read."""
+    """Networks that are admitted now. Raises CommandError if that cannot be read."""
     if kept_by == FIREWALLD:
         return set(node.look([*TRUSTED, *place, "--list-sources"]).stdout.split())
     rules = ufw_rules(node.look([UFW, "show", "added"]).stdout)

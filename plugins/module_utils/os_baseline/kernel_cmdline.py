@@ -1,21 +1,20 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Arguments of the kernel command line: configured for the next boot, compared with this one.
 
-Where they are configured is GRUB's drop-in, or grubby's entries.
-
-Nothing reboots here: an argument that is configured but not running yet is recorded as a reason to
-reboot. Several layers have arguments. Only those that a layer added are ever removed again, and
-only when no other layer has them too; one file has the owners.
+They are configured in GRUB's drop-in, or in grubby's entries. Nothing reboots here: an argument
+that is configured but not running is recorded as a reason to reboot. Several layers have arguments.
+An argument is removed only if a layer added it and no other layer needs it; one file records who
+added which.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Optional, Union
+from typing import Optional, Protocol
 
 from ..core.checks import FAILED, OK, PENDING, Check, not_applicable
 from ..core.files import FilePlan
@@ -25,13 +24,13 @@ from ..core.reboots import Reason
 OWNED = "var/lib/baremetal-mpi-roce/kernel-arguments.json"
 ABSENT = "absent"
 SEVERAL = frozenset({"console", "earlycon", "hugepages", "hugepagesz"})
-"""Arguments that the kernel takes more than once; of any other, two layers need one value."""
+"""Arguments that may occur more than once. Layers must agree on the value of any other."""
 
 _ARGUMENT = re.compile(r"[A-Za-z0-9_.-]+(=[A-Za-z0-9_.,:/@+=-]*)?")
 GRUB_DROP_IN = f"etc/default/grub.d/90-{NAME}.cfg"
 GRUB_CONFIG = "boot/grub/grub.cfg"
 OWN_KERNELS = "/etc/grub.d/10_linux"
-"""The script whose entries start this system; it marks its section of GRUB_CONFIG."""
+"""The script that generates this system's entries; it marks its section of GRUB_CONFIG."""
 
 
 def key_of(argument: str) -> str:
@@ -39,24 +38,45 @@ def key_of(argument: str) -> str:
 
 
 def running(node: Node) -> list[str]:
-    """The arguments this kernel was started with."""
+    """Return the arguments of the running kernel."""
     return (node.read("proc/cmdline") or "").split()
+
+
+class BootLoader(Protocol):
+    """Where a node configures its kernel's arguments."""
+
+    exclusive: bool
+    """Whether the collection's arguments are separate from the operator's."""
+
+    def entries(self) -> list[list[str]]:
+        """Return the arguments of each entry that starts this system."""
+
+    def holds(self, argument: str) -> bool:
+        """Return whether an argument is configured."""
+
+    def files(self, arguments: Sequence[str]) -> list[FilePlan]:
+        """Plan the files that contain `arguments`."""
+
+    def stale(self) -> bool:
+        """Return whether entries are older than the files that they are made from."""
+
+    def configure(self, add: Sequence[str], remove: Sequence[str]) -> None:
+        """Change the entries."""
 
 
 @dataclass(frozen=True)
 class Grub:
-    """Debian and Ubuntu: a drop-in after all others, then update-grub.
+    """Debian and Ubuntu: a drop-in that sorts after all others, then update-grub.
 
-    It appends to the variable that stands last on the command line, so ours win, and that recovery
-    entries leave out, so a bad argument does not take the way back.
+    It appends to the variable that comes last on the command line, so that ours win. Recovery
+    entries do not use that variable, so that a bad argument leaves a way back.
     """
 
     node: Node
     exclusive: bool = True
-    """Its arguments stand in a place of their own."""
 
     def entries(self) -> list[list[str]]:
-        """Those of this system's own kernels: neither memory tests nor other systems found."""
+        """Leaves out memory tests, recovery entries, and other systems on the disk."""
         found = []
         section = OWN_KERNELS
         for line in (self.node.read(GRUB_CONFIG) or "").splitlines():
@@ -91,7 +111,7 @@ class Grub:
 
 @dataclass(frozen=True)
 class Grubby:
-    """RHEL and Rocky: grubby changes every entry, and what kernels to come start from."""
+    """EL: grubby changes every entry, and the default of future kernels."""
 
     node: Node
     exclusive: bool = False
@@ -102,8 +122,7 @@ class Grubby:
         return [line.split() for line in found]
 
     def holds(self, argument: str) -> bool:
-        entries = self.entries()
-        return bool(entries) and all(argument in entry for entry in entries)
+        return _in_all(self.entries(), argument)
 
     def files(self, arguments: Sequence[str]) -> list[FilePlan]:
         return []
@@ -118,15 +137,18 @@ class Grubby:
         self.node.run(words)
 
 
-BootLoader = Union[Grub, Grubby]
+BOOT_LOADERS: Mapping[str, Callable[[Node], BootLoader]] = {
+    "usr/sbin/grubby": Grubby,
+    "usr/sbin/update-grub": Grub,
+}
+"""By the program that configures them; the first program found decides."""
 
 
 def boot_loader(node: Node) -> Optional[BootLoader]:
-    """The tool this node configures its boot with, or None (a diskless node, for instance)."""
-    if node.path("usr/sbin/grubby").exists():
-        return Grubby(node)
-    if node.path("usr/sbin/update-grub").exists():
-        return Grub(node)
+    """Return the node's boot loader, or None, for instance on a diskless node."""
+    for program, loader in BOOT_LOADERS.items():
+        if node.path(program).exists():
+            return loader(node)
     return None
 
 
@@ -136,7 +158,7 @@ class KernelArguments:
 
     arguments: Sequence[str] = ()
     dropped: list[str] = field(default_factory=list)
-    """Of this layer, no longer wanted, and taken off the next command line by this run."""
+    """Arguments that this layer added before, and that this run removes from the next boot."""
 
     def plan(self, node: Node) -> Plan:
         bad = [argument for argument in self.arguments if not _ARGUMENT.fullmatch(argument)]
@@ -149,31 +171,41 @@ class KernelArguments:
             return Plan()
         others = _others(owners, node.layer, loader)
         self._agree(node.layer, others)
-        kept = {each for arguments in others.values() for each in arguments}
+        shared = {argument for arguments in others.values() for argument in arguments}
         entries = loader.entries()
-        missing = [each for each in self.arguments if not all(each in entry for entry in entries)]
-        ours = {*owned, *kept, *missing}
-        added = [each for each in self.arguments if each in ours or loader.exclusive]
-        self.dropped = [each for each in owned if each not in self.arguments and each not in kept]
-        left = [each for each in self.dropped if any(each in entry for entry in entries)]
+        missing = [x for x in self.arguments if not all(x in entry for entry in entries)]
+        self.dropped = [x for x in owned if x not in self.arguments and x not in shared]
+        leaving = [x for x in self.dropped if any(x in entry for entry in entries)]
+        # An argument that the operator configured is not ours.
+        ours = {*owned, *shared, *missing}
+        added = [x for x in self.arguments if x in ours or loader.exclusive]
         files = loader.files(_line({**others, node.layer: self.arguments}))
         steps = []
-        if missing or left or loader.stale() or any(planned.changed for planned in files):
-
-            def configure() -> None:
-                # An interrupted run must know its own: they are recorded before the change.
-                _write_owned(node, [*owned, *added])
-                loader.configure(missing, left)
-
-            before, after = " ".join(left) or "(without them)", " ".join(self.arguments)
-            steps.append(Step("kernel arguments of the next boot", before, after, configure))
+        if missing or leaving or loader.stale() or any(planned.changed for planned in files):
+            steps.append(self._configuring(node, loader, missing, leaving, [*owned, *added]))
         if added != owned:
-            what, act = "kernel arguments added by this layer", partial(_write_owned, node, added)
-            steps.append(Step(what, " ".join(owned) or "none", " ".join(added) or "none", act))
+            name, act = "kernel arguments added by this layer", partial(_write_owned, node, added)
+            steps.append(Step(name, " ".join(owned) or "none", " ".join(added) or "none", act))
         return Plan(files, steps)
 
+    def _configuring(
+        self,
+        node: Node,
+        loader: BootLoader,
+        missing: Sequence[str],
+        leaving: Sequence[str],
+        owned: Sequence[str],
+    ) -> Step:
+        def configure() -> None:
+            # Recorded first, so that the next run knows them if this one is interrupted.
+            _write_owned(node, owned)
+            loader.configure(missing, leaving)
+
+        before, after = " ".join(leaving) or "(without them)", " ".join(self.arguments)
+        return Step("kernel arguments of the next boot", before, after, configure)
+
     def _agree(self, layer: str, others: Mapping[str, Sequence[str]]) -> None:
-        """Raises PlanError where another layer has another value of a wanted argument."""
+        """Raise PlanError if another layer has another value of an argument."""
         findings = [
             f"kernel_arguments: {wanted} is wanted here, and the layer {other} has {theirs} on the "
             f"kernel command line: leave it out of the variables of {other} or of {layer}, then "
@@ -189,49 +221,50 @@ class KernelArguments:
 
     def verify(self, node: Node) -> Verdict:
         if node.container is not None:
-            why = node.not_here("the kernel command line is the host's")
-            checks = [
-                not_applicable("kernel_argument", each, why, subject=each)
-                for each in self.arguments
-            ]
-            return Verdict(checks)
+            reason = node.not_here("the kernel command line is the host's")
+            return Verdict(
+                [not_applicable("kernel_argument", x, reason, subject=x) for x in self.arguments]
+            )
         verdict = Verdict()
         loader = boot_loader(node)
         for argument in self.arguments:
-            self._judge(node, loader, argument, verdict)
+            self._check(node, loader, argument, verdict)
         others = {} if loader is None else _others(owned_by_layer(node), node.layer, loader)
-        kept = {each for arguments in others.values() for each in arguments}
-        awaited = [each.running for each in node.rebooted_for if each.wanted == ABSENT]
+        needed = {*self.arguments, *(x for arguments in others.values() for x in arguments)}
+        awaited = [reason.running for reason in node.rebooted_for if reason.wanted == ABSENT]
         for argument in dict.fromkeys([*self.dropped, *awaited]):
-            if argument not in {*self.arguments, *kept} and argument in running(node):
-                status, why = _await_reboot(node, argument, ABSENT, argument, verdict)
-                check = Check("kernel_argument", ABSENT, argument, status, argument, why)
+            if argument not in needed and argument in running(node):
+                status, reason = _await_reboot(node, argument, ABSENT, argument, verdict)
+                check = Check("kernel_argument", ABSENT, argument, status, argument, reason)
                 verdict.checks.append(check)
         return verdict
 
-    def _judge(
+    def _check(
         self, node: Node, loader: Optional[BootLoader], argument: str, verdict: Verdict
     ) -> None:
-        found = [each for each in running(node) if key_of(each) == key_of(argument)]
+        found = [x for x in running(node) if key_of(x) == key_of(argument)]
         shown = " ".join(found) or ABSENT
-        rivals = [each for each in found if each not in self.arguments]
+        rivals = [x for x in found if x not in self.arguments]
         if argument in found and (not rivals or found.index(argument) > found.index(rivals[-1])):
             verdict.checks.append(Check("kernel_argument", argument, shown, OK, argument))
             return
-        entries = [] if loader is None else loader.entries()
-        configured = bool(entries) and all(argument in each for each in entries)
+        status, reason = FAILED, ""
         if argument in found:
-            status, why = FAILED, f"{rivals[-1]} comes later and wins: remove it where it is set"
+            reason = f"{rivals[-1]} comes later and wins: remove it where it is set"
         elif loader is None:
-            status = FAILED
-            why = "neither GRUB nor grubby is here: add it where this node boots from"
-        elif not configured:
-            status, why = (
-                (PENDING, "") if node.check_mode else (FAILED, "the boot loader has it not")
-            )
+            reason = "this node has neither GRUB nor grubby: add it where the node boots from"
+        elif _in_all(loader.entries(), argument):
+            status, reason = _await_reboot(node, argument, argument, shown, verdict)
+        elif node.check_mode:
+            status = PENDING
         else:
-            status, why = _await_reboot(node, argument, argument, shown, verdict)
-        verdict.checks.append(Check("kernel_argument", argument, shown, status, argument, why))
+            reason = "it is missing in the boot loader's entries"
+        verdict.checks.append(Check("kernel_argument", argument, shown, status, argument, reason))
+
+
+def _in_all(entries: Sequence[Sequence[str]], argument: str) -> bool:
+    """Return whether every entry has the argument, and there is one."""
+    return bool(entries) and all(argument in entry for entry in entries)
 
 
 def _await_reboot(
@@ -244,7 +277,7 @@ def _await_reboot(
 
 
 def owned_by_layer(node: Node) -> dict[str, list[str]]:
-    """The arguments that each layer added. Raises PlanError for a file that cannot be read."""
+    """Return the arguments that each layer added. Raises PlanError for an unreadable file."""
     text = node.read(OWNED)
     try:
         return {} if text is None else dict(json.loads(text)["owned"])
@@ -255,17 +288,17 @@ def owned_by_layer(node: Node) -> dict[str, list[str]]:
 def _others(
     owners: Mapping[str, Sequence[str]], layer: str, loader: BootLoader
 ) -> dict[str, list[str]]:
-    """What other layers have on the command line of the next boot, and the boot loader has."""
+    """Return other layers' arguments, as far as the boot loader has them."""
     return {
-        other: [each for each in arguments if loader.holds(each)]
+        other: [argument for argument in arguments if loader.holds(argument)]
         for other, arguments in owners.items()
         if other != layer
     }
 
 
 def _line(layers: Mapping[str, Sequence[str]]) -> list[str]:
-    """The arguments of all layers, in an order that does not depend on which one runs."""
-    return [*dict.fromkeys(each for layer in sorted(layers) for each in layers[layer])]
+    """Return the arguments of all layers, in an order that is the same in every layer."""
+    return [*dict.fromkeys(argument for layer in sorted(layers) for argument in layers[layer])]
 
 
 def _write_owned(node: Node, arguments: Sequence[str]) -> None:

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Values of the kernel, now and at every boot: parameters, hugepages, governor.
+"""Kernel settings, now and at every boot: parameters, hugepages, governor.
 
-Parameters (/proc/sys) have a file of sysctl.d. Values under /sys are written by tmpfiles.d early in
-the boot, when hugepages are easiest to get; a oneshot unit writes them once more when the drivers
-are loaded, since a CPU frequency driver may come later than that.
+Parameters (/proc/sys) are in a sysctl.d file. tmpfiles.d writes values under /sys early in the
+boot, when hugepages are easiest to allocate; a oneshot unit writes them again after the drivers
+are loaded, as a CPU frequency driver may load late.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from ..core.reboots import Reason
 
 SYSCTL_FILE = f"etc/sysctl.d/90-{NAME}.conf"
 SEARCH = ("etc/sysctl.d", "run/sysctl.d", "usr/local/lib/sysctl.d", "usr/lib/sysctl.d")
-"""Where systemd-sysctl looks; of files with the same name the first directory's counts."""
+"""Directories of systemd-sysctl; of files with the same name, the first directory's applies."""
 INITIAL_NAMESPACE_ONLY = (
     *("net/core/*", "net/ipv4/neigh/default/gc_*", "net/ipv6/neigh/default/gc_*"),
     *("net/ipv4/tcp_mem", "net/ipv4/udp_mem", "net/ipv4/route/*"),
 )
-"""Keys of net.* that, depending on the kernel, only the host's own network namespace has."""
+"""Keys of net.* that, on some kernels, only the host's own network namespace has."""
 TMPFILES = f"etc/tmpfiles.d/{NAME}.conf"
 UNIT = f"{NAME}-sysfs.service"
 UNIT_FILE = f"etc/systemd/system/{UNIT}"
@@ -60,18 +60,18 @@ class SysctlSetting:
 
 
 def slashed(key: str) -> str:
-    """The path of a key under /proc/sys; as in sysctl.d(5) the first separator decides."""
+    """Path of a key under /proc/sys; as in sysctl.d(5), the first separator decides."""
     first = next((sign for sign in key if sign in "./"), "/")
     return key.translate(str.maketrans("./", "/.")) if first == "." else key
 
 
 def tidy(value: Any) -> str:
-    """Values are compared word by word: the kernel prints tabs where files have spaces."""
+    """Value with single blanks: the kernel prints tabs where files have spaces."""
     return " ".join(str(int(value) if isinstance(value, bool) else value).split())
 
 
 def parse(text: str, name: str) -> list[SysctlSetting]:
-    """The settings of one sysctl.d file, in order."""
+    """Settings of one sysctl.d file, in order."""
     settings = []
     for number, raw in enumerate(text.splitlines(), start=1):
         line = raw.strip()
@@ -85,14 +85,14 @@ def parse(text: str, name: str) -> list[SysctlSetting]:
 
 
 def overridden(root: Path, wanted: Mapping[str, str]) -> list[SysctlSetting]:
-    """Settings in files that are read after SYSCTL_FILE and give one of its keys another value."""
+    """Settings in files read after SYSCTL_FILE that give one of its keys another value."""
     by_name: dict[str, Path] = {}
     for directory in SEARCH:
         for path in (root / directory).glob("*.conf"):
             by_name.setdefault(path.name, path)
     last: dict[str, SysctlSetting] = {}
     for name, path in sorted(by_name.items()):
-        # A dangling link is skipped at boot as well.
+        # systemd-sysctl skips a dangling link too.
         if name > Path(SYSCTL_FILE).name and path.exists():
             text = path.read_text(encoding="utf-8", errors="replace")
             last.update((each.key, each) for each in parse(text, f"/{path.relative_to(root)}"))
@@ -102,7 +102,7 @@ def overridden(root: Path, wanted: Mapping[str, str]) -> list[SysctlSetting]:
 
 @dataclass(frozen=True)
 class Sysctls:
-    """`values` by key as the operator wrote it; `optional` keys may be unknown to the kernel."""
+    """`values` by key as the operator wrote it; the kernel may not know `optional` keys."""
 
     values: Mapping[str, Any]
     optional: Sequence[str] = ()
@@ -151,7 +151,7 @@ class Sysctls:
         return [(key, tidy(value)) for key, value in self.values.items()]
 
     def _excuse(self, node: Node, key: str) -> str:
-        """Why `key` cannot be set on this node; empty where it can."""
+        """Why `key` cannot be set on this node, or nothing."""
         path, name = _path(node, key), slashed(key)
         if node.container is not None:
             if not name.startswith("net/"):
@@ -181,20 +181,20 @@ def _running(node: Node, key: str) -> Optional[str]:
 
 
 def _writable(path: Path) -> bool:
-    """By the mode as well: access() allows root everything on a plain file."""
+    """Check the mode too, as access() grants root everything on a regular file."""
     return bool(path.stat().st_mode & 0o200) and os.access(path, os.W_OK)
 
 
 @dataclass(frozen=True)
 class Write:
-    """One value for every file that `pattern` (under the root) matches."""
+    """One value for every file below the root that `pattern` matches."""
 
     check: str
     pattern: str
     value: str
     subject: str = ""
     boot_helps: bool = False
-    """The next boot may grant what the running system could not: memory not yet fragmented."""
+    """The next boot may succeed where the running system failed: memory is not fragmented yet."""
 
     def found(self, node: Node) -> dict[str, str]:
         paths = sorted(node.root.glob(self.pattern))
@@ -204,7 +204,7 @@ class Write:
         return {path: value for path, value in self.found(node).items() if value != self.value}
 
     def summary(self, node: Node) -> Optional[str]:
-        """What is there: one value when all agree, else which file has which."""
+        """The present value if all files agree, otherwise a file with a different value."""
         found = self.found(node)
         values = sorted(set(found.values()))
         if len(values) <= 1:
@@ -226,15 +226,15 @@ class Write:
         )
 
     def waits_for_reboot(self, node: Node) -> bool:
-        """Tried in this boot already: trying at every run would change something every time."""
+        """Tried since this boot: another attempt in every run would always report a change."""
         wanted = self.reason(node)
         return self.boot_helps and any(
             known.same_wish(wanted) and known.boot_id == node.boot_id for known in node.rebooted_for
         )
 
-    def judge(self, node: Node, verdict: Verdict) -> None:
+    def evaluate(self, node: Node, verdict: Verdict) -> None:
         found = self.summary(node)
-        status, why = FAILED, "the kernel did not take the value"
+        status, why = FAILED, "the kernel did not accept the value"
         if not self.differing(node):
             status, why = OK, ""
         elif node.check_mode and not self.waits_for_reboot(node):
@@ -248,7 +248,7 @@ class Write:
 
 @dataclass(frozen=True)
 class SysfsValues:
-    """`hugepages` are pools of `{size, count, node}`; the others a value, or `keep`."""
+    """`hugepages` are pools of `{size, count, node}`; the others are values, or `keep`."""
 
     hugepages: Sequence[Mapping[str, Any]] = ()
     transparent_hugepages: str = KEEP
@@ -282,7 +282,7 @@ class SysfsValues:
             if isinstance(each, Check):
                 verdict.checks.append(each)
             else:
-                each.judge(node, verdict)
+                each.evaluate(node, verdict)
                 writes = True
         if writes:
             found = "enabled" if systemd.linked(node, UNIT) else "disabled"
@@ -292,7 +292,7 @@ class SysfsValues:
         return verdict
 
     def _values(self, node: Node) -> Iterator[Union[Write, Check]]:
-        """A check stands for what this node has no place for."""
+        """Values to write; a check for a value that does not apply to this node."""
         for pool in self.hugepages:
             yield _pool(node, pool["size"], str(pool["count"]), pool.get("node"))
         if self.transparent_hugepages != KEEP:
@@ -330,7 +330,7 @@ def _governor(node: Node, governor: str) -> Union[Write, Check]:
         return not_applicable(name, governor, node.not_here("the CPUs are the host's"))
     policies = sorted(node.root.glob(POLICIES))
     if not policies:
-        why = "no cpufreq: firmware or hypervisor steers the frequency"
+        why = "no cpufreq: firmware or hypervisor controls the frequency"
         return not_applicable(name, governor, why)
     for policy in policies:
         offered = node.read(str(policy.relative_to(node.root) / "scaling_available_governors"))
@@ -341,7 +341,7 @@ def _governor(node: Node, governor: str) -> Union[Write, Check]:
 
 
 def boot_arguments(hugepages: Sequence[Mapping[str, Any]]) -> list[str]:
-    """1 GiB pages need memory that only the boot still has in one piece."""
+    """Arguments that reserve 1 GiB pages, which need contiguous memory at boot."""
     large = [pool for pool in hugepages if pool["size"] == "1G"]
     if not large:
         return []
@@ -352,7 +352,7 @@ def boot_arguments(hugepages: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def read(path: Path) -> str:
-    """The value in force; of "always [madvise] never" the one in brackets."""
+    """The value in force; in "always [madvise] never" the one in brackets."""
     text = path.read_text(encoding="ascii").strip()
     if "[" in text and "]" in text:
         return text[text.index("[") + 1 : text.index("]")]

@@ -21,19 +21,19 @@ ITEMS = {
     "nofile": ("Max open files", 1),
     "nproc": ("Max processes", 1),
 }
-"""As /proc/PID/limits calls them, and one of PAM's units in the kernel's: KiB in bytes, or 1."""
+"""Names in /proc/PID/limits, and bytes (or pieces) of one PAM unit."""
 
 
 @dataclass(frozen=True)
 class Limit:
-    """One wanted limit, soft and hard alike, in PAM's unit."""
+    """One limit, for soft and hard, in PAM's unit."""
 
     name: str
     pam: str
 
     @property
     def kernel(self) -> str:
-        """In bytes or pieces, as /proc/PID/limits has it."""
+        """In bytes or pieces, as in /proc/PID/limits."""
         return self.pam if self.pam == UNLIMITED else str(int(self.pam) * ITEMS[self.name][1])
 
     @property
@@ -42,7 +42,7 @@ class Limit:
 
     @property
     def key(self) -> str:
-        """Its name in systemd's configuration and properties."""
+        """Name in systemd's configuration and properties."""
         return f"DefaultLimit{self.name.upper()}"
 
     def above(self, ceiling: str) -> bool:
@@ -52,7 +52,7 @@ class Limit:
 
 
 def from_options(values: Mapping[str, Any]) -> list[Limit]:
-    """Raises PlanError: what PAM or systemd cannot parse fails logins, not this run."""
+    """Raise PlanError for values that PAM or systemd cannot parse, as they would fail logins."""
     for name, value in values.items():
         if name not in ITEMS or not re.fullmatch(r"unlimited|[1-9][0-9]*", str(value)):
             raise PlanError(
@@ -60,12 +60,12 @@ def from_options(values: Mapping[str, Any]) -> list[Limit]:
                 "number above 0"
             )
     if str(values.get("nofile")) == UNLIMITED:
-        raise PlanError("limit nofile: the kernel has no unlimited one; write a number")
+        raise PlanError("limit nofile: the kernel supports no unlimited value; write a number")
     return [Limit(name, str(value)) for name, value in values.items()]
 
 
 def chosen(limits: Sequence[Limit], names: Sequence[str]) -> list[Limit]:
-    """Those of `limits` called `names`."""
+    """The limits with these names."""
     strange = sorted(set(names) - {limit.name for limit in limits})
     if strange:
         raise PlanError(f"service_limits: {', '.join(strange)}: not among the limits")
@@ -73,7 +73,7 @@ def chosen(limits: Sequence[Limit], names: Sequence[str]) -> list[Limit]:
 
 
 def parse_proc(text: str) -> dict[str, tuple[str, str]]:
-    """Soft and hard limit of each known item in a /proc/PID/limits."""
+    """Soft and hard limit of each known item in /proc/PID/limits."""
     found = {}
     for name, (title, _unit) in ITEMS.items():
         match = re.search(rf"^{title}\s+(\S+)\s+(\S+)", text, re.MULTILINE)
@@ -83,10 +83,10 @@ def parse_proc(text: str) -> dict[str, tuple[str, str]]:
 
 
 def excuse(node: Node, limit: Limit) -> str:
-    """Why this node cannot take `limit`; empty where it can.
+    """Why this node cannot have the limit, or nothing.
 
-    Without the right to raise its own limits a container must not be configured with more:
-    pam_limits fails there, and with it every login.
+    A container that may not raise its own limits must not be configured with higher ones:
+    pam_limits would fail, and every login with it.
     """
     if node.container is None:
         return ""
@@ -97,7 +97,7 @@ def excuse(node: Node, limit: Limit) -> str:
 
 
 def shown(found: Optional[tuple[str, str]]) -> Optional[str]:
-    """For the operator: one value when soft and hard agree."""
+    """One value if soft and hard are equal, otherwise both."""
     if found is None:
         return None
     return found[0] if found[0] == found[1] else f"soft {found[0]}, hard {found[1]}"
@@ -105,12 +105,13 @@ def shown(found: Optional[tuple[str, str]]) -> Optional[str]:
 
 FILE = f"etc/security/limits.d/90-{NAME}.conf"
 DOMAINS = ("*", "root")
-"""To pam_limits the asterisk is every user but root."""
+"""For pam_limits the asterisk means every user except root."""
 
 
 @dataclass(frozen=True)
 class SessionLimits:
-    """limits.d through PAM, proved from inside a session of `user`; of nobody before it exists."""
+    """limits.d, applied by PAM and verified in a session of `user`, or of `nobody` before that
+    account exists."""
 
     limits: Sequence[Limit]
     user: str = "nobody"
@@ -157,9 +158,9 @@ MANAGER_FILES = tuple(f"etc/systemd/{kind}.conf.d/90-{NAME}.conf" for kind in ("
 
 @dataclass(frozen=True)
 class ServiceLimits:
-    """systemd's defaults: for daemons that start ranks themselves, a batch system's for instance.
+    """systemd's defaults, for daemons that start ranks themselves, such as a batch system's.
 
-    A service gets them at its next start. Sessions over SSH get theirs from PAM.
+    A service gets them at its next start. SSH sessions get theirs from PAM.
     """
 
     limits: Sequence[Limit]
@@ -169,7 +170,7 @@ class ServiceLimits:
         wanted = {each.key: each.systemd for each in own}
         lines = "".join(f"{key}={value}\n" for key, value in wanted.items())
         files = [node.file(name, f"[Manager]\n{lines}" if own else None) for name in MANAGER_FILES]
-        # By what systemd has loaded, so that an interrupted run is repaired.
+        # Compared with the loaded values, so that an interrupted run is completed.
         loaded = _loaded(node, own)
         if loaded == wanted and (own or not any(planned.changed for planned in files)):
             return Plan(files)
@@ -196,7 +197,7 @@ class ServiceLimits:
 
 
 def _loaded(node: Node, limits: Sequence[Limit]) -> dict[str, str]:
-    """systemd's defaults, as it has them loaded."""
+    """systemd's loaded defaults."""
     keys = [limit.key for limit in limits]
     found = systemd.show(node, None, keys) if keys else {}
     return {key: found.get(key, "") for key in keys}

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Time by chrony, irqbalance, no swap, and a dpkg that nothing interrupted.
+"""Time synchronisation by chrony, irqbalance, no swap, and no unfinished dpkg.
 
-An MPI rank that is swapped out holds up every other one. Swap ends now (/proc/swaps) and at the
-next boot (fstab, generated swap units, zram). Lines of fstab and of chrony.conf are set aside
-behind a marker, not deleted, so that the operator can take them back.
+A swapped-out MPI rank delays all others. Swap is turned off now (/proc/swaps) and at boot (fstab,
+generated swap units, zram). Lines of fstab and chrony.conf are commented out behind a marker, so
+that the operator can restore them.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from ..packages import dpkg
 MARKER = "# set aside by baremetal.mpi_roce: "
 
 CHRONY = ("chrony.service", "chronyd.service")
-"""Debian and Ubuntu, RHEL and Rocky."""
+"""Unit on Debian and Ubuntu, and on EL."""
 CONFIGS = ("etc/chrony/chrony.conf", "etc/chrony.conf")
 UBUNTU_POOLS, SOURCES = "usr/share/chrony/ubuntu-ntp-pools.sources", "/etc/chrony/sources.d"
-"""From 25.10 on Ubuntu's servers are a file of that folder, made from the first
-(packages.ubuntu.com/resolute/chrony/filelist): its chrony.conf has none."""
+"""Ubuntu 25.10 and later copy the first file, with Ubuntu's servers, to the second directory
+(packages.ubuntu.com/resolute/chrony/filelist); their chrony.conf names none."""
 BLOCK = "time servers"
 RUNNING = "enabled, active"
 SHOWN = 5
@@ -37,9 +37,9 @@ SHOWN = 5
 
 
 def with_servers(text: str, servers: Sequence[str], folder: str = "") -> str:
-    """chrony.conf with only `servers`; without any, as the distribution made it.
+    """chrony.conf with only these servers; without any, as the distribution ships it.
 
-    `folder`: where the distribution has its own servers, if not in chrony.conf.
+    `folder`: directory with the distribution's servers, if chrony.conf has none.
     """
     lines = replace_block(text, [], BLOCK).split("\n")
     lines = [line.removeprefix(MARKER) for line in lines]
@@ -52,7 +52,7 @@ def with_servers(text: str, servers: Sequence[str], folder: str = "") -> str:
 
 @dataclass(frozen=True)
 class ChronyClock:
-    """No `servers`: those of the distribution stay. `wait_s` bounds the first synchronisation."""
+    """Without `servers` the distribution's stay. `wait_s` bounds the first synchronisation."""
 
     servers: Sequence[str] = ()
     max_offset_s: float = 0.1
@@ -63,7 +63,7 @@ class ChronyClock:
             return Plan()
         unit = systemd.installed(node, CHRONY)
         if unit is None:
-            if node.check_mode:  # the package comes first, and only a real run brings it
+            if node.check_mode:  # a real run installs the package first
                 return Plan([], [Step("time service", "not installed", RUNNING, lambda: None)])
             raise PlanError("time: chrony is not installed; the role os_baseline installs it")
         config, steps, state = self._config(node), [], systemd.state(node, unit)
@@ -78,7 +78,7 @@ class ChronyClock:
     def verify(self, node: Node) -> Verdict:
         wanted = {"synchronised": True, "max_offset_s": self.max_offset_s}
         if node.container is not None:
-            why = node.not_here("the clock is the host's, and no container may steer it")
+            why = node.not_here("the clock is the host's, and no container may set it")
             return Verdict([not_applicable("time_sync", wanted, why)])
         unit = systemd.installed(node, CHRONY)
         state = "not installed" if unit is None else systemd.state(node, unit)
@@ -91,12 +91,12 @@ class ChronyClock:
             node.run(wait, check=False)
             found = _tracking(node)
         good = found and found["synchronised"] and found["offset_s"] <= self.max_offset_s
-        why = "" if good else "see chronyc sources: name servers this node can reach"
+        why = "" if good else "see chronyc sources: name servers that this node can reach"
         status = OK if good else FAILED
         return Verdict([service, Check("time_sync", wanted, found, status, "", why)])
 
     def _config(self, node: Node) -> Optional[FilePlan]:
-        """chrony.conf with the servers, or None when it stays as it is."""
+        """chrony.conf with the servers, or None if it needs no change."""
         for name in CONFIGS:
             text = node.read(name)
             if text is not None:
@@ -110,7 +110,7 @@ class ChronyClock:
 
 
 def _tracking(node: Node) -> Optional[dict[str, Any]]:
-    """What `chronyc -c tracking` reports of the clock."""
+    """Values of `chronyc -c tracking`."""
     answer = node.run(["chronyc", "-c", "tracking"], check=False)
     fields = answer.stdout.strip().split(",")
     if answer.rc or len(fields) != 14:
@@ -124,7 +124,7 @@ def _tracking(node: Node) -> Optional[dict[str, Any]]:
 
 
 def _older_than_config(node: Node, unit: str, config: FilePlan) -> bool:
-    """Whether the service started before its file was last written: an interrupted run."""
+    """Whether the service started before its file was written, as after an interrupted run."""
     text = node.run(
         ["systemctl", "show", unit, "-p", "ActiveEnterTimestamp", "--timestamp=unix"]
     ).stdout
@@ -138,7 +138,7 @@ ABSENT = "not installed"
 
 @dataclass(frozen=True)
 class Irqbalance:
-    """On, or off where the interrupts of NICs are pinned by hand."""
+    """On; or off if the operator pins the interrupts of NICs."""
 
     running: bool
 
@@ -176,11 +176,11 @@ def _irqbalance(node: Node) -> str:
 FSTAB = "etc/fstab"
 GENERATED = "run/systemd/generator*/*.swap"
 ZRAM_UNITS = ("zramswap.service", "zram-config.service")
-"""Of zram-tools (Debian, Ubuntu) and zram-config (Ubuntu); zram-generator makes swap units."""
+"""Of zram-tools (Debian, Ubuntu) and zram-config (Ubuntu); zram-generator creates swap units."""
 
 
 def swaps(node: Node) -> dict[str, int]:
-    """KiB in use of each device of /proc/swaps."""
+    """KiB in use of each device in /proc/swaps."""
     rows = [line.split() for line in (node.read("proc/swaps") or "").splitlines()[1:]]
     return {row[0].replace("\\040", " "): int(row[3]) for row in rows if row}
 
@@ -191,7 +191,7 @@ def is_swap(line: str) -> bool:
 
 
 def without_swap(text: str) -> str:
-    """fstab with its swap lines set aside; every other byte stays."""
+    """fstab with its swap lines commented out, otherwise unchanged."""
     return "\n".join(MARKER + line if is_swap(line) else line for line in text.split("\n"))
 
 
@@ -205,7 +205,7 @@ class SwapOff:
         if available is not None and used > available:
             raise PlanError(
                 f"swap: {used} KiB are in use and only {available} KiB of memory are available:"
-                " end the jobs on this node before swap is switched off"
+                " end the jobs on this node before swap is turned off"
             )
         text = node.read(FSTAB)
         files = [] if text is None else [node.edited(FSTAB, without_swap(text))]
@@ -247,12 +247,12 @@ def _generated(node: Node) -> list[Path]:
 
 
 def _from_fstab(node: Node) -> list[Path]:
-    """Swap units that systemd made of fstab: they go when it reads fstab again."""
+    """Swap units that systemd generated from fstab; reloading removes them."""
     return [path for path in _generated(node) if "SourcePath=/etc/fstab" in path.read_text("utf-8")]
 
 
 def _units(node: Node) -> list[str]:
-    """Units that would bring swap back and have to be masked."""
+    """Units that would enable swap again and must be masked."""
     fstab = _from_fstab(node)
     generated = [path.name for path in _generated(node) if path not in fstab]
     zram = [unit for unit in ZRAM_UNITS if systemd.installed(node, [unit])]
@@ -265,15 +265,15 @@ def _masked(node: Node, unit: str) -> bool:
 
 
 class Dpkg:
-    """What an interrupted dpkg left of others: it is named, and no layer finishes it. What it left
-    of a software set is finished by the layer of that set, which comes later."""
+    """Packages of others that an interrupted dpkg left unfinished are reported only. Those of a
+    software set are finished by its layer, which runs later."""
 
     def plan(self, node: Node) -> Plan:
         return Plan()
 
     def verify(self, node: Node) -> Verdict:
         database = node.read(dpkg.STATUS)
-        if database is None:  # dnf goes on after such an end
+        if database is None:  # dnf continues after an interruption
             return Verdict()
         half, sets = dpkg.unfinished(database), dpkg.pinned(node.root)
         left = [f"{name} ({state})" for name, state in half.items() if name not in sets]

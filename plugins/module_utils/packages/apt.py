@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""`Manager` over apt-get, apt-cache, apt-mark, dpkg and dpkg-query; python3-apt is not needed."""
+"""Package manager apt: apt-get, apt-cache, apt-mark, dpkg and dpkg-query, without python3-apt."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from .package import (
 )
 
 TIMEOUT_S = 3600.0
-"""For one transaction: DKMS builds modules in it."""
+"""Limit of one transaction, in which DKMS may build modules."""
 ENVIRONMENT = {
     "DEBIAN_FRONTEND": "noninteractive",
     "DEBIAN_PRIORITY": "critical",
     "APT_LISTCHANGES_FRONTEND": "none",
     "UCF_FORCE_CONFFOLD": "1",
-    "NEEDRESTART_SUSPEND": "1",  # it would restart services in the middle of the layer
+    "NEEDRESTART_SUSPEND": "1",  # needrestart would restart services while the layer still acts
 }
 KEEP_CONFFILES = ("--force-confdef", "--force-confold")
-STRICT = (  # whatever the operator's own apt.conf allows
+STRICT = (  # overrides a weaker apt.conf
     "Acquire::AllowInsecureRepositories=false",
     "Acquire::AllowWeakRepositories=false",
     "Acquire::AllowDowngradeToInsecureRepositories=false",
@@ -58,10 +58,10 @@ TRANSACTION = (
     "Acquire::Retries=2",
 )
 SOLVER = (
-    # From 25.10 on Ubuntu's default is solver 3.0, which chooses otherwise and explains a conflict
-    # in another form (linuxconfig.org/what-is-new-in-apt-3-1-on-ubuntu-26-04).
+    # Ubuntu 25.10 and later default to solver 3.0, which chooses differently and reports conflicts
+    # in another format (linuxconfig.org/what-is-new-in-apt-3-1-on-ubuntu-26-04).
     "APT::Solver=internal",
-    # Hard dependencies alone: recommended packages would depend on what other repositories have.
+    # Recommended packages would depend on what other repositories offer.
     "APT::Install-Recommends=false",
     "APT::Install-Suggests=false",
 )
@@ -70,7 +70,7 @@ FETCH = (
     "APT::Update::Error-Mode=any",
     "APT::Get::List-Cleanup=false",
     "Acquire::Languages=none",
-    # A mirror that was given names of its own; its key is what vouches for it.
+    # A mirror may rename its release; the signing key identifies it.
     "Acquire::AllowReleaseInfoChange=true",
     "Acquire::Retries=2",
     "Acquire::http::Timeout=30",
@@ -80,14 +80,14 @@ FETCH = (
     "Dir::Etc::sourceparts=/dev/null",
 )
 QUIET = ("Debug::NoLocking=true", "Dir::Log::Planner=/dev/null")
-"""For commands that only read."""
+"""Options of commands that only read."""
 
 _INST = re.compile(r"Inst (\S+) (?:\[(\S+)\] )?\((\S+) ")
 _REMV = re.compile(r"(?:Remv|Purg) (\S+) \[(\S+)\]")
 _ACQUIRE = re.compile(r'^Acquire::(http\S+) "(.+)";$', re.MULTILINE)
 _TARGET = "$(REPO_URI)|$(ORIGIN)|$(LABEL)|$(SUITE)|$(CODENAME)"
 _LOCKS = ("var/lib/dpkg/lock-frontend", "var/lib/apt/lists/lock")
-"""apt holds the first from its first package to its last, and so does dpkg while it runs."""
+"""apt holds the first lock for its whole run; dpkg holds it while it runs."""
 SOURCES, KEYRINGS = "etc/apt/sources.list.d", "etc/apt/keyrings"
 
 
@@ -96,7 +96,7 @@ def options(settings: Iterable[str]) -> list[str]:
 
 
 class Apt(Manager):
-    """Files are below `root`; the programs are those of the node."""
+    """Reads and writes files below `root`; programs are always the node's."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Apt(Manager):
         self._view: Optional[AptView] = None
         self._known: Optional[dpkg.DpkgState] = None
         self._unmet: Optional[dict[str, str]] = None
-        self._unrepaired = ""  # why a repair left a package of the set to `apply`
+        self._unrepaired = ""  # reason why `repair` left a package of the set to `apply`
 
     def forget(self) -> None:
         self._view = self._known = self._unmet = None
@@ -153,7 +153,7 @@ class Apt(Manager):
     def available(
         self, names: Sequence[str], repositories: Optional[Sequence[Repository]] = None
     ) -> Mapping[str, Sequence[str]]:
-        """One line of apt-cache per version and repository, the newest first."""
+        """Versions by package, newest first; apt-cache prints one line per version and source."""
         found: dict[str, list[str]] = {name: [] for name in names}
         if not names:
             return found
@@ -178,7 +178,7 @@ class Apt(Manager):
         return dpkg.owner_of(path, self.run(["dpkg-query", "-S", path], check=False).stdout)
 
     def switch_streams(self) -> None:
-        """apt has none."""
+        """Do nothing: apt has no module streams."""
 
     # Repositories
 
@@ -189,7 +189,7 @@ class Apt(Manager):
         return self.root / SOURCES / f"{OURS}{name}.sources"
 
     def definition(self, repository: Repository) -> str:
-        """Never `Trusted`: apt verifies it by this key and by no other."""
+        """A deb822 stanza without `Trusted`: apt accepts only this key."""
         return with_header(
             f"{self._mine}\nTypes: deb\nURIs: {repository.url}\nSuites: /\n"
             f"Signed-By: {self.key_path(repository)}\n"
@@ -213,7 +213,11 @@ class Apt(Manager):
         return self.definition_path(name).exists()
 
     def locations(self) -> list[Location]:
-        """A Release beside its signature is as good. What is set for http holds for https too."""
+        """Addresses of the repositories with apt's settings for them.
+
+        A repository may have Release and its signature instead of InRelease. Settings for http
+        apply to https too.
+        """
         listed = self.run(["apt-get", *options(QUIET), "update", "--print-uris"], check=False)
         if listed.rc != 0:
             raise PackageError(f"{apt_sources.twice(self.rivals())}{_refusal(listed)}")
@@ -224,7 +228,7 @@ class Apt(Manager):
         return [_location(base, words) for base in bases]
 
     def refresh(self) -> None:
-        """One after another, so that each failure has a name."""
+        """Fetch one repository after another, so that a failure names its repository."""
         self._view = None
         for repository in self.wanted.repositories:
             source = self.definition_path(repository.name)
@@ -235,8 +239,8 @@ class Apt(Manager):
                 raise PackageError(
                     f"repository {repository.name} ({repository.url}): its metadata could not be "
                     "fetched and verified by the key of the set (sha256 "
-                    f"{repository.key_sha256}). Check the address, and the key where the vendor "
-                    f"has a new one: {_refusal(result)}"
+                    f"{repository.key_sha256}). Check the address, and whether the vendor has a "
+                    f"new key: {_refusal(result)}"
                 )
 
     # The solver
@@ -256,9 +260,9 @@ class Apt(Manager):
         return self._solve(exact, remove, self._view.words())
 
     def _bound(self, pins: Mapping[str, str]) -> dict[str, str]:
-        """What these depend on at one version only, and so on.
+        """Dependencies of `pins` that accept exactly one version, at any depth.
 
-        apt takes the newest of a dependency and then finds that it does not fit.
+        Without pins for them apt takes their newest version, which then conflicts.
         """
         bound: dict[str, str] = {}
         todo = dict(pins)
@@ -288,7 +292,7 @@ class Apt(Manager):
             if install:
                 name, after = install.group(1), install.group(3)
                 before = self.installed().get(name, "")
-                if before != after:  # else only installed again
+                if before != after:  # otherwise a reinstallation
                     found.append(PackageChange(self._kind(before, after), name, before, after))
             elif removal:
                 found.append(PackageChange(REMOVE, removal.group(1), removal.group(2), ""))
@@ -313,13 +317,16 @@ class Apt(Manager):
             raise PackageError(self._cause(str(error))) from error
 
     def _cause(self, why: str) -> str:
-        """That of the repair before, where what apt says now only follows from it."""
+        """The cause of the failed repair, if `why` only follows from it."""
         before = self._unrepaired
         return before if before and AFTERWARDS.search(why) else why
 
     def _install(self, exact: Mapping[str, str], remove: Sequence[str]) -> list[str]:
-        """The arguments of apt-get. A package that is broken at the very version that is wanted is
-        no upgrade to apt: it is named for reinstallation."""
+        """Arguments of apt-get.
+
+        A broken package that already has the desired version is no upgrade for apt, so it is named
+        for reinstallation.
+        """
         at = {**self.pinned(), **exact}
         broken = {name: at[name] for name in self._state().unfinished if at.get(name)}
         named = [f"{name}={version}" for name, version in sorted({**broken, **exact}.items())]
@@ -349,10 +356,10 @@ class Apt(Manager):
         return dpkg.pinned(self.root, layer)
 
     def _preferred(self) -> dict[str, str]:
-        """Pattern to the release fields of its repository's metadata.
+        """Package pattern to the release fields of its preferred repository.
 
-        While they are not at hand (lists were cleaned) what the file has stays. A repository of
-        another layer is in the preferences of that layer, for the whole node.
+        Without metadata (lists were cleaned) the file's present values stay. A repository of
+        another layer has its record in that layer's preferences, which apply to the whole node.
         """
         path = self._pins_path(self.layer)
         known = dpkg.preferred_of(path.read_text(encoding="utf-8") if path.exists() else "")
@@ -365,12 +372,12 @@ class Apt(Manager):
         return {pattern: term for pattern, term in found.items() if term}
 
     def _terms(self) -> dict[str, str]:
-        """Site to the release fields by which a pin names it."""
+        """Site to the release fields by which a pin selects it."""
         argv = ["apt-get", *self._words(), "indextargets", "--format", _TARGET]
         terms = {}
         for line in self.run([*argv, "Created-By: Packages"], check=False).stdout.splitlines():
             site, *values = line.split("|")
-            # apt leaves the variable in place where the Release file has no such field.
+            # apt prints the variable itself if the Release file lacks the field.
             fields = [
                 f"{key}={value}"
                 for key, value in zip("olan", values)
@@ -392,7 +399,7 @@ class Apt(Manager):
             return {name: f"dpkg left {name} half done ({how})" for name, how in left.items()}
         updates = self.root / "var/lib/dpkg/updates"
         if updates.is_dir() and any(path.name.isdigit() for path in updates.iterdir()):
-            return {"": "dpkg was ended while it wrote its database"}
+            return {"": "dpkg was interrupted while it wrote its database"}
         if self._unmet is None:
             result = self.run(["apt-get", *options(QUIET), "check"], check=False)
             lines = unmet(result.stdout + result.stderr) if result.rc else []
@@ -400,8 +407,11 @@ class Apt(Manager):
         return self._unmet
 
     def repair(self) -> None:
-        """What is configured or unpacked is finished. A package of the set that has to be unpacked
-        again is left to `apply`: at the version that is wanted now, not at the one that failed."""
+        """Finish packages that are unpacked or configured.
+
+        A package of the set that must be unpacked again is left to `apply`, which installs the
+        version that is desired now instead of the one that failed.
+        """
         self.forget()
         first = self.run(["dpkg", *KEEP_CONFFILES, "--configure", "-a"], check=False)
         why = ""
@@ -416,20 +426,22 @@ class Apt(Manager):
             raise PackageError(
                 f"neither dpkg --configure -a nor apt-get -f install could finish "
                 f"{', '.join(sorted(left)) or 'the installation'}: {why or output(first, 1500)}\n"
-                "dpkg --remove --force-remove-reinstreq NAME takes out a package that cannot be "
+                "dpkg --remove --force-remove-reinstreq NAME removes a package that cannot be "
                 "finished; then run again"
             )
 
 
 class AptView:
-    """apt with other pins and holds than the node's: options that name files, which are removed
-    with the object."""
+    """A view of apt with different pins and holds, by options that name temporary files.
+
+    The files are removed with the object.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._directory = tempfile.TemporaryDirectory(prefix="baremetal-mpi-roce-apt-")
         self.where = Path(self._directory.name)
-        self.where.chmod(0o755)  # apt fetches and verifies as a user of its own
+        self.where.chmod(0o755)  # apt fetches and verifies as an unprivileged user
         (self.where / "preferences").mkdir()
         self._database = ""
         self.release(())
@@ -446,7 +458,7 @@ class AptView:
         )
 
     def pin(self, text: str, instead_of: str) -> None:
-        """These pins in place of one file of the node; all others stay in force."""
+        """Replace one pin file of the node by `text`; other pin files stay in force."""
         here = self.where / "preferences"
         for path in here.iterdir():
             path.unlink()
@@ -456,7 +468,7 @@ class AptView:
         (here / "00-planned.pref").write_text(text, encoding="utf-8")
 
     def release(self, names: Iterable[str]) -> None:
-        """dpkg's database as if these were not held."""
+        """Hide the holds of `names` from apt, by a copy of dpkg's database."""
         path = self._root / "var/lib/dpkg/status"
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
         free = frozenset(names)
@@ -465,7 +477,7 @@ class AptView:
             self._database = database
             status = self.where / "status"
             status.write_text(database, encoding="utf-8", errors="surrogateescape")
-            (self.where / "pkgcache.bin").unlink(missing_ok=True)  # made from the other one
+            (self.where / "pkgcache.bin").unlink(missing_ok=True)  # built from the former copy
 
 
 def _released(stanza: str, names: frozenset[str]) -> str:
@@ -476,8 +488,11 @@ def _released(stanza: str, names: frozenset[str]) -> str:
 
 
 def _location(base: str, words: Mapping[str, str]) -> Location:
-    """`words`: of apt-transport-http(1) and -https(1). What is asked in another way than here (a
-    proxy that is looked up or no HTTP proxy, no verification) is not needed to answer."""
+    """One address, with the settings of apt-transport-http(1) and apt-transport-https(1).
+
+    A repository with settings that this module cannot imitate (proxy auto-detection, a proxy that
+    does not speak HTTP, no verification) is not required to respond.
+    """
     parts = urllib.parse.urlsplit(base)
 
     def word(name: str, *kinds: str) -> str:
@@ -496,5 +511,5 @@ def _location(base: str, words: Mapping[str, str]) -> Location:
 
 
 def shown_url(repository: Repository) -> str:
-    """The address as apt prints it."""
+    """The URL as apt prints it."""
     return apt_sources.address(repository.url)

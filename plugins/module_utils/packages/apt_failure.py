@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Why apt-get failed: the cause first, then what to do about it.
+"""Reason and remedy of a failed apt-get run, from its output.
 
-dpkg prints a heading for each package. Before it, on either output, is what a script of the package
-printed; after it, on indented lines, what dpkg itself found.
+dpkg prints a heading for each package. Output of the package's scripts comes before the heading, on
+either stream; dpkg's own error follows it, on indented lines.
 """
 
 from __future__ import annotations
@@ -19,54 +19,54 @@ BEGINS = re.compile(
     r"(?:Preparing to unpack|Unpacking|Setting up|Removing|Purging configuration files for"
     r"|Processing triggers for) (\S+) "
 )
-"""dpkg begins with another package, or its archive."""
+"""Start of a package or of its archive."""
 ARCHIVE = re.compile(r"(?:\d+-)?([^_]+)_[^_]+_[^_]+\.deb")
-"""apt numbers those of a large transaction."""
+"""apt numbers the archives of a large transaction."""
 NOISE = (
     *("Selecting previously ", "(Reading database "),
     *("debconf: ", "ERROR (dkms apport)", "ERROR: Cannot create report"),
 )
-"""Progress, no terminal, Ubuntu's crash reporter."""
+"""Progress, a missing terminal, and Ubuntu's crash reporter."""
 REMOVED = re.compile(r"will be REMOVED:\n((?: .*\n)+)")
 HEADING = re.compile(r"dpkg: error processing (?:package|archive) (\S+) \(--\w+\):")
-"""After a prompt it is not at the beginning of a line."""
+"""Not at the start of a line if a prompt precedes it."""
 ERROR = re.compile(
     r"^(?:E: |Error: |dpkg: un|dpkg: error(?! processing)"
     r"|(?:W|Warning): .*(?:GPG error|signature verification)).*(?:\n .*)*",
     re.MULTILINE,
 )
-"""apt 3 writes the second (Ubuntu 26.04). Its solver goes on with indented lines. Why a repository
-is not signed is a warning."""
+"""apt 3 (Ubuntu 26.04) prefixes with `Error:`, and continues on indented lines. The reason for an
+unsigned repository is a warning."""
 SUMMARY = re.compile(r"(?:E|Error): Sub-process \S+ returned an error code")
 SCRIPT = "subprocess"
-"""In dpkg's line where a script failed: the cause is what that printed."""
+"""In dpkg's line about a failed script, which printed the cause."""
 FOLLOWS = "dependency problems"
-"""The package only waits for another one."""
+"""The package only waits for another package."""
 TELLS = re.compile(
     r"error|fail|fatal|cannot|denied|unable|no space|no such|not found|consult", re.I
 )
 UNMET = re.compile(r"unmet dependencies|Unsatisfied dependencies")
-"""apt 2 and apt 3."""
+"""As apt 2 and apt 3 write it."""
 LAST, MOST_LINES, MOST = 3, 10, 2500
-"""Lines of a script in any case, lines of one package, and characters in all."""
+"""Lines kept of a failed script, lines kept per package, and characters in total."""
 MAKE_LOG = re.compile(r"(var/lib/dkms/\w[\w.+~-]*/\w[\w.+~-]*/(?:build|log)/make\.log)")
 BUILD_ERROR = re.compile(r"\berror:|\bfatal|\*\*\*", re.IGNORECASE)
-"""Of compilers and of make."""
+"""Errors of compilers and make."""
 READ = 64 << 10
 
 AFTERWARDS = re.compile(r"--fix-broken|Internal Error, No file name for")
-"""Of a package that is half done: nothing of why."""
+"""Follow-up messages about unfinished packages, which do not contain the cause."""
 REMEDIES = (
     (
         re.compile(
             r"trying to overwrite '([^']{1,250})', which is also in package (\w[\w+.:-]{1,99})\s"
         ),
-        r"\1 is of two packages. If nothing needs \2: apt-get remove \2; else leave out what "
-        "brings the other one",
+        r"\1 is in two packages. If nothing needs \2: apt-get remove \2; otherwise leave out the "
+        "package that contains it too",
     ),
     (
         re.compile(r"No space left on device|enough free space in"),
-        "A file system is full: see df -h, then make room (apt-get clean; old kernels fill /boot)",
+        "A file system is full: see df -h, then free space (apt-get clean; old kernels fill /boot)",
     ),
     (
         re.compile(r"Bad return status for module build on kernel: (\S{1,100})"),
@@ -82,14 +82,14 @@ REMEDIES = (
 
 @dataclass
 class Failed:
-    """What dpkg could not do with one package."""
+    """The failure of one package."""
 
     package: str
     said: list[str]
     found: list[str] = field(default_factory=list)
 
     def lines(self, elsewhere: Sequence[str]) -> list[str]:
-        """`elsewhere`: what its script printed on the other output."""
+        """dpkg's lines about it. `elsewhere`: lines of its script on the other stream."""
         said = list(dict.fromkeys([*elsewhere, *self.said]))
         telling = [line for line in said if TELLS.search(line)]
         rest = [line for line in said[-LAST:] if line not in telling]
@@ -99,7 +99,7 @@ class Failed:
 
 
 def refusal(result: Result, root: Path = Path("/")) -> str:
-    """In one line. `root` is where the logs are that dkms names."""
+    """The failure in one line. `root`: where the logs that DKMS names are."""
     printed = [_sections(text) for text in (result.stdout, result.stderr)]
     failed = [each for _said, found in printed for each in found]
     causes = [each for each in failed if not any(FOLLOWS in line for line in each.found)]
@@ -117,18 +117,18 @@ def refusal(result: Result, root: Path = Path("/")) -> str:
     found = "; ".join([*lines, *unmet(text), *errors])
     if not found:
         return f"exit status {result.rc}: {one_line(output(result, 1500)) or 'no output'}"
-    # Every part is bounded: none pushes another one out.
+    # Each section is bounded, so that none displaces another.
     return ". ".join([shortened(found, MOST), *_logs(text, root), *_remedies(text)])
 
 
 def unmet(text: str) -> list[str]:
-    """Unmet dependencies, a text for each package."""
+    """Unmet dependencies, one text per package."""
     _before, *after = UNMET.split(text, maxsplit=1)
     found: list[str] = []
     for line in "".join(after).splitlines()[1:]:
         if re.match(r" \S+ : ", line):
             found.append(one_line(line))
-        elif found and line.startswith(" "):  # another one, or an alternative
+        elif found and line.startswith(" "):  # a further dependency, or an alternative
             found[-1] += f", {one_line(line)}"
         else:
             break
@@ -136,7 +136,7 @@ def unmet(text: str) -> list[str]:
 
 
 def _sections(text: str) -> tuple[dict[str, list[str]], list[Failed]]:
-    """What was printed about each package, and what failed."""
+    """Output about each package, and the failed packages."""
     about: dict[str, list[str]] = {}
     failed: list[Failed] = []
     said: list[str] = []
@@ -157,13 +157,13 @@ def _sections(text: str) -> tuple[dict[str, list[str]], list[Failed]]:
 
 
 def _name(word: str) -> str:
-    """Of a package, or of the archive of one."""
+    """Name of a package, from its name or its archive."""
     archive = ARCHIVE.fullmatch(word.rpartition("/")[2])
     return archive.group(1) if archive else word.partition(":")[0]
 
 
 def _logs(text: str, root: Path) -> Iterator[str]:
-    """Of each log that dkms names: its lines with errors, else its last ones."""
+    """Lines of each log that DKMS names: those with errors, otherwise the last ones."""
     for name in dict.fromkeys(MAKE_LOG.findall(text)):
         path = root / name
         if not path.is_file():
@@ -175,7 +175,7 @@ def _logs(text: str, root: Path) -> Iterator[str]:
 
 
 def build_errors(log: Sequence[str]) -> list[str]:
-    """The first errors of a build, else its last lines; the end of a log is only make."""
+    """The first errors of a build, otherwise its last lines; a log ends with lines of make."""
     errors = [line for line in log if BUILD_ERROR.search(line)] or log[-LAST:]
     return [one_line(line) for line in errors[:LAST]]
 

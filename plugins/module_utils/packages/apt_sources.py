@@ -1,8 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Other definitions of a repository of the set: sources.list(5), both formats.
+"""Other definitions of the set's repositories, in both formats of sources.list(5).
 
-apt reads no repository at all while two definitions of one name different keys, as with NVIDIA's
-cuda-keyring (NVIDIA/cuda-repo-management issue 4). The other one is turned off, its text is kept.
+apt reads no repository while two definitions of the same one name different keys, as after an
+installation of NVIDIA's cuda-keyring (NVIDIA/cuda-repo-management issue 4). The other definition is
+disabled; its text stays.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ from .package import OURS
 
 MAIN, PARTS = "etc/apt/sources.list", "etc/apt/sources.list.d"
 FLAT = "/"
-"""The suite of the set's repositories. Another suite of the same address is another repository."""
+"""Suite of the set's repositories. Another suite of the same address is another repository."""
 WHY = "# Turned off: baremetal.mpi_roce defines this repository, with the key of its software set."
 _ONE_LINE = re.compile(r"\s*deb(-src)?\s+(\[[^\]]*\]\s*)?(?P<address>\S+)\s+(?P<suite>\S+)")
 _FIELD = re.compile(r"^(?P<name>[A-Za-z-]+):(?P<value>.*(?:\n[ \t].*)*)", re.MULTILINE)
 _OFF = ("no", "false", "without", "off", "disable", "0")
-"""False in the words of apt (StringToBool)."""
+"""False values of apt (StringToBool)."""
 
 
 def address(url: str) -> str:
-    """As apt compares them."""
+    """Normalise an address as apt does before comparing."""
     return re.sub(r"^file:/+", "file:/", url).rstrip("/")
 
 
 def rivals(root: Path, addresses: Collection[str]) -> Iterator[FilePlan]:
-    """The files that define these repositories too, and what becomes of them."""
+    """Files that define the same repositories, with their new content."""
     parts = sorted((root / PARTS).glob("*")) if addresses else []
     for path in (root / MAIN, *(each for each in parts if each.suffix in (".list", ".sources"))):
         if not path.is_file() or path.name.startswith(OURS):
@@ -44,12 +45,12 @@ def rivals(root: Path, addresses: Collection[str]) -> Iterator[FilePlan]:
 
 
 def twice(others: Sequence[FilePlan]) -> str:
-    """As after an installation of cuda-keyring."""
+    """The message about a repository that is defined twice."""
     if not others:
         return ""
     return (
-        f"{', '.join(str(each.path) for each in others)}: repositories of the set are defined here "
-        "a second time, and apt reads none. The layers turn that off: run --tags rdma,gpu. "
+        f"{', '.join(str(other.path) for other in others)}: repositories of the set are defined "
+        "here a second time, so apt reads none. To disable this definition, run --tags rdma,gpu. "
     )
 
 
@@ -68,7 +69,7 @@ def _line(line: str, addresses: Collection[str]) -> str:
 
 
 def _stanza(stanza: str, addresses: Collection[str]) -> str:
-    """deb822. Fields have no order, and names no case."""
+    """One deb822 stanza. Fields have no order, and their names are case-insensitive."""
     fields = {each["name"].lower(): each for each in _FIELD.finditer(stanza)}
     words = {name: each["value"].split() for name, each in fields.items()}
     there = [url for url in words.get("uris", []) if address(url) in addresses]

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""`Manager` over dnf 4 and rpm, for EL 9 and 10.
+"""Package manager dnf 4, with rpm, on EL 9 and 10.
 
-Installed packages are read from rpm and from files; repositories and the solver are read by
-dnf_program.py.
+Installed packages are read from rpm and files. dnf_program.py reads repositories and runs the
+solver.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from .rpm import Rpm, split
 from .versionlock import CONFIGURATION, VersionLock
 
 INTERPRETER = "/usr/bin/python3"
-"""The Python that dnf runs with on EL, which has its libraries."""
+"""The Python of dnf on EL, which has dnf's libraries."""
 READ_TIMEOUT_S = 120.0
 SOLVE_TIMEOUT_S = 1200.0
-"""Fetching the metadata of every repository of a node is part of it."""
+"""Includes fetching the metadata of every repository."""
 APPLY_TIMEOUT_S = 7200.0
-"""Packages that build kernel modules when they are installed take their time."""
+"""Includes packages that build kernel modules during installation."""
 DEFINITIONS, KEYS = "etc/yum.repos.d", "etc/pki/rpm-gpg"
 MODULES = "etc/dnf/modules.d"
 
@@ -66,7 +66,7 @@ class DnfManager(Manager):
         self._known: dict[str, list[tuple[str, str]]] = {}
         """Package to (version, repository)."""
 
-    # What an interruption left
+    # Interruptions
 
     def forget(self) -> None:
         self._rpm.forget()
@@ -81,32 +81,32 @@ class DnfManager(Manager):
             for each in self._rpm.killed()
         }
         doubled = {
-            kept.name: f"{old.nevra} is still recorded beside {kept.nevra}"
+            kept.name: f"{old.nevra} is still recorded next to {kept.nevra}"
             for kept, old in self._rpm.duplicates()
         }
         return {**killed, **doubled}
 
     def repair(self) -> None:
-        """Erase the older of two versions that an upgrade left; run unfinished scriptlets again."""
+        """Erase the older of two versions that an upgrade left; rerun unfinished scriptlets."""
         for _kept, old in self._rpm.duplicates():
             self._bounded(APPLY_TIMEOUT_S)([*self._rpm.words, "-e", "--nodeps", old.nevra])
         self.forget()
         killed = self._rpm.killed()
         if not killed:
             return
-        # What is enabled now: the streams of a new set belong to the plan that comes after this.
+        # With the streams that are enabled now; those of a new set are switched after this.
         request = {"packages": [[each.name, each.evr, each.arch] for each in killed], "streams": {}}
         missing = self._ask("reinstall", request, APPLY_TIMEOUT_S, writes=True)["missing"]
         if missing:
             raise PackageError(
-                f"{', '.join(missing)} of an interrupted transaction: not in any repository, so "
-                "not installed again. Install or remove them by hand"
+                f"{', '.join(missing)} of an interrupted transaction: in no repository, so it "
+                "could not be reinstalled. Install or remove it manually"
             )
 
     # Repositories
 
     def _id(self, repository: Repository) -> str:
-        """With the layer in it: two layers may use one repository and define it twice."""
+        """The ID contains the layer, as two layers may define the same repository."""
         return f"{OURS}{self.layer}-{repository.name}"
 
     def key_path(self, repository: Repository) -> Path:
@@ -116,7 +116,7 @@ class DnfManager(Manager):
         return self.root / DEFINITIONS / f"{OURS}{self.layer}-{name}.repo"
 
     def definition(self, repository: Repository) -> str:
-        """One section of dnf's configuration, every signature checked."""
+        """The repository's section in dnf's configuration, with every signature check on."""
         lines = [
             f"[{self._id(repository)}]",
             f"name={repository.name} (baremetal.mpi_roce, layer {self.layer})",
@@ -128,7 +128,7 @@ class DnfManager(Manager):
             "skip_if_unavailable=0",
         ]
         if not self.wanted.streams:
-            # A module that another repository has must not hide a package of this one.
+            # A module in another repository must not hide packages of this one.
             lines.append("module_hotfixes=1")
         preferred = self.wanted.preferred.items()
         elsewhere = sorted(pattern for pattern, chosen in preferred if chosen != repository.name)
@@ -163,13 +163,13 @@ class DnfManager(Manager):
                 )
             )
 
-    # What is installed, and what could be
+    # Installed and available packages
 
     def installed(self) -> Mapping[str, str]:
-        """Of several versions of a package (kernels) the one that the set wants, else the newest.
+        """Installed packages; of several versions (kernels) the set's, otherwise the newest.
 
-        Where the wanted one can come beside those that are there, it is not there yet: what is
-        newer is no reason to refuse it.
+        If the set's version can be installed in parallel, the package counts as not installed: a
+        newer version is no reason for a refusal.
         """
         there = self._rpm.versions()
         found = {name: self._newest([one.evr for one in same]) for name, same in there.items()}
@@ -189,7 +189,7 @@ class DnfManager(Manager):
         return newest
 
     def _fitting(self, package: WantedPackage, found: Iterable[str]) -> str:
-        """The newest of those that satisfy the set; empty where none does."""
+        """The newest version that satisfies the set, or nothing."""
         good = [each for each in found if satisfied(package, each)]
         return self._newest(good) if good else ""
 
@@ -198,7 +198,7 @@ class DnfManager(Manager):
     ) -> Mapping[str, Sequence[str]]:
         unknown = sorted(set(names) - self._known.keys())
         if unknown:
-            self._lock_list("")  # a lock hides versions; all of them are wanted here
+            self._lock_list("")  # locks hide versions
             answer = self._ask("available", {"names": unknown}, SOLVE_TIMEOUT_S)["versions"]
             self._known.update(answer)
         ids = None if repositories is None else {self._id(each) for each in repositories}
@@ -245,7 +245,7 @@ class DnfManager(Manager):
     ) -> list[PackageChange]:
         if not exact and not remove:
             return []
-        # A kernel comes beside those that other layers hold, and moves none of them.
+        # Kernels install in parallel, so locks of other layers must not hide a new one.
         held = [*self.wanted.held, *self.bringing()]
         free = held if any(any_matches(name, held) for name in exact) else ()
         self._lock_list(self.locks.without(self.layer, free))
@@ -255,7 +255,7 @@ class DnfManager(Manager):
         return [_change(item) for item in answer["changes"] if item["before"] != item["after"]]
 
     def apply(self, exact: Mapping[str, str], remove: Sequence[str]) -> None:
-        # rpm checks packages by the keys in its own keyring; an import of a known key does nothing.
+        # rpm verifies packages with its own keyring. Importing a known key changes nothing.
         for repository in self.wanted.repositories:
             path = self.key_path(repository)
             self._rpm.run(["rpmkeys", *self._rpm.words[1:], "--import", str(path)])
@@ -265,13 +265,13 @@ class DnfManager(Manager):
     # Pins: versionlock
 
     def pin_file(self, pins: Mapping[str, str]) -> FilePlan:
-        """With them, what the set only holds (the kernel), in every version that is installed.
+        """The lock list, with every installed version of packages that the set only holds.
 
-        Raises PackageError where dnf would not read the list.
+        Raises PackageError if dnf would ignore the list.
         """
         if pins and self.locks.off():
             raise PackageError(
-                "dnf's versionlock is off, so that nothing would keep packages at their versions: "
+                "dnf's versionlock is disabled, so nothing would hold packages at their versions: "
                 f"set enabled = 1 in /{CONFIGURATION}"
             )
         versions = {name: {version} for name, version in pins.items()}
@@ -284,7 +284,7 @@ class DnfManager(Manager):
         return self._file(path, text if text or path.exists() else None)
 
     def pinned(self, layer: str = "") -> Mapping[str, str]:
-        """Of several versions of a package the one that the set wants, else the newest."""
+        """The pins; of several versions of a package the set's, otherwise the newest."""
         wanted = {package.name: package for package in self.wanted.packages}
         return {
             name: (self._fitting(wanted[name], versions) if name in wanted else "")
@@ -293,27 +293,29 @@ class DnfManager(Manager):
         }
 
     def held(self) -> frozenset[str]:
-        """Locked by us, and the lock is in force."""
+        """Packages that this collection locked, if dnf reads the locks."""
         return frozenset(self.locks.pins()) if self.locks.in_force() else frozenset()
 
     def hold(self, names: Sequence[str]) -> None:
-        """The list of locks holds by itself; `held` checks that dnf reads it."""
+        """Do nothing: the lock list holds packages; `held` checks that dnf reads it."""
 
     def release(self, names: Sequence[str]) -> None:
-        """The solver gets a list without the locks of this layer."""
+        """Do nothing: the solver gets a list without the locks of this layer."""
 
     # Running programs
 
     def _private(self) -> Path:
-        """Where dnf keeps its state and log while planning, and reads another list of locks.
-        Metadata go to the node's cache."""
+        """Directory for dnf's state, log and lock list while planning.
+
+        Metadata go to the node's cache.
+        """
         if self._directory is None:
             self._directory = tempfile.TemporaryDirectory(prefix=OURS)
             (Path(self._directory.name) / "plugins").mkdir()
         return Path(self._directory.name)
 
     def _lock_list(self, text: str) -> None:
-        """Let versionlock read this list: its configuration is read here last."""
+        """Make versionlock read this list; dnf reads the configuration there last."""
         plugins = self._private() / "plugins"
         (plugins / "versionlock.list").write_text(text, encoding="utf-8")
         configuration = f"[main]\nlocklist = {plugins}/versionlock.list\n"
@@ -327,13 +329,13 @@ class DnfManager(Manager):
     def _ask(
         self, action: str, more: Mapping[str, Any], seconds: float, *, writes: bool = False
     ) -> dict[str, Any]:
-        """Have the program do something, in the private place unless it `writes`."""
+        """Run one action of dnf_program.py, in the private directory unless it `writes`."""
         request = {
             "action": action,
             "root": str(self.root),
             "comment": f"baremetal.mpi_roce: layer {self.layer}",
             "streams": {one.module: one.stream for one in self.wanted.streams},
-            # Modules reach a node as an archive: the program has no file to name.
+            # Modules reach a node in an archive, so the program has no file name.
             "program": (pkgutil.get_data(str(__package__), "dnf_program.py") or b"").decode(),
             **more,
         }
@@ -366,7 +368,7 @@ class DnfManager(Manager):
         if result.rc < 0:
             raise PackageError(f"dnf ({action}) was killed by signal {-result.rc}")
         text = commands.output(result, 2000) or "no output"
-        raise PackageError(f"dnf ({action}) ended with status {result.rc}: {text}")
+        raise PackageError(f"dnf ({action}) exited with status {result.rc}: {text}")
 
 
 def _change(item: Mapping[str, str]) -> PackageChange:
@@ -380,7 +382,7 @@ def enabled_streams(root: Path) -> dict[str, str]:
     found = {}
     for path in sorted((root / MODULES).glob("*.module")):
         parser = configparser.ConfigParser(interpolation=None, strict=False)
-        with suppress(configparser.Error, UnicodeDecodeError):  # dnf refuses such a file by name
+        with suppress(configparser.Error, UnicodeDecodeError):  # dnf itself reports such a file
             parser.read(path, encoding="utf-8")
         for name in parser.sections():
             section = parser[name]

@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A program over dnf's library: JSON in, JSON out.
+"""A program that uses dnf's library, with JSON as input and output.
 
-`python3 -c COMMAND`, with the interpreter that dnf itself runs with (the module's own may lack
-dnf's libraries), gets this file and a request on standard input. The same code simulates and
-applies, and failed scriptlets are reported, which dnf's exit status leaves out. This file imports
-nothing of the collection: it is run as text.
+It runs as `python3 -c COMMAND` under dnf's own interpreter, because the module's may lack dnf's
+libraries, and reads this file and a request from standard input. The same code simulates and
+applies a transaction, and reports failed scriptlets, which dnf's exit status ignores. It runs as
+text, so it imports nothing from the collection.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ COMMAND = (
     "exec(compile(request.pop('program'), 'dnf_program', 'exec'), space); space['answer'](request)"
 )
 OURS = "baremetal-mpi-roce-"
-"""What the ids of our repositories begin with."""
+"""Prefix of the IDs of this collection's repositories."""
 WRITING = ["subscription-manager", "product-id", "upload-profile"]
-"""Plugins that write on the node although nothing is installed; off while planning."""
+"""Plugins that write on the node even if nothing is installed; off while planning."""
 INTERACTIVE = ["show-leaves"]
-"""Plugins that fail where dnf is not run from its command line."""
+"""Plugins that fail outside dnf's command line."""
 
 
 class DnfRefusedError(Exception):
@@ -40,7 +40,7 @@ class DnfRefusedError(Exception):
 
 
 class DnfSession:
-    """One dnf.Base, configured as on the command line, with the changes of a request."""
+    """One dnf.Base, configured as on the command line, with the changes of one request."""
 
     def __init__(self, request: dict[str, Any], *, writes: bool) -> None:
         self.dnf: Any = importlib.import_module("dnf")
@@ -77,7 +77,7 @@ class DnfSession:
         if not conf.substitutions.get("releasever"):
             conf.substitutions["releasever"] = release or ""
         private = request.get("private")
-        if private:  # of a plan: nothing but metadata is written on the node
+        if private:  # planning: only metadata are written on the node
             conf.logdir, conf.persistdir = private, f"{private}/state"
             conf.pluginconfpath = [*conf.pluginconfpath, f"{private}/plugins"]
         Path(conf.logdir).mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ class DnfSession:
         conf.best = True
         conf.install_weak_deps = False
         conf.clean_requirements_on_remove = False
-        conf.exit_on_lock = False  # dnf makecache holds its lock for a moment; a limit ends all
+        conf.exit_on_lock = False  # dnf makecache locks briefly; the request has a time limit
         conf.comment = request.get("comment", "")
         self.base.args = [conf.comment]
 
@@ -94,7 +94,7 @@ class DnfSession:
         self.enable_streams()
 
     def hide_other_releases(self) -> None:
-        """Of packages that have one of the set's versions, hide all others."""
+        """Hide all other versions of packages that have a version of the set."""
         available = self.base.sack.query().available()
         ours = [repo.id for repo in self.base.repos.iter_enabled() if repo.id.startswith(OURS)]
         versions = set(self.request["versions"])
@@ -104,14 +104,14 @@ class DnfSession:
             self.base.sack.add_excludes(named.difference(named.filter(pkg=same)))
 
     def start_again(self) -> None:
-        """Another attempt of the solver."""
-        # Not base.reset(): that forgets which streams were enabled here.
+        """Prepare for another attempt of the solver."""
+        # base.reset() would forget the enabled streams.
         self.base._goal = self.dnf.goal.Goal(self.base.sack)
         self.base._goal.protect_running_kernel = self.base.conf.protect_running_kernel
         self.mark()
 
     def enable_streams(self) -> None:
-        """In memory; `dnf_program` saves them only when it writes."""
+        """Enable streams in memory; only actions that write save them."""
         wanted = self.request.get("streams", {})
         if not wanted:
             return
@@ -125,7 +125,7 @@ class DnfSession:
                     "module metadata (modules.yaml) of the original"
                 )
             if container.getEnabledStream(module) not in ("", stream):
-                # As `dnf module reset` and `enable` do; in one process dnf takes that for a fault.
+                # `dnf module reset` and `enable` do this too; in one process dnf reports an error.
                 container.reset(module)
                 container.enable(module, stream, False)
             modules.enable([spec])
@@ -134,7 +134,7 @@ class DnfSession:
         return [self.base.conf.substitutions["basearch"], "noarch"]
 
     def versions(self, names: list[str]) -> dict[str, list[tuple[str, str]]]:
-        """(version, repository), the newest first."""
+        """(version, repository) of each package, newest first."""
         query = self.base.sack.query().available()
         arch = self.architectures()
         return {
@@ -146,7 +146,7 @@ class DnfSession:
         }
 
     def find(self, name: str, version: str) -> Any:
-        """The package of exactly this version; of several repositories, the most preferred."""
+        """The package with exactly this version, from the most preferred repository."""
         query = self.base.sack.query().available().filterm(name=name, arch=self.architectures())
         there = [one for one in query if one.evr == version]
         if there:
@@ -157,7 +157,7 @@ class DnfSession:
         )
 
     def mark(self) -> None:
-        """Give the solver its jobs."""
+        """Add the requested changes to the solver."""
         installed = self.base.sack.query().installed()
         for name in self.request.get("remove", []):
             for package in installed.filter(name=name):
@@ -168,7 +168,7 @@ class DnfSession:
                 self.base.package_install(self.find(name, version))
 
     def changes(self) -> list[dict[str, str]]:
-        """The transaction as data. A package that an obsoleting one replaces is removed."""
+        """The transaction as data; an obsoleted package counts as removed."""
         found: dict[tuple[str, str], dict[str, str]] = {}
         for item in self.base.transaction:
             name, arch = item.pkg.name, item.pkg.arch
@@ -185,7 +185,7 @@ class DnfSession:
         return self.changes() if self.base.resolve(allow_erasing=allow_erasing) else []
 
     def download(self) -> None:
-        """Fetch, then check every signature before the first package is touched."""
+        """Fetch all packages and verify their signatures before any change."""
         packages = list(self.base.transaction.install_set)
         try:
             self.base.download_packages(packages)
@@ -195,20 +195,20 @@ class DnfSession:
         for package in packages:
             result, message = self.base.package_signature_check(package)
             if result == 1 and not package.repoid.startswith(OURS):
-                # As `dnf -y` does for a repository whose key file is already on the node.
+                # As `dnf -y` does for a repository whose key file is on the node.
                 self.base.package_import_key(package)
                 result, message = self.base.package_signature_check(package)
             if result:
                 keys = " ".join(self.base.repos[package.repoid].gpgkey)
                 bad.append(
                     f"{package} of repository {package.repoid}: {one_line(message)}; its packages "
-                    f"have to be signed by {keys or 'a key, and none is named'}"
+                    f"must be signed by {keys or 'a key, and none is named'}"
                 )
         if bad:
             raise DnfRefusedError("; ".join(bad))
 
     def transact(self) -> None:
-        """Run the transaction. A failed scriptlet, after which dnf goes on, is an error here."""
+        """Run the transaction. Unlike for dnf, a failed scriptlet is an error."""
         errors: list[str] = []
         lines = self.errors.lines
 
@@ -235,7 +235,7 @@ class DnfSession:
 
 
 class Errors(logging.Handler):
-    """What dnf logs as an error: rpm's own messages are nowhere else."""
+    """Collects what dnf logs as errors, the only source of rpm's own messages."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -246,7 +246,7 @@ class Errors(logging.Handler):
 
 
 def cause(errors: list[str], lines: list[str]) -> str:
-    """What scripts printed is a part of it. Later ones may print more (dracut)."""
+    """Errors with relevant script output; later scripts (dracut) may print more."""
     telling = [x for x in lines if re.search("error|fail|fatal|no space|not found", x, re.I)]
     return "; ".join(dict.fromkeys([*errors, *telling[-10:], *lines[-10:]]))
 
@@ -256,14 +256,14 @@ def one_line(text: Any) -> str:
 
 
 def refresh(request: dict[str, Any]) -> dict[str, Any]:
-    """Fetch and verify the metadata of the named repositories, each by itself."""
+    """Fetch and verify the metadata of the named repositories, one at a time."""
     errors = {}
     with closing(DnfSession(request, writes=False)) as session:
         for repo in session.base.repos.iter_enabled():
             if repo.id in request["repositories"]:
                 try:
                     with session.dnf.lock.build_metadata_lock(session.base.conf.cachedir, False):
-                        # libdnf keeps each key that ever vouched, a replaced one too.
+                        # libdnf trusts every key it ever imported, also a replaced one.
                         end_agent(keys_of(repo))
                         shutil.rmtree(keys_of(repo), ignore_errors=True)
                         repo._repo.expire()
@@ -274,12 +274,12 @@ def refresh(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def keys_of(repo: Any) -> Path:
-    """Where libdnf keeps the keys for metadata. dnf asks for each that is missing, so it stays."""
+    """Directory of libdnf's keys for metadata. Kept, as dnf asks about each missing key."""
     return Path(repo._repo.getCachedir(), "pubring")
 
 
 def end_agent(keys: Path) -> None:
-    """Of GnuPG, for these keys: it would run on."""
+    """Stop GnuPG's agent for these keys, which would keep running."""
     if keys.is_dir():
         argv = ["gpgconf", "--homedir", str(keys), "--kill", "gpg-agent"]
         with contextlib.suppress(OSError):
@@ -287,7 +287,7 @@ def end_agent(keys: Path) -> None:
 
 
 def locations(request: dict[str, Any]) -> dict[str, Any]:
-    """How repositories and further `urls` are asked for metadata. Nothing is fetched."""
+    """Addresses and settings of repositories and of further `urls`, without fetching."""
     with closing(DnfSession(request, writes=False)) as session:
         repos = [(repo, repo.baseurl) for repo in session.base.repos.iter_enabled()]
         repos += [(session.base.conf, [url]) for url in request["urls"]]
@@ -316,7 +316,7 @@ def available(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def simulate(request: dict[str, Any]) -> dict[str, Any]:
-    """The transaction, with removals that were not asked for where it needs them."""
+    """The transaction, including removals that it needs and that were not requested."""
     refusal = ""
     with closing(DnfSession(request, writes=False)) as session:
         session.fill()
@@ -331,7 +331,7 @@ def simulate(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def apply(request: dict[str, Any]) -> dict[str, Any]:
-    """The transaction for real. Nothing is removed but what was named or is obsoleted."""
+    """Carry out the transaction; only named and obsoleted packages are removed."""
     with closing(DnfSession(request, writes=True)) as session:
         session.fill()
         session.mark()
@@ -342,7 +342,7 @@ def apply(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def switch(request: dict[str, Any]) -> dict[str, Any]:
-    """Enable module streams on disk. No package changes."""
+    """Enable module streams on disk without changing a package."""
     with closing(DnfSession(request, writes=True)) as session:
         session.fill()
         if session.resolve(allow_erasing=False):
@@ -352,7 +352,7 @@ def switch(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def reinstall(request: dict[str, Any]) -> dict[str, Any]:
-    """Install again, so that scriptlets run that did not; `missing` are not in any repository."""
+    """Reinstall packages to rerun their scriptlets; `missing` are in no repository."""
     missing = []
     with closing(DnfSession(request, writes=True)) as session:
         session.fill()
@@ -381,8 +381,7 @@ ACTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 
 
 def answer(request: dict[str, Any]) -> None:
-    """Write the reply as the only thing on standard output: plugins of dnf print to standard error
-    instead."""
+    """Write the reply as the only output; what dnf's plugins print goes to standard error."""
     reply_to = os.dup(1)
     os.dup2(2, 1)
     reply: dict[str, Any] = {}

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""dpkg's list of packages (versions, holds, dependencies, what is half done), and apt's pins."""
+"""dpkg's package database (versions, holds, dependencies, unfinished packages) and apt's pins."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ QUERY = (
 IN_USE = ("installed", "triggers-awaited", "triggers-pending")
 AT_REST = (*IN_USE, "not-installed", "config-files")
 _STATUS_LINES = re.compile(r"^Package: (\S+)\nStatus: (.*)$", re.MULTILINE)
-"""dpkg writes the two fields in this order."""
+"""dpkg writes both fields in this order."""
 _NAME = re.compile(r"^\s*([a-z0-9][a-z0-9+.-]*)")
 _RELEASE = re.compile(r"-\d+\.\d+\.\d+")
-"""Of a kernel, in the name of a package: linux-image-6.8.0-79-generic."""
+"""Release of a kernel in a package name: linux-image-6.8.0-79-generic."""
 _EXACTLY = re.compile(r"\s*([a-z0-9][a-z0-9+.-]*)(?::\w+)?\s*\(=\s*(\S+)\)\s*")
 
 
 @dataclass(frozen=True)
 class DpkgState:
-    """Packages of another architecture are `name:architecture`."""
+    """Packages of a foreign architecture are named `name:architecture`."""
 
     installed: dict[str, str] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
     unfinished: dict[str, str] = field(default_factory=dict)
     needed: dict[str, list[list[str]]] = field(default_factory=dict)
-    """Package to its dependencies, each with its alternatives."""
+    """Package to its dependencies, each a list of alternatives."""
     provided: dict[str, list[str]] = field(default_factory=dict)
-    """Virtual package to those that provide it."""
+    """Virtual package to its providers."""
 
     def needs(self, names: Iterable[str]) -> frozenset[str]:
-        """Everything installed that these need, at any depth."""
+        """Installed packages that `names` depend on, at any depth."""
         start = [name for name in names if name in self.installed]
         seen, todo = set(start), list(start)
         while todo:
@@ -55,9 +55,11 @@ class DpkgState:
         return frozenset(seen.difference(start))
 
     def bringing(self, patterns: Sequence[str]) -> frozenset[str]:
-        """Everything installed that depends, at any depth, on a package that matches, by its own
-        name: an upgrade of it brings the next such package. What has a kernel's release in its name
-        stays with that one. Alternatives (`linux-headers-generic | linux-headers`) bring none.
+        """Installed packages that depend on a package matching `patterns`, at any depth.
+
+        An upgrade of such a package brings the next kernel. A package with a kernel release in its
+        name stays with that kernel. A dependency with alternatives
+        (`linux-headers-generic | linux-headers`) brings no kernel.
         """
         names = {x for groups in self.needed.values() for x in chain(*groups)}
         found = new = {x for x in names if any(fnmatchcase(x, pattern) for pattern in patterns)}
@@ -72,7 +74,7 @@ class DpkgState:
 
 
 def parse_state(text: str, native: str) -> DpkgState:
-    """The answer to QUERY. `native` is dpkg's own architecture."""
+    """Parse the output of QUERY. `native` is dpkg's own architecture."""
     state = DpkgState()
     for line in text.splitlines():
         package, version, architecture, want, status, flag, provides, *depends = line.split("\t")
@@ -91,14 +93,13 @@ def parse_state(text: str, native: str) -> DpkgState:
 
 
 STATUS = "var/lib/dpkg/status"
-"""dpkg's database below the root, deb822(5)."""
+"""dpkg's database below the root, in the format of deb822(5)."""
 
 
 def unfinished(database: str) -> dict[str, str]:
-    """Packages that an interrupted dpkg left between two states, with their state. Until they are
-    configured, apt refuses every change.
+    """Packages that an interrupted dpkg left unfinished, with their state.
 
-    `database` is the text of STATUS.
+    apt refuses every change until they are configured. `database` is the content of STATUS.
     """
     found = {}
     for name, status in _STATUS_LINES.findall(database):
@@ -109,7 +110,7 @@ def unfinished(database: str) -> dict[str, str]:
 
 
 def owner_of(path: str, text: str) -> str:
-    """Of the answer of `dpkg-query -S`, one line for a file, and others for its diversions."""
+    """Package of a file, from `dpkg-query -S`, which also lists diversions."""
     for line in text.splitlines():
         names, _colon, found = line.partition(": ")
         if found == path and not names.startswith("diversion by"):
@@ -118,38 +119,41 @@ def owner_of(path: str, text: str) -> str:
 
 
 def _named(relations: str) -> list[str]:
-    """The names in a field of relations, without versions and architectures."""
+    """Names in a relations field, without versions and architectures."""
     found = (_NAME.match(each) for each in re.split(r"[,|]", relations))
     return [match.group(1) for match in found if match]
 
 
 def exactly(relations: str) -> dict[str, str]:
-    """What a field of relations wants at one version only (`libfoo (= 1.0-1)`)."""
+    """Packages that a relations field accepts at one version only (`libfoo (= 1.0-1)`)."""
     found = (_EXACTLY.fullmatch(each) for each in relations.split(","))
     return {match.group(1): match.group(2) for match in found if match}
 
 
-# Pins: the one version that a package may have, and which repository it comes from.
+# Pins: the only version that a package may have, and its repository.
 
 PREFERENCES = "etc/apt/preferences.d"
 PINS = f"00-{NAME}-"
-"""First of its directory: of two records about one package, apt obeys the one it reads first."""
+"""Sorts first in its directory: of two records for one package, apt obeys the first."""
 EXACT = 1001
-"""Above 1000: this version is the candidate even below an installed one."""
+"""Above 1000 the version is the candidate even if a newer one is installed."""
 NEVER = -1
-"""Other versions are no candidates at all, neither for an upgrade nor as a dependency."""
+"""Other versions are never candidates, neither as an upgrade nor as a dependency."""
 PREFERRED = 600
-"""Above what every repository has by itself (500)."""
+"""Above the default priority of a repository (500)."""
 ANY = "[a-z0-9]*"
-"""Every package by name: of `*` apt ignores the version."""
+"""Matches every package; with `*` apt ignores the version."""
 _RECORD = re.compile(r"^Package: (.*)\nPin: (.*)\nPin-Priority: (.*)$", re.MULTILINE)
 
 
 def render_pins(
     pins: Mapping[str, str], preferred: Mapping[str, str], versions: Iterable[str] = ()
 ) -> str:
-    """`preferred` is package pattern to what names its repository (`release o=NVIDIA`). `versions`
-    are preferred of every package. Of two records about a version apt obeys the first."""
+    """The text of a pin file.
+
+    `preferred`: package pattern to a pin of its repository (`release o=NVIDIA`). `versions` are
+    preferred for every package. Of two records that match a version apt obeys the first.
+    """
     records = []
     for name, version in sorted(pins.items()):
         records += [(name, f"version {version}", EXACT), (name, "version *", NEVER)]
@@ -164,12 +168,12 @@ def render_pins(
 
 
 def pins_of(text: str) -> dict[str, str]:
-    """The pins that `render_pins` was given."""
+    """The pins in a text of `render_pins`."""
     return {name: pin.split(None, 1)[1] for name, pin in _records(text, EXACT)}
 
 
 def pinned(root: Path, layer: str = "") -> dict[str, str]:
-    """The pins on the node of one layer, or of all."""
+    """Pins on the node, of one layer or of all layers."""
     pins: dict[str, str] = {}
     for path in sorted((root / PREFERENCES).glob(f"{PINS}{layer or '*'}.pref")):
         pins.update(pins_of(path.read_text(encoding="utf-8")))

@@ -1,10 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What is wanted of a package manager, and the interface that apt and dnf have in common."""
+"""Package sets, and the interface that apt and dnf implement."""
 
 from __future__ import annotations
 
 import fcntl
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,28 +12,29 @@ from typing import Optional
 
 from ..core.commands import CommandError, Runner
 from ..core.files import FilePlan, plan_file
+from ..core.waiting import until
 
 OURS = "baremetal-mpi-roce-"
-"""How names of files and repositories begin."""
+"""Prefix of file names and repository IDs."""
 WAIT_S = 300.0
-"""Seconds to wait for another package manager, as apt-get does by itself."""
+"""Seconds to wait for another package manager."""
 
 
 class PackageError(CommandError):
-    """Packages cannot be planned or changed: which package or repository, why, the remedy."""
+    """Packages cannot be planned or changed; the text has the package, the reason, the remedy."""
 
 
 @dataclass(frozen=True)
 class WantedPackage:
     """One package of the set.
 
-    `version` is the upstream version, or a beginning of one (`580.95.05`, `13.0`: `matches`); the
-    package manager's epoch and revision (`3:580.95.05-1.el9`, `580.95.05-0ubuntu1`) are found in
-    the repository. Empty: the newest at the first installation, then held at what is installed.
-    `component` is the key of the set that names the version (`driver`, `cuda`), for messages.
-    One that `follows` has no version in the set and goes with the release that its repository has:
-    when another package of the set changes, it gets the version that is there then.
-    `optional`: left out, with the others of its component, where no repository has the package.
+    `version`: the upstream version or its beginning (`580.95.05`, `13.0`; see `matches`). Epoch and
+    revision (`3:580.95.05-1.el9`, `580.95.05-0ubuntu1`) come from the repository. If empty, the
+    first installation takes the newest version, which is then held.
+    `component`: key of the set that has the version (`driver`, `cuda`), for messages.
+    `follows`: the version belongs to the repository's release. The package is updated to it when
+    another package of the set changes.
+    `optional`: left out, with its component, if no repository has the package.
     """
 
     name: str
@@ -45,11 +45,11 @@ class WantedPackage:
 
 
 def matches(wanted: str, full: str) -> bool:
-    """Whether a full version is the wanted one, or begins with it where a number ends.
+    """Whether a full version starts with `wanted`, up to the end of a number.
 
-    `13.0` is 13.0.2-1, not 13.01-1 and not 13.0rc1-1: a release candidate is another version. It
-    may go on into the revision, where one upstream version was built several times
-    (`2.28.3-1+cuda13`) or the revision is what matters (`5.14.0-570.12.1.el9_6`).
+    `13.0` matches 13.0.2-1, but not 13.01-1 or the release candidate 13.0rc1-1. The revision may be
+    part of it, where an upstream version was built several times (`2.28.3-1+cuda13`) or the
+    revision is significant (`5.14.0-570.12.1.el9_6`).
     """
     bare = full.partition(":")[2] or full
     after = bare[len(wanted) : len(wanted) + 1]
@@ -59,9 +59,9 @@ def matches(wanted: str, full: str) -> bool:
 
 @dataclass(frozen=True)
 class Stage:
-    """Packages that are installed in one transaction. Stages come one after another, in order.
+    """Packages of one transaction; stages are installed in order.
 
-    `replaced` are packages, or patterns, that may go with it, as the new ones take their place.
+    `replaced`: names or patterns of packages that the transaction may remove.
     """
 
     name: str
@@ -71,10 +71,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class Repository:
-    """A signed package repository. `key` is the armoured public key itself.
+    """A signed package repository.
 
-    `name` is stable and names the files. `url` is the base of the repository; of apt it is a flat
-    one. `check_metadata` (dnf): the metadata carry a signature too.
+    `name` is stable, as files are named after it. `url` is the base URL; for apt of a flat
+    repository. `key` is the armoured public key. `check_metadata` (dnf): the metadata are signed.
     """
 
     name: str
@@ -86,8 +86,10 @@ class Repository:
 
 @dataclass(frozen=True)
 class Location:
-    """Where a repository is asked for its metadata: one of `urls`. An empty `proxy` is that of the
-    environment; `ca` and `client` (certificate, key) are files."""
+    """Where metadata of a repository are fetched: any of `urls`.
+
+    An empty `proxy` means that of the environment; `ca` and `client` (certificate, key) are files.
+    """
 
     urls: Sequence[str]
     proxy: str = ""
@@ -98,7 +100,7 @@ class Location:
 
 @dataclass(frozen=True)
 class ModuleStream:
-    """A module stream of dnf (`nvidia-driver:580-open`). apt has none."""
+    """A module stream of dnf (`nvidia-driver:580-open`); apt has none."""
 
     module: str
     stream: str
@@ -106,25 +108,24 @@ class ModuleStream:
 
 @dataclass(frozen=True)
 class PackageSet:
-    """Everything that a layer wants of the package manager.
-
-    `preferred` names the repository of a package that several have: package name or pattern
-    (`mft*`) to `Repository.name`, which may be a repository of another layer. `absent` are packages
-    that must not be installed, each with the reason; `held` are further packages that are only held
-    at the installed version (the kernel). `kernels` tell what else is, as it would bring another
-    kernel: patterns of packages that it depends on (apt), or what it provides (dnf). `claims` are
-    files that other packages have as well, without a conflict that the solver would see: path to
-    the package of the set's repositories.
-    """
+    """Everything that a layer needs from the package manager."""
 
     repositories: Sequence[Repository] = ()
     streams: Sequence[ModuleStream] = ()
     stages: Sequence[Stage] = ()
     absent: Mapping[str, str] = field(default_factory=dict)
+    """Packages that must not be installed, with the reason."""
     held: Sequence[str] = ()
+    """Further packages that are only held at the installed version (the kernel)."""
     kernels: Sequence[str] = ()
+    """How to recognise other packages that would bring another kernel: patterns of their
+    dependencies (apt), or a capability that they provide (dnf)."""
     preferred: Mapping[str, str] = field(default_factory=dict)
+    """Package name or pattern (`mft*`) to `Repository.name`, for packages that several repositories
+    have. The repository may belong to another layer."""
     claims: Mapping[str, str] = field(default_factory=dict)
+    """Files that other packages contain too, without a conflict that the solver would see: path to
+    the package of the set."""
 
     @property
     def packages(self) -> list[WantedPackage]:
@@ -136,7 +137,7 @@ INSTALL, UPGRADE, DOWNGRADE, REMOVE = "install", "upgrade", "downgrade", "remove
 
 @dataclass(frozen=True)
 class PackageChange:
-    """One line of a transaction; `before` and `after` are full versions, empty where not there."""
+    """One line of a transaction. `before` and `after` are full versions, empty if absent."""
 
     kind: str
     name: str
@@ -147,9 +148,9 @@ class PackageChange:
 class Manager(ABC):
     """The package manager of one node, for the set of one layer.
 
-    Versions are full ones, as the package manager writes them. `layer` (`rdma`, `gpu`) is part of
-    the names of files, so that layers do not undo each other. Methods that read work in check mode:
-    they write nothing but the cache of metadata.
+    Versions are full ones, as the package manager writes them. File names contain `layer` (`rdma`,
+    `gpu`), so that layers do not undo each other. Reading works in check mode: it writes only the
+    cache of metadata.
     """
 
     wait_s = WAIT_S
@@ -171,54 +172,57 @@ class Manager(ABC):
         return plan_file(path, text, uid=self._owner[0], gid=self._owner[1])
 
     def repository_files(self) -> list[FilePlan]:
-        """Keys before the definitions that name them; those of an older set go."""
+        """Plan keys, then definitions that name them; files of a former set are removed."""
         repositories = self.wanted.repositories
         keys = [
-            self._file(self.key_path(each), each.key.decode("utf-8", "surrogateescape"))
-            for each in repositories
+            self._file(self.key_path(source), source.key.decode("utf-8", "surrogateescape"))
+            for source in repositories
         ]
         definitions = [
-            self._file(self.definition_path(each.name), self.definition(each))
-            for each in repositories
+            self._file(self.definition_path(source.name), self.definition(source))
+            for source in repositories
         ]
         kept = {planned.path for planned in (*keys, *definitions)}
         old = [self._file(path, None) for path in self.own_files() if path not in kept]
         return [*keys, *definitions, *old, *self.rivals()]
 
     def rivals(self) -> list[FilePlan]:
-        """Definitions of others that conflict with those of the set, as they become."""
+        """Plan changes of foreign definitions that conflict with those of the set."""
         return []
 
     def wait(self) -> None:
-        """Until no other package manager runs. Raises PackageError after `wait_s`."""
-        until = time.monotonic() + self.wait_s
-        while self.busy():
-            if time.monotonic() > until:
-                raise PackageError(
-                    f"another package manager is running for more than {self.wait_s:g} s. Let it "
-                    "finish, then run again"
-                )
-            time.sleep(0.5)
+        """Wait until no other package manager runs. Raises PackageError after `wait_s` seconds."""
+
+        def idle() -> bool:
+            if not self.busy():
+                return True
             self.forget()
+            return False
+
+        if not until(idle, self.wait_s):
+            raise PackageError(
+                f"another package manager is running for more than {self.wait_s:g} s. Let it "
+                "finish, then run again"
+            )
 
     @abstractmethod
     def forget(self) -> None:
-        """Read packages again when they are asked for."""
+        """Drop cached answers about packages."""
 
     @abstractmethod
     def busy(self) -> bool:
-        """Whether another package manager runs now."""
+        """Return whether another package manager is running."""
 
     @abstractmethod
     def interrupted(self) -> Mapping[str, str]:
-        """What an interrupted transaction left: package to a line about it.
+        """Return packages that an interrupted transaction left unfinished, with a description.
 
-        An empty name is for the package manager itself. Waits while another one runs.
+        An empty name stands for the package manager itself. Waits while another one runs.
         """
 
     @abstractmethod
     def repair(self) -> None:
-        """Finish or undo what was interrupted, with what is on the node alone."""
+        """Finish or undo an interrupted transaction with packages that are on the node."""
 
     @abstractmethod
     def key_path(self, repository: Repository) -> Path: ...
@@ -231,19 +235,19 @@ class Manager(ABC):
 
     @abstractmethod
     def own_files(self) -> Iterable[Path]:
-        """Definitions and keys of this layer that are on the node."""
+        """Return definitions and keys of this layer that are on the node."""
 
     @abstractmethod
     def defined(self, name: str) -> bool:
-        """Whether any layer has defined the repository."""
+        """Return whether any layer has defined the repository."""
 
     @abstractmethod
     def locations(self) -> list[Location]:
-        """Of every repository of the node, and of the set's. Fetches nothing."""
+        """Return the locations of the node's and the set's repositories, without fetching."""
 
     @abstractmethod
     def refresh(self) -> None:
-        """Fetch and verify the metadata of the set's repositories, defined on the node."""
+        """Fetch and verify metadata of the set's repositories, which must be defined."""
 
     @abstractmethod
     def installed(self) -> Mapping[str, str]: ...
@@ -252,58 +256,57 @@ class Manager(ABC):
     def available(
         self, names: Sequence[str], repositories: Optional[Sequence[Repository]] = None
     ) -> Mapping[str, Sequence[str]]:
-        """Versions in the repositories (all, or these), newest first; empty for an unknown name."""
+        """Return versions in all or these repositories, newest first; empty for unknown names."""
 
     @abstractmethod
     def needs(self, names: Iterable[str]) -> frozenset[str]:
-        """Installed packages that these need, at any depth; without `names` themselves."""
+        """Return installed packages that `names` depend on at any depth, without `names`."""
 
     @abstractmethod
     def bringing(self) -> frozenset[str]:
-        """Installed packages that would bring another kernel when they are upgraded, by `kernels`
-        of the set and the package manager's own relations."""
+        """Return installed packages whose upgrade would bring another kernel (`kernels`)."""
 
     @abstractmethod
     def lower(self, one: str, other: str) -> bool: ...
 
     @abstractmethod
     def upstream(self, version: str) -> str:
-        """The version without epoch and revision of the package."""
+        """Return the version without epoch and revision."""
 
     def owner(self, path: str) -> str:
-        """The installed package that has the file; empty where none has, or none is known."""
+        """Return the installed package that contains the file, or nothing if it is unknown."""
         return ""
 
     def stream_changes(self) -> list[PackageChange]:
-        """Module streams that differ."""
+        """Return the module streams that differ from the set."""
         return []
 
     @abstractmethod
     def switch_streams(self) -> None:
-        """Enable the set's streams in place of others of their modules. Installs nothing."""
+        """Enable the set's streams instead of other streams of their modules."""
 
     @abstractmethod
     def simulate(
         self, exact: Mapping[str, str], remove: Sequence[str], whole: Mapping[str, str]
     ) -> list[PackageChange]:
-        """The solver's transaction for these versions. Raises PackageError when there is none.
+        """Return the solver's transaction for these versions. Raises PackageError without one.
 
-        Pins and holds of this layer do not count, those of others do. `whole` is the set: what
-        comes in as a dependency has a version of the set where the repositories have it. Half a
-        driver of another release would be of no use.
+        Pins and holds of this layer do not count, those of others do. `whole` is the whole set:
+        dependencies get its versions where repositories have them, as a driver whose libraries
+        belong to another release does not work.
         """
 
     @abstractmethod
     def apply(self, exact: Mapping[str, str], remove: Sequence[str]) -> None:
-        """The same for real, removing nothing but `remove`. The pin file is on the node."""
+        """Carry out that transaction, removing only `remove`. The pin file is on the node."""
 
     @abstractmethod
     def pin_file(self, pins: Mapping[str, str]) -> FilePlan:
-        """The file that keeps every package of `pins` at its version in any upgrade."""
+        """Plan the file that prevents any upgrade from changing the packages of `pins`."""
 
     @abstractmethod
     def pinned(self, layer: str = "") -> Mapping[str, str]:
-        """The pins on the node of one layer, or of all."""
+        """Return the pins on the node, of one layer or of all layers."""
 
     @abstractmethod
     def held(self) -> frozenset[str]: ...
@@ -316,11 +319,11 @@ class Manager(ABC):
 
 
 def locked_by_another(path: Path) -> bool:
-    """Whether another program holds the lock file now, as apt, dpkg and rpm lock (fcntl)."""
+    """Return whether another program holds the lock file, which apt, dpkg and rpm lock (fcntl)."""
     try:
         stream = path.open("r+")
     except OSError:
-        return False  # not there, or not readable
+        return False  # missing or unreadable
     with stream:
         try:
             fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)

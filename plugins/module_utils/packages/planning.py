@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Which version of every package of a set, and what the solver would do for it, stage by stage."""
+"""Choose a version of every package of a set, and the transaction of every stage."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from .package import (
 )
 
 ROLES = {"rdma": "rdma_stack", "gpu": "nvidia_gpu"}
-SHOWN = 8
-"""Versions that are listed when the wanted one does not exist."""
+MAX_LISTED_VERSIONS = 8
+"""In the message about a version that does not exist."""
 
 
 @dataclass(frozen=True)
 class PackagePlan:
-    """What will be done, nothing of it done yet. `stages` go in order, each one transaction."""
+    """Changes of the packages of one set. `stages` are transactions, in order."""
 
     exact: dict[str, str] = field(default_factory=dict)
-    """Every package of the set and the full version that it gets or keeps."""
+    """Every package of the set, with its full version after the change."""
     stages: list[tuple[str, list[PackageChange]]] = field(default_factory=list)
     asked: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Stage to what is asked of the package manager there; the rest are dependencies."""
+    """Stage to the packages that the package manager is asked for; the rest are dependencies."""
     solved: bool = True
-    """False before the repositories are defined, or while something is half done: then the stages
-    have the packages of the set without dependencies, and the solver is asked when acting."""
+    """False while repositories are undefined or packages are unfinished. The stages then contain
+    the packages of the set without dependencies, and the solver is asked during the change."""
     repairs: str = ""
     files: Sequence[FilePlan] = ()
     streams: Sequence[PackageChange] = ()
@@ -56,7 +56,7 @@ class PackagePlan:
         return bool(acts) or any(planned.changed for planned in self.files)
 
     def after(self, installed: Mapping[str, str]) -> dict[str, str]:
-        """What is installed when all of it was done."""
+        """Return the installed packages after the change."""
         state = dict(installed)
         for change in self.changes:
             state.pop(change.name, None)
@@ -65,77 +65,87 @@ class PackagePlan:
         return state
 
     def diffs(self) -> list[dict[str, str]]:
-        """Ansible's diff form: repair, streams, files, every stage before and after, holds."""
-        return [
-            *([_diff("interrupted installation", [self.repairs], [])] if self.repairs else []),
-            *([_changes_diff("module streams", self.streams)] if self.streams else []),
-            *diffs(self.files),
-            *(_changes_diff(f"packages, stage {name}", each) for name, each in self.stages),
-            *(
-                [_diff("held packages", self.released, self.held)]
-                if self.held or self.released
-                else []
-            ),
+        """Return Ansible diffs of repairs, streams, files, each stage and holds, in that order."""
+        parts = []
+        if self.repairs:
+            parts.append(_diff("interrupted installation", [self.repairs], []))
+        if self.streams:
+            parts.append(_changes_diff("module streams", self.streams))
+        parts += diffs(self.files)
+        parts += [
+            _changes_diff(f"packages, stage {name}", changes) for name, changes in self.stages
         ]
+        if self.held or self.released:
+            parts.append(_diff("held packages", self.released, self.held))
+        return parts
 
 
-def _diff(what: str, before: Iterable[str], after: Iterable[str]) -> dict[str, str]:
+def _diff(name: str, before: Iterable[str], after: Iterable[str]) -> dict[str, str]:
     old, new = ("".join(f"{line}\n" for line in lines) for lines in (before, after))
-    return diff(what, old, new)
+    return diff(name, old, new)
 
 
-def _changes_diff(what: str, changes: Sequence[PackageChange]) -> dict[str, str]:
-    before = [f"{each.name} {each.before}" for each in changes if each.before]
-    return _diff(what, before, [f"{each.name} {each.after}" for each in changes if each.after])
+def _changes_diff(name: str, changes: Sequence[PackageChange]) -> dict[str, str]:
+    before = [f"{change.name} {change.before}" for change in changes if change.before]
+    after = [f"{change.name} {change.after}" for change in changes if change.after]
+    return _diff(name, before, after)
 
 
 def any_matches(name: str, patterns: Iterable[str]) -> bool:
-    """Of any architecture: one that is not dpkg's own ends a name (`libnvidia-gl-550:i386`)."""
+    """Compare a name without the suffix of a foreign architecture (`libnvidia-gl-550:i386`)."""
     return any(fnmatchcase(name.partition(":")[0], pattern) for pattern in patterns)
 
 
 def only_held(names: Iterable[str], manager: Manager) -> set[str]:
-    """Of these, those that stay as installed, without a version in the set: the kernel."""
+    """Return those packages that have no version in the set and must not change: the kernel."""
     held, bringing = manager.wanted.held, manager.bringing()
     return {name for name in names if any_matches(name, held) or name in bringing}
 
 
-def satisfied(package: WantedPackage, found: str) -> bool:
-    """Whether what is installed is what the set wants. Any version, where it names none."""
-    return bool(found) and matches(package.version, found)
+def satisfied(package: WantedPackage, version: str) -> bool:
+    """Return whether an installed version is the set's; any version if the set names none."""
+    return bool(version) and matches(package.version, version)
 
 
-def lacking(packages: Iterable[WantedPackage], there: Mapping[str, Sequence[str]]) -> set[str]:
-    """Components of optional packages that no repository has."""
-    return {each.component for each in packages if each.optional and not there[each.name]}
+def missing_components(
+    packages: Iterable[WantedPackage], available: Mapping[str, Sequence[str]]
+) -> set[str]:
+    """Return the components of optional packages that are in no repository."""
+    return {
+        package.component
+        for package in packages
+        if package.optional and not available[package.name]
+    }
 
 
 def unwanted(wanted: PackageSet, installed: Iterable[str]) -> list[str]:
-    """Installed packages that must be absent."""
+    """Return the installed packages that the set forbids."""
     names = {package.name for package in wanted.packages}
     return sorted(
         name for name in installed if any_matches(name, wanted.absent) and name not in names
     )
 
 
-def claimed(wanted: PackageSet, manager: Manager, away: Iterable[str] = ()) -> dict[str, str]:
-    """Packages that cannot be installed, as another one has a file of theirs: each with why. What
-    is going `away` is not in their way."""
-    found = {}
+def claimed(wanted: PackageSet, manager: Manager, removed: Iterable[str] = ()) -> dict[str, str]:
+    """Return packages of the set that share a file with an installed one, each with the reason.
+
+    `removed`: packages that the same transaction removes.
+    """
+    reasons = {}
     installed = manager.installed().keys() if wanted.claims else ()
     for path, name in wanted.claims.items():
         owner = manager.owner(path)
-        # A configuration file of a removed package is in nobody's way.
-        if owner in installed and owner not in (name, *away):
-            found[name] = (
-                f"{path} is of {name}, which the set brings, and of {owner}, which is installed: "
-                f"dpkg stops there. Remove {owner} first (and what needs it)"
+        # A removed package may still own a configuration file; that is no conflict.
+        if owner in installed and owner not in (name, *removed):
+            reasons[name] = (
+                f"{path} belongs to {name}, which the set installs, and to {owner}, which is "
+                f"installed: dpkg would fail. Remove {owner} first (and what needs it)"
             )
-    return found
+    return reasons
 
 
 class Planner:
-    """Plans one set. Asks the manager and changes nothing."""
+    """Plans one set; asks the package manager and changes nothing."""
 
     def __init__(
         self, wanted: PackageSet, manager: Manager, layer: str, allow_downgrade: bool
@@ -144,28 +154,27 @@ class Planner:
         self.allow_downgrade = allow_downgrade
         self.installed = manager.installed()
         self.remove = unwanted(wanted, self.installed)
-        self.away = [
+        self.pending = [
             package
             for package in wanted.packages
             if not satisfied(package, self.installed.get(package.name, ""))
         ]
-        self.found = PackagePlan(
+        self.plan = PackagePlan(
             exact={
                 package.name: self.installed[package.name]
                 for package in wanted.packages
-                if package not in self.away
+                if package not in self.pending
             }
         )
-        self.refused: list[str] = []
-        """Why it must not be done, one line for each reason."""
+        self.refusals: list[str] = []
 
     def outline(self) -> list[tuple[str, list[PackageChange]]]:
-        """The packages of the set alone, before the solver can be asked: without dependencies."""
+        """Return the stages without dependencies, for a plan before the solver can be asked."""
         stages = []
         for stage in self.wanted.stages:
-            changes = [self._outlined(each) for each in stage.packages if each in self.away]
-            if changes:
-                stages.append((stage.name, changes))
+            packages = [package for package in stage.packages if package in self.pending]
+            if packages:
+                stages.append((stage.name, [self._outlined(package) for package in packages]))
         gone = [PackageChange(REMOVE, name, self.installed[name], "") for name in self.remove]
         return [*stages, ("removal", gone)] if gone else stages
 
@@ -175,108 +184,111 @@ class Planner:
         return PackageChange(kind, package.name, before, package.version or "newest")
 
     def solve(self) -> PackagePlan:
-        """Raises PackageError with everything that is refused."""
-        self._choose()
-        if not self.refused and (self.away or self.remove):
-            self._stages()
-            self._judge()
-        if self.refused:
-            raise PackageError("\n".join(self.refused))
-        return self.found
+        """Return the complete plan. Raises PackageError with one line per refusal."""
+        self._choose_versions()
+        if not self.refusals and (self.pending or self.remove):
+            self._solve_stages()
+            self._check_changes()
+        if self.refusals:
+            raise PackageError("\n".join(self.refusals))
+        return self.plan
 
     # Versions
 
     def _outdated(self) -> list[WantedPackage]:
-        """What follows its repository, and is not at a version that is there."""
-        names = [each.name for each in self.wanted.packages if each.follows]
-        there = self.manager.available(names, self.wanted.repositories)
+        """Return packages that follow their repository, and whose version it no longer has."""
+        following = [package for package in self.wanted.packages if package.follows]
+        offered = self.manager.available(
+            [package.name for package in following], self.wanted.repositories
+        )
         return [
             package
-            for package in self.wanted.packages
-            if package.follows
-            and package not in self.away
-            and there[package.name]
-            and self.installed[package.name] not in there[package.name]
+            for package in following
+            if package not in self.pending
+            and offered[package.name]
+            and self.installed[package.name] not in offered[package.name]
         ]
 
-    def _choose(self) -> None:
-        if self.away:
-            self.away += self._outdated()
-        there = self.manager.available([package.name for package in self.away])
-        without = lacking(self.away, there)
-        self.away = [each for each in self.away if each.component not in without]
-        for package in self.away:
-            name, has = package.name, self.installed.get(package.name, "")
-            fitting = [at for at in there[name] if satisfied(package, at)]
+    def _choose_versions(self) -> None:
+        if self.pending:
+            self.pending += self._outdated()
+        available = self.manager.available([package.name for package in self.pending])
+        without = missing_components(self.pending, available)
+        self.pending = [package for package in self.pending if package.component not in without]
+        for package in self.pending:
+            name, installed = package.name, self.installed.get(package.name, "")
+            fitting = [version for version in available[name] if satisfied(package, version)]
             if not fitting:
-                self.refused.append(_not_available(package, there[name]))
+                self.refusals.append(_not_available(package, available[name]))
                 continue
-            self.found.exact[name] = fitting[0]
-            if has and not self.allow_downgrade and self.manager.lower(fitting[0], has):
-                what = f" (the set has {package.component or name} {package.version})"
-                self.refused.append(self._goes_down(name, has, fitting[0], what))
+            self.plan.exact[name] = fitting[0]
+            if installed and not self.allow_downgrade and self.manager.lower(fitting[0], installed):
+                origin = f" (the set has {package.component or name} {package.version})"
+                self.refusals.append(self._downgrade(name, installed, fitting[0], origin))
 
     # Transactions
 
-    def _stages(self) -> None:
-        """Each stage is solved together with those before it, which are done by then."""
-        done: set[PackageChange] = set()
+    def _solve_stages(self) -> None:
+        """Solve each stage together with the ones before it, which are installed by then."""
+        former: set[PackageChange] = set()
         exact: dict[str, str] = {}
         stages = [(stage.name, stage.packages) for stage in self.wanted.stages]
         for name, packages in stages or [("removal", ())]:
-            found = self.found.exact
-            here = {each.name: found[each.name] for each in packages if each.name in found}
-            exact.update(here)
+            chosen = self.plan.exact
+            asked = {
+                package.name: chosen[package.name] for package in packages if package.name in chosen
+            }
+            exact.update(asked)
             try:
-                changes = self.manager.simulate(exact, self.remove, self.found.exact)
+                changes = self.manager.simulate(exact, self.remove, chosen)
             except CommandError as error:
-                others = {self._undefined(origin) for origin in self.wanted.preferred.values()}
-                why = "".join(f". {each}" for each in others if each)
-                self.refused.append(f"stage {name}: the solver refuses: {error}{why}")
+                origins = {self._undefined(origin) for origin in self.wanted.preferred.values()}
+                hints = "".join(f". {text}" for text in origins if text)
+                self.refusals.append(f"stage {name}: the solver refuses: {error}{hints}")
                 return
-            new = [change for change in changes if change not in done]
+            new = [change for change in changes if change not in former]
             if new:
-                self.found.stages.append((name, new))
-                self.found.asked[name] = here
-            done.update(new)
+                self.plan.stages.append((name, new))
+                self.plan.asked[name] = asked
+            former.update(new)
 
     # Refusals
 
-    def _judge(self) -> None:
-        ours = self.manager.pinned(self.layer)
+    def _check_changes(self) -> None:
+        own = self.manager.pinned(self.layer)
         replaced = {stage.name: stage.replaced for stage in self.wanted.stages}
-        for stage, changes in self.found.stages:
-            expected = (*self.wanted.absent, *ours, *replaced.get(stage, ()))
-            reasons = [self._against(change, expected) for change in changes]
-            self.refused += [f"stage {stage}: {reason}" for reason in reasons if reason]
-        changes = self.found.changes
-        coming = {each.name for each in changes if each.kind == INSTALL}
-        if coming.intersection(self.wanted.claims.values()):
-            away = [each.name for each in changes if each.kind == REMOVE]
-            found = claimed(self.wanted, self.manager, away)
-            self.refused += [why for name, why in found.items() if name in coming]
+        for stage, changes in self.plan.stages:
+            removable = (*self.wanted.absent, *own, *replaced.get(stage, ()))
+            reasons = [self._refusal(change, removable) for change in changes]
+            self.refusals += [f"stage {stage}: {reason}" for reason in reasons if reason]
+        changes = self.plan.changes
+        installing = {change.name for change in changes if change.kind == INSTALL}
+        if installing.intersection(self.wanted.claims.values()):
+            removed = [change.name for change in changes if change.kind == REMOVE]
+            conflicts = claimed(self.wanted, self.manager, removed)
+            self.refusals += [text for name, text in conflicts.items() if name in installing]
 
-    def _against(self, change: PackageChange, expected: Sequence[str]) -> str:
-        """`expected`: what may go."""
-        named = change.name in self.found.exact
+    def _refusal(self, change: PackageChange, removable: Sequence[str]) -> str:
+        """Return the reason against one change, or nothing. `removable`: names and patterns."""
+        named = change.name in self.plan.exact
         if change.kind == REMOVE:
-            if any_matches(change.name, expected):
+            if any_matches(change.name, removable):
                 return ""
             return (
                 f"{change.name} {change.before} would be removed, which the set does not ask for. "
                 "Remove it first (and what needs it), or leave out what conflicts with it"
             )
         if change.kind == DOWNGRADE and not named and not self.allow_downgrade:
-            return self._goes_down(change.name, change.before, change.after, " (a dependency)")
+            return self._downgrade(change.name, change.before, change.after, " (a dependency)")
         if change.kind == UPGRADE and not named and only_held([change.name], self.manager):
             return (
                 f"{change.name} would go from {change.before} to {change.after}, but is held at "
-                "what is installed. Name its version in the set to change it"
+                "the installed version. To change it, name its version in the set"
             )
         for pattern, origin in self.wanted.preferred.items():
-            why = self._undefined(origin) if fnmatchcase(change.name, pattern) else ""
-            if why:
-                return f"{change.name}: {why}"
+            reason = self._undefined(origin) if fnmatchcase(change.name, pattern) else ""
+            if reason:
+                return f"{change.name}: {reason}"
         return ""
 
     def _undefined(self, origin: str) -> str:
@@ -287,21 +299,21 @@ class Planner:
             " on this node: run the layer that defines it first (--tags rdma,gpu)"
         )
 
-    def _goes_down(self, name: str, before: str, after: str, what: str) -> str:
+    def _downgrade(self, name: str, before: str, after: str, origin: str) -> str:
         return (
-            f"{name}: {before} is installed, and {after} is lower{what}. Set the version that is "
+            f"{name}: {before} is installed, and {after} is lower{origin}. Set the version that is "
             f"installed, or {ROLES.get(self.layer, self.layer)}_allow_downgrade: true"
         )
 
 
-def _not_available(package: WantedPackage, there: Sequence[str]) -> str:
+def _not_available(package: WantedPackage, versions: Sequence[str]) -> str:
     component = f" (software.{package.component})" if package.component else ""
-    if not there:
+    if not versions:
         return (
             f"{package.name}: not in any repository of this node. Check the repositories of the set"
             f" for this distribution{component}"
         )
     return (
         f"{package.name}: no repository has version {package.version}{component}; "
-        f"there are {some(there, SHOWN)}"
+        f"available: {some(versions, MAX_LISTED_VERSIONS)}"
     )

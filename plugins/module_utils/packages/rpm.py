@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What rpm has installed on a node, read without dnf: quick, and nothing is fetched for it."""
+"""Installed packages from rpm, without dnf: quickly, and without fetching metadata."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _KILLED = (
     "WHERE trans_item.action IN (1, 2, 4, 6, 9) AND trans_item.trans_id = "
     "(SELECT id FROM trans WHERE id = (SELECT MAX(id) FROM trans) AND state = 0)"
 )
-"""The last transaction, if it did not end: of its installs, downgrades, obsoletes, upgrades and
-reinstalls the new side."""
+"""New packages (installed, downgraded, obsoleting, upgraded, reinstalled) of the last transaction,
+if it did not finish."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class InstalledRpm:
     evr: str
     arch: str
     installed: tuple[int, int] = (0, 0)
-    """Time, and rpm's own number: what was installed later has the higher one."""
+    """Time of installation and rpm's instance number; the later one is higher."""
 
     @property
     def nevra(self) -> str:
@@ -50,7 +50,7 @@ class InstalledRpm:
 
 
 class Rpm:
-    """rpm on one root. Lists are kept until `forget`."""
+    """rpm on one root. Answers are cached until `forget`."""
 
     def __init__(self, run: Runner, root: Path) -> None:
         self.run, self._root = run, root
@@ -65,7 +65,7 @@ class Rpm:
         self._providers = {}
 
     def packages(self) -> list[InstalledRpm]:
-        """Every package; keys, which rpm keeps as packages, are left out."""
+        """Every installed package; rpm also lists keys as packages, which are left out."""
         if self._packages is None:
             lines = self.run([*self.words, "-qa", "--qf", _FORM]).stdout.splitlines()
             rows = [line.split("\t") for line in lines]
@@ -77,7 +77,7 @@ class Rpm:
         return self._packages
 
     def versions(self) -> dict[str, list[InstalledRpm]]:
-        """Name to what is installed of it, of the machine's own architecture."""
+        """Name to its installed versions for the machine's own architecture."""
         native = {platform.machine(), "noarch"}
         by_name = defaultdict(list)
         for package in self.packages():
@@ -88,7 +88,7 @@ class Rpm:
         }
 
     def duplicates(self) -> list[tuple[InstalledRpm, InstalledRpm]]:
-        """(kept, old): what an interrupted upgrade or downgrade left beside what it installed."""
+        """(kept, old) pairs that an interrupted upgrade or downgrade left."""
         same = defaultdict(list)
         for package in self.packages():
             same[(package.name, package.arch)].append(package)
@@ -100,10 +100,10 @@ class Rpm:
         return found
 
     def killed(self) -> list[InstalledRpm]:
-        """Installed packages whose last scripts may not have run, as dnf was killed.
+        """Installed packages whose scriptlets may not have run because dnf was killed.
 
-        rpm records a package before its %post runs, so that only the history of dnf has this. A
-        copy is read: the original may have a journal that only a writer could play back.
+        rpm records a package before %post runs, so only dnf's history shows this. The history is
+        copied first: the original may have a journal that only a writer can replay.
         """
         there = {(one.name, one.evr, one.arch) for one in self.packages()}
         path = self._root / HISTORY
@@ -118,16 +118,16 @@ class Rpm:
                 for name, epoch, evr, arch in rows
             ]
             return [each for each in items if (each.name, each.evr, each.arch) in there]
-        return []  # no history, or of another format: duplicates are found all the same
+        return []  # no history, or an unknown format; duplicates are still found
 
     def parallel(self, package: InstalledRpm) -> bool:
-        """Whether several versions may be installed at once, by dnf's own default list."""
+        """Whether versions install in parallel, by dnf's default installonlypkgs."""
         return package.name in _KERNEL or any(
             line.startswith(_PARALLEL) for line in self._ask(r"[@%{PROVIDENAME}\n]", package.nevra)
         )
 
     def needs(self, names: Iterable[str]) -> frozenset[str]:
-        """Installed packages that these need at any depth, by the names in their requirements."""
+        """Installed packages that `names` require at any depth, by name."""
         key = frozenset(names)
         if key not in self._needs:
             self._needs[key] = self._all_needs(key)
@@ -145,12 +145,12 @@ class Rpm:
         return frozenset(found - names)
 
     def _ask(self, form: str, *words: str) -> list[str]:
-        """The lines of `form`, which begin with @, without those about what is not installed."""
+        """Answers to a query, whose format starts with @; errors are dropped."""
         text = self.run([*self.words, "-q", "--qf", form, *words], check=False).stdout
         return [line[1:] for line in text.splitlines() if line.startswith("@")]
 
     def providers(self, capabilities: Iterable[str]) -> frozenset[str]:
-        """Installed packages that provide any of these."""
+        """Installed packages that provide any of these capabilities."""
         wanted = tuple(sorted(capabilities))
         if wanted and wanted not in self._providers:
             found = self._ask(r"@%{NAME}\n", "--whatprovides", *wanted)
@@ -158,14 +158,14 @@ class Rpm:
         return self._providers.get(wanted, frozenset())
 
     def lower(self, one: str, other: str) -> bool:
-        """As rpm itself orders two versions."""
+        """Whether rpm sorts `one` before `other`."""
         pairs = zip(split(one), split(other))
         calls = ", ".join(f'rpm.vercmp("{mine}", "{its}")' for mine, its in pairs)
         order = self.run(["rpm", "--eval", f"%{{lua: print({calls})}}"]).stdout.split()
         return next((each for each in order if each != "0"), "0") == "-1"
 
     def busy(self) -> bool:
-        """Whether a transaction is running now: what looks interrupted is only not finished."""
+        """Whether a transaction is running, so that packages look unfinished."""
         with suppress(OSError, ValueError):
             pid = int((self._root / _DNF_LOCK).read_text(encoding="ascii"))
             if Path("/proc", str(pid), "stat").exists():
@@ -174,14 +174,14 @@ class Rpm:
 
 
 def split(evr: str) -> tuple[str, str, str]:
-    """Epoch, version and release. Without an epoch it is 0."""
+    """Epoch (default 0), version and release."""
     epoch, colon, rest = evr.rpartition(":")
     version, _dash, release = rest.rpartition("-")
     return (epoch if colon else "0", version, release)
 
 
 def _names(requirement: str) -> list[str]:
-    """Of `(a or b(64bit))`, `(a if b)`: every name, as whatever of it is installed counts."""
+    """All names in `(a or b(64bit))`, `(a if b)`: any of them may be installed."""
     if not requirement.startswith("("):
         return [requirement]
     words = [word.lstrip("(") for word in requirement.split()]

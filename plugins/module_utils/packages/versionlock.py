@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""versionlock's list: one block per layer, the rest is the operator's.
+"""versionlock's list: one block per layer; other lines are the operator's.
 
-A line `name-epoch:version-release.*` hides every other version of that package in the repositories,
-and whatever obsoletes it. Two lines of one package allow both versions.
+A line `name-epoch:version-release.*` hides all other versions of the package, and packages that
+obsolete it. Two lines for one package allow both versions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BEGIN, _END = "# BEGIN baremetal.mpi_roce ", "# END baremetal.mpi_roce "
 
 
 class VersionLock:
-    """The list of one node, and whether dnf reads it. `plugins` is where dnf's Python looks."""
+    """The list of one node, and whether dnf reads it. `plugins`: plugin folders of dnf's Python."""
 
     def __init__(self, root: Path, plugins: Optional[Sequence[Path]] = None) -> None:
         self._root, self._plugins = root, plugins
@@ -41,7 +41,7 @@ class VersionLock:
             return ""
 
     def with_pins(self, pins: Mapping[str, Collection[str]], layer: str) -> str:
-        """The text with the block of `layer` holding exactly `pins`: package to its versions."""
+        """The list with exactly `pins` in the block of `layer`."""
         lines = [lock(name, one) for name in sorted(pins) for one in sorted(pins[name])]
         try:
             return replace_block(self.text(), lines, layer)
@@ -49,7 +49,7 @@ class VersionLock:
             raise PackageError(f"{self.path}: {error}. Put the missing line back") from error
 
     def entries(self) -> list[tuple[str, str]]:
-        """(layer, line) of every lock; the layer is empty for one of the operator."""
+        """(layer, line) of every lock; the layer is empty for the operator's."""
         found, layer = [], ""
         for raw in self.text().splitlines():
             entry = raw.strip()
@@ -62,7 +62,7 @@ class VersionLock:
         return found
 
     def pins(self, layer: str = "") -> dict[str, list[str]]:
-        """Package to its locked versions, of one layer or of all."""
+        """Package to its locked versions, of one layer or of all layers."""
         found: dict[str, list[str]] = {}
         for owner, entry in self.entries():
             if owner and (not layer or owner == layer):
@@ -71,8 +71,7 @@ class VersionLock:
         return found
 
     def without(self, layer: str, free: Sequence[str] = ()) -> str:
-        """The list for a planned change of `layer`: all other locks stay, but for those of another
-        layer on packages that match `free`."""
+        """The list without the locks of `layer`, and without other layers' locks on `free`."""
         return "".join(
             f"{entry}\n"
             for owner, entry in self.entries()
@@ -84,7 +83,7 @@ class VersionLock:
         return self._settings().get("enabled", "1").strip().lower() in _OFF
 
     def in_force(self) -> bool:
-        """Whether dnf reads the list: the plugin is installed, and not switched off."""
+        """Whether dnf reads the list: the plugin is installed and enabled."""
         paths = self._plugins
         if paths is None:  # Debian's Python has dist-packages
             paths = [*self._root.glob("usr/lib/python3*/*-packages/dnf-plugins")]
@@ -98,7 +97,7 @@ class VersionLock:
 
 
 def lock(name: str, version: str) -> str:
-    """The plugin's own form; the epoch is always written, as `dnf versionlock add` does."""
+    """A line in the plugin's format; as with `dnf versionlock add`, the epoch is always there."""
     return f"{name}-{version if ':' in version else f'0:{version}'}.*"
 
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Whether repositories answer from this node, by the proxy and the authorities of its packages.
+"""Whether repositories respond to this node, with the package manager's proxy and authorities.
 
-Only metadata are asked for, of all repositories at once and within a bounded time.
+Only metadata are requested, from all repositories in parallel and within a time limit.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ..core.checks import FAILED, OK, Check
 from ..packages.package import Location
 
 ANSWER_S, TOTAL_S = 10.0, 30.0
-"""Seconds for one step (a name, a connection, an answer), and for all repositories."""
-KNOWN = ("http", "https", "file")  # others (cdrom, mirror) only the package manager knows
+"""Seconds for one step (name, connection, response), and for all repositories."""
+KNOWN = ("http", "https", "file")  # only the package manager knows others (cdrom, mirror)
 ANSWERS, LOGIN = "an answer", "HTTP 401"
 BY_LOGIN = "it asks for a login, which only the package manager has (auth.conf)"
 REMEDY = (
@@ -32,7 +32,7 @@ REMEDY = (
 
 
 def checks(locations: Sequence[Location]) -> list[Check]:
-    """A login that is not in the address stops nothing."""
+    """Check locations in parallel. A login that the URL does not contain is no failure."""
     problems: dict[str, str] = {}
 
     def ask(location: Location) -> None:
@@ -63,7 +63,7 @@ def without_login(url: str) -> str:
 
 
 def _ask(url: str, location: Location) -> str:
-    """Why it does not answer; empty where it does."""
+    """Return why it does not respond, or nothing."""
     if url.startswith("file:"):
         return "" if Path(unquote(urlsplit(url).path)).exists() else "no such file"
     try:

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What of a node would stop its layers, by what they themselves plan. Nothing is changed.
+"""Conditions on a node that would stop its layers, from the layers' own plans. Changes nothing.
 
-A layer is looked at where the model gives it something to do. What it brings itself is no finding.
-What stops nothing is `ok`, with a reason.
+A layer is checked if the model gives it something to do. Things that a layer itself brings are no
+finding. A condition that stops no layer is `ok`, with a reason.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..gpu.shared import GpuKernel
 from ..gpu.stack import Suitable, installs
 from ..hardware import SurveyError
 from ..mpi.launch.launcher import too_new
-from ..packages.engine import manager_of
+from ..packages.installer import manager_of
 from ..packages.package import Location, Manager, PackageSet, WantedPackage
 from ..packages.planning import any_matches, claimed, satisfied, unwanted
 from ..rails.backends import AUTO, backend_of
@@ -43,13 +43,13 @@ from . import answers
 
 RDMA, GPU = "rdma", "gpu"
 NO_KEYS = {"doca": b"", "cuda": b""}
-"""With them a set is planned as before its first installation: nothing is fetched."""
+"""Empty keys make a plan as before the first installation, which fetches nothing."""
 PLACES, FULL = ("/", "/usr", "/var", "/boot", "/opt", "/tmp"), 16 << 20
-"""Less is a full file system: files of the layers, and a module on its way, have less."""
+"""Free bytes of a file system that is not full; files of layers and modules need less."""
 WAIT_S = 60.0
-"""For another package manager at work; the layers wait longer."""
+"""Seconds to wait for another package manager; the layers wait longer."""
 ROUND = 64 << 20
-"""What hosts need is rounded up, so that nearly the same finding of many is one."""
+"""Needs are rounded up, so that similar findings of many hosts are one."""
 DOCA_SPACE = 1 << 30
 """MLNX_OFED 24.10-3.2.5.0 LTS, "Hardware and Software Requirements" (docs.nvidia.com/networking,
 read on 2026-11-25): 1 GB. DOCA-OFED is its successor."""
@@ -61,12 +61,12 @@ NEWEST_PYTHON = {18: 13, 19: 13, 20: 14, 21: 14}
 gist.github.com/sivel/3fc22827e48e60c077a6db058ed6bee2 (read on 2026-11-28)."""
 MATRIX = "see its support matrix"
 BEHIND_S, AHEAD_S = 10.0, 60.0
-"""apt refuses what is dated later: Acquire::Max-FutureTime of apt.conf(5). The other way, the time
-that this module takes to get here counts too."""
+"""apt refuses metadata from the future (Acquire::Max-FutureTime of apt.conf(5)). A clock that is
+behind includes the time from the controller to here."""
 
 
 class Preflight:
-    """`given` are the options of the module cluster_preflight."""
+    """`given`: options of the module cluster_preflight."""
 
     def __init__(self, given: Mapping[str, Any], node: Node) -> None:
         self.given, self.node, self.off = given, node, time.time() - given["clock"]
@@ -75,7 +75,7 @@ class Preflight:
         self.hardware = Hardware(root, simulated=root != THIS)
         self.release = self.hardware.release(node)
         self.coming: set[str] = set()
-        """Components of which packages are not installed yet."""
+        """Components with packages that are not installed yet."""
 
     def checks(self) -> list[Check]:
         found: list[Check] = []
@@ -92,7 +92,7 @@ class Preflight:
         release = self.release
         wanted_of: dict[str, Callable[[], PackageSet]] = {}
         if self.given["rails"] and software.rdma.source != NO_RDMA:
-            # The layer rdma installs it, and the layer gpu waits for its boot.
+            # The layer rdma installs it, and the layer gpu needs it to be booted.
             release = software.kernel or self.release
             own = self.node.container is None
             wanted_of[RDMA] = lambda: rdma_packages(
@@ -116,27 +116,27 @@ class Preflight:
             manager = manager_of(system, wanted, layer)
             there = manager.installed()
             away = [x for x in wanted.packages if not satisfied(x, there.get(x.name, ""))]
-            # An optional package may be in no repository, and is then not installed.
+            # An optional package may be in no repository.
             self.coming |= {each.component for each in away if not each.optional}
             if layer == RDMA and software.rdma.source == DOCA and RDMA in self.coming:
                 yield from _build(software.rdma.version, release)
             if not any(each.status == FAILED for each in answered):
                 yield from _headers(layer, [x for x in away if x.component == "kernel"], manager)
             for planned in manager.rivals():
-                why = "defines a repository of the set too, with another key: turned off"
+                why = "defines a repository of the set too, with another key: will be disabled"
                 yield Check("repository_twice", "once", "twice", OK, str(planned.path), why)
             if not there.keys() & {*wanted.claims.values()}:
                 yield from (_refusal(layer, why) for why in claimed(wanted, manager).values())
             replaced = [each for stage in wanted.stages for each in stage.replaced]
             gone = {*unwanted(wanted, there), *(x for x in there if any_matches(x, replaced))}
             if gone:
-                why = "packages of the set may take their place: end what uses them"
+                why = "packages of the set may replace them: end what uses them"
                 yield Check("packages_replaced", [], sorted(gone), OK, layer, why)
             part: Part = drivers.SecureBoot(self.hardware, software.rdma.source)
             if layer == GPU:
                 kernel = GpuKernel(self.hardware.root, self.node.root)
                 if release != self.release:
-                    why = "the layer rdma installs it: reboot.yml before the layer gpu"
+                    why = "the layer rdma installs it: run reboot.yml before the layer gpu"
                     yield Check("kernel_release", release, self.release, OK, layer, why)
                     software = replace(software, kernel="")
                 part = Suitable(software, kernel, len(self.given["gpus"]), there)
@@ -154,7 +154,7 @@ class Preflight:
             yield _refusal("mpi", why)
 
     def _hpcx(self, system: Distribution) -> list[Location]:
-        """Where the layer mpi gets HPC-X from, on nodes with rails."""
+        """Location of HPC-X, for nodes with rails that do not have it yet."""
         names = system.hpcx_names
         found = (x for x in self.software.mpi.archives if x.distribution in names)
         archive = next(found, None) if self.given["rails"] else None
@@ -162,7 +162,7 @@ class Preflight:
         return [Location([archive.url])] if archive is not None and away else []
 
     def rails(self) -> Iterator[Check]:
-        """Rails that the layer would refuse: claimed by another file, or the way to this host."""
+        """Rails that the layer would refuse: claimed by another file, or the management path."""
         if not self.given["rails"]:
             return
         plan = plan_rails(self.given["rails"])
@@ -174,12 +174,12 @@ class Preflight:
             if check.name == CLAIM:
                 yield check
             elif check.name == NAME and check.status == FAILED:
-                # An interface may come with the drivers of the set.
+                # Drivers of the set may create the interface.
                 there = check.found or check.subject in survey.state.links
                 yield check if there or RDMA not in self.coming else replace(check, status=OK)
 
     def disks(self) -> Iterator[Check]:
-        """Free space beside what is to be written, by file system."""
+        """Free space compared with what will be written, by file system."""
         needs = dict.fromkeys(PLACES, 0)
         if self.software.rdma.source == DOCA and RDMA in self.coming:
             needs["/usr"] += DOCA_SPACE
@@ -187,7 +187,7 @@ class Preflight:
             needs["/usr"] += CUDA_SPACE
             needs["/var"] += CUDA_ARCHIVES
         for name in (f"boot/initrd.img-{self.release}", f"boot/initramfs-{self.release}.img"):
-            if self.coming and self.node.path(name).exists():  # a new one is written beside it
+            if self.coming and self.node.path(name).exists():  # a new one is written next to it
                 size = self.node.path(name).stat().st_size
                 needs["/boot"] += -(-size // ROUND) * ROUND
         systems: dict[int, list[str]] = {}
@@ -199,7 +199,7 @@ class Preflight:
                 FULL + sum(needs[x] for x in places),
             )
             free = found.f_bavail * found.f_frsize
-            why = "" if free >= need else "the layers would fill it: make room"
+            why = "" if free >= need else "the layers would fill it: free space"
             words = (f"{bytes_text(need)} free", f"{bytes_text(free)} free")
             yield Check("disk_space", *words, FAILED if why else OK, ", ".join(places), why)
 
@@ -207,20 +207,20 @@ class Preflight:
         if self.node.container is not None:
             return
         right = -BEHIND_S <= self.off <= AHEAD_S
-        why = "" if right else "set it: repositories and certificates are dated"
+        why = "" if right else "set it: metadata and certificates have dates"
         yield Check("clock", "in step", f"{self.off:.0f} s off", OK if right else FAILED, "", why)
         argv = ["timedatectl", "show", "-p", "NTPSynchronized", "--value"]
         found = self.node.look(argv, check=False).stdout.strip()
-        why = "" if found == "yes" else "see os_baseline_time_servers, which it has to reach"
+        why = "" if found == "yes" else "see os_baseline_time_servers, which the node must reach"
         yield Check("time_sync", "yes", found, OK, "", why)
 
     def use(self) -> Iterator[Check]:
         root = self.node.root
         jobs = [*(each.text() for each in busy.processes(root)), *drivers.users(root)]
-        why = "a change of drivers and a reboot wait for their end" if jobs else ""
+        why = "they delay a change of drivers and a reboot" if jobs else ""
         yield Check("node_busy", "none", some(jobs, busy.SHOWN), OK, "", why)
         if self.node.container is None and not self.node.path("dev/ipmi0").exists():
-            why = "no BMC answers here: know a way to power the node on when a reboot fails"
+            why = "no BMC responds here: know a way to power the node on if a reboot fails"
             yield Check("remote_power", "/dev/ipmi0", "missing", OK, "", why)
 
     def ssh(self) -> Iterator[Check]:
@@ -243,7 +243,7 @@ def _refusal(what: str, why: str) -> Check:
 
 
 def _interrupted(manager: Manager, family: Family) -> Check:
-    """The layer of a set finishes its own packages. dnf goes on after such an end; apt does not."""
+    """A layer finishes packages of its set. dnf continues after an interruption; apt does not."""
     manager.wait_s = WAIT_S
     half, sets = manager.interrupted(), manager.pinned()
     others = [name for name in half if name.partition(":")[0] not in sets]
@@ -255,7 +255,7 @@ def _interrupted(manager: Manager, family: Family) -> Check:
 
 
 def _build(doca: str, release: str) -> Iterator[Check]:
-    """The kernel that must run, also where the set names none."""
+    """Check DOCA with the kernel that must run, also if the set names none."""
     found, why = doca_kernels.verdict(doca, release), doca_kernels.doubt(doca, release)
     if found:
         status = FAILED if found == doca_kernels.FAILS else OK
@@ -265,7 +265,7 @@ def _build(doca: str, release: str) -> Iterator[Check]:
 def _headers(layer: str, away: Sequence[WantedPackage], manager: Manager) -> Iterator[Check]:
     has = manager.available([*(each.name for each in away), "dpkg", "rpm"]) if away else {}
     lacking = [each.name for each in away if not any(satisfied(each, at) for at in has[each.name])]
-    # A node without lists of packages has none of dpkg and rpm either.
+    # Without package lists, dpkg and rpm are unknown too.
     if lacking and (has["dpkg"] or has["rpm"]):
         why = "DKMS builds for this kernel: add a repository that has them, or boot another kernel"
         yield Check("kernel_headers", "in a repository", lacking, FAILED, layer, why)

@@ -1,11 +1,11 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The RDMA stack of a node: drivers and tools of the set, and what RDMA needs of the host.
+"""The RDMA stack of a node: drivers and tools of the set, and host settings that RDMA needs.
 
-packages     the set's packages, by the package engine; a change of source
-drivers      kernel, drivers and modules that run beside those installed; who uses RDMA; Secure Boot
-acs          redirection between GPUs and NICs; a program of its own, which also runs at boot
-pcie         IOMMU and ACS: kernel arguments and groups; that program, its unit and the registers
-devices      the RDMA device, link layer and firmware of every rail; programs that have to answer
+packages     the set's packages, and a change of their source
+drivers      kernel, drivers and modules: running versus installed; users of RDMA; Secure Boot
+acs          redirection between GPUs and NICs; a separate program that also runs at boot
+pcie         IOMMU and ACS: kernel arguments and groups; the program, its unit, the registers
+devices      RDMA device, link layer and firmware of every rail; programs that must respond
 
 All of them read the hardware of this machine, or of a recorded one.
 """
@@ -28,33 +28,33 @@ RELEASE = "proc/sys/kernel/osrelease"
 
 @dataclass
 class Hardware:
-    """`root` holds `sys`. What all parts of this layer know of the machine."""
+    """The machine as all resources of this layer see it. `root` contains `sys`."""
 
     root: Path = THIS
     simulated: bool = False
     """Whether it is not the root of the node."""
     changing: bool = False
-    """Whether packages are about to change: what is missing may come with them."""
+    """Whether packages are about to change, which may bring missing devices and drivers."""
     notes: list[str] = field(default_factory=list)
-    """What turned out to be simulated."""
+    """Simulated devices and programs."""
 
     @cached_property
     def machine(self) -> Machine:
-        """As first read. Raises SurveyError."""
+        """The machine as first read. Raises SurveyError."""
         return survey(self.root / "sys")
 
     def again(self) -> Machine:
-        """The machine as it is now."""
+        """Read the machine again."""
         self.__dict__.pop("machine", None)
         return self.machine
 
     def release(self, node: Node) -> str:
-        """`uname -r`, of the machine that is read."""
+        """`uname -r` of the machine."""
         return sysfs.text(self.root / RELEASE) or sysfs.text(node.path(RELEASE))
 
     @property
     def nvidia_nics(self) -> bool:
-        """Whether there is any NIC that mlx5 drivers are for."""
+        """Whether the machine has a NIC for mlx5 drivers."""
         return any(each.vendor == MELLANOX for each in self.machine.functions.values())
 
     @property
@@ -63,12 +63,12 @@ class Hardware:
         return frozenset(sysfs.names(self.root / "sys/module"))
 
     def missing(self, node: Node, what: str = "") -> str:
-        """Why `what` cannot be asked of this node; empty where it can.
+        """Why `what` does not apply to this node, or nothing.
 
-        A stand-in for a machine has a modprobe of its own.
+        Simulated hardware has its own modprobe.
         """
         return "" if node.container is None or self.simulated else node.not_here(what)
 
     def wrong(self, node: Node) -> str:
-        """The status of what packages that change may still bring."""
+        """Status of a fault that changing packages may still repair."""
         return differs(node.check_mode and self.changing)

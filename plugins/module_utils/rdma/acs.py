@@ -1,12 +1,12 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""PCIe ACS between GPUs and NICs: whether bridges send their traffic the long way round.
+"""PCIe ACS between GPUs and NICs: whether bridges redirect their traffic.
 
-With redirection on, a packet from NIC to GPU goes up to the root complex instead of across the
-switch that both hang off. The kernel turns it on at every boot when it uses an IOMMU. This clears
-request redirection, completion redirection and egress control, as the kernel's own
-`pci=disable_acs_redir` does, on the bridges between a GPU and a NIC, and no other bit.
+With redirection, a packet from a NIC to a GPU takes the route through the root complex instead of
+across the switch that connects them. A kernel that uses an IOMMU enables it at every boot. This
+program clears request redirection, completion redirection and egress control on the bridges
+between a GPU and a NIC, as the kernel's `pci=disable_acs_redir` does, and no other bit.
 
-This file needs nothing but Python: it is also the program that runs at boot.
+This file needs only Python, as it is also the program that runs at boot.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EXTENDED = 0x100
 _ACS = 0x000D
 _CONTROL = 6
 _NVIDIA, _MELLANOX = ("0x10de", "0x03"), ("0x15b3", "0x02")
-"""Vendor of a GPU and of a NIC, and how their class begins."""
+"""Vendor of GPUs and of NICs, with the prefix of their class."""
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 HOLDS, REDIRECTS, UNKNOWN = 0, 1, 2
 LOCKED = (
@@ -40,7 +40,7 @@ LOCKED = (
 
 @dataclass(frozen=True)
 class Bridge:
-    """A bridge between a GPU and a NIC. `control` is None where it has no ACS."""
+    """A bridge between a GPU and a NIC. `control` is None if it has no ACS."""
 
     pci: str
     control: Optional[int]
@@ -51,13 +51,13 @@ class Bridge:
 
 
 def locked_down(root: Path) -> bool:
-    """Whether the kernel is; one without that feature has no such file."""
+    """Whether the kernel is locked down; a kernel without lockdown lacks the file."""
     text = _text(root / "sys/kernel/security/lockdown")
     return "[integrity]" in text or "[confidentiality]" in text
 
 
 def bridges(root: Path) -> list[Bridge]:
-    """Those between any GPU and any NIC that share a switch, in order. Raises OSError."""
+    """Bridges between GPUs and NICs below a common switch, sorted. Raises OSError."""
     devices = root / DEVICES
     gpus: list[list[str]] = []
     nics: list[list[str]] = []
@@ -77,13 +77,13 @@ def _text(path: Path) -> str:
 
 
 def _between(one: list[str], other: list[str]) -> list[str]:
-    """Where both ways have parted: nothing, if they have no bridge in common."""
+    """The bridges after the paths part; none if the paths have no common bridge."""
     common = len([*takewhile(lambda pair: pair[0] == pair[1], zip(one, other))])
     return [*one[common:], *other[common:]] if common else []
 
 
 def control(config: Path) -> Optional[int]:
-    """The ACS control register, or None of a bridge without ACS. Raises OSError."""
+    """The ACS control register, or None for a bridge without ACS. Raises OSError."""
     data = config.read_bytes()
     place = _register(data, config)
     return None if place is None else struct.unpack_from("<H", data, place)[0]
@@ -124,7 +124,7 @@ def main(arguments: Sequence[str]) -> int:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--check", action="store_true", help="show, change nothing (the default)")
     what.add_argument("--apply", action="store_true", help="turn redirection off")
-    parser.add_argument("--root", default="/", help="directory to take for the root of the host")
+    parser.add_argument("--root", default="/", help="directory to use as the root of the host")
     given = parser.parse_args(arguments)
     root = Path(given.root)
     try:

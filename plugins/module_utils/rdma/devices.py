@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""RDMA devices and programs: each rail has its device and firmware, each program answers."""
+"""RDMA devices and programs: every rail has its device and firmware, every program responds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WANTED = f"an {ETHERNET} RDMA device of {DRIVER}"
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """`40.47.1026` in the order in which such versions come; nothing for what is none."""
+    """`40.47.1026` as a sortable tuple; empty for any other text."""
     if not re.fullmatch(r"\d+(\.\d+)*", version):
         return ()
     return tuple(int(part) for part in version.split("."))
@@ -32,7 +32,7 @@ def numbers(version: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Devices:
-    """`minimum`: the oldest firmware that rails may have; empty for any."""
+    """`minimum`: oldest accepted firmware; empty for any."""
 
     hardware: Hardware
     rails: Sequence[Mapping[str, Any]]
@@ -41,13 +41,13 @@ class Devices:
     def plan(self, node: Node) -> Plan:
         if self.minimum and not numbers(self.minimum):
             raise PlanError(
-                f"rdma_stack_firmware_minimum: {self.minimum!r}: wanted a version such as "
+                f"rdma_stack_firmware_minimum: {self.minimum!r}: expected a version such as "
                 "40.47.1026 (fw_ver of ibv_devinfo)"
             )
         return Plan()
 
     def verify(self, node: Node) -> Verdict:
-        missing = self.hardware.missing(node, "its rails have no NIC of their own")
+        missing = self.hardware.missing(node, "its rails have no separate NIC")
         if missing or not self.rails:
             why = missing or "the model gives this host no rails"
             return Verdict([not_applicable(DEVICE, WANTED, why)])
@@ -74,7 +74,7 @@ class Devices:
         return replace(found, name=DEVICE, wanted=WANTED)
 
     def _firmware(self, ports: Mapping[str, RdmaDevice]) -> list[Check]:
-        """One check a rail, against the rails with a NIC of the same model and the minimum."""
+        """One check per rail, against the minimum and the other rails with the same NIC model."""
         checks = []
         for name, port in ports.items():
             like = Counter(
@@ -82,7 +82,7 @@ class Devices:
                 for other in ports.values()
                 if (other.device_id, other.board_id) == (port.device_id, port.board_id)
             )
-            # Of two that are as frequent, the newer one is what the others should have.
+            # If two are equally frequent, expect the newer.
             usual = max(like, key=lambda version: (like[version], numbers(version)))
             wanted, reason = f"{self.minimum} or later" if self.minimum else usual, ""
             if self.minimum and numbers(port.firmware) < numbers(self.minimum):
@@ -105,9 +105,9 @@ PROGRAMS: Mapping[str, tuple[str, str]] = {
     "mstconfig": ("--version", r"mstconfig.*\d"),
     "mlxconfig": ("--version", r"mlxconfig.*\d"),
 }
-"""The question to each, and the answer of one that could be started.
+"""Arguments of each program, and the output of one that starts.
 
-A kernel without RDMA is another check's finding.
+A kernel without RDMA is the finding of another check.
 """
 OF_SOURCE = {
     INBOX: (LIST, "ib_write_bw", "mstconfig"),
@@ -140,10 +140,10 @@ class Tools:
         return Verdict(checks)
 
     def _seen(self, node: Node, listed: str, simulated: bool) -> Check:
-        """Libraries in user space against the kernel: each device needs a provider of theirs."""
+        """Compare user space with the kernel: each device needs a provider library."""
         missing = self.hardware.missing(node, "devices are the host's")
         if self.hardware.simulated and not simulated:
-            missing = "the machine is recorded, and this ibv_devinfo asks the kernel that runs"
+            missing = "the machine is recorded, and this ibv_devinfo asks the running kernel"
         if missing:
             return not_applicable(SEEN, "as in sysfs", missing)
         wanted = sorted({port.name for port in self.hardware.machine.devices})
@@ -162,7 +162,7 @@ def _ask(node: Node, name: str) -> str:
     option, expected = PROGRAMS[name]
     result = node.run([name, option], check=False)
     answer = f"{result.stdout}{result.stderr}"
-    # Not by the exit status: perftest 4.5 ends its own version with failure.
+    # Not by exit status: `--version` of perftest 4.5 exits with an error.
     if not re.search(expected, answer):
         last = answer.strip().splitlines()[-1:] or ["it printed nothing"]
         raise CommandError(f"{name} {option}: exit status {result.rc}: {last[0]}")

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Kernel, drivers and modules: whether what runs is what is installed, whose, and who uses it.
+"""Kernel, drivers and modules: whether the running ones are the installed ones, and who uses them.
 
-A new driver package changes files. The kernel goes on with what it loaded, until the drivers are
-loaded again, which takes every RDMA device away for a moment, or until the next boot.
+A new driver package changes files, while the kernel continues with the loaded modules until they
+are reloaded, which removes every RDMA device for a moment, or until the next boot.
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ DRIVERS = (
     "rdma_cm",
     "rdma_ucm",
 )
-"""Those of a RoCE node, the NIC's first: DOCA-OFED brings all of them, and so does the kernel."""
+"""Modules of a RoCE node, the NIC's first; both DOCA-OFED and the kernel have all of them."""
 KERNEL = "kernel_release"
 RUNNING, ORIGIN = "rdma_driver_running", "rdma_driver_origin"
 SERVICE = "openibd"
-"""Loads and unloads the drivers of DOCA-OFED in their order."""
+"""Loads and unloads DOCA-OFED's drivers in order."""
 SUBJECT = "RDMA drivers"
 _OUT_OF_TREE = re.compile(r"/lib/modules/[^/]+/(updates|extra|weak-updates)/")
 _WHY = {
     DOCA: "the drivers of DOCA-OFED are not built for this kernel: see dkms status, make.log below "
     "/var/lib/dkms/mlnx-ofed-kernel or mlnx-ofa_kernel, and that headers of the running kernel are "
     "installed (on RHEL DOCA before 3.2 has no DKMS: rpm -q kmod-mlnx-ofa_kernel)",
-    INBOX: "drivers of another package take the place of the kernel's: dpkg -S or rpm -qf names "
-    "it; remove it, or write software.rdma.source: doca",
+    INBOX: "drivers of another package replace the kernel's: dpkg -S or rpm -qf names it; remove "
+    "it, or write software.rdma.source: doca",
 }
 
 
 @dataclass(frozen=True)
 class SecureBoot:
-    """Whether the kernel would load the drivers that DKMS builds of DOCA-OFED.
+    """Whether the kernel would load the DOCA-OFED drivers that DKMS builds.
 
-    If not, the node comes back from its next reboot without mlx5_core: without rails, and without
-    network at all where that is on such a NIC. So this is asked before a package changes.
+    If it would not, the node comes back from the next reboot without mlx5_core: without rails, and
+    without network if that is on such a NIC. So this is checked before any package changes.
     """
 
     hardware: Hardware
     source: str
 
     def plan(self, node: Node) -> Plan:
-        # Signed by whom does not matter where the kernel has taken such a driver already: its taint
-        # is O then.
+        # If the kernel has loaded such a driver already (its taint is O), it accepts others too,
+        # whoever signed them.
         taint = sysfs.text(self.hardware.root / "sys/module/mlx5_core/taint")
         if self.source != DOCA or self.hardware.missing(node) or "O" in taint:
             return Plan()
@@ -78,7 +78,7 @@ class SecureBoot:
 
 @dataclass(frozen=True)
 class KernelRelease:
-    """`wanted`: the release of the set; empty, and the one that runs is as good."""
+    """`wanted`: the set's kernel release; if empty, any release will do."""
 
     hardware: Hardware
     wanted: str
@@ -97,7 +97,7 @@ class KernelRelease:
             return Verdict([Check(KERNEL, self.wanted, found, OK)])
         if not node.path(f"lib/modules/{self.wanted}").is_dir():
             reason = "it is not installed: install it, or correct software.kernel"
-            status = self.hardware.wrong(node)  # the kernel of the set is one of the packages
+            status = self.hardware.wrong(node)  # the kernel is among the set's packages
             return Verdict([Check(KERNEL, self.wanted, found, status, "", reason)])
         waits = Reason("kernel", self.wanted, found, "the kernel of the set is installed")
         remedy = "make it the boot loader's default (grub-set-default, grubby --set-default)"
@@ -107,12 +107,12 @@ class KernelRelease:
 
 @dataclass(frozen=True)
 class KernelModule:
-    """One kernel module, installed or loaded. What is unknown of it is empty."""
+    """A kernel module, installed or loaded. Unknown fields are empty."""
 
     name: str
     version: str = ""
     source: str = ""
-    """srcversion: a checksum of what it was built from."""
+    """srcversion, a checksum of its source."""
     path: str = ""
 
     @property
@@ -122,7 +122,7 @@ class KernelModule:
 
 
 def loaded(hardware: Hardware) -> dict[str, KernelModule]:
-    """What runs. Modules that are built into the kernel have no state, and cannot be others."""
+    """Loaded modules. Modules that are built into the kernel have no state and cannot differ."""
     found = {}
     for name in DRIVERS:
         entry = hardware.root / "sys/module" / name
@@ -133,7 +133,7 @@ def loaded(hardware: Hardware) -> dict[str, KernelModule]:
 
 
 def installed(node: Node, names: Sequence[str]) -> dict[str, KernelModule]:
-    """What modprobe would load now, for the kernel that runs."""
+    """Modules that modprobe would load for the running kernel."""
     if not names:
         return {}
     text = node.run(["modinfo", *names], check=False).stdout
@@ -145,7 +145,7 @@ def installed(node: Node, names: Sequence[str]) -> dict[str, KernelModule]:
             values.setdefault(key.strip(), value.strip())  # aliases and dependencies repeat
         path = values.get("filename", "")
         if path.startswith("/"):
-            # A module that was not built in the kernel's own tree may state no name.
+            # A module built outside the kernel's own tree may have no name field.
             name = values.get("name") or Path(path).name.partition(".")[0].replace("-", "_")
             found[name] = KernelModule(
                 name, values.get("version", ""), values.get("srcversion", ""), path
@@ -155,8 +155,8 @@ def installed(node: Node, names: Sequence[str]) -> dict[str, KernelModule]:
 
 @dataclass(frozen=True)
 class Drivers:
-    """`restart`: load changed drivers again immediately, where nothing uses RDMA. `doca`: its
-    release in the set."""
+    """`restart`: reload changed drivers immediately if nothing uses RDMA. `doca`: its release in
+    the set."""
 
     hardware: Hardware
     source: str
@@ -176,7 +176,7 @@ class Drivers:
         missing = self.hardware.missing(node, "drivers are the host's")
         running = {} if missing else loaded(self.hardware)
         if not running:
-            # Devices that are missing for it are named one by one elsewhere.
+            # Other checks name the devices that are missing because of it.
             why = missing or "no RDMA driver is loaded as a module"
             return Verdict([not_applicable(RUNNING, "as installed", why)])
         there = installed(node, list(running))
@@ -195,7 +195,7 @@ class Drivers:
             subject=SUBJECT,
             wanted=new.build,
             running=old.build,
-            reason=f"{names} changed on disk, and the kernel goes on with what it loaded",
+            reason=f"{names} changed on disk, but the kernel continues with the loaded modules",
         )
         remedy = "its initramfs has the old drivers: update-initramfs -u or dracut -f, then reboot"
         status, why = node.reboot_due(reason, remedy)
@@ -212,20 +212,20 @@ class Drivers:
         found = users(node.root)
         if found:
             raise StepError(
-                f"drivers were not loaded again, as RDMA is in use by {some(found, SHOWN)}: they "
-                "wait for the reboot"
+                f"drivers were not reloaded, as RDMA is in use by {some(found, MAX_LISTED_USERS)}: "
+                "they load at the next boot"
             )
         systemd.control(node, "restart", SERVICE)
 
     def _origin(self, node: Node, name: str, path: str) -> Check:
-        """Whether what is installed for the running kernel is of the source that is wanted."""
+        """Check that the module for the running kernel comes from the desired source."""
         found = DOCA if _OUT_OF_TREE.search(path) else INBOX
         if not path and self.hardware.simulated and self.source != DOCA:
             why = "the machine is recorded, and its kernel's modules are not on this disk"
             return not_applicable(ORIGIN, self.source, why, subject=name)
         if path and found == self.source:
             return Check(ORIGIN, self.source, found, OK, name)
-        gone = "the module is not on disk any more: is its package half removed?"
+        gone = "the module is no longer on disk: is its package partly removed?"
         reason = _WHY[self.source] if path else gone
         if path and self.source == DOCA and self.doca:
             doubted = doubt(self.doca, self.hardware.release(node))
@@ -244,15 +244,15 @@ def _differing(
     ]
 
 
-# What uses RDMA
+# Users of RDMA
 
 DEVICES = "/dev/infiniband/"
-SHOWN = 8
-"""Users that a message names."""
+MAX_LISTED_USERS = 8
+"""In a message."""
 
 
 def users(root: Path = Path("/")) -> list[str]:
-    """One line each, processes by name and number first; empty when nothing uses RDMA."""
+    """Users of RDMA, one line each, processes first; empty if nothing uses it."""
     found = processes.openers(root, lambda path: path.startswith(DEVICES))
     return [*(each.text() for each in found), *_mounts(root), *_nvme(root)]
 
@@ -270,15 +270,15 @@ def _nvme(root: Path) -> Iterator[str]:
             yield f"{name} (NVMe over RDMA)"
 
 
-# Kernel modules of RDMA that no device asks for by itself: loaded now, and at every boot.
+# RDMA kernel modules that no device loads automatically: loaded now and at every boot.
 #
-# The NVLink fabric of B200 and B300 needs ib_umad, and so does every tool that sends management
-# packets; rdma_ucm is what connections by address need.
+# ib_umad is needed by the NVLink fabric of B200 and B300, and by every tool that sends management
+# packets; rdma_ucm by connections that are addressed by IP.
 
 FILE = f"etc/modules-load.d/{NAME}-rdma.conf"
 MODULE = "rdma_module"
 OF_NVIDIA_NICS = frozenset({"mlx5_core", "mlx5_ib"})
-"""Drivers of one vendor's NICs: without such a NIC they would do nothing."""
+"""Drivers of one vendor's NICs, which are useless without such a NIC."""
 LOADED, NOT_LOADED = "loaded", "not loaded"
 
 
@@ -303,7 +303,7 @@ class BootModules:
         return Verdict([self._check(node, name, missing) for name in self.names])
 
     def _state(self, name: str) -> str:
-        """/sys/module has underscores where modprobe takes dashes as well."""
+        """/sys/module has underscores in names that modprobe accepts with dashes."""
         return LOADED if name.replace("-", "_") in self.hardware.modules else NOT_LOADED
 
     def _pointless(self, name: str) -> bool:

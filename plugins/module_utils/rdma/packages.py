@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The packages of the RDMA stack, and a change from one source of drivers to another."""
+"""Packages of the RDMA stack, and a change of the source of drivers."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from dataclasses import dataclass, replace
 from ..core.checks import compare, not_applicable
 from ..core.part import Node, Plan, PlanError, Verdict
 from ..core.text import some
-from ..packages.engine import Installer
+from ..packages.installer import Installer
 from ..packages.package import INSTALL, Manager, PackageSet, WantedPackage
 from ..software.software_set import DOCA, INBOX, NO_RDMA, Rdma
 from . import Hardware
-from .drivers import SHOWN, users
+from .drivers import MAX_LISTED_USERS, users
 
 SOURCE = "rdma_source"
 _OF_DOCA = ("doca-ofed", "doca-roce", "doca-all", "mlnx-ofa_kernel", "mlnx-ofed-kernel-dkms")
 _OF_DISTRIBUTION = re.compile(
     r"linux-.*|kernel(-core|-modules.*|-devel.*|-headers)?|dkms|python3-dnf-plugin-.*"
 )
-"""Part of DOCA's set, and of others: they stay when DOCA is removed."""
+"""Packages in DOCA's set that others need too: they stay when DOCA is removed."""
 _OF_ANY = ("rdma-core", "libibverbs1", "libibverbs")
 
 
 def source_of(installed: Mapping[str, str]) -> str:
-    """The source of a node's RDMA stack, by its packages."""
+    """Source of the installed RDMA stack, by its packages."""
     if any(name in installed for name in _OF_DOCA):
         return DOCA
     return INBOX if any(name in installed for name in _OF_ANY) else NO_RDMA
@@ -34,7 +34,7 @@ def source_of(installed: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class RdmaPackages:
-    """`change_in_use`: change drivers although something has RDMA devices open."""
+    """`change_in_use`: change drivers even if RDMA devices are open."""
 
     hardware: Hardware
     rdma: Rdma
@@ -56,7 +56,7 @@ class RdmaPackages:
         if not plan.changed:
             return Plan()
         disturbing = [each for each in plan.changes if each.kind != INSTALL]
-        # Dependencies of an outline are not known yet: they may replace drivers.
+        # Unknown dependencies of an unsolved plan may replace drivers.
         clear = not disturbing and (plan.solved or not plan.changes)
         if before == NO_RDMA or (before == self.rdma.source and clear):
             using = []
@@ -69,8 +69,8 @@ class RdmaPackages:
                 what = f"of {len(of)} packages ({of[0].name}, ...)"
             raise PlanError(
                 f"RDMA drivers: a change {what} was not started, as RDMA is in use by "
-                f"{some(using, SHOWN)}. End that first (systemctl stop of a service; NVLSM is "
-                "nvidia-fabricmanager's), or set rdma_stack_change_in_use: true"
+                f"{some(using, MAX_LISTED_USERS)}. End that first (systemctl stop of a service; "
+                "NVLSM belongs to nvidia-fabricmanager), or set rdma_stack_change_in_use: true"
             )
         what = f"packages of RDMA ({self.rdma.source})"
         return Plan([], [installer.step(plan, what, before, self.rdma.source)])
@@ -85,9 +85,9 @@ class RdmaPackages:
         return Verdict([source, *of_packages])
 
     def _back_to_inbox(self, layer: str) -> PackageSet:
-        """The distribution's versions of what DOCA replaced, and nothing of what it added.
+        """The set with the distribution's versions of what DOCA replaced, without what it added.
 
-        Its libraries are newer than the distribution's, so no solver would exchange them by itself.
+        DOCA's libraries are newer than the distribution's, so a solver would keep them.
         """
         pinned = self.manager.pinned(layer)
         available = self.manager.available(sorted(pinned))

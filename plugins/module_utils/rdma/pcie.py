@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The ways between GPUs and NICs: IOMMU and PCIe ACS, set for every boot and read back.
+"""Paths between GPUs and NICs: IOMMU and PCIe ACS, set for every boot and read back.
 
-IOMMU `pt` lets devices of the host reach memory directly, which is what GPUDirect RDMA wants, and
-leaves interrupt remapping on. Which kernel arguments select it depends on the processor. ACS
-redirection is turned off on every bridge between a GPU and a NIC, now and at every boot.
+With IOMMU mode `pt`, host devices access memory directly, as GPUDirect RDMA needs, and interrupt
+remapping stays on. The kernel arguments for it depend on the processor. ACS redirection is turned
+off on every bridge between a GPU and a NIC, immediately and at every boot.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ INTEL, AMD = "GenuineIntel", "AuthenticAMD"
 
 _MODES = {PASS_THROUGH: "pt", TRANSLATED: "nopt", OFF: "off"}
 _TYPES = {PASS_THROUGH: ("identity",), TRANSLATED: ("DMA", "DMA-FQ"), OFF: ("no IOMMU",)}
-"""Types of a group, as the kernel calls them."""
+"""Types of an IOMMU group in the kernel's terms."""
 TABLES = ("DMAR", "IVRS")
-"""How the firmware of Intel and AMD machines describes an IOMMU that is turned on."""
+"""Firmware tables that describe an enabled IOMMU of Intel and AMD machines."""
 IOMMU = "iommu_group"
 GROUPS = "sys/kernel/iommu_groups"
 DMESG = "look for DMAR or AMD-Vi in dmesg"
 
 
 def arguments(setting: str, root: Path = Path("/")) -> list[str]:
-    """Arguments of the kernel command line for `setting` on this machine's processor."""
+    """Kernel arguments for `setting` on this machine's processor."""
     if not setting:
         return []
     cpus = sysfs.text(root / "proc/cpuinfo")
@@ -50,7 +50,7 @@ def arguments(setting: str, root: Path = Path("/")) -> list[str]:
 
 @dataclass(frozen=True)
 class IommuGroups:
-    """What became of the arguments: how the kernel treats the DMA of each rail's NIC and GPU."""
+    """Effect of the arguments: how the kernel handles DMA of each rail's NIC and GPU."""
 
     hardware: Hardware
     setting: str
@@ -83,7 +83,7 @@ class IommuGroups:
     def _none(self, wanted: str) -> Check:
         acpi = self.hardware.root / "sys/firmware/acpi/tables"
         if any((acpi / name).exists() for name in TABLES):
-            reason = f"the firmware describes one, and the kernel does not use it: {DMESG}"
+            reason = f"the firmware describes one, but the kernel does not use it: {DMESG}"
             return Check(IOMMU, wanted, "no IOMMU", FAILED, reason=reason)
         why = "the firmware describes no IOMMU: this is a virtual machine, or it is off there"
         return not_applicable(IOMMU, wanted, why)
@@ -95,8 +95,8 @@ class IommuGroups:
         if found in types:
             return Check(IOMMU, found, found, OK, pci)
         reason = (
-            "something else chose it: /sys/kernel/iommu_groups, a kernel built with another "
-            "default, or a device that the kernel does not trust"
+            "another setting decides: /sys/kernel/iommu_groups, a kernel with another default, or "
+            "a device that the kernel does not trust"
         )
         return Check(IOMMU, types[0], found, FAILED, pci, reason)
 
@@ -125,7 +125,7 @@ WantedBy=multi-user.target
 
 
 def program_text() -> str:
-    """The module acs.py as a program: the same code, from wherever it runs now."""
+    """The module acs.py as a program, with the same code as here."""
     text = pkgutil.get_data(__name__.rpartition(".")[0], "acs.py")
     if text is None:
         raise FileNotFoundError("acs.py")
@@ -181,7 +181,7 @@ class Acs:
         return Verdict(checks)
 
     def _clears(self) -> bool:
-        """Whether registers are written: not where the kernel would refuse it."""
+        """Whether registers are written; a locked-down kernel would refuse it."""
         if self.setting != DISABLE or self.hardware.simulated:
             return False
         return not acs.locked_down(self.hardware.root)
@@ -196,7 +196,7 @@ class Acs:
         elif acs.locked_down(self.hardware.root):
             reason = acs.LOCKED.format(pci=bridge.pci)
         else:
-            reason = "the firmware holds the register: turn ACS off in the BIOS setup"
+            reason = "the firmware locks the register: turn ACS off in the BIOS setup"
         return Check(ACS, DIRECT, REDIRECTS, FAILED, bridge.pci, reason)
 
     def _files(self, node: Node, wanted: bool) -> list[FilePlan]:

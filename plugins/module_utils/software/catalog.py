@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Which packages a set is on a distribution, in the order in which they are installed.
+"""Packages of a software set on a distribution, in the order of their installation.
 
-No version stands here: it is the set's. Names of packages are those of the vendors' repositories;
-those of the GPU stack are in gpu_catalog.py.
+Versions come from the set, package names from the vendors' repositories. gpu_catalog.py has those
+of the GPU stack.
 """
 
 from __future__ import annotations
@@ -17,25 +17,26 @@ from . import gpu_catalog
 from .software_set import DISTRIBUTION, DOCA, NO_RDMA, Rdma, SoftwareSet
 
 VERSION_LOCK = Stage("version lock", (WantedPackage("python3-dnf-plugin-versionlock"),))
-"""Without the plugin dnf ignores its list of locks."""
+"""dnf ignores its lock list without the plugin."""
 
 UCX_DEBIAN = ("libucx0", "libucx-dev", "ucx-utils")
-"""The distribution's, in whose place DOCA's `ucx` comes: it conflicts with them."""
+"""UCX of the distribution, which DOCA's `ucx` conflicts with and replaces."""
 MPI_DEBIAN = ("openmpi-*", "libopenmpi*", "mpi-default-*", "python3-mpi4py")
-"""What needs libucx0, which DOCA's `ucx` before 1.19 does not provide. HPC-X comes in its place."""
+"""Packages that need libucx0, which DOCA's `ucx` before 1.19 does not provide; HPC-X replaces
+them."""
 DOCA_CLAIMS = {"/etc/pmix-mca-params.conf": "openmpi"}
-"""Of DOCA's `openmpi`, and of the `pmix` of Slurm's builds, which conflicts with it up to 4.2.9-1
-alone: Azure/azhpc-images, components/install_doca.sh at 0d4b898 and pull request 538."""
+"""A file of DOCA's `openmpi` and of the `pmix` in Slurm's builds, which declares a conflict only up
+to 4.2.9-1: Azure/azhpc-images, components/install_doca.sh at 0d4b898 and pull request 538."""
 WITH_OPENMPI = ("doca-ofed", "doca-all")
-"""Profiles that depend on it."""
+"""Profiles that depend on DOCA's `openmpi`."""
 MODULES_UBUNTU, MODULES = "linux-modules-extra-", "modules of the kernel"
-"""Has mlx5_ib and ib_umad (NVIDIA/gpu-operator 2781). linux-generic brings it, linux-virtual does
-not, and later releases may have none."""
+"""Contains mlx5_ib and ib_umad (NVIDIA/gpu-operator 2781). linux-generic depends on it,
+linux-virtual does not, and later releases may have none."""
 NFS, NFS_KMOD = "mlnx-nfsrdma-dkms", "kmod-mlnx-nfsrdma"
-"""NFS over RDMA, built against the drivers of DOCA; in none of its profiles. On EL drivers come by
-DKMS from DOCA 3.2 on."""
+"""NFS over RDMA, built for DOCA's drivers; in none of its profiles. On EL DKMS builds drivers since
+DOCA 3.2."""
 MFT = "mft*"
-"""The firmware tools, in the repositories of DOCA and of CUDA alike."""
+"""Firmware tools, which the repositories of DOCA and CUDA both have."""
 
 
 def rdma_packages(
@@ -45,24 +46,23 @@ def rdma_packages(
     kernel_release: str = "",
     own_kernel: bool = True,
 ) -> PackageSet:
-    """What the layer rdma installs. `keys`: repository (`doca`) to the content of its key.
+    """Return what the layer rdma installs. `keys`: repository (`doca`) to the content of its key.
 
-    `kernel_release` is the kernel that has to run; DOCA builds its drivers for it. One that the set
-    names is installed with either source. Without `own_kernel` (a container) modules of the kernel
-    are not the node's.
-    Raises PlanError for what the catalogue does not have.
+    `kernel_release` is the kernel that must run, for which DOCA builds its drivers. A kernel named
+    by the set is installed with either source. Without `own_kernel` (a container) the node has no
+    kernel modules. Raises PlanError for software that the catalogue does not have.
     """
     if software.rdma.source == NO_RDMA:
         return PackageSet()
     stages: list[Stage] = []
     builds = software.rdma.source == DOCA or bool(software.kernel)
     if builds:
-        # The kernel comes with the first layer that has packages, its headers for those after it.
+        # The first layer with packages installs the kernel, and its headers for later layers.
         stages += _kernel(software, distribution, kernel_release)
     if software.rdma.source == DOCA:
         stages += _doca(software.rdma, distribution, software.mpi.provider != DISTRIBUTION)
     else:
-        # Versions are the distribution's: the newest at the first installation, then held.
+        # The distribution's newest versions at the first installation, then held.
         packages = [
             WantedPackage(name, component="rdma") for name in distribution.family.inbox_rdma
         ]
@@ -88,10 +88,10 @@ def gpu_packages(
     kernel_release: str,
     keys: Mapping[str, bytes],
 ) -> PackageSet:
-    """What the layer gpu installs beside `rdma_packages`; `keys` has that of `cuda`.
+    """Return what the layer gpu installs in addition to `rdma_packages`; `keys` has that of `cuda`.
 
-    `kernel_release` is the kernel that has to run: headers are those of it.
-    Raises PlanError, also for a set without driver.
+    `kernel_release` is the kernel that must run, whose headers are installed. Raises PlanError for
+    a set without a driver, or one that the catalogue does not have.
     """
     if software.driver is None:
         raise PlanError(
@@ -113,13 +113,13 @@ def gpu_packages(
         },
         held=_held(distribution, kernel_release),
         kernels=distribution.family.kernel_patterns,
-        # Those of DOCA are there before this layer, and pinned.
+        # The layer rdma has installed and pinned DOCA's.
         preferred={MFT: "doca" if software.rdma.source == DOCA else "cuda"},
     )
 
 
 def _kernel(software: SoftwareSet, distribution: Distribution, release: str) -> list[Stage]:
-    """The kernel of the set, if it names one, and the headers that DKMS builds against."""
+    """The kernel, if the set names one, and the headers that DKMS builds against."""
     if not release:
         return []
     family = distribution.family
@@ -132,7 +132,7 @@ def _kernel(software: SoftwareSet, distribution: Distribution, release: str) -> 
 
 
 def _held(distribution: Distribution, release: str) -> tuple[str, ...]:
-    """The packages of the kernel that are held as far as they are installed."""
+    """Packages of the kernel, which are held if they are installed."""
     return tuple(name.format(release=release) for name in distribution.family.kernel_parts)
 
 
@@ -141,7 +141,8 @@ def _flavour(release: str) -> str:
 
 
 def _absent(rdma: Rdma, distribution: Distribution, release: str) -> dict[str, str]:
-    """Ubuntu's own, from 26.04 on: ubuntu.com/server/docs/how-to/networking/install-doca-ofed."""
+    """Ubuntu's own DOCA-OFED, since 26.04:
+    ubuntu.com/server/docs/how-to/networking/install-doca-ofed."""
     if rdma.source != DOCA or distribution.family is REDHAT:
         return {}
     names = [f"doca-ofed-{_flavour(release)}*", "doca-ofed-[0-9]*-dkms"]
@@ -150,7 +151,7 @@ def _absent(rdma: Rdma, distribution: Distribution, release: str) -> dict[str, s
 
 
 def _doca(rdma: Rdma, distribution: Distribution, own_mpi: bool) -> list[Stage]:
-    """The profile of DOCA has the release as its version (`3.2.1-...`), all else has its own."""
+    """DOCA's profile has the release as its version (`3.2.1-...`), other packages their own."""
     first, without = distribution.system.doca, "Write software.rdma.source: inbox"
     distribution.refuse_before(first, "DOCA", rdma.version, without)
     packages = [WantedPackage(rdma.profile, rdma.version, "rdma")]
@@ -159,7 +160,7 @@ def _doca(rdma: Rdma, distribution: Distribution, own_mpi: bool) -> list[Stage]:
         built = distribution.family is REDHAT and release < (3, 2)
         packages.append(WantedPackage(NFS_KMOD if built else NFS, component="rdma", follows=True))
     if distribution.family is REDHAT:
-        # Has doca-kernel-support, which builds drivers for kernels that DOCA does not know.
+        # It has doca-kernel-support, which builds drivers for kernels unknown to DOCA.
         extra = Stage("DOCA extra", (WantedPackage("doca-extra", component="rdma", follows=True),))
         return [extra, Stage("DOCA", tuple(packages))]
     return [Stage("DOCA", tuple(packages), (*UCX_DEBIAN, *(MPI_DEBIAN if own_mpi else ())))]
@@ -185,7 +186,7 @@ def _repositories(
 
 
 def _complete(stages: Sequence[Stage], distribution: Distribution) -> tuple[Stage, ...]:
-    """A package is wanted once, where it comes first; no stage is empty."""
+    """Drop repeated packages and empty stages; a package stays where it comes first."""
     seen: set[str] = set()
     result = [VERSION_LOCK] if distribution.family is REDHAT else []
     for stage in stages:

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""For which kernels the drivers of a release of DOCA are known to build.
+"""Kernels for which the drivers of a DOCA release are known to build.
 
-From 3.2 on DKMS builds them on the node, for every minor release of a distribution
-(docs.nvidia.com/doca/archive/3-2-1/general-support). Whether that succeeds shows when it is done;
-a kernel that is not in the table is unknown.
+Since 3.2 DKMS builds them on the node, for every minor release of a distribution
+(docs.nvidia.com/doca/archive/3-2-1/general-support). A kernel that is not in the table is unknown:
+only the build shows whether it succeeds.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import re
 from ..core.distribution import SYSTEMS
 
 DATED = "2026-11-28"
-"""The day on which the table was compared with its sources."""
+"""Date on which the table was compared with its sources."""
 FAILS, UNKNOWN = "fails", "unknown"
 SINCE: dict[str, dict[int, str]] = {
-    # 9.7 and before; 9.8. Without Azure's patch 25.10 (DOCA 3.2.1) does not build for 9.8:
-    # Azure/azhpc-images pull request 567. 3.2.3 does: stackhpc/stackhpc-kayobe-config 2430. Of
-    # later lines nothing is known: 3.3.0 (26.01) is older than 3.2.3 and than EL 9.8.
+    # Up to 9.7; 9.8. Without Azure's patch 25.10 (DOCA 3.2.1) does not build for 9.8:
+    # Azure/azhpc-images pull request 567. 3.2.3 does: stackhpc/stackhpc-kayobe-config 2430. Later
+    # release lines are unknown: 3.3.0 (26.01) is older than 3.2.3 and than EL 9.8.
     "5.14.0": {611: "", 687: "3.2.3"},
-    # 10.1 and before (a guess); 10.2, by the same pull request of StackHPC.
+    # Up to 10.1 (a guess); 10.2, from the same pull request of StackHPC.
     "6.12.0": {124: "", 211: "3.2.3"},
 }
-"""Kernels of EL: the last build of a minor release, and the first DOCA of a line that has it."""
+"""EL kernel: last build of a minor release, and the first DOCA of a release line for it."""
 _EL = re.compile(r"(\d+\.\d+\.\d+)-(\d+)\b.*\.el\d+(_\d+)?(\.|$)")
 _UBUNTU = re.compile(r"(\d+\.\d+)\.0-\d+-[a-z0-9-]+")
 UBUNTU = {system.kernel: system.doca or "" for system in SYSTEMS if system.ids == ("ubuntu",)}
@@ -32,9 +32,9 @@ from the distributions that DOCA supports. 24.04 has 7.0 too (actions/runner-ima
 
 
 def verdict(doca: str, release: str) -> str:
-    """`fails` where it is known not to build, `unknown`, or empty where it is known to build.
+    """Return `fails`, `unknown`, or an empty string for a kernel that is known to build.
 
-    `doca` is the release of DOCA, `release` that of the kernel, as `uname -r` has it.
+    `doca` is DOCA's release, `release` the kernel's as in `uname -r`.
     """
     has, ubuntu = _numbers(doca), _UBUNTU.fullmatch(release)
     if ubuntu and ubuntu[1] in UBUNTU:
@@ -51,7 +51,7 @@ def verdict(doca: str, release: str) -> str:
 
 
 def doubt(doca: str, release: str) -> str:
-    """The verdict as a sentence; empty where it is known to build."""
+    """Return the verdict as a sentence, or nothing if the drivers are known to build."""
     found = verdict(doca, release)
     if found == FAILS:
         return (

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Packages of the GPU stack, in the repository of CUDA, by branch of the driver and by family.
+"""Packages of the GPU stack in the CUDA repository, by driver branch and distribution family.
 
-Names changed with the branches: on Ubuntu they end with the branch up to 580 (fabric manager and
-its kin up to 575), from 590 on they do not; EL has module streams instead, and its fabric manager
-lost a hyphen at 580. EL 10 has no streams.
+Names changed with the branches. On Ubuntu they end with the branch up to 580 (fabric manager and
+related packages up to 575), but not since 590. EL 9 has module streams instead, EL 10 has none; the
+fabric manager's name lost a hyphen in 580.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from ..packages.package import ModuleStream, Stage, WantedPackage
 from .software_set import OPEN, DriverSpec, SoftwareSet
 
 DATED = "2026-11-28"
-"""The day on which these names were compared with published lists of packages: those of Ubuntu
+"""Date on which these names were compared with published package lists: Ubuntu's
 (packages.ubuntu.com, source fabric-manager-580), NVIDIA/gpu-driver-container ubuntu26.04/install.sh
 at bd20cb2, images of AWS and Azure."""
 OLDEST_BRANCH = 570
 LAST_SUFFIXED = 580
-"""The last branch whose driver has the branch in its name on Ubuntu."""
+"""Last branch with the branch in the driver's package names on Ubuntu."""
 LAST_SUFFIXED_FABRIC = 575
-"""Likewise fabric manager, NSCQ, NVSDM and IMEX, on both families. Ubuntu's own have it always,
-with the files of those that have not."""
+"""The same for fabric manager, NSCQ, NVSDM and IMEX, in both families. Ubuntu's own packages always
+have it, and contain the same files as those without."""
 BRANCH_OF_13 = 580
-"""The first branch with CUDA 13 in its user mode."""
+"""First branch whose user-mode driver supports CUDA 13."""
 ANY_BRANCH = ("[0-9][0-9][0-9]",)
-"""Branches in names of packages, as patterns."""
+"""Branches in package names, as patterns."""
 SUFFIXED = (
     *("nvidia-*-{}", "nvidia-*-{}-open", "nvidia-firmware-{}-*", "libnvidia-*-{}", "libnvsdm-{}"),
     *("cuda-drivers-{}", "cuda-drivers-fabricmanager-{}", "nvlink5-{}"),
     "xserver-xorg-video-nvidia-{}",
 )
-"""What has the branch in its name on Ubuntu, as patterns."""
+"""Patterns of Ubuntu's packages with the branch in their names."""
 FABRIC_LIBRARIES = ("libnvidia-nscq", "libnvsdm", "nvidia-imex")
 FABRIC = (
     *("nvidia-fabricmanager", "nvidia-fabricmanager-dev", "cuda-drivers-fabricmanager"),
     *FABRIC_LIBRARIES,
 )
-"""On Ubuntu."""
+"""Names on Ubuntu."""
 METAS_REDHAT = ("nvlink5", "cuda-drivers-fabricmanager", "nvidia-fabricmanager")
-"""With a branch in their names (NVIDIA/yum-packaging-fabric-manager issue 1)."""
+"""Packages with the branch in their names (NVIDIA/yum-packaging-fabric-manager issue 1)."""
 PRECOMPILED = "kmod-nvidia-[0-9]*"
-"""For one kernel of EL; conflicts with DKMS (NVIDIA/yum-packaging-precompiled-kmod issue 50)."""
+"""For one EL kernel; conflicts with DKMS (NVIDIA/yum-packaging-precompiled-kmod issue 50)."""
 UNSUFFIXED = (
     *("nvidia-open", "cuda-drivers", "cuda-drivers-fabricmanager", "nvlink5"),
     *("nvidia-driver", "nvidia-driver-open", "nvidia-dkms", "nvidia-dkms-open"),
@@ -56,9 +56,10 @@ UNSUFFIXED = (
     *("libnvidia-extra", "libnvidia-fbc1", "libnvidia-gl", "libnvidia-gpucomp"),
     "xserver-xorg-video-nvidia",
 )
-"""The same packages of later branches."""
+"""The same packages in later branches."""
 CUDA_WITH_DRIVER = ("cuda", "cuda-[0-9]*", "cuda-runtime-*", "cuda-demo-suite-*")
-"""Toolkits with a driver (`apt-get install cuda`): they may go with it, `cuda-toolkit-*` stays."""
+"""Toolkits that depend on a driver (`apt-get install cuda`): they may be removed with it, but
+`cuda-toolkit-*` stays."""
 
 PINNED = "versions are pinned by this collection, and one source of pins is enough"
 NVLINK5 = ("B300", "B200")
@@ -80,7 +81,7 @@ def stages(software: SoftwareSet, driver: DriverSpec, distribution: Distribution
 
 
 def _driver(driver: DriverSpec, distribution: Distribution) -> tuple[WantedPackage, ...]:
-    """One transaction: modules, libraries and fabric manager of another version do not start."""
+    """Packages of one transaction, as modules, libraries and fabric manager must match."""
     fabric = "" if driver.branch > LAST_SUFFIXED_FABRIC else f"-{driver.branch}"
     names = [
         _meta(driver, distribution),
@@ -94,7 +95,7 @@ def _driver(driver: DriverSpec, distribution: Distribution) -> tuple[WantedPacka
         names += [f"nvlink5{meta}", f"libnvsdm{fabric}"]
     packages = [WantedPackage(name, driver.version, "driver") for name in names]
     if driver.gpu in NVLINK5:
-        # It has versions of its own (a year and a month) and asks for no branch.
+        # It has its own versions (year and month) and depends on no branch.
         packages.append(WantedPackage("nvlsm", component="driver"))
     return tuple(packages)
 
@@ -122,10 +123,10 @@ def streams(driver: DriverSpec, distribution: Distribution) -> tuple[ModuleStrea
 
 
 def absent(driver: DriverSpec, distribution: Distribution) -> dict[str, str]:
-    """The other kind of modules, other branches, and what pins the driver a second time.
+    """The other kind of modules, other branches, and NVIDIA's pinning packages.
 
-    All of another branch goes in one transaction: apt would rather keep a dependency of the old
-    branch, and call that broken packages.
+    All packages of another branch are removed in one transaction: apt would keep a dependency of
+    the old branch, and report broken packages.
     """
     other = "cuda-drivers" if driver.modules == OPEN else "nvidia-open"
     modules = f"software.driver.modules is {driver.modules}"
@@ -144,7 +145,7 @@ def absent(driver: DriverSpec, distribution: Distribution) -> dict[str, str]:
     dkms = f"nvidia-dkms{suffix}" + ("" if driver.modules == OPEN else "-open")
     away = [each.format(one) for one in (others if suffix else ANY_BRANCH) for each in SUFFIXED]
     away += UNSUFFIXED if suffix else ()
-    # Of the set's own branch: those of Ubuntu, or of a later branch.
+    # Packages of the set's branch from Ubuntu, or with names of later branches.
     away += FABRIC if suffixed else _named(FABRIC, [str(driver.branch)])
     return {
         "nvidia-driver-pinning-*": PINNED,
@@ -158,7 +159,7 @@ def _named(names: Sequence[str], branches: Sequence[str]) -> list[str]:
 
 
 def _others(branch: int) -> list[str]:
-    """Patterns of every branch but this one."""
+    """Patterns of all other branches."""
     digits, any_digit = str(branch), "[0-9]"
     return [
         digits[:place] + _but(digit) + any_digit * (2 - place) for place, digit in enumerate(digits)
@@ -166,13 +167,13 @@ def _others(branch: int) -> list[str]:
 
 
 def _but(digit: str) -> str:
-    """A pattern of every other digit."""
+    """A pattern of all other digits."""
     return f"[{'0123456789'.replace(digit, '')}]"
 
 
 def old_dcgm(software: SoftwareSet) -> dict[str, str]:
-    """DCGM of another major, of which the services and files are the same: NVIDIA's guide to its
-    installation takes it away first. Up to 3 it has no major in its name."""
+    """DCGM of another major version, which has the same services and files; NVIDIA's installation
+    guide removes it first. Before 4 the package name has no major version."""
     if not software.dcgm:
         return {}
     major = int(software.dcgm.split(".")[0])
@@ -182,7 +183,8 @@ def old_dcgm(software: SoftwareSet) -> dict[str, str]:
 
 
 def _beside(software: SoftwareSet, driver: DriverSpec, redhat: bool) -> list[Stage]:
-    """One NCCL is built for several CUDAs: the end of its revision has which."""
+    """CUDA, DCGM, GDRCopy and NCCL. An NCCL release is built for several CUDA versions, named at
+    the end of its revision."""
     major = software.cuda_major or str(_cuda_of(driver))
     gdrcopy, nccl = ("gdrdrv-dkms", "libgdrapi", "gdrcopy"), ("libnccl2", "libnccl-dev")
     if redhat:
@@ -205,21 +207,21 @@ def _beside(software: SoftwareSet, driver: DriverSpec, redhat: bool) -> list[Sta
 
 
 def _cuda_of(driver: DriverSpec) -> int:
-    """The major of CUDA that the user mode of the driver has."""
+    """CUDA major version of the driver's user mode."""
     return 13 if driver.branch >= BRANCH_OF_13 else 12
 
 
 def _dcgm(software: SoftwareSet, driver: DriverSpec) -> list[Stage]:
-    """Built for the CUDA of the driver, whatever the toolkit is: with another one its diagnostics
-    fail (NVIDIA/DCGM issues 254 and 255). A toolkit of a later major has a later driver.
+    """DCGM for the driver's CUDA, whatever the toolkit: its diagnostics fail with another one
+    (NVIDIA/DCGM issues 254 and 255). A toolkit of a later major version has a later driver.
 
-    Profiling (DCGM_FI_PROF_*) has separate packages, which are only recommended.
+    Profiling (DCGM_FI_PROF_*) is in separate packages, which are only recommended.
     """
     if not software.dcgm:
         return []
     name, version = "datacenter-gpu-manager", software.dcgm
     major = int(version.split(".")[0])
-    if major < 4:  # every CUDA and profiling in one package
+    if major < 4:  # one package for every CUDA and profiling
         return [Stage("DCGM", (WantedPackage(name, version, "dcgm"),))]
     cuda = max(int(software.cuda_major or 0), _cuda_of(driver))
     packages = [WantedPackage(f"{name}-{major}-cuda{cuda}", version, "dcgm")]
@@ -230,6 +232,6 @@ def _dcgm(software: SoftwareSet, driver: DriverSpec) -> list[Stage]:
             )
             for end in ("", f"-cuda{cuda}")
         ]
-    # Of the same version: another DCGM takes their place.
+    # Packages of the same DCGM for other CUDA versions, which it replaces.
     older = tuple(f"{name}-{major}-*cuda{one}" for one in range(11, cuda))
     return [Stage("DCGM", tuple(packages), older)]

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The set of software that a node runs, as one value: `cluster_software` with every default."""
+"""The software set of a node as one value: `cluster_software` with every default."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ DRIVER_STACK: dict[str, dict[str, Any]] = {
     "rails": {"type": "list", "elements": "dict", "default": []},
     "gpus": {"type": "list", "elements": "dict", "default": []},
 }
-"""Arguments of the modules that install drivers; plugins/doc_fragments/driver_stack.py."""
+"""Arguments of modules that install drivers; see plugins/doc_fragments/driver_stack.py."""
 CUDA_URL = "https://developer.download.nvidia.com/compute/cuda/repos/{distribution}/{architecture}"
 DOCA_URL = "https://linux.mellanox.com/public/repo/doca/{version}/{distribution}/{architecture}"
 
 
 @dataclass(frozen=True)
 class Rdma:
-    """Where the RDMA drivers and tools come from."""
+    """Source of the RDMA drivers and tools."""
 
     source: str = INBOX
     """`doca`, `inbox` or `none`."""
     version: str = ""
-    """Of DOCA; empty with another source."""
+    """DOCA's version; empty with another source."""
     profile: str = ""
     """The meta package of DOCA that is installed; empty with another source."""
     nfs: bool = False
@@ -40,29 +40,29 @@ class Rdma:
 
 @dataclass(frozen=True)
 class DriverSpec:
-    """The NVIDIA driver. Fabric manager, NSCQ, IMEX and persistenced have its version."""
+    """The NVIDIA driver; fabric manager, NSCQ, IMEX and persistenced have its version."""
 
     version: str
-    """Empty where others installed it and any will do."""
+    """Empty if others installed it and any version will do."""
     modules: str = OPEN
     """`open` or `proprietary` kernel modules."""
     gpu: str = "B300"
-    """The GPU that it is for: what a node needs beside the driver depends on it."""
+    """The GPU product, on which the other packages depend."""
     manage: bool = True
-    """Whether it is installed here. Otherwise others do, and it is verified as it is."""
+    """Whether the collection installs it. Otherwise it is only verified."""
 
     @property
     def branch(self) -> int:
-        """0 where the version is left to others."""
+        """The driver branch; 0 if others choose the version."""
         return int(self.version.split(".")[0] or 0)
 
 
 @dataclass(frozen=True)
 class RepositorySpec:
-    """A package repository as the operator names it: `catalog.py` makes a Repository of it."""
+    """A package repository as in the model; `catalog.py` turns it into a Repository."""
 
     url: str
-    """May hold `{distribution}`, `{architecture}` and, of DOCA, `{version}`."""
+    """May contain `{distribution}`, `{architecture}` and, for DOCA, `{version}`."""
     key: str
     """File of the public key on the controller, relative to the inventory."""
     key_sha256: str
@@ -72,24 +72,24 @@ class RepositorySpec:
 
 @dataclass(frozen=True)
 class Archive:
-    """One build of HPC-X, which is made for one distribution."""
+    """A build of HPC-X for one distribution."""
 
     distribution: str
-    """As in names of HPC-X: `ubuntu24.04`, `redhat9`."""
+    """As HPC-X names it: `ubuntu24.04`, `redhat9`."""
     url: str
     sha256: str
     prefix: str
-    """Where it is unpacked: by name and checksum, so that another archive has another place."""
+    """Directory that it is unpacked to, with name and checksum in its path."""
 
 
 @dataclass(frozen=True)
 class Wheel:
-    """The wheel `impi-rt`, of the directory of wheels."""
+    """The wheel `impi-rt` in the directory of wheels."""
 
     version: str
     sha256: str
     prefix: str
-    """Where it is unpacked: by version and checksum."""
+    """Directory that it is unpacked to, with version and checksum in its path."""
 
 
 @dataclass(frozen=True)
@@ -97,16 +97,17 @@ class Sources:
     """UCX and Open MPI, built on a node in the order of `builds`."""
 
     prefix: str
-    """Where they are unpacked, by all that they are built from, without the distribution."""
+    """Directory that they are unpacked to; its path depends on every input, except the
+    distribution."""
     cuda: bool
     """Whether they are built with the CUDA toolkit."""
     builds: Sequence[Mapping[str, Any]]
-    """Each with `name`, `url`, `sha256`, and the `options` of configure."""
+    """Each with `name`, `url`, `sha256`, and the `options` of its configure script."""
 
 
 @dataclass(frozen=True)
 class Mpi:
-    """Which MPI and UCX the hosts run."""
+    """MPI and UCX of the hosts."""
 
     provider: str = DISTRIBUTION
     """`distribution`, `hpcx`, `impi` or `source`."""
@@ -114,17 +115,17 @@ class Mpi:
     impi: Optional[Wheel] = None
     sources: Optional[Sources] = None
     mpi4py: str = ""
-    """Version of mpi4py beside what is unpacked; the distribution has its own."""
+    """Version of mpi4py, for MPIs that are unpacked; the distribution has its own."""
     mpi4py_sha256: Sequence[str] = field(default_factory=list)
-    """Its wheels; empty: any."""
+    """Checksums of its wheels; empty: any."""
     wheels: str = ""
-    """Directory of the controller, relative to the inventory, with wheels."""
+    """Directory with wheels on the controller, relative to the inventory."""
 
 
 @dataclass(frozen=True)
 class SoftwareSet:
     kernel: str = ""
-    """The release that has to run (`uname -r`); empty: hold the one that is installed."""
+    """The release that must run (`uname -r`); if empty, the installed one is held."""
     rdma: Rdma = field(default_factory=Rdma)
     driver: Optional[DriverSpec] = None
     """None: no GPU layer."""
@@ -132,30 +133,30 @@ class SoftwareSet:
     """Toolkit, `13.0`; empty: not in the set. Likewise dcgm, gdrcopy and nccl."""
     dcgm: str = ""
     dcgm_profiling: bool = True
-    """With `dcgm`: the packages that give DCGM_FI_PROF_*."""
+    """With `dcgm`: the packages for DCGM_FI_PROF_*."""
     gdrcopy: str = ""
     nccl: str = ""
     mpi: Mpi = field(default_factory=Mpi)
     repositories: Mapping[str, RepositorySpec] = field(default_factory=dict)
-    """`cuda` and `doca`, as far as they are used or written."""
+    """`cuda` and `doca`, if they are used or written."""
 
     @property
     def cuda_major(self) -> str:
         return self.cuda.split(".")[0]
 
     def repositories_of(self, layer: str) -> tuple[str, ...]:
-        """The repositories that the layer (`rdma`, `gpu`) reads from, by their keys here."""
+        """Names of the repositories that the layer (`rdma`, `gpu`) uses."""
         if layer == "rdma":
             return ("doca",) if self.rdma.source == DOCA else ()
         return ("cuda",) if self.driver and self.driver.manage else ()
 
     def as_variable(self) -> dict[str, Any]:
-        """The value of `cluster_software`, of which `of` makes this set again."""
+        """The value of `cluster_software`, which `of` reads."""
         return asdict(self)
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> SoftwareSet:
-        """Of `cluster_software`: the model made it, so it is not checked again."""
+        """Read `cluster_software`. The model has validated it."""
         driver = value.get("driver")
         sources, mpi = value.get("repositories") or {}, value.get("mpi") or {}
         archives = [Archive(**each) for each in mpi.get("archives", ())]

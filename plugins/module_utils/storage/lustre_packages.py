@@ -14,7 +14,7 @@ from ..core.checks import OK, Check, differs
 from ..core.distribution import REDHAT, Distribution
 from ..core.part import Node, Plan, PlanError, Verdict
 from ..core.text import some
-from ..packages.engine import Installer
+from ..packages.installer import Installer
 from ..packages.package import INSTALL, Manager, PackageSet, Repository, Stage, WantedPackage
 from .lustre import CLIENT, DKMS, PREBUILT, Kernel, Packages, lacking_programs
 

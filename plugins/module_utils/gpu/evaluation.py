@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Are the GPUs as model and set have them? One finding per fault, with its remedy.
+"""Compare GPUs with model and set: one finding per fault, with its remedy.
 
-First what holds for the node as a whole: driver, versions, fabric manager, GPUDirect RDMA. Then
-which GPUs are there, the rules of gpu_checks.py for each, and the kernel log.
+First the node as a whole: driver, versions, fabric manager, GPUDirect RDMA. Then the presence of
+each GPU, the rules of gpu_checks.py for it, and the kernel log.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ NAMES = (
     *(DRIVER, VERSION, OPEN, WARNINGS, DIRECT, FM_VERSION, FM, NVML),
     *(PRESENT, COUNT, ORDER, *EACH, XID),
 )
-"""Every check there is; each is made, or names what hindered it."""
+"""Every check; each is reported, or names the finding that prevented it."""
 MASKED = "masked"
 NO_FABRIC = "the GPUs of this node have no NVSwitch fabric (fabric: false)"
 
 
-def judge(gpus: Gpus, wanted: GpuTarget, node: Node) -> GpuFindings:
-    """Judge what was read. A reboot that did not cure its reason is a failure."""
+def evaluate(gpus: Gpus, wanted: GpuTarget, node: Node) -> GpuFindings:
+    """Evaluate a reading. A fault that an earlier reboot should have repaired is a failure."""
     findings = GpuFindings(gpus, wanted, node)
     hindered = _modules(findings)
     if hindered:
@@ -82,12 +82,12 @@ def judge(gpus: Gpus, wanted: GpuTarget, node: Node) -> GpuFindings:
 
 
 def _modules(findings: GpuFindings) -> str:
-    """Is the kernel module there, is it the open one, does the driver answer?
+    """Check that the kernel module is loaded, is the open one, and that the driver responds.
 
-    Returns the name of the finding that stands in the way of all the rest, or nothing.
+    Returns the name of the finding that prevents all other checks, or nothing.
     """
     driver, smi = findings.found.driver, findings.found.smi
-    answers = f"nvidia-smi answers for {len(findings.wanted.gpus)} GPUs"
+    answers = f"nvidia-smi responds for {len(findings.wanted.gpus)} GPUs"
     if not driver.module and not smi.gpus:
         _not_loaded(findings, answers)
         return DRIVER
@@ -100,31 +100,31 @@ def _modules(findings: GpuFindings) -> str:
     if not _open(findings) and not smi.gpus:
         return OPEN
     if smi.gpus or any(":" in pci for pci in smi.unreachable):
-        findings.ok(DRIVER, answers, f"nvidia-smi answers for {len(smi.gpus)} GPUs")
+        findings.ok(DRIVER, answers, f"nvidia-smi responds for {len(smi.gpus)} GPUs")
         return ""
-    findings.fail(DRIVER, answers, smi.error, "nvidia-smi gives no GPU: see NVRM in dmesg")
+    findings.fail(DRIVER, answers, smi.error, "nvidia-smi reports no GPU: see NVRM in dmesg")
     return DRIVER
 
 
 def _not_loaded(findings: GpuFindings, answers: str) -> None:
-    """No kernel module: because of nouveau, or because it is not there or does not load."""
+    """Report a missing kernel module: nouveau is loaded, or it is absent or does not load."""
     driver = findings.found.driver
     installed = findings.wanted.managed and driver.on_disk == findings.wanted.driver
     if "nouveau" in findings.found.machine.modules and installed:
-        why = f"nouveau has the GPUs and keeps nvidia {driver.on_disk} out until the next boot."
+        why = f"nouveau uses the GPUs, so nvidia {driver.on_disk} loads at the next boot."
         waits = Reason("kernel module of the GPUs", "nvidia", "nouveau", why)
         findings.reboot(DRIVER, answers, "nouveau is loaded", waits)
         return
     seen = "not loaded" if driver.on_disk else "no kernel module nvidia"
     reason = (
         f"see modprobe nvidia, dkms status and the headers of kernel {driver.kernel}. With Secure "
-        "Boot the module's key has to be enrolled (mokutil)"
+        "Boot the module's key must be enrolled (mokutil)"
     )
     findings.fail(DRIVER, answers, seen, reason, fixable=True)
 
 
 def _version(findings: GpuFindings) -> bool:
-    """Whether kernel module = library = what is on disk = the set."""
+    """Whether kernel module, library and module on disk have the set's version."""
     driver, version = findings.found.driver, findings.version
     library = findings.found.nvml.library  # empty before pynvml.py is on the node
     seen = (
@@ -138,27 +138,27 @@ def _version(findings: GpuFindings) -> bool:
         return True
     if driver.module != version and driver.on_disk == version and of_the_set:
         why = (
-            f"driver {version} is installed and {driver.module} still runs: until the next boot "
+            f"driver {version} is installed, but {driver.module} is running: until the next boot "
             "nothing can use the GPUs (Driver/library version mismatch)."
         )
         waits = Reason("kernel module nvidia", version, driver.module, why)
         findings.reboot(VERSION, version, seen, waits)
         return False
     if same:
-        reason = "a libnvidia-ml.so.1 from elsewhere is found first: see ldconfig -p, remove it"
+        reason = "another libnvidia-ml.so.1 is found first: see ldconfig -p, and remove it"
     elif findings.wanted.managed:
         reason = f"install the set's driver; see dkms status for kernel {driver.kernel}"
     else:
         reason = (
-            "others installed it (driver.manage: false): bring all its parts to one version, for "
-            f"kernel {driver.kernel} too, or correct driver.version of the model"
+            "it was installed by others (driver.manage: false): bring all components to one "
+            f"version, for kernel {driver.kernel} too, or correct driver.version of the model"
         )
     findings.fail(VERSION, version, seen, reason, fixable=not same)
     return False
 
 
 def _open(findings: GpuFindings) -> bool:
-    """Whether the modules are of the kind that is wanted."""
+    """Whether the open or proprietary modules are loaded, as desired."""
     driver = findings.found.driver
     if not findings.wanted.open_modules:
         findings.skip(OPEN, "open", "the set does not ask for the open kernel modules")
@@ -167,12 +167,12 @@ def _open(findings: GpuFindings) -> bool:
         findings.ok(OPEN, "open", "open")
         return True
     if driver.on_disk_open:
-        why = "the open kernel modules are installed and the proprietary ones still run."
+        why = "the open kernel modules are installed, but the proprietary ones are running."
         waits = Reason("kind of the kernel module nvidia", "open", "proprietary", why)
         findings.reboot(OPEN, "open", "proprietary", waits)
         return False
     reason = (
-        "they open no GPU of Blackwell and have no dma-buf: install nvidia-open (Ubuntu), module "
+        "they support no Blackwell GPU and no dma-buf: install nvidia-open (Ubuntu), module "
         "stream nvidia-driver:BRANCH-open (EL); then reboot"
     )
     findings.fail(OPEN, "open", "proprietary", reason, fixable=True)
@@ -180,17 +180,17 @@ def _open(findings: GpuFindings) -> bool:
 
 
 def _warnings(findings: GpuFindings) -> None:
-    """What nvidia-smi prints beside its answer is never good news."""
+    """Report messages of nvidia-smi outside its XML; they are never good news."""
     found = "; ".join(findings.found.smi.warnings)
     if not found:
         findings.ok(WARNINGS, "none", "none")
         return
-    reason = "see NVRM in dmesg; with a corrupted infoROM run NVIDIA's field diagnostic, replace"
+    reason = "see NVRM in dmesg; if an infoROM is corrupted, run NVIDIA's field diagnostic, replace"
     findings.fail(WARNINGS, "none", found, reason)
 
 
 def _gpudirect(findings: GpuFindings) -> None:
-    """A way for NICs to reach GPU memory: dma-buf, or the module nvidia_peermem."""
+    """Check the path from NICs to GPU memory: dma-buf, or the module nvidia_peermem."""
     wanted, driver = findings.wanted, findings.found.driver
     if wanted.gpudirect == NONE:
         findings.skip(DIRECT, None, "not wanted (gpudirect: none)")
@@ -208,7 +208,7 @@ def _gpudirect(findings: GpuFindings) -> None:
         findings.unread([DIRECT], OPEN)
     else:
         reason = (
-            "NICs have no way to GPU memory: dma-buf takes the open modules and kernel 5.12 "
+            "NICs cannot access GPU memory: dma-buf needs the open modules and kernel 5.12 "
             f"(here: {driver.kernel}); otherwise modprobe nvidia_peermem, which is built against "
             "DOCA-OFED"
         )
@@ -216,7 +216,7 @@ def _gpudirect(findings: GpuFindings) -> None:
 
 
 def _fabric_manager(findings: GpuFindings) -> str:
-    """Fabric manager of the driver's version, and running. The finding that hinders, or nothing."""
+    """Check that the fabric manager runs in the driver's version; return the blocking finding."""
     if not findings.wanted.fabric:
         for name in (FM_VERSION, FM):
             findings.skip(name, None, NO_FABRIC)
@@ -243,10 +243,10 @@ def _fabric_manager(findings: GpuFindings) -> str:
 
 
 def _nvml(findings: GpuFindings) -> None:
-    """Whether NVML answers."""
+    """Check that NVML responds."""
     error = findings.found.nvml.error
     if not findings.wanted.nvlinks:
-        findings.skip(NVML, "answers", "asked for NVLinks alone, none are wanted (nvlinks: 0)")
+        findings.skip(NVML, "answers", "needed only for NVLinks, and none are desired (nvlinks: 0)")
     elif not error:
         findings.ok(NVML, "answers", "answers")
     else:
@@ -255,7 +255,7 @@ def _nvml(findings: GpuFindings) -> None:
 
 
 def _skipped(findings: GpuFindings) -> dict[str, str]:
-    """Rules that are not to be followed on this node, and why."""
+    """Rules that do not apply to this node, with the reason."""
     wanted, off = findings.wanted, {}
     if wanted.mig:
         off[gpu_checks.MIG] = "GPUs may be split (mig: true)"
@@ -266,11 +266,11 @@ def _skipped(findings: GpuFindings) -> dict[str, str]:
     if not wanted.fabric:
         off[FABRIC] = NO_FABRIC
     if not wanted.nvlinks:
-        off[gpu_checks.NVLINKS] = "none are wanted (nvlinks: 0)"
+        off[gpu_checks.NVLINKS] = "none are desired (nvlinks: 0)"
     elif findings.found.nvml.error:
         off[gpu_checks.NVLINKS] = f"not read: see {NVML}"
     if COUNT in findings.blamed.get("", []) and not wanted.by_address:
-        # One that is missing somewhere shifts the places of those behind it.
+        # A missing GPU shifts the order of those after it.
         off[gpu_checks.NUMA] = off[gpu_checks.RAIL] = f"not read: see {COUNT}"
     return off
 
@@ -284,7 +284,7 @@ def _settling(findings: GpuFindings) -> bool:
 
 
 def _presence(findings: GpuFindings, known: Sequence[Place]) -> None:
-    """Is every GPU there, does the driver reach it, are there more, are they in order?"""
+    """Check that the expected GPUs are present, respond, and are in order."""
     results = [(place, _present(findings.found, place)) for place in known]
     findings.each(PRESENT, results)
     findings.there = [
@@ -293,7 +293,7 @@ def _presence(findings: GpuFindings, known: Sequence[Place]) -> None:
     missing = len(findings.there) < len(known)
     goal, seen = len(findings.wanted.gpus), len(findings.there)
     if missing:
-        findings.skip(COUNT, goal, f"{seen} answer: see {PRESENT}")
+        findings.skip(COUNT, goal, f"{seen} respond: see {PRESENT}")
     elif seen == goal:
         findings.ok(COUNT, goal, seen)
     else:
@@ -301,20 +301,20 @@ def _presence(findings: GpuFindings, known: Sequence[Place]) -> None:
         reason = f"not in the model: {extra}. See lspci -d 10de:, or correct gpus in the model"
         findings.fail(COUNT, goal, seen, reason)
 
-    # GPU k of the model is GPU k of nvidia-smi and, by PCI order, of CUDA.
+    # GPU k of the model must be GPU k of nvidia-smi and, in PCI order, of CUDA.
     modelled = [place for place in known if place.entry]
     wanted = [place.pci for place in modelled]
     order = [place.pci for place in sorted(modelled, key=lambda place: place.gpu.index)]
     if not findings.wanted.by_address:
         findings.skip(
-            ORDER, None, "the model gives no PCI addresses of GPUs: the driver's order holds"
+            ORDER, None, "the model has no PCI addresses of GPUs: the driver's order applies"
         )
     elif missing:
         findings.skip(ORDER, wanted, f"a missing GPU shifts the others: see {PRESENT}")
     elif order == wanted:
         findings.ok(ORDER, wanted, order)
     else:
-        reason = "GPU k of a job is not the GPU of rail k: put gpus.pci of the model in that order"
+        reason = "GPU k of a job is not the GPU of rail k: write gpus.pci in the order of the rails"
         findings.fail(ORDER, wanted, order, reason)
 
 
@@ -327,9 +327,9 @@ def _present(found: Gpus, place: Place) -> GpuResult:
     )
     if any(NEEDS_RESET.lower() in each.lower() for each in said):
         text = (
-            f"{place.where}: the driver says that it requires a reset, and no job can use it "
-            "before. Stop its jobs and reset it (docs/gpu.md), or reboot the node; if it happens "
-            "again, have the GPU replaced."
+            f"{place.where}: the driver requires a reset of it, and no job can use it before. "
+            "Stop its jobs and reset it (docs/gpu.md), or reboot the node; if it happens again, "
+            "have the GPU replaced."
         )
         reason = Reason(f"{place.name} {place.pci} reset", goal, NEEDS_RESET, text)
         return GpuResult(goal, NEEDS_RESET, reason=reason)
@@ -351,32 +351,32 @@ def _present(found: Gpus, place: Place) -> GpuResult:
         return bad(goal, "not on the bus", "no GPU at this address of the PCI bus", remedy)
     if smi.error and place.pci not in smi.unreachable:
         others = ", ".join(smi.unreachable)
-        return aside(goal, f"nvidia-smi stopped at another GPU: see {PRESENT} of {others}")
+        return aside(goal, f"nvidia-smi failed at another GPU: see {PRESENT} of {others}")
     words = smi.unreachable.get(place.pci) or "it does not list it"
     if function.driver not in ("", None, "nvidia"):
         words = f"it is bound to {function.driver}"
-    what = f"it is on the PCI bus and the driver does not reach it ({words})"
+    what = f"it is on the PCI bus, but the driver does not reach it ({words})"
     return bad(goal, "not reached by the driver", what, fell_off)
 
 
-# Errors of the kernel log, each with its GPU. A GPU with another finding has no second one.
+# Errors in the kernel log, by GPU. They add no finding for a GPU that already has one.
 
 REMEDIES = {
-    xids.REBOOT: "Drain and reboot the node; if it comes back, have the GPU replaced.",
+    xids.REBOOT: "Drain and reboot the node; if it recurs, have the GPU replaced.",
     xids.RESET: (
         "Stop its jobs and reset it (docs/gpu.md), or drain and reboot the node; run dcgmi diag -r "
-        "3; if it comes back, have the GPU replaced."
+        "3; if it recurs, have the GPU replaced."
     ),
     xids.SUPPORT: "NVIDIA's catalogue says to contact support. Drain the node until it is clear.",
     xids.UNKNOWN: (
-        "What it asks for is not known here. Look it up in NVIDIA's catalogue, "
+        "Its meaning is not known here. Look it up in NVIDIA's catalogue, "
         "docs.nvidia.com/deploy/xid-errors, and drain the node until it is clear; if it is "
         "harmless, name it in nvidia_gpu_health: {xids_ignored: [NUMBER]}."
     ),
 }
 OF_SWITCH = (
-    "Stop the jobs of the node and reset all GPUs (docs/gpu.md), or reboot the node; if it comes "
-    "back, have the board of NVSwitches replaced."
+    "Stop the jobs of the node and reset all GPUs (docs/gpu.md), or reboot the node; if it "
+    "recurs, have the NVSwitch board replaced."
 )
 
 
@@ -394,7 +394,7 @@ def _kernel_log(findings: GpuFindings, known: Sequence[Place]) -> None:
         blamed = [name for name in findings.blamed.get(place.name, []) if name in FAULTS]
         results.append((place, _xids(findings.wanted, own, blamed)))
     findings.each(XID, results)
-    # Of an NVSwitch, or of a GPU that is not there any more and that the model does not name.
+    # Errors of an NVSwitch, or of a GPU that is gone and that the model does not name.
     places = {place.pci for place in known}
     others = [xid for xid in found if xid.switch or xid.pci not in places]
     for pci, switch in sorted({(xid.pci, xid.switch) for xid in others}):
@@ -412,7 +412,7 @@ def _asks(wanted: GpuTarget, xid: Xid) -> str:
         return xids.HARMLESS
     if wanted.xids is None:
         return xids.action(xid)
-    return xids.RESET if xid.number in wanted.xids else xids.HARMLESS  # the operator's own list
+    return xids.RESET if xid.number in wanted.xids else xids.HARMLESS  # the operator's list
 
 
 def _xids(wanted: GpuTarget, found: Sequence[Xid], blamed: Sequence[str]) -> GpuResult:
@@ -427,7 +427,7 @@ def _xids(wanted: GpuTarget, found: Sequence[Xid], blamed: Sequence[str]) -> Gpu
         texts.setdefault(xid.number, []).append(xid.text)
     kind = "SXid" if found[0].switch else "Xid"
     what = "; ".join(
-        f"{kind} {number}, {len(texts[number])} times in the kernel log since the boot: "
+        f"{kind} {number}, {len(texts[number])} times in the kernel log since boot: "
         f"{texts[number][0]}"
         for number in sorted(texts)
     )

@@ -1,0 +1,318 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A package set on one node: plan it, install it as one step of core.engine, read it back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Optional
+
+from ..core.checks import FAILED, OK, Check, compare, differs, not_applicable
+from ..core.commands import CommandError
+from ..core.distribution import REDHAT, Distribution
+from ..core.files import FilePlan
+from ..core.part import Step
+from .apt import Apt
+from .dnf import DnfManager
+from .package import REMOVE, Manager, PackageChange, PackageError, PackageSet
+from .planning import (
+    ROLES,
+    PackagePlan,
+    Planner,
+    any_matches,
+    missing_components,
+    only_held,
+    satisfied,
+    unwanted,
+)
+
+NOTHING_CHANGED = "Nothing was changed: packages, pins and definitions are as they were"
+
+
+def manager_of(distribution: Distribution, wanted: PackageSet, layer: str) -> Manager:
+    """Return the package manager of a distribution."""
+    return (DnfManager if distribution.family is REDHAT else Apt)(wanted, layer)
+
+
+@dataclass(frozen=True)
+class Installer:
+    """One set on one node. `plan` and `verify` only read; `step` returns the change."""
+
+    wanted: PackageSet
+    manager: Manager
+    layer: str
+    allow_downgrade: bool = False
+
+    def step(self, plan: PackagePlan, name: str, before: str, after: str) -> Step:
+        """Return the step that carries out a plan and restores files if no package changed."""
+        run = Installation(self, plan)
+        return Step(name, before, after, run.act, True, shown=plan.diffs(), undo=run.undo)
+
+    # Plan
+
+    def plan(self) -> PackagePlan:
+        """Plan the set.
+
+        Raises PackageError with one line per refusal: a downgrade, a removal, a version that no
+        repository has, a conflict.
+        """
+        return self.plan_now(self.manager.interrupted())
+
+    def plan_now(self, interrupted: Mapping[str, str], *, fetch: bool = False) -> PackagePlan:
+        """Plan the set with these unfinished packages. `fetch`: read metadata in any case."""
+        manager = self.manager
+        planner = Planner(self.wanted, manager, self.layer, self.allow_downgrade)
+        definitions, streams = manager.repository_files(), manager.stream_changes()
+        pending = any(not package.optional for package in planner.pending)
+        pending = pending or bool(planner.remove or streams)
+        if not pending:
+            # Foreign packages may stay unfinished until they block a change.
+            interrupted = self.own(interrupted)
+        repairs = "; ".join(interrupted.values())
+        if any(file.changed for file in definitions) or (pending and repairs):
+            stages = planner.outline()
+            return PackagePlan(
+                repairs=repairs, solved=False, files=definitions, streams=streams, stages=stages
+            )
+        if pending or fetch:
+            manager.refresh()
+        plan = planner.solve()
+        pins = self._pins(plan)
+        after = plan.after(manager.installed())
+        holds = self._holds(pins, after)
+        return replace(
+            plan,
+            repairs=repairs,
+            files=[*definitions, manager.pin_file(pins)],
+            streams=streams,
+            held=sorted(holds - manager.held()),
+            released=self._released(pins, holds, after),
+        )
+
+    def own(self, interrupted: Mapping[str, str]) -> dict[str, str]:
+        """Return the unfinished packages that the set names or that were pinned for it."""
+        names = {package.name for package in self.wanted.packages} | {""}
+        names |= set(self.manager.pinned(self.layer))
+        return {
+            name: state for name, state in interrupted.items() if name.partition(":")[0] in names
+        }
+
+    def _pins(self, plan: PackagePlan) -> dict[str, str]:
+        """Return the set, and those of its dependencies that come from the set's repositories.
+
+        A dependency that was pinned before stays pinned while it is needed. Packages that the set
+        only holds (the kernel) are pinned if they come in with this change; a hold would block it.
+        """
+        manager, wanted = self.manager, self.wanted
+        after = plan.after(manager.installed())
+        incoming = [change.name for change in plan.changes if change.after]
+        held = only_held(incoming, manager)
+        offered = manager.available(incoming, wanted.repositories)
+        kept = after.keys() & manager.pinned(self.layer).keys() & manager.needs(plan.exact)
+        new = {name for name in incoming if after[name] in offered[name] or name in held}
+        return {**{name: after[name] for name in kept | new}, **plan.exact}
+
+    def _holds(self, pins: Iterable[str], after: Iterable[str]) -> set[str]:
+        """Return the pinned packages and those that the set only holds (the kernel)."""
+        return only_held(after, self.manager).union(set(pins) & set(after))
+
+    def _released(
+        self, pins: Iterable[str], holds: Iterable[str], after: Mapping[str, str]
+    ) -> list[str]:
+        """Return the packages that this layer held, and that no layer needs any more."""
+        manager = self.manager
+        others = {name for other in ROLES if other != self.layer for name in manager.pinned(other)}
+        gone = set(manager.pinned(self.layer)).difference(pins, holds, others)
+        return sorted(gone & manager.held() & after.keys())
+
+    def _as_installed(self) -> PackagePlan:
+        installed = self.manager.installed()
+        names = [package.name for package in self.wanted.packages if package.name in installed]
+        return PackagePlan(exact={name: installed[name] for name in names})
+
+    # Act
+
+    def install(self, name: str, changes: Iterable[PackageChange], plan: PackagePlan) -> None:
+        """Install one stage in one transaction, and hold its packages even if it failed."""
+        manager = self.manager
+        held = manager.held()
+        touched = [change.name for change in changes if change.name in held]
+        removed = [change.name for change in changes if change.kind == REMOVE]
+        try:
+            manager.release(touched)
+            manager.apply(plan.asked[name], removed)
+        finally:
+            pinned = manager.pinned(self.layer)
+            self._hold({*touched, *self._holds(pinned, manager.installed())})
+
+    def _hold(self, names: Iterable[str]) -> None:
+        new = (set(names) & self.manager.installed().keys()) - self.manager.held()
+        if new:
+            self.manager.hold(sorted(new))
+
+    def settle_pins(self, plan: PackagePlan) -> None:
+        """Pin and hold what the set needs now, and release the rest."""
+        manager = self.manager
+        installed = manager.installed()
+        pins = self._pins(self._as_installed())
+        holds = self._holds(pins, installed)
+        gone = {*plan.released, *self._released(pins, holds, installed)} - holds
+        manager.release(sorted(gone & installed.keys()))
+        manager.pin_file(pins).apply()
+        self._hold(holds)
+
+    # Verify
+
+    def verify(self, check_mode: bool = False) -> list[Check]:
+        """Check that packages have the set's versions, are pinned and held, or are absent."""
+        try:
+            return self._verify(check_mode)
+        except CommandError as error:
+            wanted = "as the set has them"
+            return [Check("packages", wanted, "unknown", FAILED, reason=str(error))]
+
+    def _verify(self, check_mode: bool) -> list[Check]:
+        manager, wanted = self.manager, self.wanted
+        installed = manager.installed()
+        files = manager.repository_files()
+        return [
+            self._interruption(check_mode),
+            *(_file_check(file, check_mode) for file in files),
+            *self._package_checks(installed, any(file.changed for file in files), check_mode),
+            *(
+                Check(
+                    "package_absent",
+                    "absent",
+                    installed[name],
+                    differs(check_mode),
+                    name,
+                    next(text for at, text in wanted.absent.items() if any_matches(name, [at])),
+                )
+                for name in unwanted(wanted, installed)
+            ),
+            *self._pin_checks(installed, check_mode),
+        ]
+
+    def _package_checks(
+        self, installed: Mapping[str, str], undefined: bool, check_mode: bool
+    ) -> Iterable[Check]:
+        """`undefined`: definitions will change, so that offered versions are not known yet."""
+        packages = self.wanted.packages
+        optional = [x for x in packages if x.optional and x.name not in installed]
+        offered = self.manager.available([package.name for package in optional])
+        without = set() if undefined else missing_components(optional, offered)
+        for package in packages:
+            version = installed.get(package.name, "")
+            if not version and package.component in without:
+                reason = "no repository of the node has it, and nothing else of the set needs it"
+                yield not_applicable("package", package.version, reason, subject=package.name)
+                continue
+            yield Check(
+                "package",
+                package.version or "installed",
+                version or "not installed",
+                OK if satisfied(package, version) else differs(check_mode),
+                package.name,
+            )
+
+    def _pin_checks(self, installed: Mapping[str, str], check_mode: bool) -> Iterable[Check]:
+        pins, pinned = self._pins(self._as_installed()), self.manager.pinned(self.layer)
+        unpinned = sorted(name for name, version in pins.items() if pinned.get(name) != version)
+        reason = "these are not pinned at the installed version"
+        yield compare("packages_pinned", [], unpinned, check_mode=check_mode, reason=reason)
+        unheld = sorted(self._holds(pins, installed) - self.manager.held())
+        reason = "these are not held"
+        yield compare("packages_held", [], unheld, check_mode=check_mode, reason=reason)
+
+    def _interruption(self, check_mode: bool) -> Check:
+        """Unfinished packages of others are named, without failing this layer."""
+        name, interrupted = "packages_interrupted", self.manager.interrupted()
+        own = "; ".join(self.own(interrupted).values())
+        if interrupted and not own:
+            text = f"not of the set: {'; '.join(interrupted.values())}"
+            return Check(name, "", "", OK, reason=text)
+        reason = "run the layer: it repairs this first"
+        return compare(name, "", own, check_mode=check_mode, reason=reason)
+
+
+def _file_check(file: FilePlan, check_mode: bool) -> Check:
+    wanted = "absent" if file.after is None else "as planned"
+    found, status = ("different", differs(check_mode)) if file.changed else (wanted, OK)
+    return Check("repository_file", wanted, found, status, str(file.path))
+
+
+@dataclass
+class Installation:
+    """One run of a plan: `act` and `undo` of a Step. Stages are separate transactions."""
+
+    installer: Installer
+    plan: PackagePlan
+    """Replaced by the solved plan once definitions are written."""
+    before: Optional[Mapping[str, str]] = None
+    """Installed packages before the first stage."""
+    completed: int = 0
+    """Number of stages."""
+    begun: bool = False
+    written: list[FilePlan] = field(default_factory=list)
+
+    def act(self) -> None:
+        """Write definitions, solve, write pins, then install stage by stage.
+
+        Raises CommandError and OSError. Another run continues after the completed stages.
+        """
+        manager = self.installer.manager
+        manager.wait()
+        if self.plan.repairs:
+            manager.repair()
+        self.begun = True
+        if not self.plan.solved or self.plan.repairs:
+            self._solve()
+        self._write(self.plan.files)
+        if self.plan.streams:
+            manager.switch_streams()
+        if not self.plan.changed:
+            return
+        self.before = dict(manager.installed())
+        stages = self.plan.stages
+        for index, (name, changes) in enumerate(stages):
+            try:
+                self.installer.install(name, changes, self.plan)
+            except CommandError as error:
+                where = f"stage {name} ({index + 1} of {len(stages)})"
+                raise PackageError(f"{where}: {error}") from error
+            self.completed += 1
+        self.installer.settle_pins(self.plan)
+
+    def undo(self) -> str:
+        """Restore definitions and pins if no package changed; otherwise report the progress."""
+        manager = self.installer.manager
+        if not self.begun:
+            return ""
+        if self.before is None or (
+            dict(manager.installed()) == self.before and not manager.interrupted()
+        ):
+            for file in reversed(self.written):
+                with suppress(OSError):
+                    file.undo()
+            return NOTHING_CHANGED
+        names = [name for name, _changes in self.plan.stages]
+        return (
+            f"Completed stages: {', '.join(names[: self.completed]) or 'none'}; not started: "
+            f"{', '.join(names[self.completed + 1 :]) or 'none'}. Installed packages are held at "
+            "their versions. Remove the cause and run again: an interrupted installation is "
+            "repaired first"
+        )
+
+    def _solve(self) -> None:
+        """Plan again once the solver can be asked: definitions are written, repairs are done."""
+        former, definitions = self.plan, [] if self.plan.solved else list(self.plan.files)
+        self._write(definitions)
+        plan = self.installer.plan_now({}, fetch=not former.solved)
+        self.plan = replace(plan, repairs=former.repairs, files=[*definitions, *plan.files])
+
+    def _write(self, files: Iterable[FilePlan]) -> None:
+        for file in files:
+            if file.changed and file not in self.written:
+                file.apply()
+                self.written.append(file)
