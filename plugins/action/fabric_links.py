@@ -1,13 +1,13 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Judges every link from what nodes and switches returned in this run, without a connection.
+"""Check every link from the results of nodes and switches in this run, without a connection.
 
-Step `judge` compares all of them once; step `verdict` returns its findings to each host, and fails
-the host whose end is wrong.
+Step `judge` compares all links once; step `verdict` returns the findings to each host and fails
+those whose end is wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from ..plugin_utils.answers import AnswerError
 from ..plugin_utils.fabric.cabling import Node, Switch
 from ..plugin_utils.fabric.compare import node_state
 from ..plugin_utils.fabric.links import Group, Links, check_links
+from ..plugin_utils.fabric.results import RAILS, SwitchResult, failure_of
 from ..plugin_utils.qos import contract_of
 from ..plugin_utils.report import reports
 from ..plugin_utils.steps import Step, SteppedAction
@@ -27,12 +28,8 @@ from ..plugin_utils.terminal import display
 
 LAYER = "links"
 MODULE = "baremetal.mpi_roce.fabric_links"
-SWITCH_STATE = "switch_qos_state"
-"""Registered by the role switch_qos."""
-RAILS_STATE = "roce_rails_state"
-"""Registered by the role roce_rails."""
-SHOWN = 40
-"""Leaves, and mismatches, on the screen; the report has all of them."""
+MAX_LINES = 40
+"""Leaves and mismatches on the screen; the report contains all."""
 HEADINGS = ("links of", "to", "links", "agree", "one end", "mismatched", "not read")
 
 
@@ -77,49 +74,43 @@ class ActionModule(SteppedAction):
         if not wrong:
             return result
         head = f"{LAYER}: {len(wrong)} found here or at the other end:"
-        message = "\n".join([head, *wrong[:SHOWN], *_more(wrong)])
+        message = "\n".join([head, *wrong[:MAX_LINES], *_more(wrong)])
         return {**result, "failed": True, "msg": message}
 
 
 def _of_one_that_dropped_out(check: Check, host: str) -> Check:
-    """That host has failed already; failing another one for it would drop that one too."""
+    """Do not fail another host for one that has failed already."""
     if check.status != FAILED:
         return check
-    reason = f"{host} dropped out of this run before; see its own failure. {check.reason}"
+    reason = f"{host} has failed earlier in this run; see its own message. {check.reason}"
     return replace(check, status=NOT_APPLICABLE, reason=reason)
 
 
 def _switches(groups: Any, hostvars: Any) -> Iterator[Switch]:
     for name in (*groups.get("leaf", []), *groups.get("spine", [])):
         variables = hostvars[name]
-        state = variables.get(SWITCH_STATE) or {}
+        result = SwitchResult.of(variables)
         yield Switch(
             name=name,
             ports=variables.get("cluster_ports") or [],
             system=str(variables.get("cluster_system") or ""),
             asic=str(variables.get("cluster_asic") or ""),
-            report=state.get("report"),
-            why=_why(state),
+            report=result.report,
+            reason=result.reason,
         )
 
 
 def _nodes(groups: Any, hostvars: Any) -> Iterator[Node]:
     for name in groups.get("compute", []):
-        # Not templated: there are many nodes.
-        state = hostvars.raw_get(name).get(RAILS_STATE) or {}
+        # Untemplated, because there are many nodes.
+        state = hostvars.raw_get(name).get(RAILS) or {}
         if "rails" not in state:
-            yield Node(name=name, why=_why(state))
+            yield Node(name=name, reason=failure_of(state))
             continue
         try:
             yield Node(name=name, state=node_state(state))
         except AnswerError as error:
-            yield Node(name=name, why=str(error))
-
-
-def _why(state: Mapping[str, Any]) -> str:
-    """Why the report is missing, in one line."""
-    text = str(state.get("problem") or state.get("msg") or "").strip()
-    return text.partition("\n")[0]
+            yield Node(name=name, reason=str(error))
 
 
 def _save(directory: Path, links: Links) -> str:
@@ -132,7 +123,7 @@ def _save(directory: Path, links: Links) -> str:
 
 
 def lines(links: Links) -> list[str]:
-    """The figures of each leaf, the worst first; then every mismatch."""
+    """A table of the leaves, the worst first, then every mismatch."""
     count = sum(group.links for group in links.groups)
     agree = sum(group.agree for group in links.groups)
     text = [
@@ -141,20 +132,20 @@ def lines(links: Links) -> list[str]:
     ]
     worst = sorted(links.groups, key=lambda group: (-group.wrong, -group.unread, -group.one_end))
     if worst:
-        rows = [HEADINGS, *map(_row, worst[:SHOWN])]
+        rows = [HEADINGS, *map(_row, worst[:MAX_LINES])]
         text += [f"  {row}" for row in columns(rows, left=(0, 1))]
     failed = [check for check in links.checks if check.status in (FAILED, PENDING)]
     return [
         *text,
         *_more(worst, " lines like these"),
-        *(f"  {check.line()}" for check in failed[:SHOWN]),
+        *(f"  {check.line()}" for check in failed[:MAX_LINES]),
         *_more(failed),
     ]
 
 
-def _more(found: Sequence[object], what: str = "") -> list[str]:
-    left = len(found) - SHOWN
-    return [f"  ... and {left} more{what}: see the report"] if left > 0 else []
+def _more(entries: Sequence[object], kind: str = "") -> list[str]:
+    left = len(entries) - MAX_LINES
+    return [f"  ... and {left} more{kind}: see the report"] if left > 0 else []
 
 
 def _row(group: Group) -> tuple[str, ...]:

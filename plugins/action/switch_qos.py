@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import shlex
 import signal
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from types import FrameType
@@ -20,10 +19,12 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 
 from ..module_utils.core.checks import STRICT, Check, as_dicts, failure_message, not_applicable
 from ..module_utils.core.text import counted
+from ..module_utils.core.waiting import until
 from ..plugin_utils.deadline import TimeIsUpError, time_limit
 from ..plugin_utils.fabric import session
 from ..plugin_utils.fabric.base import SSH
 from ..plugin_utils.fabric.compare import port_checks
+from ..plugin_utils.fabric.results import SwitchResult
 from ..plugin_utils.fabric.system import (
     SPINE,
     Completed,
@@ -43,8 +44,6 @@ from ..plugin_utils.terminal import display
 
 LAYER = "fabric"
 MODULE = "baremetal.mpi_roce.switch_qos"
-STATE = "switch_qos_state"
-"""Where the role registers what `plan` and `apply` return."""
 for system in SYSTEMS.values():
     system.driver  # noqa: B018  (loaded before Ansible forks a worker for each switch)
 CONFIRM_S = 300
@@ -75,15 +74,15 @@ class ActionModule(SteppedAction):
         if variables.value("cluster_ports", None) == []:
             return _untouched("no port of this switch is in the model")
         intent = _intent(variables)
-        before = (task_vars.get(STATE) or {}).get("report")
-        until = time.monotonic() + float(self._task.args.get("settle_s", 0))
-        while True:
+        up_before = SwitchResult.of(task_vars).ports_up()
+        outcome = session.Outcome()
+
+        def settled() -> bool:
+            nonlocal outcome
             outcome = self._session(variables, intent, apply=False)
-            if outcome.report is None or not _dark(outcome.report, before):
-                break
-            if time.monotonic() >= until:
-                break
-            time.sleep(PAUSE_S)
+            return outcome.report is None or not _dark(outcome.report, up_before)
+
+        until(settled, float(self._task.args.get("settle_s", 0)), PAUSE_S)
         if outcome.report is None or outcome.difference is None:
             return _unplanned(outcome.error)
         # playbooks/verify.yml: what is pending has failed.
@@ -106,7 +105,7 @@ class ActionModule(SteppedAction):
         )
 
     def _verdict(self, task_vars: Any) -> dict[str, Any]:
-        problem = (task_vars.get(STATE) or {}).get("problem")
+        problem = SwitchResult.of(task_vars).problem
         return {"failed": True, "msg": problem} if problem else {"changed": False}
 
     def _batches(self, task_vars: Any) -> dict[str, Any]:
@@ -123,7 +122,7 @@ class ActionModule(SteppedAction):
         switches = [
             (name, hostvars[name]["cluster_role"], hostvars[name].get("cluster_ports") or [])
             for name in here
-            if (hostvars[name].get(STATE) or {}).get("differs")
+            if SwitchResult.of(hostvars[name]).differs
         ]
         found = batches(switches, int(self._task.args.get("at_once", 1)))
         turns = {name: turn for turn, batch in enumerate(found) for name in batch}
@@ -300,10 +299,9 @@ def _interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _dark(report: SwitchReport, before: Any) -> list[str]:
-    """Ports that are down and were up when the switch was read last."""
-    up = {port["name"] for port in ((before or {}).get("ports") or []) if port.get("up")}
-    return [port.name for port in report.ports if port.name in up and port.up is False]
+def _dark(report: SwitchReport, up_before: set[str]) -> bool:
+    """Whether a port is down that was up when the switch was read last."""
+    return any(port.name in up_before and port.up is False for port in report.ports)
 
 
 def _result(checks: list[Check], **more: Any) -> dict[str, Any]:
@@ -370,7 +368,7 @@ def _check_turn(host: str, plan: Any, hostvars: Any) -> None:
     """Fail unless every switch of an earlier batch was changed, whatever the play's strategy."""
     turns = (plan or {}).get("turns") or {}
     earlier = [name for name, turn in turns.items() if turn < turns.get(host, 0)]
-    undone = [name for name in earlier if not (hostvars[name].get(STATE) or {}).get("applied")]
+    undone = [name for name in earlier if not SwitchResult.of(hostvars[name]).applied]
     if undone or host not in turns:
         why = f"{', '.join(undone)} come before it" if undone else "it is in none of the batches"
         raise AnsibleActionFail(

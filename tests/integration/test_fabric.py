@@ -92,7 +92,7 @@ def test_check_mode_says_what_would_change_and_at_what_cost_and_touches_nothing(
 FAULTS = [
     ("partial", {"apply": "partial"}, ""),
     ("cut", {"apply": "cut", "seconds": 8}, ""),
-    ("confirm lost", {"confirm": "lost", "seconds": 3}, "it is not known to be kept"),
+    ("confirm lost", {"confirm": "lost", "seconds": 3}, "may not have been kept"),
 ]
 
 

@@ -106,7 +106,7 @@ def transport(
 def ended(driver: Driver, switch: Switch, intent: SwitchIntent, time: Time, apply: bool) -> str:
     """The error, which no program's error is."""
     found = session.run(driver, switch, intent, apply=apply, confirm_s=60, clock=time.clock)
-    assert "an error of this collection" not in found.error, found.error
+    assert "of this collection" not in found.error, found.error
     if found.error:
         assert found.error.startswith(f"{intent.name}") and len(found.error) < 4000
     if found.report is not None:

@@ -221,4 +221,4 @@ def test_the_laws_of_every_order(rows: list[tuple[str, list[Any]]], at_once: int
     for batch in found:
         assert 0 < len(batch) <= (1 if role[batch[0]] == "spine" else at_once)
         together = [each for name in batch for each in served[name]]
-        assert len(together) == len(set(together)), "a node would lose both its leaves"
+        assert len(together) == len(set(together)), "a node would be cut off"

@@ -365,22 +365,22 @@ def test_a_new_profile_is_typed_in_full() -> None:
 
 def test_the_cost_names_ports_and_what_is_not_known() -> None:
     losses = " / ".join(difference({}, empty()).impact.losses)
-    assert "PFC and queues are set anew on 2 ports (Ethernet1/1, Ethernet2/1)" in losses
-    assert "the MTU of 2 ports" in losses
-    assert "EOS does not document" in losses
+    assert "2 ports (Ethernet1/1, Ethernet2/1)" in losses
+    assert "MTU of 2 ports" in losses
+    assert "not document" in losses
     assert f"{UNDER_TRAFFIC[DSCP_MAP]}, for ports outside the model too" in losses
 
 
 def test_a_port_of_a_port_channel_is_refused() -> None:
     tree = typed(empty(), ["interface Ethernet2/1", "channel-group 7 mode active"])
-    with pytest.raises(SwitchError, match=r"Ethernet2/1 .* is a member of channel-group 7"):
+    with pytest.raises(SwitchError, match=r"Ethernet2/1 .* channel-group 7"):
         difference({}, tree)
 
 
 @pytest.mark.parametrize("line", ["flowcontrol receive on", "flowcontrol send desired"])
 def test_a_port_that_pauses_the_whole_link_is_refused(line: str) -> None:
     tree = converged({}, empty())
-    with pytest.raises(SwitchError, match=r"Ethernet2/1 pauses the whole link.*no flowcontrol"):
+    with pytest.raises(SwitchError, match=r"Ethernet2/1 pauses .*no flowcontrol"):
         difference({}, typed(tree, ["interface Ethernet2/1", line]))
     assert not difference({}, typed(tree, ["interface Ethernet9/1", line]))
     off = f"{line.rpartition(' ')[0]} off"
@@ -413,7 +413,7 @@ def test_headroom_under_our_name_is_applied_and_goes_with_the_values() -> None:
     first = DRIVER.difference(intent, wanted, present(empty()))
     tree = typed(empty(), list(first.steps))
     assert not DRIVER.difference(intent, wanted, present(tree))
-    assert any("buffers of the whole switch" in loss for loss in first.impact.losses)
+    assert any("whole switch" in loss for loss in first.impact.losses)
     gone = typed(tree, list(difference({}, tree).steps))
     assert "mmu" not in show(gone)
 

@@ -169,7 +169,7 @@ def test_a_run_that_was_killed_is_told_of_and_repaired_when_its_change_is_undone
     wanted = DRIVER.wanted(leaf())
     killed.apply(DRIVER.difference(leaf(), wanted, killed.read()), LONG_S)
     error = run(virtual, authority).error
-    assert "earlier run still waits to be confirmed" in error
+    assert "earlier run" in error
     (undo,) = re.findall(r"undo it now with `(configure session \S+ abort)`", error)
     with Eapi(login(virtual, authority)) as eapi:
         eapi.texts([undo])

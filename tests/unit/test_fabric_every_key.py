@@ -318,7 +318,7 @@ def test_a_switch_goes_over_to_another_value_and_back(
     for intent in (other, usual):
         difference = plan(name, switch, intent)
         assert (difference.impact.level == "none") == (not difference.changes), (
-            "one rule for all systems: what changes under traffic costs something"
+            "the same on every system"
         )
         switch.apply(difference)
         assert plan(name, switch, intent).changes == ()

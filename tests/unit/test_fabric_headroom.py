@@ -171,7 +171,7 @@ def test_a_chip_is_what_is_known_and_what_the_inventory_adds() -> None:
     chip = asic_named("tomahawk5", output)
     assert chip is not None
     assert headroom(chip, 800, 50, FRAME) == Headroom(3, 1, 2)
-    assert chip.options == {}, "no platform is proved to have one of the words"
+    assert chip.options == {}, "unknown for this chip"
     assert asic_named("mine", output) == Asic("mine", options={"eos_queue": "uc-tx-queue"})
     assert asic_named("spectrum4", output) == SPECTRUM4
     assert asic_named("", output) == Asic("")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,10 +37,10 @@ class Run:
                 "cluster_system": switch.system,
                 "cluster_asic": switch.asic,
                 "cluster_ports": switch.ports,
-                "switch_qos_state": {"report": switch.report, "problem": switch.why},
+                "switch_qos_state": {"report": switch.report, "problem": switch.reason},
             }
         for name, node in nodes.items():
-            state = node.state if node.state is not None else {"failed": True, "msg": node.why}
+            state = node.state if node.state is not None else {"failed": True, "msg": node.reason}
             self.hostvars[name] = {"roce_rails_state": state}
         self.here = [*nodes, *switches]
         self.groups = {
@@ -81,10 +82,7 @@ def test_all_that_holds_is_told_to_the_leaves(monkeypatch: pytest.MonkeyPatch) -
     ]
     assert "failed" not in verdict
     assert run.verdict("node01", judged)["checks"] == []
-    assert run.lines[0] == (
-        "links: 10 in the model, 10 with nothing wrong in what both ends say, 10 shown by LLDP to "
-        "be where the model has them"
-    )
+    assert re.findall("[0-9]+", run.lines[0]) == ["10", "10", "10"]
     assert run.lines[2].split() == ["leaf01", "nodes", "3", "3", "-", "-", "-"]
 
 
@@ -95,7 +93,7 @@ def test_the_host_whose_end_is_wrong_fails(monkeypatch: pytest.MonkeyPatch) -> N
     judged = run.judge()
     verdict = run.verdict("node02", judged)
     assert verdict["failed"]
-    assert verdict["msg"].startswith("links: 1 found here or at the other end:\n  link_pfc leaf01")
+    assert verdict["msg"].startswith("links: 1 ") and "\n  link_pfc leaf01" in verdict["msg"]
     assert "failed" not in run.verdict("leaf01", judged)
     assert any(line.startswith("  link_pfc leaf01 Ethernet8 - node02 rail0:") for line in run.lines)
 
@@ -127,22 +125,20 @@ def test_nobody_fails_for_the_sake_of_a_host_that_dropped_out(
 ) -> None:
     fabric = Fabric()
     fabric.setting("node02", "rail0", "pfc")["found"] = []
-    fabric.change_node("node03", state=None, why="rails: `ip` could not be run")
+    fabric.change_node("node03", state=None, reason="rails: `ip` could not be run")
     run = Run(fabric, monkeypatch)
     run.here = [name for name in run.here if name not in ("node02", "node03")]
     judged = run.judge()
     wrong = judged["by_host"]["leaf01"][0]
     assert (wrong["name"], wrong["status"]) == ("link_pfc", "not_applicable")
-    assert wrong["reason"].startswith("node02 dropped out of this run before; see its own")
+    assert wrong["reason"].startswith("node02 has failed earlier")
     assert "failed" not in run.verdict("leaf01", judged)
     assert any(line.startswith("  link_pfc leaf01 Ethernet8 - node02 rail0:") for line in run.lines)
     lost = judged["by_host"]["node01"][0]
     assert lost["name"] == "link_report"
     assert lost["status"] == "not_applicable"
-    assert lost["reason"].startswith(
-        "node03 dropped out of this run before; see its own failure. rails: `ip` could not be "
-        "run. Try: ansible-playbook site.yml"
-    )
+    assert lost["reason"].startswith("node03 has failed earlier")
+    assert "rails: `ip` could" in lost["reason"]
     assert "failed" not in run.verdict("node01", judged)
 
 
@@ -170,8 +166,7 @@ def test_the_report_has_everything(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert report["links"][0]["wrong"] == 60
     listed = run.verdict("leaf01", {"by_host": {"leaf01": report["checks"]}})["msg"].splitlines()
     assert len(listed) == 42
-    assert listed[-1] == "  ... and 20 more: see the report"
-    assert "  ... and 20 more: see the report" in run.lines
+    assert "20 more" in listed[-1] and listed[-1] in run.lines
 
 
 def test_a_report_that_cannot_be_saved_takes_nothing_away(

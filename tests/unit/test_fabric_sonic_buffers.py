@@ -71,7 +71,7 @@ class TestRows:
         with pytest.raises(SwitchError, match="has mode static"):
             self.plan(Headroom(18796, 0, 835406), mode="static")
         assert self.plan(Headroom(0, 0, 835406, 82880), mode="static")["static_th"] == "82880"
-        with pytest.raises(SwitchError, match="a threshold of 82880 is none of -8 to 8"):
+        with pytest.raises(SwitchError, match=r"82880 .* -8 to 8"):
             self.plan(Headroom(0, 0, 835406, 82880))
 
     def test_a_missing_length_names_those_that_the_platform_has(self) -> None:
@@ -81,7 +81,7 @@ class TestRows:
             plan(broadcom(2), intent, asic_type="broadcom", lookup=lookup)
         (finding,) = caught.value.findings
         assert (finding.code, finding.value) == ("fabric.headroom_unknown", (800, 50))
-        assert "has 800G over 40 m, 300 m: write one of these" in finding.remedy
+        assert "800G over 40 m, 300 m" in finding.remedy
 
     def test_the_platforms_row_comes_before_the_formula(self) -> None:
         lean = Headroom(38912, 38912, 132096, 0)
@@ -155,14 +155,14 @@ class TestChips:
             if name == chip:
                 assert plan(config, intent)
             else:
-                with pytest.raises(SwitchError, match=f"has the chip {chip}, and the model says"):
+                with pytest.raises(SwitchError, match=f"has the chip {chip}.* the model says"):
                     plan(config, intent)
 
     def test_chips_of_unknown_platforms_are_told_apart_by_family(self) -> None:
         config = changed(new_switch(2), "DEVICE_METADATA|localhost platform", "x86_64-new_sn7-r0")
         assert plan(config)
         intent = replace(small(), asic=Asic("tomahawk5", values={(800, 50): ROOM}))
-        with pytest.raises(SwitchError, match="of the family mellanox, and the model says toma"):
+        with pytest.raises(SwitchError, match=r"family mellanox, .* toma"):
             plan(config, intent)
         assert plan(config, replace(intent, asic=Asic("mine", values={(800, 50): ROOM})))
 
@@ -172,7 +172,7 @@ class TestChips:
         config = changed(new_switch(2), "DEVICE_METADATA|localhost platform", "x86_64-new_sn7-r0")
         for name in ("spectrum4", "tomahawk5"):
             intent = replace(small(), asic=Asic(name, values={(800, 50): ROOM}))
-            with pytest.raises(SwitchError, match=f"of the family {family}, and the model says"):
+            with pytest.raises(SwitchError, match=f"of the family {family}.* the model says"):
                 plan(config, intent, asic_type=family)
             assert plan(config, intent, asic_type="vs")
         mine = replace(small(), asic=Asic("mine", values={(800, 50): ROOM}))
@@ -254,9 +254,7 @@ class TestNames:
         config, intent = new_switch(4), replace(small(), port_step=8)
         assert plan(config, intent)
         skipped = changed(config, "PORT|Ethernet4", config["PORT"]["Ethernet0"])
-        with pytest.raises(
-            SwitchError, match=r"after Ethernet0 the switch has Ethernet4.*step: 4 .*, or 8 where"
-        ):
+        with pytest.raises(SwitchError, match=r"Ethernet0 .* Ethernet4.*step: 4 .*, or 8 where"):
             plan(skipped, intent)
         assert plan(skipped, replace(intent, port_step=0))
         assert plan(skipped, replace(intent, port_step=4))

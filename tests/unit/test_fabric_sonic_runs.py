@@ -98,7 +98,7 @@ class TestSaved:
         shell.state = done()
         shell.fail("save", "No space left on device")
         outcome = run(shell)
-        assert "status 76" in outcome.error and "No space left on device" in outcome.error
+        assert "status 76" in outcome.error and "No space left" in outcome.error
         assert shell.saved == new_switch(2)
         assert run(shell, apply=False).remaining
         assert shell.units == []
@@ -184,7 +184,7 @@ class TestTwoControllers:
         at(shell, 'apply-patch "$f.4" &&', lose)
         with pytest.raises(SwitchError) as caught:
             switch.apply(difference, CONFIRM_S)
-        assert "not found; it cannot be restored" in str(caught.value)
+        assert "not found" in str(caught.value)
         assert "rolled back" not in str(caught.value)
 
 
@@ -240,13 +240,13 @@ class TestInterrupted:
         applied = switch.apply(plan(switch), CONFIRM_S)
         changed = shell.root / "next.4.json"
         (shell.root / "bin/pgrep").write_text(
-            f'#!/bin/sh\n[ ! -e "$ROOT/ended" ] || {{ cp {changed} "$ROOT/state.json"; exit 1; }}\n'
-            'echo "$*" > "$ROOT/ended"\n'
+            f'#!/bin/sh\n[ ! -e "$ROOT/once" ] || {{ mv {changed} "$ROOT/state.json"; exit 1; }}\n'
+            'echo "$*" > "$ROOT/once"\n'
         )
         (shell.root / "bin/pgrep").chmod(0o755)
         applied.rollback()
-        assert (shell.root / "ended").read_text() == "-f [c]onfig apply-patch\n"
-        assert shell.state == before
+        assert (shell.root / "once").read_text() == "-f [c]onfig apply-patch\n"
+        assert not changed.exists() and shell.state == before
 
     def test_without_a_connection_its_timer_is_left(self, shell: FakeShell) -> None:
         def interrupt() -> None:

@@ -158,7 +158,7 @@ def test_a_link_is_moved_to_another_port_in_one_run_and_back(leaf: Switch, capsy
         assert leaf.run("checkpoint", str(number)) == 0
         apply(leaf, replace(difference, steps=[step]), capsys)
     assert "Ethernet8" not in leaf.config["PFC_WD"] and UNUSED in leaf.config["PFC_WD"]
-    assert leaf.run("rollback", "0") == 2, "all at once it is refused"
+    assert leaf.run("rollback", "0") == 2, "refused as a whole"
     for number in reversed(range(len(difference.steps))):
         assert leaf.run("rollback", str(number), *IGNORED.split()) == 0, capsys.readouterr().err
     assert leaf.config == before

@@ -195,7 +195,7 @@ class TestFailures:
             ),
             ("checkpoint", "No space left on device", "nothing was changed"),
             ("systemd-run", "Failed to start transient timer unit", "nothing was changed"),
-            ("apply-patch", "Failed to apply patch: error", "The switch was rolled back"),
+            ("apply-patch", "Failed to apply patch: error", "was rolled back"),
             ("list-checkpoints", "Root privileges are required", "nothing was changed"),
         ],
     )
@@ -228,8 +228,8 @@ class TestFailures:
         shell.run = run  # type: ignore[method-assign]
         with pytest.raises(SwitchError) as caught:
             switch.apply(difference, CONFIRM_S)
-        assert "it is still bound" in str(caught.value)
-        assert "The switch was rolled back" in str(caught.value)
+        assert "still bound" in str(caught.value)
+        assert "was rolled back" in str(caught.value)
         assert shell.state == before
         assert (shell.units, shell.checkpoints) == ([], [])
 
@@ -248,7 +248,7 @@ class TestFailures:
             return answer
 
         shell.run = run  # type: ignore[method-assign]
-        with pytest.raises(SwitchError, match=r"connection was lost. The switch was rolled back"):
+        with pytest.raises(SwitchError, match=r"connection was lost. .*rolled back"):
             apply(switch, shell)
         assert (shell.state, shell.units, shell.checkpoints) == (before, [], [])
 
@@ -272,7 +272,7 @@ class TestFailures:
         shell.run = run  # type: ignore[method-assign]
         with pytest.raises(SwitchError) as caught:
             apply(switch, shell)
-        assert "Undoing it failed as well: no route to host" in str(caught.value)
+        assert "Undoing it failed" in str(caught.value)
         assert shell.state != before
         (unit,) = shell.units
         assert unit.endswith("-confirm")
@@ -303,7 +303,7 @@ class TestFailures:
         with pytest.raises(SwitchError) as caught:
             applied.rollback()
         assert len(shell.checkpoints) == 10
-        assert "-i /BUFFER_PG` on the switch for each of its checkpoints" in str(caught.value)
+        assert "-i /BUFFER_PG` on the switch" in str(caught.value)
         (unit,) = shell.units
         shell.mend()
         shell.fire(unit)
@@ -313,7 +313,7 @@ class TestFailures:
         self, switch: SonicSwitch, shell: FakeShell
     ) -> None:
         before, shell.full_at = shell.state, "002"
-        with pytest.raises(SwitchError, match=r"status 1: full. .* The switch was rolled back"):
+        with pytest.raises(SwitchError, match=r"status 1: full. .* was rolled back"):
             apply(switch, shell)
         assert (shell.state, shell.units, shell.checkpoints) == (before, [], [])
 
@@ -339,7 +339,7 @@ class TestFailures:
             return answer
 
         shell.run = run  # type: ignore[method-assign]
-        with pytest.raises(SwitchError, match=r"status 75 \(its timer ran out before\)"):
+        with pytest.raises(SwitchError, match=r"status 75 \(its timer ran out"):
             apply(switch, shell)
         assert (shell.state, shell.units, shell.checkpoints) == (before, [], [])
 
@@ -399,7 +399,7 @@ class TestLeftovers:
     ) -> None:
         apply(switch, shell)
         switch.read()
-        with pytest.raises(SwitchError, match="the switch is about to undo it"):
+        with pytest.raises(SwitchError, match="about to undo it"):
             DRIVER.connect(shell).read()
         shell.fire(shell.units[0])
         DRIVER.connect(shell).read()
@@ -615,7 +615,7 @@ class TestManyPorts:
         lowered = [line for line in shell.stdin if '"admin_status", "value": "down"' in line]
         assert len(lowered) <= 2 and not any("Ethernet8/" in line for line in shell.stdin)
         undone = [line for line in shell.programs() if line.startswith("config rollback")]
-        assert len(undone) == 6, "no more than was done"
+        assert len(undone) == 6, "only what was applied"
         first, pace = steps.batches_of(difference.steps)[0], steps.Pace(driver.LOAD_S, 1)
         armed_s = steps.most_of(first, steps.IN_BULK) + driver.SLACK_S
         whole_s = steps.SLOWER * sum(step.takes_s(pace) for step in difference.steps)

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The cables of the model, and what LLDP heard on them: swapped cables are reported as such."""
+"""Compare the cables of the model with LLDP neighbours; swapped cables are reported as such."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class End(NamedTuple):
 
 
 class Link(NamedTuple):
-    """One cable. `first` is a port of a switch; of a leaf where a leaf has part in it."""
+    """One cable. `first` is a port of a switch, and of a leaf if one end is a leaf."""
 
     first: End
     second: End
@@ -33,7 +33,7 @@ class Link(NamedTuple):
     """HOST, STORAGE or UPLINK."""
     speed_gbps: float
     mtu: int
-    """IP packets of the rails."""
+    """Largest IP packet of the rails, in bytes."""
 
     def __str__(self) -> str:
         return f"{self.first} - {self.second}"
@@ -41,7 +41,7 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True)
 class Switch:
-    """A switch of the inventory, and its report."""
+    """A switch of the inventory with its report."""
 
     name: str
     ports: Sequence[Mapping[str, Any]]
@@ -49,66 +49,66 @@ class Switch:
     system: str = ""
     asic: str = ""
     report: Optional[Mapping[str, Any]] = None
-    """`SwitchReport.as_dict()`; None where there is none, and then `why`."""
-    why: str = ""
+    """`SwitchReport.as_dict()`; None if missing, for the given reason."""
+    reason: str = ""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A compute node of the inventory, and what its rails are."""
+    """A compute node of the inventory with the state of its rails."""
 
     name: str
     state: Optional[Mapping[str, Any]] = None
-    """Result of the module roce_rails; None where there is none, and then `why`."""
-    why: str = ""
+    """Result of the module roce_rails; None if missing, for the given reason."""
+    reason: str = ""
 
 
 @dataclass
 class Cabling:
     links: list[Link] = field(default_factory=list)
     peers: dict[End, End] = field(default_factory=dict)
-    """The other end, from either end."""
+    """The opposite end, for each end."""
 
 
 def cabling_of(switches: Iterable[Switch]) -> Cabling:
-    """Every link once: that between leaf and spine from the leaf."""
+    """Return every link once; links between leaf and spine start at the leaf."""
     cabling = Cabling()
     for switch in switches:
         for group in switch.ports:
             if group["kind"] == DOWNLINK:
                 continue
             for port, peer in group["peers"].items():
-                here, there = End(switch.name, port), End(peer, group["peer_interface"])
-                link = Link(here, there, group["kind"], group["speed_gbps"], group["mtu"])
+                here, opposite = End(switch.name, port), End(peer, group["peer_interface"])
+                link = Link(here, opposite, group["kind"], group["speed_gbps"], group["mtu"])
                 cabling.links.append(link)
-                cabling.peers[here] = there
-                cabling.peers[there] = here
+                cabling.peers[here] = opposite
+                cabling.peers[opposite] = here
     return cabling
 
 
 class Finding(NamedTuple):
     check: Check
     hosts: tuple[str, ...]
-    """Hosts that it concerns, those at fault first."""
+    """Hosts concerned, those at fault first."""
     at_fault: int = 1
-    """How many of `hosts` are."""
+    """How many of `hosts` are at fault."""
 
 
 class Stranger(NamedTuple):
-    """A neighbour that is not an end of a link of the model."""
+    """A neighbour that is no end of a link of the model."""
 
     text: str
     host: str = ""
-    """The host of the model whose name it sends; empty where there is none."""
+    """The host of the model with the name that it sends; empty if none."""
     bare: bool = False
-    """It sends a MAC address and nothing else."""
+    """It sends only a MAC address."""
 
 
 Heard = Union[End, Stranger]
 
 
 class Neighbours:
-    """What LLDP heard, compared with the cables of the model."""
+    """Compares LLDP neighbours with the cables of the model."""
 
     def __init__(
         self, cabling: Cabling, switches: Mapping[str, Switch], nodes: Mapping[str, Node]
@@ -131,7 +131,7 @@ class Neighbours:
             if port.get("alias")
         }
         self.proven = 0
-        """Cables that at least one end has heard as the model has them."""
+        """Number of cables confirmed by a neighbour of at least one end."""
 
     def findings(self) -> list[Finding]:
         wrong: dict[End, Heard] = {}
@@ -163,7 +163,7 @@ class Neighbours:
                 else:
                     wrong[here] = found
         self.proven = len(proven)
-        reason = "the host was not read, so which of its ports or rails is heard is not known"
+        reason = "the host was not read, so the neighbour cannot be identified"
         return [
             *findings,
             *self._silent(silent),
@@ -175,7 +175,7 @@ class Neighbours:
         ]
 
     def _heard(self, system: str, port: str, expected: str) -> Heard:
-        # A node may say that it has the address of another one: that one is found all the same.
+        # A node may claim the address of another: the owner is found all the same.
         by_mac = [end for end in self._by_mac.get(port.lower(), ()) if end in self._peers]
         if by_mac:
             return next((end for end in by_mac if end.host == expected), by_mac[0])
@@ -194,19 +194,19 @@ class Neighbours:
         return Stranger(f"{shown}, which is not an end of the model", host)
 
     def _named(self, system: str) -> list[str]:
-        """Hosts by the name that LLDP sends, with or without the domain that the inventory has.
+        """Hosts with the name that LLDP sends, with or without the domain of the inventory.
 
-        One of two names must be the other's beginning: `leaf01.dc1` is not `leaf01.dc2`.
+        One name must be a prefix of the other: `leaf01.dc1` is not `leaf01.dc2`.
         """
         sent = _labels(system)
         return [
             host
             for host in self._by_label.get(sent[0], ())
-            if all(one == other for one, other in zip(sent, _labels(host)))
+            if all(label == known for label, known in zip(sent, _labels(host)))
         ]
 
     def _may_be(self, found: Heard, peer: End) -> bool:
-        """Whether it can be the right one: MAC addresses and aliases of an unread host."""
+        """Whether it may be the expected end: a MAC address or alias of an unread host."""
         if not isinstance(found, Stranger) or not (found.bare or found.host == peer.host):
             return False
         if peer.host in self._nodes:
@@ -225,7 +225,7 @@ class Neighbours:
             hosts = (here.host, peer.host)
             findings.append(_finding(str(peer), None, f"{here} - {peer}", reason, hosts))
         for host, count in nodes.items():
-            # One line per leaf: many nodes run no LLDP.
+            # One finding per leaf, since many nodes run no LLDP.
             reason = f"ports to nodes hear no neighbour: {HOW}"
             wanted = f"the neighbours of {count} ports"
             subject = f"{host} to nodes"
@@ -239,8 +239,8 @@ class Neighbours:
             peer = self._peers[here]
             if isinstance(found, Stranger):
                 reason = (
-                    f"{here} hears {found.text}: look where this cable goes, and plug {peer} in, "
-                    "or correct the model"
+                    f"{here} hears {found.text}: trace this cable and connect {peer}, or correct "
+                    "the model"
                 )
                 findings.append(_finding(str(peer), found.text, str(here), reason, (here.host,)))
                 continue
@@ -251,13 +251,13 @@ class Neighbours:
             other = self._peers[found]
             if heard.get(other) != peer:
                 reason = (
-                    f"the cable of {found} belongs in {other}: plug it there and {peer} here, or "
-                    "correct the model"
+                    f"the cable of {found} belongs in {other}: connect it there and {peer} here, "
+                    "or correct the model"
                 )
                 hosts = (here.host, other.host)
                 findings.append(_finding(str(peer), str(found), str(here), reason, hosts))
                 continue
-            # The other port has the cable of this one.
+            # The two cables are swapped: the other port is part of this finding.
             done.add(frozenset((other, peer)))
             both = f"{here} and {other.interface if other.host == here.host else other}"
             wanted = f"{here}: {peer}; {other}: {found}"
@@ -275,7 +275,7 @@ def _labels(name: str) -> list[str]:
 
 def _deaf(switch: Switch) -> Finding:
     between = any(group["kind"] in (UPLINK, DOWNLINK) for group in switch.ports)
-    reason = "the switch reports no LLDP neighbours, so swapped cables cannot be found: enable LLDP"
+    reason = "without LLDP neighbours swapped cables are not detected: enable LLDP on the switch"
     status = FAILED if between else NOT_APPLICABLE
     wanted = "the neighbours of every port"
     return _finding(wanted, None, switch.name, reason, (switch.name,), status)

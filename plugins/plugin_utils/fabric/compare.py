@@ -55,7 +55,7 @@ from .text import ports_text, show
 
 
 class SwitchEnds:
-    """All ports of one switch."""
+    """Desired and actual values of all ports of one switch."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class SwitchEnds:
         self._intent = intent
         self._ports = {port["name"]: port for port in (report or {}).get("ports", ())}
         present = [port for port in self._ports.values() if port["present"]]
-        # A field that no port has the system cannot report; one that others have is missing.
+        # The system cannot report a field that no port has; one that other ports have is missing.
         self._unread = {
             aspect: Unread("the switch does not report it", fault=True)
             if aspect in ALWAYS or any(port.get(key) is not None for port in present)
@@ -80,7 +80,7 @@ class SwitchEnds:
         self._known: dict[tuple[Any, ...], Reading] = {}
 
     def wanted(self, kind: str, speed_gbps: float) -> Reading:
-        """The same for all links of a kind."""
+        """Desired values of a port, the same for all links of a kind."""
         key = (kind, speed_gbps)
         if key not in self._wanted:
             self._wanted[key] = self._wants(*key)
@@ -117,14 +117,14 @@ class SwitchEnds:
         }
 
     def routed(self, name: str) -> str:
-        """The routed interface behind a port whose MTU is smaller; empty: it is the port's own."""
+        """The routed interface that limits the MTU of a port; empty: the port itself."""
         return str((self._ports.get(name) or {}).get("mtu_of") or "")
 
     def found(self, name: str, wanted: Reading) -> Reading:
         port = self._ports.get(name)
         if port is None or not port["present"]:
             return {PORT: "the switch has no such port"}
-        # Most ports of a switch are alike: each kind is read once.
+        # Most ports of a switch have the same values: each combination is read once.
         alike = (id(wanted), *(_frozen(port.get(key)) for key in FIELDS.values()))
         if alike not in self._known:
             self._known[alike] = self._found(port, wanted)
@@ -139,7 +139,7 @@ class SwitchEnds:
             else:
                 found[aspect] = self._value(aspect, value, wanted[aspect], port)
         if port.get("up") is False:
-            del found[SPEED]  # that of a port that is down means nothing
+            del found[SPEED]  # meaningless while the port is down
         return found
 
     def _value(self, aspect: str, value: Any, wanted: Any, port: Mapping[str, Any]) -> Any:
@@ -166,7 +166,7 @@ class SwitchEnds:
         if aspect == HEADROOM:
             if isinstance(wanted, Unread):
                 return wanted
-            # The platform's vendor may need less than is computed here for any traffic.
+            # The vendor's table may contain less than the value computed here for any traffic.
             enough = min(port.get("platform_headroom_bytes") or wanted, wanted)
             return wanted if value >= enough else value
         if aspect == WATCHDOG:
@@ -174,7 +174,7 @@ class SwitchEnds:
         return value
 
     def _dscp_map(self, classes: Iterable[int]) -> tuple[tuple[int, int], ...]:
-        """Traffic classes of RoCE and CNP, and of what differs from the contract besides."""
+        """Traffic classes of RoCE and CNP, and of other DSCPs that differ from the contract."""
         marked = {*self._intent.queue("roce").dscps, *self._intent.queue("cnp").dscps}
         wanted = self._intent.dscp_to_traffic_class
         return tuple(
@@ -184,14 +184,14 @@ class SwitchEnds:
         )
 
     def _queues(self, strict: Iterable[int]) -> tuple[Any, ...]:
-        """Whether CNP come first, and what else does."""
-        there, cnp = set(strict), self._intent.queue("cnp").traffic_class
+        """Whether the CNP queue is strict, and the other queues that are."""
+        strict_queues, cnp = set(strict), self._intent.queue("cnp").traffic_class
         others = tuple(
             (queue.traffic_class, queue.name)
             for queue in self._intent.queues
-            if not queue.strict and queue.traffic_class in there
+            if not queue.strict and queue.traffic_class in strict_queues
         )
-        return cnp, cnp in there, others
+        return cnp, cnp in strict_queues, others
 
     def _ecn(self, value: Mapping[Any, Mapping[str, int]], wanted: tuple[int, ...]) -> Any:
         mark = _at(value, wanted[0])
@@ -211,33 +211,33 @@ class SwitchEnds:
         # 0: the system has no restoration time.
         restored = value["restoration_ms"] or wanted.restoration_ms
         found = (value["action"], value["detection_ms"], restored)
-        # It may poll more often than wanted: other ports of the switch can need that.
+        # Polling more often is fine: other ports of the switch may require it.
         slow = wanted.enabled and value["poll_ms"] > wanted.poll_ms
         return (*found, value["poll_ms"], wanted.poll_ms) if slow else found
 
 
 def _frozen(value: Any) -> Any:
-    """As a key of a dictionary."""
+    """The value in a hashable form."""
     if isinstance(value, list):
         return tuple(value)
     return str(value) if isinstance(value, dict) else value
 
 
 def _at(values: Mapping[Any, Any], queue: int) -> Any:
-    """A report that went through JSON has text for keys."""
+    """Look up a queue; a report that has passed through JSON has strings as keys."""
     return values.get(queue, values.get(str(queue)))
 
 
-# A NIC's end, as the module roce_rails returns it. Its settings have the contract's values.
+# The NIC side, from the result of roce_rails, whose settings include the contract's values.
 
 NO_NIC = "rail_settings"
-"""The check of roce_rails on a rail without settings of a NIC."""
+"""Check of roce_rails for a rail without NIC settings."""
 
 
 def nic_end(
     state: Mapping[str, Any], name: str, speed_gbps: float, mtu: int
 ) -> tuple[Reading, Reading]:
-    """What a rail of a node is wanted to be, and is."""
+    """Desired and actual values of a rail of a node."""
     wanted: dict[str, Any] = {PORT: THERE, UP: IS_UP, SPEED: speed_gbps, MTU: mtu}
     rail = (state.get("rails") or {}).get(name)
     if rail is None:
@@ -259,7 +259,7 @@ def nic_end(
 
 
 def node_state(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """What the module roce_rails answered, as links to other hosts are compared with it.
+    """Validate the result of roce_rails, since links to other hosts are compared with it.
 
     Raises AnswerError.
     """
@@ -282,7 +282,7 @@ def node_state(answer: Mapping[str, Any]) -> dict[str, Any]:
             if name in rails
         }
         found = {"rails": rails, "settings": settings, "checks": checks(answer.get("checks", []))}
-        for name in rails:  # in the form of the aspect, each
+        for name in rails:  # each value must have the form of its aspect
             for reading in nic_end(found, name, 1, 1):
                 for aspect, value in reading.items():
                     if len(show(aspect, value)) > MOST_TEXT:
@@ -305,19 +305,19 @@ def _found(setting: Mapping[str, Any]) -> Any:
     return _frozen(setting["found"])
 
 
-# The checks of one switch: each aspect once for all ports that are alike
+# The checks of one switch: one per aspect and group of ports with the same values
 
-NOT_OURS = (UP,)
-"""Whether a link is up depends on its other end too: the layer `links`."""
+BOTH_ENDS = (UP,)
+"""Depends on both ends of a link: checked by the layer `links`."""
 VERIFIED = (PORT, SPEED)
-"""Read and never set: optics and breakout are the operator's."""
+"""Read and never set: the operator configures optics and breakout."""
 ADAPTIVE_ROUTING = "adaptive_routing"
 
 
 def port_checks(
     intent: SwitchIntent, report: SwitchReport, remaining: Optional[Difference], check_mode: bool
 ) -> list[Check]:
-    """`remaining`: what differs now, None if unknown."""
+    """The checks of one switch. `remaining`: its differences, None if unknown."""
     differs = remaining is None or bool(remaining)
     found = [_configuration(remaining, check_mode)]
     if intent.fabric.fabric_mode == SPECTRUM_X:
@@ -336,14 +336,14 @@ def port_checks(
         elif check_mode and differs:
             status = PENDING
         elif not differs:
-            reason = "its configuration is as wanted, the port is not"
+            reason = "its configuration is as desired, the port is not"
         name = "port" if aspect == PORT else f"port_{aspect}"
         found.append(Check(name, wanted, value, status, ports_text(ports, names), reason))
     return found
 
 
 def _configuration(remaining: Optional[Difference], check_mode: bool) -> Check:
-    """In the switch's own syntax: covers also what has no name in the contract."""
+    """Differences in the switch's own syntax, including those without a name in the contract."""
     name, wanted = "configuration", "0 values differ"
     if remaining is None:
         return Check(name, wanted, None, FAILED, "", "it could not be read")
@@ -358,20 +358,20 @@ def _configuration(remaining: Optional[Difference], check_mode: bool) -> Check:
 
 
 def _groups(intent: SwitchIntent, report: SwitchReport) -> dict[tuple[str, str, str], list[str]]:
-    """By aspect, wanted and found: the ports."""
+    """Ports by aspect, desired and actual value."""
     switch = SwitchEnds(intent.system, intent.asic, report.as_dict(), intent.fabric)
     groups: dict[tuple[str, str, str], list[str]] = {}
     for port in intent.ports:
         wanted = switch.wanted(port.kind, port.speed_gbps)
         for aspect, value in switch.found(port.name, wanted).items():
             goal = wanted[aspect]
-            if aspect in NOT_OURS or isinstance(goal, Unread):
+            if aspect in BOTH_ENDS or isinstance(goal, Unread):
                 continue
             if aspect == MTU and switch.routed(port.name):
-                continue  # no port's: link_mtu compares it with the rails
+                continue  # belongs to the interface: link_mtu compares it with the rails
             if isinstance(value, Unread):
                 if not value.fault:
-                    continue  # the comparison of its configuration covers it
+                    continue  # covered by the check `configuration`
                 value = f"not known: {value.reason}"
             key = (aspect, show(aspect, goal), show(aspect, value))
             groups.setdefault(key, []).append(port.name)

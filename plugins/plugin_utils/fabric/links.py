@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Every link of the model, end to end: which end differs from the contract, and what repairs it."""
+"""Compare both ends of every link of the model with the contract, and name the repair."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ REPORT = "link_report"
 LIMIT = "link_other_end"
 SYSTEM = "link_system"
 GROUP = "links"
-NAMES_SHOWN = 8
+MAX_LISTED_NAMES = 8
 
-WHY = {
+CONSEQUENCES = {
     aspects.PORT: "the model has a cable here",
     aspects.UP: "no packet passes",
-    aspects.SPEED: "headroom and ECN thresholds are made for another speed",
-    aspects.MTU: "packets that one end sends whole vanish at the other",
+    aspects.SPEED: "headroom and ECN thresholds are for another speed",
+    aspects.MTU: "the other end drops the largest packets",
     aspects.TRUST: "packets are not sorted by DSCP",
-    aspects.DSCP_MAP: "packets are in the wrong queue, RoCE data outside of the lossless class",
+    aspects.DSCP_MAP: "packets are in the wrong queue, RoCE data outside the lossless class",
     aspects.PFC: "a pause must mean the same priority at both ends, and no other",
     aspects.LOSSLESS: "PFC without a lossless buffer drops what it pauses too late",
     aspects.QUEUES: "only CNP may be served before other traffic",
-    aspects.WEIGHTS: "classes get other shares of a full link",
+    aspects.WEIGHTS: "classes get other shares of a congested link",
     aspects.ECN: "senders do not slow down before the link is paused",
-    aspects.CABLE: "the buffer for packets under way is made for another cable",
-    aspects.HEADROOM: "packets under way after a pause do not fit",
+    aspects.CABLE: "the headroom is sized for another cable",
+    aspects.HEADROOM: "packets in flight after a pause do not fit",
     aspects.WATCHDOG: "one stuck queue can block the whole fabric",
     aspects.SETTINGS: "the NIC treats RoCE as any other traffic",
     "dscp_to_priority": "a pause stops the wrong packets, or none",
@@ -46,19 +46,19 @@ WHY = {
     "ets": "only CNP may be served before other traffic",
     "cma_roce_tos": "switches sort by this DSCP, and mark only with ECT",
     "traffic_class": "switches sort by this DSCP, and mark only with ECT",
-    "cnp_dscp": "switches do not know these CNP",
-    "cnp_priority": "switches do not know these CNP",
-    "ecn_np": "marks of the switches have no effect",
-    "ecn_rp": "marks of the switches have no effect",
+    "cnp_dscp": "switches do not recognise these CNP",
+    "cnp_priority": "switches do not recognise these CNP",
+    "ecn_np": "ECN marks of the switches have no effect",
+    "ecn_rp": "ECN marks of the switches have no effect",
 }
-"""What follows when an aspect differs from the contract."""
+"""Consequence of a deviation, by aspect."""
 
 BY_HAND = {
     aspects.PORT: "Compare the port and rail names of the model with those present",
     aspects.UP: "Check the cable, the transceivers and both ports",
     aspects.SPEED: "Set the port's speed and breakout by hand, or correct the model",
 }
-"""Remedies of what no layer repairs."""
+"""Remedies for aspects that no layer repairs."""
 
 _FIGURES = (
     aspects.DSCP_MAP,
@@ -74,7 +74,7 @@ _FIGURES = (
 
 
 class Side(NamedTuple):
-    """One end of a link; `found` is None where it was not read."""
+    """One end of a link; `found` is None if it was not read."""
 
     end: End
     wanted: Reading
@@ -83,27 +83,27 @@ class Side(NamedTuple):
 
 @dataclass
 class Group:
-    """The links of one switch that lead to the same kind of host: one line of the table."""
+    """The links of one switch to one kind of host: a line of the table."""
 
     switch: str
     to: str
     """`nodes`, `storage` or `spines`."""
     links: int = 0
     agree: int = 0
-    """Both ends were read and match the contract."""
+    """Links of which both ends were read and match the contract."""
     one_end: int = 0
-    """One end was read and matches the contract."""
+    """Links of which only one end was read, and matches the contract."""
     wrong: int = 0
     unread: int = 0
     figures: dict[str, str] = field(default_factory=dict)
-    """Text of matching values, by aspect."""
+    """Text of the matching values, by aspect."""
 
     def text(self) -> str:
         """`64 links: DSCP 26 to TC 3, ...`"""
-        many = [f"{self.agree} links"] if self.agree else []
-        many += [f"{self.one_end} by one end alone"] if self.one_end else []
+        counts = [f"{self.agree} links"] if self.agree else []
+        counts += [f"{self.one_end} at one end only"] if self.one_end else []
         figures = [self.figures[aspect] for aspect in _FIGURES if aspect in self.figures]
-        return f"{' and '.join(many)}: {', '.join(figures)}"
+        return f"{' and '.join(counts)}: {', '.join(figures)}"
 
 
 @dataclass
@@ -113,7 +113,7 @@ class Links:
     findings: list[Finding] = field(default_factory=list)
     groups: list[Group] = field(default_factory=list)
     neighbours: int = 0
-    """Cables that LLDP has confirmed."""
+    """Number of cables confirmed by LLDP."""
 
     @property
     def checks(self) -> list[Check]:
@@ -129,10 +129,10 @@ def check_links(
     inside: Optional[Collection[str]] = None,
     check_mode: bool = False,
 ) -> Links:
-    """Judge every link that has an end among `inside`; None: all of them.
+    """Check every link with an end among the hosts `inside`; None: every link.
 
-    `asics` is the variable `cluster_asics`. In check mode what the layers rails and fabric would
-    repair is pending. Each link is looked at once.
+    `asics` is the variable `cluster_asics`. In check mode, deviations that the layers rails and
+    fabric would repair are pending.
     """
     return _Check(contract, switches, nodes, asics or {}, inside, check_mode).run()
 
@@ -163,9 +163,9 @@ class _Check:
             for name, switch in switches.items()
         }
         self.unread: dict[tuple[str, str], dict[str, set[str]]] = {}
-        """By host and reason: the interfaces, and the aspects that each does not report."""
+        """Unreported aspects of each interface, by host and reason."""
         self.beyond = 0
-        """Links whose other end is outside of --limit."""
+        """Number of links whose other end is outside --limit."""
         self.storage = 0
         self.groups: dict[tuple[str, str], Group] = {}
 
@@ -174,7 +174,7 @@ class _Check:
         self._without_report()
         for link in cabling.links:
             if self._within(link.first.host) or self._within(link.second.host):
-                self._judge(link)
+                self._check_link(link)
         neighbours = Neighbours(cabling, self.switches, self.nodes)
         self.result.findings += neighbours.findings()
         self.result.neighbours = neighbours.proven
@@ -200,22 +200,22 @@ class _Check:
         ]
         for switch in switches:
             if switch.system and switch.ports:
-                self._unreported(switch.name, switch.why, "a report of its ports")
+                self._unreported(switch.name, switch.reason, "a report of its ports")
         for node in self.nodes.values():
             if node.state is None and self._within(node.name):
-                self._unreported(node.name, node.why, "the state of its rails")
+                self._unreported(node.name, node.reason, "the state of its rails")
         without_system = [switch.name for switch in switches if not switch.system]
         if without_system:
             reason = (
-                f"the model names no system for {some(without_system, NAMES_SHOWN)}, so their ends "
-                "of links were not read: set leaves.system and spines.system"
+                f"the model names no system for {some(without_system, MAX_LISTED_NAMES)}, so their "
+                "ends of links were not read: set leaves.system and spines.system"
             )
             wanted = f"reports of {len(without_system)} switches"
             self._add(Check(SYSTEM, wanted, None, NOT_APPLICABLE, "", reason), *without_system[:1])
 
-    def _unreported(self, host: str, why: str, wanted: str) -> None:
-        why = why or f"{host} returned nothing in this run"
-        reason = f"{why.rstrip('.')}. Try: {self._command(host)} --check"
+    def _unreported(self, host: str, cause: str, wanted: str) -> None:
+        cause = cause or f"{host} returned nothing in this run"
+        reason = f"{cause.rstrip('.')}. Try: {self._command(host)} --check"
         self._add(Check(REPORT, wanted, None, FAILED, host, reason), host)
 
     def _command(self, host: str) -> str:
@@ -224,7 +224,7 @@ class _Check:
 
     # One link
 
-    def _judge(self, link: Link) -> None:
+    def _check_link(self, link: Link) -> None:
         key = (link.first.host, link.kind)
         if key not in self.groups:
             to = {HOST: "nodes", STORAGE: "storage", UPLINK: "spines"}[link.kind]
@@ -233,10 +233,10 @@ class _Check:
         group.links += 1
         sides = self._sides(link)
         wrong = self._wrong(sides, link.mtu)
-        for aspect, there in wrong.items():
-            hosts = dict.fromkeys(side.end.host for side in there)
+        for aspect, deviating in wrong.items():
+            hosts = dict.fromkeys(side.end.host for side in deviating)
             every = dict.fromkeys((*hosts, link.first.host, link.second.host))
-            self._add(self._mismatch(link, aspect, there, sides), *every, at_fault=len(hosts))
+            self._add(self._mismatch(link, aspect, deviating, sides), *every, at_fault=len(hosts))
         read = [side for side in sides if side.found is not None]
         if wrong:
             group.wrong += 1
@@ -263,17 +263,17 @@ class _Check:
     def _side(self, end: End, link: Link) -> Side:
         switch, node = self.switches.get(end.host), self.nodes.get(end.host)
         if switch is not None and switch.report is not None:
-            there = self.switch_ends[end.host]
-            wanted = there.wanted(link.kind, link.speed_gbps)
-            return Side(end, wanted, there.found(end.interface, wanted))
+            ports = self.switch_ends[end.host]
+            wanted = ports.wanted(link.kind, link.speed_gbps)
+            return Side(end, wanted, ports.found(end.interface, wanted))
         if node is not None and node.state is not None:
             return Side(end, *nic_end(node.state, end.interface, link.speed_gbps, link.mtu))
         return Side(end, {}, None)
 
     def _wrong(self, sides: tuple[Side, Side], mtu: int) -> dict[str, list[Side]]:
-        """By aspect, the sides that differ from the contract; notes those that are not reported.
+        """Per aspect, return the sides that deviate from the contract; record unreported values.
 
-        A routed interface must send what the rails send, of `mtu` bytes at most.
+        A routed interface only needs the MTU of the rails, `mtu` bytes.
         """
         wrong: dict[str, list[Side]] = {}
         for side in sides:
@@ -298,7 +298,7 @@ class _Check:
         wanted = [show(aspect, side.wanted[aspect]) for side in shown]
         alike = len(set(wanted)) == 1
         differing = "; ".join(f"{side.end.host}: {text}" for side, text in zip(shown, wanted))
-        # A rail that is not set up yet is repaired by its layer.
+        # The layer rails repairs a rail that is not set up yet.
         not_set_up = aspect == aspects.UP and all(
             (side.found or {}).get(aspect) == aspects.NOT_SET_UP for side in wrong
         )
@@ -311,11 +311,11 @@ class _Check:
             "; ".join(f"{side.end}: {_found(side, aspect)}" for side in shown),
             PENDING if self.check_mode and not by_hand else FAILED,
             str(link),
-            f"{_who(aspect, wrong, sides, alike)}: {WHY[aspect]}. {repair}",
+            f"{_who(aspect, wrong, sides, alike)}: {CONSEQUENCES[aspect]}. {repair}",
         )
 
     def _by_hand(self, aspect: str, wrong: list[Side]) -> str:
-        """The remedy of what no layer repairs; empty where one does."""
+        """The remedy if no layer repairs the deviation; otherwise empty."""
         switches = (self.switches.get(side.end.host) for side in wrong)
         systems = (SYSTEMS.get(switch.system) for switch in switches if switch is not None)
         fixed = (system.fixed.get(aspect, "") for system in systems if system is not None)
@@ -323,30 +323,30 @@ class _Check:
         return routed or BY_HAND.get(aspect) or next(filter(None, fixed), "")
 
     def _routed(self, wrong: list[Side]) -> str:
-        """What to do where the MTU is that of a routed interface, which no layer sets."""
-        found = []
+        """The remedy if a routed interface limits the MTU, which no layer sets; otherwise empty."""
+        interfaces = []
         for side in wrong:
-            there = self.switch_ends.get(side.end.host)
-            name = there.routed(side.end.interface) if there else ""
+            switch = self.switch_ends.get(side.end.host)
+            name = switch.routed(side.end.interface) if switch else ""
             if not name:
                 return ""
-            found.append(f"{side.end.host} interface {name}")
-        return f"Set the MTU of {', '.join(found)} by hand: no layer sets routed interfaces"
+            interfaces.append(f"{side.end.host} interface {name}")
+        return f"Set the MTU of {', '.join(interfaces)} by hand: no layer sets routed interfaces"
 
-    # Once for many links
+    # Findings that concern many links
 
     def _add_unread(self) -> None:
         for (host, reason), interfaces in self.unread.items():
             aspects = sorted(set().union(*interfaces.values()))
-            subject = f"{host} {some(list(interfaces), NAMES_SHOWN)}"
+            subject = f"{host} {some(list(interfaces), MAX_LISTED_NAMES)}"
             name, wanted = f"link_{aspects[0]}", ", ".join(aspects)
             self._add(Check(name, wanted, None, NOT_APPLICABLE, subject, reason), host)
         if self.beyond:
-            reason = "other ends of links that are outside of --limit are not read: leave it out"
+            reason = "the other ends are outside --limit and were not read: run without it"
             wanted = f"both ends of {self.beyond} links"
             self._add(Check(LIMIT, wanted, None, NOT_APPLICABLE, "", reason))
         if self.storage:
-            reason = "the NICs of storage hosts are not read: this collection does not set them up"
+            reason = "NICs of storage hosts are not read: this collection does not configure them"
             wanted = f"both ends of {self.storage} links"
             self._add(Check(LIMIT, wanted, None, NOT_APPLICABLE, "storage", reason))
 
@@ -361,5 +361,5 @@ def _who(aspect: str, wrong: list[Side], sides: Iterable[Side], alike: bool) -> 
         also = f" ({', '.join(unread)} was not read)" if unread else ""
         return f"{wrong[0].end.host} is wrong{also}"
     if alike and len({_found(side, aspect) for side in wrong}) == 1:
-        return "both ends agree with each other and not with the contract"
+        return "both ends agree with each other, but not with the contract"
     return "both ends are wrong"

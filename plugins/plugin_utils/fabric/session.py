@@ -1,9 +1,10 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""One switch from its present to its wanted state, or back.
+"""Take one switch to its desired state, or back.
 
-Read, compare, apply under the switch's own timer, read again over a new connection until its links
-are up as before, keep. On any fault undo, read again, and report whether the former state is back.
-It is an engine of its own because a switch has a timer that undoes a change by itself.
+Read, compare, apply under a timer of the switch, read again over a new connection until the links
+are up as before, confirm. On any fault undo the change, read again, and report whether the former
+state is back. Other layers use core/engine; this one differs because a switch undoes an unconfirmed
+change itself.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from ...module_utils.core.text import some
+from ...module_utils.core.waiting import until
 from .asics import WantedError
 from .base import Driver
 from .system import Applied, Difference, Switch, SwitchError, SwitchIntent, SwitchReport
@@ -23,19 +25,19 @@ IMPACTS = ("none", "loss", "bounce")
 """Impacts of a difference, in rising order."""
 
 MARGIN_S = 60
-"""After its timer, for a switch to finish undoing a change."""
+"""Time after its timer for a switch to finish undoing a change."""
 SETTLE_S = 20
-"""After an acknowledged rollback, until no part of the change is left."""
+"""Time after an acknowledged rollback until no part of the change is left."""
 PAUSE_S = 3
-"""Between two reads of a switch that is not back yet."""
+"""Interval between reads of a switch that is not back yet."""
 LINKS_S = 60
-"""For links that a change took down to come up again; 800G trains slowly."""
+"""Time for links to come up again after a change; 800G trains slowly."""
 DARK_SHARE = 0.1
-"""A guess: a change is undone when more than this share of the links that it took down stay down.
-Fewer are a node that reboots meanwhile: no reason to take all of them down again."""
+"""A guess: a change is undone if more than this share of the links that it took down stay down.
+Fewer can be explained by a node that reboots, which is no reason to take all links down again."""
 CONFIRM_S = (10, 86400)
-"""Limits of the timer. Without one a switch would keep an unproved change at once."""
-VALUES_SHOWN = 3
+"""Limits of the timer, in seconds. Without a timer a switch would keep an unproved change."""
+MAX_LISTED_VALUES = 3
 
 
 def too_dark(dark: Collection[str], bounced: Collection[str]) -> bool:
@@ -43,7 +45,7 @@ def too_dark(dark: Collection[str], bounced: Collection[str]) -> bool:
 
 
 class Interrupted(BaseException):
-    """The run is ended. Not an Exception, so that no handler takes it for a fault."""
+    """The run was interrupted. Not an Exception: no handler may treat it as a fault."""
 
 
 @dataclass
@@ -57,16 +59,16 @@ class Outcome:
     """The result for one switch."""
 
     difference: Optional[Difference] = None
-    """What had to change; None where it could not be read."""
+    """The planned changes; None if the switch could not be read."""
     remaining: Optional[Difference] = None
-    """What differs now; None if unknown."""
+    """The remaining differences; None if unknown."""
     report: Optional[SwitchReport] = None
-    """The switch as it was read last."""
+    """The last report of the switch."""
     changed: bool = False
-    """Some of the difference is newly in force, or may be."""
+    """Part of the difference has come into force, or may have."""
     error: str = ""
     restored: Optional[bool] = None
-    """After a failed change: whether the former state was read back. None: there was no change."""
+    """Whether the former state was read back after a failed change. None: nothing was applied."""
 
 
 @dataclass(frozen=True)
@@ -86,9 +88,9 @@ def run(
     display: Callable[[str], None] = lambda line: None,
     clock: Optional[Clock] = None,
 ) -> Outcome:
-    """Plan, and with `apply` apply the plan. Faults are in the outcome, never raised.
+    """Plan a switch, and with `apply` apply the plan. Faults are returned in the outcome.
 
-    Only `Interrupted` and its like are raised, after what was applied has been undone.
+    Raises only `Interrupted` and the like, after undoing the change.
     """
     least, most = CONFIRM_S
     if not least <= confirm_s <= most:
@@ -110,7 +112,7 @@ class _Session:
     clock: Clock
     wanted: Any = None
     deadline: float = 0.0
-    """When the switch has undone by itself what was not kept."""
+    """By then the switch has undone an unconfirmed change."""
 
     @property
     def name(self) -> str:
@@ -152,12 +154,11 @@ class _Session:
             return self._verdict(first, problem, self.deadline)
         except BaseException:
             self._print(
-                f"{self.name}: interrupted while the change was being applied; whatever is in "
-                "force the switch undoes by itself within "
-                f"{self._undone_by(began) - self.clock.now():.0f} s. Run again after that"
+                f"{self.name}: interrupted while the change was being applied; the switch undoes "
+                f"it within {self._undone_by(began) - self.clock.now():.0f} s. Run again after that"
             )
             raise
-        # Applying itself takes as long as it takes: the switch counts from its end.
+        # The switch starts its timer when the change is applied, however long that took.
         self.deadline = self._undone_by(began) + MARGIN_S
         try:
             kept = self._prove(first)
@@ -165,12 +166,12 @@ class _Session:
                 applied.confirm()
             except SwitchError as error:
                 raise SwitchError(
-                    f"the change was in force, but it is not known to be kept: {error}"
+                    f"the change was in force, but may not have been kept: {error}"
                 ) from None
         except SwitchError as error:
             return self._undo(applied, first, _reason(error))
         except Exception as error:
-            # Not a fault of the switch: an error of this collection, or an unexpected answer.
+            # An error of this collection, or an unexpected answer.
             return self._undo(applied, first, f"the change could not be proved: {_reason(error)}")
         except BaseException:
             self._print(self._undo(applied, first, "interrupted before the change was kept").error)
@@ -178,42 +179,48 @@ class _Session:
         return Outcome(first.difference, kept.difference, kept.report, changed=True)
 
     def _undone_by(self, began: float) -> float:
-        """When a switch that was left alone has undone the change."""
+        """When the switch has undone the change without further commands."""
         return max(began + self.switch.undone_within_s, self.clock.now() + self.confirm_s)
 
     def _prove(self, first: Seen) -> Seen:
-        """The switch with the whole change and its links up; SwitchError where it is not so."""
+        """Read the switch until its links are up. Raises SwitchError if the change is not whole."""
         timer_ends = self.clock.now() + self.confirm_s
         bounced = _up(first.report) & set(first.difference.impact.ports_down)
-        links_until = self.clock.now() + min(LINKS_S, self.confirm_s / 2)
-        while True:
-            try:
-                seen = self._look()
-            except SwitchError as error:
-                raise SwitchError(f"it could not be read after the change: {error}") from None
-            now = self.clock.now()
-            if now >= timer_ends:
-                raise SwitchError(
-                    f"reading it back took longer than the {self.confirm_s} s after which the "
-                    "switch undoes a change: raise switch_qos_confirm_s"
-                )
-            if seen.difference:
-                raise SwitchError(
-                    f"it does not have the change that it accepted: {_some(seen.difference)}"
-                )
-            dark = [port.name for port in seen.report.ports if port.up is False]
-            dark = [name for name in dark if name in bounced]
-            if dark and now < links_until:
-                self.clock.sleep(min(PAUSE_S, links_until - now))
-                continue
-            if too_dark(dark, bounced):
-                raise SwitchError(f"links that it took down stay down: {', '.join(dark)}")
-            if dark:
-                self._print(
-                    f"{self.name}: {', '.join(dark)} did not come up again, and others did: the "
-                    "change is kept. Check the other end"
-                )
-            return seen
+        seen = first
+
+        def links_up() -> bool:
+            nonlocal seen
+            seen = self._whole(timer_ends)
+            return not _dark(seen.report, bounced)
+
+        limit_s = min(LINKS_S, self.confirm_s / 2)
+        until(links_up, limit_s, PAUSE_S, clock=self.clock.now, sleep=self.clock.sleep)
+        dark = _dark(seen.report, bounced)
+        if too_dark(dark, bounced):
+            raise SwitchError(f"links that it took down stay down: {', '.join(dark)}")
+        if dark:
+            self._print(
+                f"{self.name}: {', '.join(dark)} did not come up again, and others did: the "
+                "change is kept. Check the other end"
+            )
+        return seen
+
+    def _whole(self, timer_ends: float) -> Seen:
+        """Read the switch. Raises SwitchError if it lacks part of the change, or answers late."""
+        try:
+            seen = self._look()
+        except SwitchError as error:
+            raise SwitchError(f"it could not be read after the change: {error}") from None
+        if self.clock.now() >= timer_ends:
+            raise SwitchError(
+                f"reading it back took longer than the {self.confirm_s} s after which the switch "
+                "undoes a change: raise switch_qos_confirm_s"
+            )
+        if seen.difference:
+            raise SwitchError(
+                f"it does not have the change that it accepted: {_some(seen.difference)}"
+            )
+        return seen
 
     def _undo(self, applied: Applied, first: Seen, problem: str) -> Outcome:
         try:
@@ -221,12 +228,14 @@ class _Session:
         except Exception as error:
             problem += f"; undoing it failed: {_reason(error)}"
             return self._verdict(first, problem, self.deadline)
-        until = min(self.clock.now() + SETTLE_S, self.deadline)
-        return self._verdict(first, problem, until, undone=True)
+        settled_by = min(self.clock.now() + SETTLE_S, self.deadline)
+        return self._verdict(first, problem, settled_by, undone=True)
 
-    def _verdict(self, first: Seen, problem: str, until: float, undone: bool = False) -> Outcome:
+    def _verdict(
+        self, first: Seen, problem: str, read_until: float, undone: bool = False
+    ) -> Outcome:
         """Read until the former state is back or the time for it has passed."""
-        seen, unread = self._look_for(first.difference, until, undone)
+        seen, unread = self._look_for(first.difference, read_until, undone)
         if seen is not None and _same(seen.difference, first.difference):
             return Outcome(
                 first.difference,
@@ -236,28 +245,28 @@ class _Session:
                 restored=True,
             )
         left = self.deadline - self.clock.now()
-        alone = (
+        timer = (
             ""
             if undone
-            else f" Left alone it undoes the change by itself within {left:.0f} s."
+            else f" The switch undoes the change within {left:.0f} s."
             if left > 0
-            else " By now it should have undone the change by itself."
+            else " By now the switch should have undone the change."
         )
         if seen is None:
             state = (
                 "WHETHER ITS FORMER STATE IS BACK IS NOT KNOWN: it cannot be read "
-                f"({unread}).{alone} Look at it over its console, then run again"
+                f"({unread}).{timer} Look at it over its console, then run again"
             )
         elif not seen.difference:
             state = (
                 "ITS FORMER STATE IS NOT BACK: the whole change is in force, and may be lost when "
-                f"the switch restarts.{alone} To keep it, save the configuration on the switch; to "
+                f"the switch restarts.{timer} To keep it, save the configuration on the switch; to "
                 "undo it, restore the one it had"
             )
         else:
             state = (
                 "ITS FORMER STATE IS NOT BACK: a part of the change is in force. Still to change: "
-                f"{_some(seen.difference)}.{alone} Run again to complete it, or restore on the "
+                f"{_some(seen.difference)}.{timer} Run again to complete it, or restore on the "
                 "switch the configuration it had"
             )
         return Outcome(
@@ -270,9 +279,9 @@ class _Session:
         )
 
     def _look_for(
-        self, former: Difference, until: float, undone: bool
+        self, former: Difference, read_until: float, undone: bool
     ) -> tuple[Optional[Seen], str]:
-        """The switch as read last, or why it could not be read."""
+        """Return the last state, or why the switch could not be read."""
         printed = False
         while True:
             seen, unread = None, ""
@@ -280,18 +289,18 @@ class _Session:
                 seen = self._look()
             except Exception as error:
                 unread = _reason(error)
-                # Undoing the change may have cut its network.
-                until = self.deadline
+                # Undoing the change may interrupt its network.
+                read_until = self.deadline
             now = self.clock.now()
-            if (seen is not None and _same(seen.difference, former)) or now >= until:
+            if (seen is not None and _same(seen.difference, former)) or now >= read_until:
                 return seen, unread
             if not printed and (unread or not undone):
                 self._print(
-                    f"{self.name}: {unread or 'its former state is not back yet'}; looking again "
-                    f"until it has undone the change by itself, {until - now:.0f} s at most"
+                    f"{self.name}: {unread or 'its former state is not back yet'}; reading again "
+                    f"until the switch has undone the change, {read_until - now:.0f} s at most"
                 )
                 printed = True
-            self.clock.sleep(min(PAUSE_S, until - now))
+            self.clock.sleep(min(PAUSE_S, read_until - now))
 
     def _print(self, line: str) -> None:
         with contextlib.suppress(Exception):  # undo even if nothing can be printed
@@ -299,12 +308,17 @@ class _Session:
 
 
 def _same(one: Difference, other: Difference) -> bool:
-    """Whether the switch is in the same state, seen by its difference."""
+    """Whether two differences describe the same state of the switch."""
     return one.changes == other.changes and one.before == other.before
 
 
 def _up(report: SwitchReport) -> set[str]:
     return {port.name for port in report.ports if port.up}
+
+
+def _dark(report: SwitchReport, bounced: Collection[str]) -> list[str]:
+    """Ports that the change took down and that are still down."""
+    return [port.name for port in report.ports if port.up is False and port.name in bounced]
 
 
 def _some(difference: Difference) -> str:
@@ -315,7 +329,7 @@ def _some(difference: Difference) -> str:
         f"{change.path}: wanted {shown(change.wanted)}, found {shown(change.found)}"
         for change in difference.changes
     ]
-    return some(changes, VALUES_SHOWN)
+    return some(changes, MAX_LISTED_VALUES)
 
 
 def _cost(difference: Difference) -> str:
@@ -326,7 +340,7 @@ def _cost(difference: Difference) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """A fault of the switch in its own words; any other with its type."""
+    """The text of a SwitchError; of any other error with its type."""
     text = str(error).rstrip(".") or "no reason given"
     if isinstance(error, SwitchError):
         return text

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What every switch system has in common: intent, report, and the interface it is used through.
+"""What all switch systems share: the intent, the report, and the protocol of a switch.
 
-Rendering, comparing and reporting are pure: they take data and give data, so that plans of a whole
-fabric need no switch. Only `Switch` talks to one.
+Rendering, comparing and reporting are pure functions, so that a plan of a whole fabric needs no
+switch. Only `Switch` connects to one.
 """
 
 from __future__ import annotations
@@ -20,46 +20,46 @@ from .asics import Asic, asic_named
 from .systems import SYSTEMS
 
 HOST, STORAGE, UPLINK, DOWNLINK = "host", "storage", "uplink", "downlink"
-"""Kinds of ports: to a node, to a storage host, from a leaf to a spine, from a spine to a leaf."""
+"""Kinds of ports: to a node, to a storage host, from leaf to spine, from spine to leaf."""
 TO_NODES = (HOST, STORAGE)
-"""Their cables are `roce_qos.cable_metres.to_nodes` long."""
+"""Kinds whose cables have the length `roce_qos.cable_metres.to_nodes`."""
 
 
 @dataclass(frozen=True)
 class PortIntent:
     name: str
-    """In the switch's own terms: `Ethernet8`, `swp2`, `Ethernet2/1`."""
+    """As the switch names it: `Ethernet8`, `swp2`, `Ethernet2/1`."""
     kind: str
     speed_gbps: int
     cable_metres: int
-    """The longest cable of this kind of link in the contract."""
+    """Longest cable of this kind of link, by the contract."""
     peer: str
-    """Host name at the other end."""
+    """Host name of the other end."""
     peer_interface: str
-    """Its rail or port."""
+    """Rail or port of the peer."""
 
 
 @dataclass(frozen=True)
 class SwitchIntent:
-    """The wanted state of one switch, in no system's configuration language."""
+    """Desired state of one switch, independent of its system."""
 
     name: str
     system: str
     asic: Asic
     fabric: FabricIntent
     ports: tuple[PortIntent, ...]
-    """In the order of the switch's ports. Ports outside the model are not in it."""
+    """Ports of the model only, in the order of the switch's ports."""
     port_step: int = 0
-    """From one port's number to the next as the model computed it from the lanes of the chip; 0:
-    names were not computed so."""
+    """From one port's number to the next, if the model computed it from the lanes of the chip;
+    otherwise 0."""
 
 
 @dataclass(frozen=True)
 class Neighbour:
-    """What LLDP heard on a port."""
+    """The LLDP neighbour of a port."""
 
     system: str
-    """Host name; empty where the sender does not say one, as a NIC's firmware does not."""
+    """Host name; empty if the sender has none, like the firmware of a NIC."""
     port: str
     """Port id: an interface name, or a MAC address in lower case with colons."""
 
@@ -72,54 +72,54 @@ def is_mac(text: str) -> bool:
 
 
 def port_id(text: str) -> str:
-    """As `Neighbour.port` has it."""
+    """Normalise a port id to the form of `Neighbour.port`."""
     digits = re.sub(r"[^0-9a-f]", "", text.lower())
-    pairs = (digits[place : place + 2] for place in range(0, 12, 2))
+    pairs = (digits[index : index + 2] for index in range(0, 12, 2))
     return ":".join(pairs) if is_mac(text) else text
 
 
 @dataclass(frozen=True)
 class EcnReport:
     minimum_bytes: Optional[int]
-    """None, and of the maximum: a threshold that is no number of bytes, as EOS's `segments`."""
+    """None, like the maximum, if the threshold has another unit than bytes."""
     maximum_bytes: Optional[int]
     probability_percent: int
 
 
 @dataclass(frozen=True)
 class PortReport:
-    """One port. None: the switch does not report it, which is not the same as off."""
+    """State of one port. None means not reported, which differs from off."""
 
     name: str
     present: bool
-    """False: the switch has no such port, and nothing else here is known."""
+    """False: the switch has no such port; the other fields are unknown."""
     up: Optional[bool] = None
     speed_gbps: Optional[int] = None
     mtu_ip: Optional[int] = None
-    """Largest IP packet, however the system counts."""
+    """Largest IP packet in bytes, however the system counts."""
     mtu_of: str = ""
-    """The routed interface behind the port (`Vlan100`), where its MTU is the smaller one."""
+    """The routed interface behind the port (`Vlan100`), if its MTU is smaller."""
     trust: Optional[str] = None
     """`dscp`, `pcp` or `none`."""
     dscp_to_traffic_class: Optional[tuple[int, ...]] = None
-    """Place = DSCP, 64 of them."""
+    """Indexed by DSCP, 64 entries."""
     pfc_priorities: Optional[tuple[int, ...]] = None
     lossless_priorities: Optional[tuple[int, ...]] = None
-    """Those with a buffer that is lossless: PFC without one drops."""
+    """Priorities with a lossless buffer: PFC without one drops packets."""
     strict_queues: Optional[tuple[int, ...]] = None
     weights: Optional[dict[int, int]] = None
-    """Per cent or weight of each queue that is not strict."""
+    """Percentage or weight of each queue that is not strict."""
     ecn: Optional[dict[int, EcnReport]] = None
-    """By queue; a queue that is not in it does not mark."""
+    """By queue. Queues that do not mark are absent."""
     cable_metres: Optional[int] = None
     headroom_bytes: Optional[int] = None
-    """Room after XOFF (xoff) of the lossless priority group."""
+    """Headroom (xoff) of the lossless priority group."""
     platform_headroom_bytes: Optional[int] = None
-    """What the switch's own table has for this speed and cable."""
+    """Headroom in the platform's own table, for this speed and cable length."""
     watchdog: Optional[PfcWatchdog] = None
     neighbour: Optional[Neighbour] = None
     alias: str = ""
-    """Another name by which it announces itself to neighbours (LLDP), where there is one."""
+    """The name that the port announces by LLDP, if it differs."""
 
 
 @dataclass(frozen=True)
@@ -127,48 +127,47 @@ class SwitchReport:
     switch: str
     system: str
     version: str
-    """As the switch reports it; contains `simulation` where it is one."""
+    """As the switch reports it; contains `simulation` on a simulated switch."""
     ports: tuple[PortReport, ...]
     lldp: bool
     """Whether neighbours could be read at all."""
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON form, as the module returns it."""
+        """JSON form that the module returns."""
         return asdict(self)
 
 
 OWNED = "BAREMETAL_MPI_ROCE"
-"""Name, or its beginning, of every object of this collection. Others are the operator's: they are
-neither changed nor removed."""
+"""Name or prefix of every object of this collection; others are neither changed nor removed."""
 
 
 class SwitchError(Exception):
-    """A switch refused, did not answer, or answered nonsense: which, what, and the remedy.
+    """A switch refused a request, did not answer, or sent an invalid answer.
 
-    Never holds a password or token.
+    The text names the switch, the cause and the remedy, and never contains a password or token.
     """
 
 
 @dataclass(frozen=True)
 class Change:
-    """One value that differs."""
+    """One value to change."""
 
     path: str
-    """In the system's own words: `PORT_QOS_MAP|Ethernet0 pfc_enable`."""
+    """In the syntax of the system: `PORT_QOS_MAP|Ethernet0 pfc_enable`."""
     found: Any
-    """None: not there."""
+    """None: absent."""
     wanted: Any
-    """None: it goes."""
+    """None: to be removed."""
 
 
 @dataclass(frozen=True)
 class Impact:
-    """What applying a difference costs the traffic."""
+    """Traffic impact of applying a difference."""
 
     ports_down: tuple[str, ...] = ()
-    """They go down and come up again."""
+    """Ports that go down and come up again."""
     losses: tuple[str, ...] = ()
-    """Other costs, one sentence each: `PFC off for a moment on 64 ports: packets can be lost`."""
+    """Other effects, one sentence each."""
 
     @property
     def level(self) -> str:
@@ -182,19 +181,19 @@ UNDER_TRAFFIC = {
     QUEUE_MAP: "the map to queues changes under traffic: packets can be reordered",
     SHARES: "shares of the queues change under traffic",
     MARKING: "ECN thresholds change under traffic",
-    WATCHING: "the PFC watchdog of {} starts anew: a stuck queue is noticed later",
+    WATCHING: "the PFC watchdog of {} restarts: a stuck queue is detected later",
 }
-"""What a change of the contract's parts costs on every system. What else it costs on one of them,
-such as buffers that are laid out anew, comes on top."""
+"""Impact of changing a part of the contract, the same on every system. Systems add their own, such
+as buffers that are divided again."""
 
 
-def check_ports(intent: SwitchIntent, there: Collection[str], bundles: Mapping[str, str]) -> None:
-    """SwitchError where a port is missing, or in a bundle. `bundles`: by member."""
-    missing = [port.name for port in intent.ports if port.name not in there]
+def check_ports(intent: SwitchIntent, present: Collection[str], bundles: Mapping[str, str]) -> None:
+    """Raise SwitchError if a port is missing or in a bundle (`bundles`: by member)."""
+    missing = [port.name for port in intent.ports if port.name not in present]
     if missing:
         raise SwitchError(
             f"{intent.name}: the switch has no port {some(missing, 8)}; it has "
-            f"{some(list(there), 4)}. Correct the names of the model (leaves.port, spines.port), "
+            f"{some(list(present), 4)}. Correct the names of the model (leaves.port, spines.port), "
             "or break the ports out on the switch"
         )
     for port in intent.ports:
@@ -205,18 +204,20 @@ def check_ports(intent: SwitchIntent, there: Collection[str], bundles: Mapping[s
             )
 
 
-def check_names(intent: SwitchIntent, there: Collection[str]) -> None:
-    """SwitchError where computed names pass over ports of the switch: each of them is there, and
-    leads to another cable."""
+def check_names(intent: SwitchIntent, present: Collection[str]) -> None:
+    """Raise SwitchError if computed names skip ports of the switch.
+
+    All of them exist then, and lead to the wrong cables.
+    """
     for port in intent.ports if intent.port_step else ():
         stem, number = _stem(port.name)
         between = range(number + 1, number + intent.port_step)
-        skipped = next((place for place in between if f"{stem}{place}" in there), None)
+        skipped = next((index for index in between if f"{stem}{index}" in present), None)
         if skipped is not None:
             raise SwitchError(
-                f"{intent.name}: after {port.name} the switch has {stem}{skipped}, and the model, "
-                f"which takes a port for {intent.port_step} lanes, {stem}{between.stop}: the names "
-                f"after it are those of other cables. Write port_step: {skipped - number} "
+                f"{intent.name}: after {port.name} the switch has {stem}{skipped}, but the model, "
+                f"which assumes {intent.port_step} lanes per port, has {stem}{between.stop}: later "
+                f"names would be those of other cables. Write port_step: {skipped - number} "
                 f"(leaves.port_step, spines.port_step), or {intent.port_step} where ports between "
                 "are outside the model"
             )
@@ -230,43 +231,44 @@ def _stem(name: str) -> tuple[str, int]:
 
 
 _TO_SWITCH = (
-    "The model has each link between switches by itself, and MTU and QoS of a member are those of "
-    "its bundle. Take it out, and route over each link (ECMP); or leave the spines out of the "
-    "model, and set the bundle by hand as the contract says"
+    "The model lists every link between switches, and a member has the MTU and QoS of its bundle. "
+    "Remove it from the bundle and route over each link (ECMP), or leave the spines out of the "
+    "model and configure the bundle by hand according to the contract"
 )
 _IN_A_BUNDLE = {
-    HOST: "A rail is one link, and the contract counts on its headroom and its cable. Take it out, "
-    "or correct the model",
-    STORAGE: "MTU and QoS of a member are those of its bundle, and the contract is set port by "
-    "port. Take it out, or leave the link out of the model (storage, links), and set the bundle by "
-    "hand as the contract says",
+    HOST: "A rail is one link, with its own headroom and cable. Remove it from the bundle, or "
+    "correct the model",
+    STORAGE: "A member has the MTU and QoS of its bundle; the contract applies to single ports. "
+    "Remove it from the bundle, or leave the link out of the model (storage, links) and configure "
+    "the bundle by hand according to the contract",
     UPLINK: _TO_SWITCH,
     DOWNLINK: _TO_SWITCH,
 }
-"""Why a port in a bundle is refused, and what to do, by kind of link."""
+"""Why a port in a bundle is refused, and the remedy, by kind of link."""
 
 
 def check_mtu(intent: SwitchIntent, found: Findings) -> None:
-    mtu, most = intent.fabric.mtu_ip, SYSTEMS[intent.system].largest_mtu
-    if mtu > most:
+    """Add a finding if the contract's MTU exceeds the largest of the system."""
+    mtu, limit = intent.fabric.mtu_ip, SYSTEMS[intent.system].largest_mtu
+    if mtu > limit:
         found.add(
             f"{intent.system}.mtu",
             (intent.name,),
-            f"roce_qos.mtu.fabric: IP packets of {mtu} bytes are above the {most} of a port of "
+            f"roce_qos.mtu.fabric: IP packets of {mtu} bytes are above the {limit} of a port of "
             f"{intent.system}",
-            f"Write fabric: {most}, fabric_layer: ip, or less",
+            f"Write fabric: {limit}, fabric_layer: ip, or less",
             mtu,
         )
 
 
-def check_lossless_class(intent: SwitchIntent, why: str, found: Findings) -> None:
-    """Of a system that has one number where the contract has two."""
+def check_lossless_class(intent: SwitchIntent, reason: str, found: Findings) -> None:
+    """Add a finding if priority and traffic class differ, on a system with one number for both."""
     for queue in intent.fabric.queues:
         if queue.lossless and queue.traffic_class != queue.priority:
             found.add(
                 f"{intent.system}.lossless_class",
                 (intent.name,),
-                f"class {queue.name}: {why}, and the contract has priority {queue.priority} and "
+                f"class {queue.name}: {reason}, and the contract has priority {queue.priority} and "
                 f"traffic class {queue.traffic_class}",
                 "Leave traffic_class out",
                 (queue.priority, queue.traffic_class),
@@ -274,9 +276,9 @@ def check_lossless_class(intent: SwitchIntent, why: str, found: Findings) -> Non
 
 
 def named_ports(names: Iterable[str]) -> str:
-    """`2 ports (swp1, swp2)`, for a text on losses."""
-    different = list(dict.fromkeys(names))
-    return f"{counted(len(different), 'port')} ({some(different, 8)})"
+    """`2 ports (swp1, swp2)`, for the text of an impact."""
+    unique = list(dict.fromkeys(names))
+    return f"{counted(len(unique), 'port')} ({some(unique, 8)})"
 
 
 @dataclass(frozen=True)
@@ -284,29 +286,29 @@ class Difference:
     changes: tuple[Change, ...]
     impact: Impact
     before: str
-    """What is there of what changes, as text for a unified diff; `after` the same as it will be."""
+    """Present lines of the changes, for a unified diff. `after`: the same lines when applied."""
     after: str
     steps: Any
-    """What the system's `Switch` applies: patches, an object, lines."""
+    """Input of the system's `Switch.apply`: patches, an object, lines."""
     expected_s: int = 0
-    """How long applying it takes; 0 where no figures are known."""
+    """Expected duration of applying it; 0 if unknown."""
 
     def __bool__(self) -> bool:
         return bool(self.changes)
 
 
 class Applied(Protocol):
-    """A difference that is in force and not yet kept: left alone, the switch itself undoes it."""
+    """A difference in force that the switch undoes unless it is confirmed."""
 
     def confirm(self) -> None:
-        """Keep it, across reboots of the switch too. SwitchError if it is not kept."""
+        """Keep the change, also across reboots. Raises SwitchError if it is not kept."""
 
     def rollback(self) -> None:
-        """Undo it now and wait until it is undone. SwitchError if it is not."""
+        """Undo the change and wait for the result. Raises SwitchError if it is not undone."""
 
 
 class Saved:
-    """All was in force and is saved now: nothing to prove and nothing to undo."""
+    """The configuration was in force and is now saved: nothing to confirm or undo."""
 
     def confirm(self) -> None:
         return
@@ -319,35 +321,35 @@ class Switch(Protocol):
     """One switch, over its connection."""
 
     undone_within_s: int
-    """Counted from the begin of `apply`: by then the switch has undone what was not kept; 0 where
-    its timer alone decides."""
+    """Time from the start of `apply` until the switch has undone an unconfirmed change; 0 if only
+    its timer determines that."""
 
     def read(self) -> Any:
-        """All that `difference` and `report` look at, read from the device now. Changes nothing.
+        """Read the input of `difference` and `report`. Changes nothing.
 
-        Each call makes a connection of its own: a read after a change proves that the switch can
+        Each call opens a new connection, so that a read after a change proves that the switch can
         still be reached.
         """
 
     def apply(self, difference: Difference, confirm_s: int) -> Applied:
-        """Put a difference in force; the switch undoes it after `confirm_s` unless confirmed.
+        """Apply a difference, which the switch undoes after `confirm_s` unless it is confirmed.
 
-        On SwitchError nothing of it is left in force, or the message names what is.
+        Raises SwitchError, with nothing left in force unless the message says so.
         """
 
 
 @dataclass(frozen=True)
 class Login:
-    """How a switch is reached. Its text never shows the secrets."""
+    """Access to a switch over HTTPS. Its repr hides the secrets."""
 
     address: str
     port: Optional[int] = None
-    """None: the system's usual one."""
+    """None: the default of the system."""
     user: str = ""
     password: str = ""
     token: str = ""
     ca_file: str = ""
-    """PEM of the authority of the switch's certificate; empty: those of this machine."""
+    """PEM file of the certificate's authority; empty: the authorities of the controller."""
     timeout_s: int = 30
 
     def __repr__(self) -> str:
@@ -362,20 +364,20 @@ class Completed:
 
 
 class Shell(Protocol):
-    """Runs as root, in POSIX sh, without a terminal: a command goes on if the line is cut."""
+    """A root shell (POSIX sh) without a terminal: commands survive a lost connection."""
 
     def run(self, command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
-        """Of any status; SwitchError where the connection was lost or time ran out."""
+        """Run a command. Raises SwitchError if the connection is lost or the time limit expires."""
 
     def reconnect(self) -> None:
-        """The next command opens a new connection."""
+        """Open a new connection for the next command."""
 
     def say(self, line: str) -> None:
-        """To the operator, while minutes pass."""
+        """Show a line of progress."""
 
 
 # From the inventory to one intent per switch, and the order in which switches are changed. The
-# cluster model was checked when it was compiled; nothing is checked again here.
+# model compiler has validated these variables.
 
 SPINE = "spine"
 
@@ -389,7 +391,7 @@ def compile_switch(
     contract: Contract,
     port_step: int = 0,
 ) -> SwitchIntent:
-    """`asic`, `asics`, `ports`, `port_step`: the variables `cluster_asic`, `cluster_asics`, ..."""
+    """Compile the variables `cluster_system`, `cluster_asic`, `cluster_asics` and so on."""
     fabric = fabric_intent(contract)
     cables = fabric.cable_metres
     found = [
@@ -417,12 +419,12 @@ def compile_switch(
 def batches(
     switches: Sequence[tuple[str, str, Sequence[Mapping[str, Any]]]], at_once: int = 1
 ) -> list[list[str]]:
-    """Names, each once; a batch is changed in parallel, and the next when it is done.
+    """Order switches into batches: those of a batch are changed in parallel.
 
-    `switches`: name, role and `cluster_ports` of each that differs. Spines come first, each alone:
-    the others carry its traffic meanwhile, so a mistake shows first on the switch whose loss costs
-    least. Then leaves, `at_once` of them, never two that serve the same node in the same rail
-    (planes) or the same storage host.
+    `switches`: name, role and `cluster_ports` of every switch that differs. Spines come first, one
+    by one: the others carry the traffic meanwhile, so that a mistake appears on the switch whose
+    loss costs least. Leaves follow, `at_once` in parallel, but never two that serve the same node
+    in the same rail (planes) or the same storage host.
     """
     found = [[name] for name, role, _ports in switches if role == SPINE]
     waiting = {name: _served(ports) for name, role, ports in switches if role != SPINE}

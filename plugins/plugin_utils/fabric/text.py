@@ -53,7 +53,7 @@ def _queues_text(value: tuple[int, bool, tuple[tuple[int, str], ...]]) -> str:
     cnp, strict, others = value
     text = f"TC {cnp} (CNP) {'strict' if strict else 'not strict'}"
     also = _numbers(f"TC {number} ({name})" for number, name in others)
-    return text + (f", {also} strict as well" if also else "")
+    return text + (f", {also} strict too" if also else "")
 
 
 def _ecn_text(value: tuple[Optional[int], ...]) -> str:

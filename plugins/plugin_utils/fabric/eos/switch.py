@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Optional
 
 from ....module_utils.core.text import one_line
+from ....module_utils.core.waiting import until
 from ...answers import mapping, sequence
 from ..base import Driver
 from ..https import Https, Lost, Service, text_of
@@ -207,15 +208,21 @@ class EosSwitch:
 
     def patiently(self, act: Callable[[Eapi], None]) -> None:
         """Do it on a new connection, again while the switch does not answer."""
-        given_up = self._clock() + PATIENCE_S
-        while True:
+        lost: Optional[Lost] = None
+
+        def done() -> bool:
+            nonlocal lost
+            lost = None
             try:
                 with self.connected() as eapi:
-                    return act(eapi)
-            except Lost:
-                if self._clock() >= given_up:
-                    raise
-            self._sleep(RETRY_S)
+                    act(eapi)
+            except Lost as error:
+                lost = error
+            return lost is None
+
+        until(done, PATIENCE_S, RETRY_S, clock=self._clock, sleep=self._sleep)
+        if lost is not None:
+            raise lost
 
     def connected(self) -> Eapi:
         return Eapi(self._login, self._transport)

@@ -20,6 +20,7 @@ from dataclasses import replace
 from shlex import quote
 
 from ....module_utils.core.text import some
+from ....module_utils.core.waiting import until
 from ..base import Driver
 from ..session import LINKS_S, too_dark
 from ..system import Applied, Completed, Difference, Saved, Shell, SwitchError
@@ -219,14 +220,17 @@ class SonicSwitch:
 
     def _look(self, look: Look, links: list[str]) -> None:
         """The group has what it was given, and enough of the links of all groups are up again."""
-        until = time.monotonic() + LINKS_S
-        while True:
+        differing: list[str] = []
+        up: set[str] = set()
+
+        def settled() -> bool:
+            nonlocal differing, up
             present = self.read()
             differing = look.differing(present)
             up = {name for name, row in present.ports.items() if row.get("oper_status") == "up"}
-            if (not differing and up.issuperset(look.links)) or time.monotonic() >= until:
-                break
-            time.sleep(AGAIN_S)
+            return not differing and up.issuperset(look.links)
+
+        until(settled, LINKS_S, AGAIN_S)
         if differing:
             raise SwitchError(f"it does not have what it accepted: {some(differing, 4)}")
         dark = [name for name in links if name not in up]
@@ -258,17 +262,16 @@ class SonicSwitch:
 
     def wait_for_answer(self) -> None:
         """A change can cut its network for a while; its own timer is much slower."""
-        given_up = time.monotonic() + LOST_S
-        while True:
+
+        def answers() -> bool:
             try:
                 self._shell.run(":")
             except SwitchError:
-                if time.monotonic() >= given_up:
-                    return
-            else:
-                return
-            time.sleep(RETRY_S)
-            self._shell.reconnect()
+                self._shell.reconnect()
+                return False
+            return True
+
+        until(answers, LOST_S, RETRY_S)
 
     def say(self, line: str) -> None:
         self._shell.say(line)
