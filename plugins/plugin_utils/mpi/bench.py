@@ -91,8 +91,8 @@ class Pair:
 
 
 def pairs_of(ranks: Sequence[Rank], names: Sequence[str]) -> list[Pair]:
-    """The named pairs; by default the first of each kind: inside a node, with rails on one leaf, and
-    with rails on different leaves. Raises PlanError for an invalid name."""
+    """The named pairs. By default, the first inside a node, the first whose rails share a leaf, and
+    the first with rails on different leaves. Raises PlanError for an invalid name."""
     by_place = {rank.place: rank for rank in ranks}
     if names:
         named = []
