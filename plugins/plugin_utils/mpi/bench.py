@@ -243,7 +243,8 @@ def _lines(output: str) -> Iterator[str]:
 class Program(Protocol):
     """A program that measures: its jobs, and the tables in their output."""
 
-    benchmarks: tuple[str, ...]
+    @property
+    def benchmarks(self) -> tuple[str, ...]: ...
 
     def jobs(self, options: BenchOptions, ranks: Sequence[Rank]) -> list[BenchJob]: ...
 
@@ -253,7 +254,7 @@ class Program(Protocol):
 class Mpi4py:
     """The collection's own program, which measures all benchmarks in one job."""
 
-    benchmarks = BENCHMARKS
+    benchmarks: tuple[str, ...] = BENCHMARKS
 
     def jobs(self, options: BenchOptions, ranks: Sequence[Rank]) -> list[BenchJob]:
         pairs = _pairs(options, ranks)
@@ -271,7 +272,7 @@ class Mpi4py:
 class Osu:
     """The OSU micro-benchmarks: a job for each benchmark, and for each pair of a pairwise one."""
 
-    benchmarks = BENCHMARKS
+    benchmarks: tuple[str, ...] = BENCHMARKS
 
     def jobs(self, options: BenchOptions, ranks: Sequence[Rank]) -> list[BenchJob]:
         pairs = _pairs(options, ranks)
@@ -316,7 +317,7 @@ class Osu:
 class Nccl:
     """nccl-tests over all ranks, a job for each program; `bw` is its sendrecv."""
 
-    benchmarks = ("bw", *COLLECTIVES)
+    benchmarks: tuple[str, ...] = ("bw", *COLLECTIVES)
     programs: Mapping[str, str] = {
         "allreduce": "all_reduce_perf",
         "alltoall": "alltoall_perf",
