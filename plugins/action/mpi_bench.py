@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Runs the sweeps as jobs on the launcher, and reports what they printed."""
+"""Runs the sweeps as jobs on the launcher, and reports their figures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .mpi_job import ActionModule as JobAction
 
 LAYER = "bench"
 OF_JOB = (*LAUNCHED, "time_limit_s")
-"""Options that go to the module mpi_job as they are."""
+"""Options that the module mpi_job gets unchanged."""
 SPEC = {**LAUNCHED, **ARGUMENTS}
 
 
@@ -40,23 +40,21 @@ class ActionModule(JobAction):
             raise AnsibleActionFail(f"{LAYER}: {error}") from error
 
     def measured(self, given: dict[str, Any], task_vars: Any) -> dict[str, Any]:
-        """All of it, with options as the specification makes them."""
-        names = [each.name for each in fields(bench.Wanted)]
-        listed = {
-            name: tuple(given[name]) if isinstance(given[name], list) else given[name]
-            for name in names
-        }
-        wanted = bench.Wanted(**listed)
+        """Run all jobs and report their sweeps. `given`: the options, parsed."""
+        values = {option.name: given[option.name] for option in fields(bench.BenchOptions)}
+        lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
         ranks = bench.ranks_of(given["nodes"])
         try:
-            launches = bench.launches(wanted, ranks)
+            options = bench.BenchOptions(**{**values, **lists})
+            jobs = bench.jobs_of(options, ranks)
         except PlanError as error:
             raise AnsibleActionFail(f"{LAYER}: nothing was started: {error}") from error
+        program = bench.PROGRAMS[options.program]
         sweeps: list[bench.Sweep] = []
         virtual = False
-        for launch in launches:
+        for job in jobs:
             of_job = {name: given[name] for name in OF_JOB}
-            arguments = {**of_job, **launch.arguments, "storage": False}
+            arguments = {**of_job, **job.arguments, "storage": False}
             found = self.job(arguments, task_vars)
             if self._task.check_mode:
                 display.display("bench: check mode, nothing is measured")
@@ -69,24 +67,21 @@ class ActionModule(JobAction):
                 raise AnsibleActionFail(f"{LAYER}: {error}: the launcher answered it") from None
             output = self._output(directory)
             with form_of("what the ranks printed"):
-                if wanted.program == "nccl":
-                    read = [bench.parse_nccl(output, launch.where)]
-                else:
-                    read = bench.parse(output, launch.where, len(ranks))
-            if len(read) < launch.tables:
+                parsed = program.parse(output, job, len(ranks))
+            if len(parsed) < job.tables:
                 raise AnsibleActionFail(
-                    f"{LAYER}: {len(read)} of {launch.tables} tables are in the last "
+                    f"{LAYER}: {len(parsed)} of {job.tables} tables are in the last "
                     f"{MAX_BYTES >> 20} MiB of {directory}/output.log on the launcher: "
-                    "look there for other output; fewer mpi_bench_benchmarks leave room"
+                    "check it for other output, or select fewer mpi_bench_benchmarks"
                 )
-            sweeps += read[: launch.tables]
+            sweeps += parsed[: job.tables]
         with form_of("what the ranks printed"):
             for sweep in sweeps:
-                bench.expect(sweep, wanted, ranks)
-        return self._reported(given, wanted, sweeps, virtual)
+                bench.expect(sweep, options, ranks)
+        return self._reported(given, sweeps, virtual)
 
     def show(self, line: str) -> None:
-        """Headings and what went wrong; figures come as a table."""
+        """Show headings and errors; figures are shown as a table later."""
         text = bench.TAG.sub("", line)
         if text.strip() and not text[0].isdigit() and not text.startswith("# Size"):
             display.display(f"bench: {text.lstrip('# ')}")
@@ -96,30 +91,30 @@ class ActionModule(JobAction):
         return answer(self._low_level_execute_command(command)["stdout"]) or ""
 
     def _reported(
-        self, given: dict[str, Any], wanted: bench.Wanted, sweeps: list[bench.Sweep], virtual: bool
+        self, given: dict[str, Any], sweeps: list[bench.Sweep], virtual: bool
     ) -> dict[str, Any]:
-        for line in table.lines(wanted.program, sweeps, virtual):
+        for line in table.lines(given["program"], sweeps, virtual):
             display.display(line)
-        checks = [bench.judge(sweep, virtual) for sweep in sweeps]
-        found = {
-            "program": wanted.program,
+        checks = [bench.evaluate(sweep, virtual) for sweep in sweeps]
+        report = {
+            "program": given["program"],
             "transport": given["transport"],
             "virtual": virtual,
             "sweeps": [sweep.as_dict() for sweep in sweeps],
             "checks": as_dicts(checks),
         }
-        result = {**found, "changed": False, "layer": LAYER}
+        result = {**report, "changed": False, "layer": LAYER}
         if given["report_directory"]:
             directory = Path(given["report_directory"])
-            path = reports.keep(directory, LAYER, found, display, "mpi_bench_report_directory")
+            path = reports.keep(directory, LAYER, report, display, "mpi_bench_report_directory")
             result["report"] = path
             drawn = path and table.draw(Path(path).parent, Path(path).stem, sweeps, virtual)
             if drawn is None:
                 display.display(table.WITHOUT)
             for drawing in drawn or []:
                 display.display(f"bench: drawn in {drawing}")
-        wrong = failures(checks)
-        if wrong:
-            listed = "\n".join(f"  {check.line()}" for check in wrong)
-            result.update(failed=True, msg=f"bench: below what is expected:\n{listed}")
+        failed = failures(checks)
+        if failed:
+            listed = "\n".join(f"  {check.line()}" for check in failed)
+            result.update(failed=True, msg=f"bench: below the thresholds:\n{listed}")
         return result

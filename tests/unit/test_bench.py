@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Sweeps: which ranks, which jobs, what the programs' output is worth, and how it is drawn."""
+"""Benchmarks: ranks, jobs, output of the programs, thresholds, and drawings."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def names(ranks: list[bench.Rank], *given: str) -> list[str]:
     return [pair.name for pair in bench.pairs_of(ranks, given)]
 
 
-# Which ranks.
+# Ranks.
 
 
-def test_a_pair_of_each_kind_that_the_model_has() -> None:
+def test_default_pairs_cover_each_kind() -> None:
     assert names(RANKS) == [
         "node01:0 - node01:1",
         "node01:0 - node02:0",
@@ -66,24 +66,30 @@ def test_a_pair_of_each_kind_that_the_model_has() -> None:
 def test_drained_nodes_have_no_ranks() -> None:
     assert {rank.node for rank in RANKS} == {"node01", "node02"}
     assert bench.ranks_of(directory(drained=True)) == []
-    with pytest.raises(PlanError, match="no rank to measure"):
-        bench.launches(bench.Wanted(), [])
+    with pytest.raises(PlanError, match="no rank"):
+        bench.jobs_of(bench.BenchOptions(), [])
 
 
 @pytest.mark.parametrize(
     "name", ["node01:0", "node01:0 - node09:0", "node01:0 - node01:0", "node01:0-node02:0", ""]
 )
-def test_a_pair_that_is_none_is_refused_by_name(name: str) -> None:
+def test_an_invalid_pair_is_refused(name: str) -> None:
     with pytest.raises(PlanError, match=re.escape(repr(name))):
         bench.pairs_of(RANKS, [name])
 
 
-# Which jobs.
+# Jobs.
 
 
-def test_one_job_has_all_sweeps_of_mpi4py() -> None:
-    wanted = bench.Wanted(benchmarks=("bw", "alltoall"), pairs=("node02:3 - node01:1",))
-    [launch] = bench.launches(wanted, RANKS)
+def refusal(**options: Any) -> Any:
+    with pytest.raises(PlanError) as refused:
+        bench.jobs_of(bench.BenchOptions(**options), RANKS)
+    return refused.value.args[0]
+
+
+def test_mpi4py_measures_in_one_job() -> None:
+    options = bench.BenchOptions(benchmarks=("bw", "alltoall"), pairs=("node02:3 - node01:1",))
+    [launch] = bench.jobs_of(options, RANKS)
     words = " ".join(launch.arguments["program"])
     assert words.endswith(
         "sweep.py bw alltoall --pairs node02:3,node01:1 --min-bytes 1 --max-bytes 4194304 "
@@ -91,11 +97,11 @@ def test_one_job_has_all_sweeps_of_mpi4py() -> None:
     )
 
 
-def test_a_program_of_osu_has_a_job_for_each_pair_on_two_nodes_or_one() -> None:
-    wanted = bench.Wanted(
+def test_osu_has_a_job_for_each_benchmark_and_pair() -> None:
+    options = bench.BenchOptions(
         "osu", ("latency", "allreduce"), program_directory="/opt/osu", iterations=40
     )
-    inside, between, together = bench.launches(wanted, RANKS)
+    inside, between, together = bench.jobs_of(options, RANKS)
     head = ["/opt/osu/osu_latency", "-m", "1:4194304", "-i", "40", "-x", "4"]
     assert inside.arguments == {"program": head, "places": {"node01": 2}}
     assert between.arguments == {"program": head, "places": {"node01": 1, "node02": 1}}
@@ -104,11 +110,11 @@ def test_a_program_of_osu_has_a_job_for_each_pair_on_two_nodes_or_one() -> None:
     assert "places" not in together.arguments
 
 
-def test_a_program_of_nccl_has_every_rank() -> None:
-    wanted = bench.Wanted(
+def test_nccl_measures_all_ranks() -> None:
+    options = bench.BenchOptions(
         "nccl", ("bw", "allreduce", "latency"), max_bytes=1 << 30, program_directory="/opt/nccl"
     )
-    found = {each.where: each.arguments for each in bench.launches(wanted, RANKS)}
+    found = {job.where: job.arguments for job in bench.jobs_of(options, RANKS)}
     assert list(found) == ["allreduce", "sendrecv"]
     words = ["/opt/nccl/sendrecv_perf", "-b", "8", "-e", str(1 << 30), "-f", "2", "-g", "1"]
     assert found["sendrecv"]["program"] == words
@@ -118,41 +124,39 @@ def test_a_program_of_nccl_has_every_rank() -> None:
     "given",
     [{"min_bytes": 0}, {"max_bytes": 0}, {"min_bytes": 9, "max_bytes": 8}, {"iterations": -1}],
 )
-def test_sizes_and_iterations_that_measure_nothing_are_refused(given: dict[str, int]) -> None:
-    with pytest.raises(PlanError, match="wanted sizes of at least 1 byte"):
-        bench.launches(bench.Wanted(**given), RANKS)
+def test_invalid_sizes_and_iterations_are_refused(given: dict[str, int]) -> None:
+    assert refusal(**given).code == "bench.sizes"
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("given", "code", "value"),
     [
-        ({"benchmarks": ()}, "mpi4py has nothing to measure"),
-        ({"program": "nccl", "benchmarks": ("latency", "bibw")}, "nccl has nothing to measure"),
-        ({"program": "osu", "pairs": ("node01:3 - node02:3",)}, "'node01:3 - node02:3': OSU's"),
+        ({"benchmarks": ()}, "bench.benchmarks", "mpi4py"),
+        ({"program": "nccl", "benchmarks": ("latency", "bibw")}, "bench.benchmarks", "nccl"),
+        ({"program": "osu", "pairs": ("node01:3 - node02:3",)}, "bench.osu_pair", "3 - node02:3"),
     ],
 )
-def test_a_run_that_would_leave_out_what_is_asked_for_is_refused(
-    given: dict[str, Any], words: str
+def test_a_run_without_a_requested_benchmark_is_refused(
+    given: dict[str, Any], code: str, value: str
 ) -> None:
-    with pytest.raises(PlanError, match=words):
-        bench.launches(bench.Wanted(**given), RANKS)
+    message = refusal(**given)
+    assert message.code == code and value in str(message.values)
 
 
-def test_one_rank_alone_has_no_pair() -> None:
-    alone = bench.ranks_of(directory(nodes=1, slots=1))
-    with pytest.raises(PlanError, match="leave out latency, bw, bibw"):
-        bench.launches(bench.Wanted(), alone)
-    [_one] = bench.launches(bench.Wanted(benchmarks=("allreduce",)), alone)
+def test_a_single_rank_has_no_pair() -> None:
+    single = bench.ranks_of(directory(nodes=1, slots=1))
+    with pytest.raises(PlanError, match="latency, bw, bibw"):
+        bench.jobs_of(bench.BenchOptions(), single)
+    [_one] = bench.jobs_of(bench.BenchOptions(benchmarks=("allreduce",)), single)
 
 
-# What it is worth.
+# Output.
 
 
 def test_output_of_osu_is_read_in_old_and_new_releases() -> None:
     bw, bibw, latency, alltoall = bench.parse((DATA / "osu/v7.5.txt").read_text(), "x", ranks=8)
-    assert [sweep.benchmark for sweep in (bw, bibw, latency, alltoall)] == [
-        *("bw", "bibw", "latency", "alltoall")
-    ]
+    found = [sweep.benchmark for sweep in (bw, bibw, latency, alltoall)]
+    assert found == ["bw", "bibw", "latency", "alltoall"]
     assert bw.rows == [(1, None, 0.0009), (65536, None, 22.01946), (4194304, None, 23.98954)]
     assert bibw.best == 46.41759
     assert latency.best == 3.34  # not the 3.33 of 16 bytes
@@ -169,7 +173,7 @@ def test_output_of_nccl_tests_is_read_out_of_place() -> None:
 
 
 def tagged(text: str) -> str:
-    """As Open MPI 4 prints it, 5 with a space; and 4 where a line came in two pieces."""
+    """With the prefixes of Open MPI 4 and 5, some in the middle of a line."""
     tags = ["[1,0]<stdout>:", "[1,2]<stdout>: "]
     lines = (f"{tags[n % 2]}{line}" for n, line in enumerate(text.splitlines()))
     return "\n".join(f"{line[:-1]}{tags[0]}{line[-1:]}{tags[0]}" for line in lines)
@@ -180,7 +184,7 @@ def tagged(text: str) -> str:
     st.lists(st.tuples(st.integers(1, 1 << 30), st.floats(0.01, 1e9)), min_size=1),
     st.integers(2, 4096),
 )
-def test_what_the_program_prints_is_read_back(
+def test_output_of_the_program_is_parsed(
     benchmark: str, rows: list[tuple[int, float]], ranks: int
 ) -> None:
     title, column = program.TITLES[benchmark]
@@ -197,10 +201,10 @@ def test_what_the_program_prints_is_read_back(
 
 
 @given(st.integers(1, 1 << 30), st.floats(1e-7, 10.0), st.integers(1, 1000), st.integers(2, 10_000))
-def test_figures_of_the_program_and_of_the_report_are_the_same_algebra(
+def test_program_and_report_agree_on_figures(
     size: int, seconds: float, count: int, ranks: int
 ) -> None:
-    """From seconds of a loop to what is printed, and from there to GB/s: bytes moved by time."""
+    """From seconds of a loop to printed figures, and from there to bytes per time."""
     moved = {
         "latency": 2 * count * size,
         "bw": count * 64 * size,
@@ -216,9 +220,7 @@ def test_figures_of_the_program_and_of_the_report_are_the_same_algebra(
 
 
 @given(st.integers(1, 1 << 24), st.integers(1, 1 << 24), st.integers(1, 4096))
-def test_sizes_are_powers_of_two_within_limits_and_memory(
-    smallest: int, largest: int, ranks: int
-) -> None:
+def test_sizes_are_powers_of_two_within_limits(smallest: int, largest: int, ranks: int) -> None:
     found = program.sizes(smallest, largest, ranks)
     every = [1 << bit for bit in range(25)]
     limit = min(largest, program.MEMORY // ranks)
@@ -234,14 +236,14 @@ def test_iterations_are_those_of_osu_unless_given() -> None:
     assert program.loops("bw", 1, 40) == (40, 4) and program.loops("bw", 1, 4) == (4, 1)
 
 
-# What it is held against.
+# Thresholds.
 
 
 def expected(benchmark: str, where: str, **wanted: Any) -> bench.Sweep:
     ranks = 2 if benchmark in bench.PAIRWISE else len(RANKS)
     small, large = (None, None) if benchmark in ("bw", "bibw") else (4.0, 20.0)
     sweep = bench.Sweep(benchmark, where, ranks, [(8, small, 90.0), (1 << 20, large, 95.0)])
-    bench.expect(sweep, bench.Wanted(**wanted), RANKS)
+    bench.expect(sweep, bench.BenchOptions(**wanted), RANKS)
     return sweep
 
 
@@ -256,13 +258,11 @@ def expected(benchmark: str, where: str, **wanted: Any) -> bench.Sweep:
         ("alltoall", "16 ranks", 100.0 * 15 / 8),
     ],
 )
-def test_line_rates_are_those_of_the_rails_between_the_ranks(
-    benchmark: str, where: str, rate: Any
-) -> None:
+def test_line_rates_are_those_of_the_rails(benchmark: str, where: str, rate: Any) -> None:
     assert expected(benchmark, where).line_rate_gbytes_s == rate
 
 
-def test_a_sweep_below_its_threshold_fails_and_a_virtual_one_is_not_judged() -> None:
+def test_thresholds_apply_to_real_nodes() -> None:
     pair = "node01:0 - node02:0"
     cases = [
         (expected("bw", pair, min_share=0.95), "ok"),
@@ -276,13 +276,13 @@ def test_a_sweep_below_its_threshold_fails_and_a_virtual_one_is_not_judged() -> 
         (expected("alltoall", "16 ranks", min_share=0.99), "not_applicable"),
     ]
     for sweep, status in cases:
-        assert bench.judge(sweep, virtual=False).status == status, sweep
-        assert bench.judge(sweep, virtual=True).status == "not_applicable"
-    nothing = bench.Sweep("bw", pair, 2)
-    assert bench.judge(nothing, virtual=True).status == "failed"
+        assert bench.evaluate(sweep, virtual=False).status == status, sweep
+        assert bench.evaluate(sweep, virtual=True).status == "not_applicable"
+    empty = bench.Sweep("bw", pair, 2)
+    assert bench.evaluate(empty, virtual=True).status == "failed"
 
 
-# How it is shown.
+# Tables and drawings.
 
 PAIR = "node01:0 - node02:0"
 SHOWN = [
@@ -293,12 +293,12 @@ SHOWN = [
 ]
 
 
-def test_the_table_has_each_pair_beside_line_rate_and_threshold() -> None:
+def test_the_table_has_line_rates_and_thresholds() -> None:
     text = "\n".join(table.lines("osu", SHOWN, virtual=False))
     assert re.search(r"bw +node01:0 - node02:0 +node01:0 - node01:1\n +8 B +90.00 GB/s +90", text)
     assert f"{PAIR}: best 95.00 GB/s; line rate 100 GB/s (95.0 %); threshold: at least 90" in text
     assert f"{PAIR}: least 4.00 us; threshold: at most 5 us" in text
-    assert "node01:0 - node01:1: best 95.00 GB/s; no rail between these ranks" in text
+    assert "node01:0 - node01:1: best 95.00 GB/s; no rail" in text
     assert re.search(r"alltoall +16 ranks +busbw\n +8 B +4.00 us +90.00 GB/s", text)
     virtual = "\n".join(table.lines("osu", SHOWN, virtual=True))
     assert "line rate 100 GB/s is nominal" in virtual and "%" not in virtual

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What the module of the layer writes, and what it leaves alone when a rail cannot do RDMA."""
+"""Files that the module mpi_stack writes, and checks of the installed software."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any, Optional
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import (
     PENDING,
+    Check,
     failures,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
@@ -31,15 +32,20 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi import (
     stack,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.environment import Rail
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.installed import (
+    Installed,
+    Ucx,
+    installed_checks,
+    read,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.launcher import HYDRA
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.stack import installed_checks
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import RdmaPort
 from ansible_collections.baremetal.mpi_roce.plugins.modules import mpi_stack as module
 
 from tests import chassis
 from tests.unit.qos_contracts import compiled
 
-UCX = stack.Ucx(
+UCX = Ucx(
     "1.19.0",
     {"mlx5_0:1": ["rc_mlx5"], "cuda": ["cuda_copy", "cuda_ipc"]},
     {"UCX_RC_MLX5_ROCE_REACHABILITY_MODE": "route"},
@@ -95,7 +101,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> None:
 def planned(
     given: dict[str, Any], folder: Path, check_mode: bool = False, write: bool = False
 ) -> tuple[dict[str, str], set[str]]:
-    """The environment that results, and the files."""
+    """Resulting environment, and names of the files."""
     names = ("mca_file", "ucx_file", "nccl_file", "profile", "programs", "gpus")
     part = stack.Stack(
         module.wanted(given), python="python3", **{name: given[name] for name in names}
@@ -108,7 +114,7 @@ def planned(
 
 
 @pytest.mark.usefixtures("host")
-def test_what_ucx_can_do_here_decides_its_environment(tmp_path: Path) -> None:
+def test_capabilities_of_ucx_decide_its_environment(tmp_path: Path) -> None:
     found, names = planned(params(tmp_path), tmp_path)
     assert environment.ENVIRONMENT_FILE in names
     assert found["UCX_TLS"] == "rc,ud,sm,self,cuda_copy,cuda_ipc"
@@ -267,14 +273,13 @@ def test_a_module_that_shadows_the_packages_is_named(file: str, step: str) -> No
         text = f'Traceback:\n  File "<string>", line 1\n  File "{file}", line 7\nImportError: x'
         raise CommandError(f"python3: exit status 1: {text}")
 
-    installed = stack.read(broken, "python3", UCX)
-    checks = stack.installed_checks(installed, [], "tcp", MACHINE)
-    (check,) = (each for each in checks if each.name == "mpi4py")
+    installed = read(broken, "python3", UCX)
+    check = failed(installed)["mpi4py"]
     assert check.by_hand.startswith(step) and bool(check.by_hand) == bool(step)
 
 
 @pytest.mark.usefixtures("host")
-def test_an_operators_nccl_conf_is_left_alone_unless_it_is_asked_for(tmp_path: Path) -> None:
+def test_nccl_conf_is_edited_on_request_only(tmp_path: Path) -> None:
     file = tmp_path / "etc/nccl.conf"
     file.parent.mkdir()
     file.write_text("NCCL_IB_TC=0")
@@ -282,12 +287,12 @@ def test_an_operators_nccl_conf_is_left_alone_unless_it_is_asked_for(tmp_path: P
     assert "/etc/nccl.conf" not in planned(params(tmp_path), tmp_path, write=True)[1]
     planned(params(tmp_path, nccl_file=True), tmp_path, write=True)
     lines = file.read_text().splitlines()
-    assert lines[-1] == "NCCL_IB_TC=0" and "NCCL_IB_TC=106" in lines[:-1], "the first one holds"
+    assert lines[-1] == "NCCL_IB_TC=0" and "NCCL_IB_TC=106" in lines[:-1], "the first line applies"
     assert file.stat().st_mode & 0o777 == 0o640
 
 
 @pytest.mark.usefixtures("host")
-def test_a_line_that_ucx_would_cut_is_not_in_its_file(tmp_path: Path) -> None:
+def test_lines_that_ucx_truncates_are_omitted(tmp_path: Path) -> None:
     own = {"UCX_LONG": "x" * stack.UCX_LINE, "UCX_SHORT": "y"}
     planned(params(tmp_path, environment=own), tmp_path, write=True)
     text = (tmp_path / "etc/ucx/ucx.conf").read_text()
@@ -375,20 +380,26 @@ ALL = {
 }
 
 
-def installed(**changed: str) -> stack.Installed:
-    return stack.read(runner({**ALL, **changed}), PYTHON)
+def reading(**changed: str) -> Installed:
+    return read(runner({**ALL, **changed}), PYTHON)
+
+
+def failed(installed: Installed, **given: Any) -> dict[str, Check]:
+    """Failed checks by name, of a node without rails."""
+    checks = installed_checks(installed, [], "tcp", Machine(), **given)
+    return {check.name: check for check in checks if check.status == "failed"}
 
 
 def test_versions_of_old_and_new_formats() -> None:
-    old = installed().versions
+    old = reading().versions
     assert (old["open_mpi"], old["ucx"]) == ("4.1.4", "1.13.1")
-    new = installed(ucx_info="# Library version: 1.16.0\n# Library path: /x\n", mpirun="HYDRA 4.0")
+    new = reading(ucx_info="# Library version: 1.16.0\n# Library path: /x\n", mpirun="HYDRA 4.0")
     assert (new.versions["open_mpi"], new.versions["ucx"]) == (None, "1.16.0")
     assert "HYDRA" in new.problems["open_mpi"]
 
 
-def test_everything_answers() -> None:
-    found = installed()
+def test_a_complete_installation_passes() -> None:
+    found = reading()
     assert found.problems == {}
     assert found.ucx.transports == {"self", "tcp", "rc_verbs", "rc_mlx5"}
     assert found.versions == {
@@ -415,12 +426,12 @@ def test_everything_answers() -> None:
         ),
     ],
 )
-def test_an_nvidia_nic_is_driven_by_an_accelerated_transport(
+def test_an_nvidia_nic_needs_an_accelerated_transport(
     version: str, offered: list[str], wrong: list[tuple[str, str]]
 ) -> None:
     nic = RdmaDevice("rail", "mlx5_0", netdev="rail0", driver="mlx5_core", device_id="1023")
     rail = Rail("rail0", rdma=RdmaPort("mlx5_0", 1, 3, "rail0"))
-    found = replace(installed(), ucx=stack.Ucx(version, {"mlx5_0:1": offered}))
+    found = replace(reading(), ucx=Ucx(version, {"mlx5_0:1": offered}))
     checks = installed_checks(found, [rail], "rc", Machine((nic,)))
     assert [(c.name, c.found) for c in checks if c.status != "ok"] == wrong
     soft = replace(nic, driver="", device_id="")
@@ -429,19 +440,15 @@ def test_an_nvidia_nic_is_driven_by_an_accelerated_transport(
 
 
 def test_a_rail_that_ucx_does_not_offer_fails_by_name() -> None:
-    found = installed()
-    failed = [
-        c
-        for c in installed_checks(found, [Rail("rail0"), Rail("rail9")], "tcp", Machine())
-        if c.status != "ok"
-    ]
-    assert [(check.name, check.subject, check.found) for check in failed] == [
+    found = reading()
+    checks = installed_checks(found, [Rail("rail0"), Rail("rail9")], "tcp", Machine())
+    assert [(check.name, check.subject, check.found) for check in failures(checks)] == [
         ("ucx_device", "rail9", "not there")
     ]
 
 
-def test_an_rdma_device_has_to_offer_rc_and_a_netdev_does_not() -> None:
-    found = installed()
+def test_an_rdma_device_must_offer_rc() -> None:
+    found = reading()
     rail = Rail("rail0", 0, rdma=RdmaPort("mlx5_0", 1, 3, "rail0"))
     device = installed_checks(found, [rail], "rc", Machine())[-1]
     assert device.status == "ok"
@@ -451,7 +458,7 @@ def test_an_rdma_device_has_to_offer_rc_and_a_netdev_does_not() -> None:
 
 def test_every_setting_of_ucx_is_read() -> None:
     text = "#\n# x\nUCX_RC_VERBS_TRAFFIC_CLASS=106\nUCX_TLS=rc,ud\nUCX_EMPTY=\n"
-    found = installed(ucx_info=UCX_INFO + text).ucx
+    found = reading(ucx_info=UCX_INFO + text).ucx
     assert found.settings == {
         "UCX_RC_VERBS_TRAFFIC_CLASS": "106",
         "UCX_TLS": "rc,ud",
@@ -461,36 +468,28 @@ def test_every_setting_of_ucx_is_read() -> None:
     assert not found.knows("ROCE_REACHABILITY_MODE")
 
 
-def test_ucx_is_not_asked_again_when_it_has_just_answered() -> None:
-    answer = installed().ucx
+def test_ucx_is_read_once() -> None:
+    answer = reading().ucx
     rest = {name: text for name, text in ALL.items() if name != "ucx_info"}
-    assert stack.read(runner(rest), PYTHON, answer).ucx == answer
-    assert "ucx" in stack.read(runner(rest), PYTHON).problems
+    assert read(runner(rest), PYTHON, answer).ucx == answer
+    assert "ucx" in read(runner(rest), PYTHON).problems
 
 
-def test_what_does_not_answer_fails_with_the_reason() -> None:
-    found = stack.read(runner({"ucx_info": UCX_INFO}), PYTHON)
-    failed = {
-        check.name: check
-        for check in installed_checks(found, [], "tcp", Machine())
-        if check.status == "failed"
-    }
-    assert set(failed) == {"open_mpi", "mpi4py"}
-    assert "mpirun: not found" in failed["open_mpi"].reason
+def test_missing_programs_fail_with_the_reason() -> None:
+    found = read(runner({"ucx_info": UCX_INFO}), PYTHON)
+    checks = failed(found)
+    assert set(checks) == {"open_mpi", "mpi4py"}
+    assert "mpirun: not found" in checks["open_mpi"].reason
 
 
-def test_a_node_that_mpirun_cannot_start_ranks_on_fails() -> None:
+def test_a_node_without_orted_fails() -> None:
     answers = {name: text for name, text in ALL.items() if name != "sh"}
-    found = stack.read(runner(answers), PYTHON)
-    failed = [
-        check for check in installed_checks(found, [], "tcp", Machine()) if check.status == "failed"
-    ]
-    assert [check.name for check in failed] == ["orted"]
-    assert "reinstall the package" in failed[0].reason
+    found = read(runner(answers), PYTHON)
+    checks = failed(found)
+    assert set(checks) == {"orted"} and "openmpi-bin" in checks["orted"].reason
     linked = json.dumps(["4.1.1", "1.26.4", "Open MPI v5.0.3, package: x"])
     answers = {**answers, "mpirun": "mpirun (Open MPI) 5.0.3\n", PYTHON: linked}
-    fifth = stack.read(runner(answers), PYTHON)
-    assert {check.status for check in installed_checks(fifth, [], "tcp", Machine())} == {"ok"}
+    assert failed(read(runner(answers), PYTHON)) == {}
 
 
 INTEL = "Intel(R) MPI Library for Linux* OS, Version 2021.18.1 Build 20260626 (id: b44796a)\n"
@@ -512,18 +511,17 @@ MPI startup(): PMI server not found.
         (MPIRUN, STARTED.format("mlx"), {"intel_mpi": None, "mpi4py_library": "*"}),
     ],
 )
-def test_intel_mpi_says_its_version_and_the_provider_it_takes(
+def test_intel_mpi_reports_version_and_libfabric_provider(
     mpirun: str, started: str, wrong: dict[str, Optional[str]]
 ) -> None:
     answers = {"mpirun": mpirun, "ucx_info": UCX_INFO, "sh": "/x\n", "env": started}
-    found = stack.read(runner(answers), PYTHON, launcher=HYDRA)
-    checks = installed_checks(found, [], "tcp", Machine(), HYDRA)
-    failed = {check.name: check.found for check in checks if check.status == "failed"}
-    assert failed == {name: failed[name] if text == "*" else text for name, text in wrong.items()}
+    found = read(runner(answers), PYTHON, launcher=HYDRA)
+    actual = {name: check.found for name, check in failed(found, launcher=HYDRA).items()}
+    assert actual == {name: actual[name] if text == "*" else text for name, text in wrong.items()}
 
 
 @pytest.mark.usefixtures("host")
-def test_open_mpis_parameters_go_when_intel_mpi_comes(tmp_path: Path) -> None:
+def test_intel_mpi_removes_parameters_of_open_mpi(tmp_path: Path) -> None:
     mca, own = tmp_path / "etc/mca.conf", "btl = ^uct\n"
     before = {"mca_file": "etc/mca.conf", "transport": "tcp"}
     intel = {**before, "provider": "impi", "oversubscribe": True}
@@ -532,7 +530,7 @@ def test_open_mpis_parameters_go_when_intel_mpi_comes(tmp_path: Path) -> None:
     assert found["FI_PROVIDER"] == "mlx" and found["FI_MLX_DEVICES"] == "all"
     assert found["UCX_NET_DEVICES"] == "rail0"
     assert found["I_MPI_HYDRA_IFACE"] == "mgmt0" and found["I_MPI_PIN"] == "0"
-    assert found["I_MPI_HYDRA_BRANCH_COUNT"] == "16384", "the launcher starts every node"
+    assert found["I_MPI_HYDRA_BRANCH_COUNT"] == "16384", "no tree"
     assert (
         "I_MPI_HYDRA_BRANCH_COUNT"
         not in (planned(params(tmp_path, **intel, tree_spawn=True), tmp_path)[0])
@@ -545,7 +543,7 @@ def test_open_mpis_parameters_go_when_intel_mpi_comes(tmp_path: Path) -> None:
     assert mca.read_text(encoding="utf-8") == own
 
 
-def test_a_module_of_intel_mpi_has_what_hydra_needs_beside_another_mpi(tmp_path: Path) -> None:
+def test_a_modulefile_of_intel_mpi_contains_hydras_variables(tmp_path: Path) -> None:
     intel = {"provider": "impi", "prefix": "/opt/impi-1", "bin_directory": "/opt/impi-1/bin"}
     given = params(tmp_path, **intel, variables={"I_MPI_ROOT": "/opt/impi-1"})
     part = module.modulefiles({**given, "modulefiles": True, "keep_former": True})
@@ -553,11 +551,11 @@ def test_a_module_of_intel_mpi_has_what_hydra_needs_beside_another_mpi(tmp_path:
     assert found["MPI_ROCE_BIN"] == "/opt/impi-1/bin" and found["I_MPI_ROOT"] == "/opt/impi-1"
     assert found["FI_PROVIDER"] == "mlx" and found["I_MPI_HYDRA_BOOTSTRAP_EXEC"]
     assert part.launcher is HYDRA
-    assert "UCX_NET_DEVICES" not in found, "devices are the host's, with any MPI"
+    assert "UCX_NET_DEVICES" not in found, "devices belong to the host"
 
 
-def test_before_an_installation_check_mode_expects_it() -> None:
-    found = stack.Installed(problems={"open_mpi": "not found"})
+def test_check_mode_expects_an_installation() -> None:
+    found = Installed(problems={"open_mpi": "not found"})
     statuses = {
         check.status
         for check in installed_checks(found, [Rail("rail0")], "tcp", Machine(), check_mode=True)
@@ -567,18 +565,12 @@ def test_before_an_installation_check_mode_expects_it() -> None:
 
 @pytest.mark.parametrize("other", ["MPICH Version:\t4.0.2", "Open MPI v5.0.1"])
 def test_mpi4py_of_another_mpi_fails(other: str) -> None:
-    found = installed(**{PYTHON: json.dumps(["3.1.4", "1.24.2", other])})
-    library = [
-        check
-        for check in installed_checks(found, [], "tcp", Machine())
-        if check.name == "mpi4py_library"
-    ]
-    assert library[0].status == "failed"
-    assert library[0].found == other
+    found = reading(**{PYTHON: json.dumps(["3.1.4", "1.24.2", other])})
+    assert failed(found)["mpi4py_library"].found == other
 
 
 def test_a_node_compares_the_cores_of_the_rankfile(tmp_path: Path) -> None:
-    """Where ranks run, and not on the launcher."""
+    """A launcher has no slots, and no such check."""
     chassis.build(tmp_path)
 
     def silent(argv: Sequence[str], **_options: Any) -> Result:
