@@ -17,6 +17,7 @@ from ..schema.findings import Findings, Path
 from ..schema.kinds import (
     Boolean,
     Integer,
+    Invalid,
     Key,
     Kind,
     ListOf,
@@ -26,7 +27,6 @@ from ..schema.kinds import (
     Section,
     Table,
     Text,
-    Wrong,
     is_mapping,
     shown,
 )
@@ -84,7 +84,7 @@ class _Address(Kind):
             return int(ipaddress.IPv4Address(str(value)))
         except ValueError as error:
             problem = f"{shown(value)} is not an IPv4 address"
-            raise Wrong("model.address", problem, "Write one such as 10.0.0.10") from error
+            raise Invalid("model.address", problem, "Write one such as 10.0.0.10") from error
 
     def describe(self) -> str:
         return "IPv4 address"
@@ -104,11 +104,11 @@ class _Subnet(Kind):
             network = ipaddress.IPv4Network(str(value))
         except ValueError as error:
             problem = f"{shown(value)} is not an IPv4 network ({error})"
-            raise Wrong("model.network", problem, "Write one such as 10.0.0.0/24") from error
+            raise Invalid("model.network", problem, "Write one such as 10.0.0.0/24") from error
         found = Network(int(network.network_address), network.prefixlen)
         if found.no_hosts:
             problem = f"{found} is, or overlaps, {found.no_hosts}, where no host has an address"
-            raise Wrong("model.network_without_hosts", problem, f"Choose one in {PRIVATE}")
+            raise Invalid("model.network_without_hosts", problem, f"Choose one in {PRIVATE}")
         return found
 
     def describe(self) -> str:
@@ -128,7 +128,7 @@ class _Pattern(Kind):
         problem = self._problem(value) if isinstance(value, str) else "it is not text"
         if problem:
             text = f"{shown(value)} is not a pattern: {problem}"
-            raise Wrong("model.pattern", text, f"Write one such as {self.example}")
+            raise Invalid("model.pattern", text, f"Write one such as {self.example}")
         return str(value)
 
     def _problem(self, pattern: str) -> str:
