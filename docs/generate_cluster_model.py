@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Write docs/cluster-model.md from the schema that validates models: run it, it has no options.
+"""Write docs/cluster-model.md from the schema that validates models.
 
-A unit test fails while the page is not what this writes.
+It has no options. A unit test compares the page with its output.
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ HEAD = """\
 <!-- Written by docs/generate_cluster_model.py from the schema. Edit that, and run it. -->
 # Cluster model
 
-`inventories/NAME/cluster.yml` describes a cluster. The inventory plugin
-`baremetal.mpi_roce.cluster` compiles it to hosts, groups and variables
-([architecture.md](architecture.md)). Commented example:
+The inventory plugin `baremetal.mpi_roce.cluster` compiles `inventories/NAME/cluster.yml` to hosts,
+groups and variables ([architecture.md](architecture.md)). Commented example:
 [inventories/b300/cluster.yml](../inventories/b300/cluster.yml).
 
     ansible-inventory -i inventories/NAME --graph        # hosts and groups
@@ -44,29 +43,30 @@ The smallest model:
 ```yaml
 {smallest}```
 
-What differs on one node goes under `nodes.overrides`; variables of roles go into `host_vars/`
-beside the model, or under `vars`. Nodes added at the end change no address, port or name of others;
-a removed node is named under `nodes.absent`, which keeps its place free.
+Values of a single node belong under `nodes.overrides`; role variables in `host_vars/` next to the
+model, or under `vars`. Nodes added at the end change no address, port or name of others. List
+removed nodes under `nodes.absent`, which reserves their addresses and ports.
 
-An invalid model is refused before any host is touched, with all errors at once (wrong keys and
-types first, then what the rules find):
+An invalid model is rejected with all errors before any host is contacted (keys and types first,
+then rules):
 
     {refused}
 
 ## Keys
 
-**Bold** keys are required.
+**Bold** keys are required. Host names consist of a to z, 0 to 9 and inner hyphens, at most 63
+characters.
 """
 
 TAIL = """
-## Refused models
+## Rejected models
 
-Besides unknown keys, wrong types and values out of range:
+In addition to unknown keys, wrong types and values out of range:
 
-- an empty cluster; a second model in the same inventory, such as a copy beside the first;
+- an empty cluster; a second model in the same inventory, such as a copy;
 - duplicate names, addresses or PCI addresses; a host named like a group, a rail (`node01-rail0`)
   or `localhost`;
-- networks of loopback, link-local, multicast or reserved addresses;
+- loopback, link-local, multicast or reserved networks;
 - a management address outside its subnet; rails that overlap the management subnet;
 - a pool or subnet with too few addresses;
 - a rail without a leaf; more nodes than leaf ports; more uplinks than spine ports;
@@ -76,11 +76,10 @@ Besides unknown keys, wrong types and values out of range:
 - drained nodes and overrides of unknown nodes;
 - an invalid [QoS contract](qos-contract.md), or one that the rails' MTU does not allow;
 - an invalid or incompatible [software set](software-set.md);
-- a file system with an invalid source, from an address that its server cannot have (a gateway,
-  another host's, a network without a link of the server), over a system directory or another file
-  system, with options that have a key, for missing groups, served by a host that `source` does not
-  name, or exported to others than the cluster's hosts;
-- variables for a missing group, or with a name that the model itself sets.
+- a file system with an invalid source or one at an address that its server cannot have, mounted
+  over a system directory or another file system, with options that have a key, for missing groups,
+  or served by a host that `source` does not name;
+- variables for a missing group, or with a name that the model sets.
 
 Warnings: a pool of public addresses; all nodes drained; files in `host_vars` and `group_vars` for
 unknown hosts and groups (by the first play of `site.yml`).
@@ -92,26 +91,25 @@ unknown hosts and groups (by the first play of `site.yml`).
 | | |
 |---|---|
 | `kind` | `host` (to a node), `storage` (to a storage host), `uplink` (to a spine), `downlink` |
-| `peer_interface` | the interface at the other end of every cable of the group |
-| `peers` | port to peer |
-| `speed_gbps`, `mtu` | as on the other end; towards a storage host `rails.mtu` |
-| `rail`, `plane` | which one the ports carry; null on the others |
-| `prefix`, `address` | with `subnet_per_rail`, the gateway that the ports share |
-| `addresses` | with `point_to_point`, port to its own address |
+| `peer_interface` | interface at the other end of every cable |
+| `peers` | port -> peer |
+| `speed_gbps`, `mtu` | as at the other end; for storage hosts `rails.mtu` |
+| `rail`, `plane` | of the ports to nodes; otherwise null |
+| `prefix`, `address` | with `subnet_per_rail`: the shared gateway |
+| `addresses` | with `point_to_point`: port -> address |
 
 ## Systems and port names
 
-Ports have the names of the switch's system: with `system: [sonic, nvue, eos]` the first ports are
-`Ethernet0`, `swp1` and `Ethernet1/1`, in `cluster_ports`, `leaf_port` and `peer_interface`.
-`port`, `port_start` and `port_step` override them.
+Port names follow the system: with `system: [sonic, nvue, eos]` the first ports are `Ethernet0`,
+`swp1` and `Ethernet1/1`. `port`, `port_start` and `port_step` override them.
 
-SONiC counts lanes: with eight, ports are `Ethernet0`, `Ethernet8`, ... A port of a known chip has
-as many lanes as fit (`spectrum4` with 64 ports: 8, with 65 to 128: 4; `spectrum6` with 128 ports of
-800G: 4), of another one eight at 800G; otherwise `port_step` is required. The layer `fabric`
-refuses a switch with ports between those that the model computed.
+SONiC numbers lanes: ports of eight lanes are `Ethernet0`, `Ethernet8`, ... The lanes follow from
+the chip (`spectrum4`: 8 with 64 ports, 4 with up to 128; `spectrum6` with 128 ports of 800G: 4), or
+are eight for other chips at 800G; otherwise `port_step` is required. The layer `fabric` rejects a
+switch with ports between the computed ones.
 
-[Headroom](qos-contract.md#headroom) is computed for `spectrum` to `spectrum6`. A SONiC switch of
-another chip may have it in its own table. Otherwise the vendor's rows are needed:
+[Headroom](qos-contract.md#headroom) is computed for `spectrum` to `spectrum6`. A SONiC switch with
+another chip may have a table of its vendor. Otherwise write the vendor's values:
 
 ```yaml
 asics:
@@ -121,7 +119,7 @@ asics:
          threshold: ..., xon_offset_bytes: ...}
 ```
 
-A storage host's cable may use any free leaf port (nodes have the first, spines the last):
+A storage host may use any free leaf port (nodes use the first ones, spines the last):
 
 ```yaml
 storage:
@@ -140,7 +138,7 @@ filesystems:
     source: storage01:/srv/checkpoints
     mount: /mnt/checkpoints
     purpose: checkpoints
-    serve: {host: storage01}     # left out where the server is not of this cluster
+    serve: {host: storage01}     # omit for a server outside this cluster
   - name: scratch
     type: lustre
     source: 10.0.0.31@o2ib,10.0.1.31@o2ib1:10.0.0.32@o2ib:/scratch
@@ -150,19 +148,16 @@ filesystems:
 ```
 
 - Mount points and served directories consist of letters, digits, `.`, `_` and `-`. They must not
-  be system directories (`/`, `/etc`, `/usr`, `/var`, `/tmp`, ... and below; own directories in
-  `/usr/local` or `/opt` may be), other file systems or served directories, except that a file
-  system may be mounted at the path of its own served directory.
-- A served directory is the file system's own (it gets its owner and mode): `/srv/checkpoints`,
-  not `/srv`.
-- `source` of a served file system begins with a name or an address of its host: management, a rail
+  overlap system directories, other mount points or served directories; the server may mount a file
+  system at its served directory. Other directories in `/usr/local` and `/opt` are allowed.
+- The owner and mode of a served directory are changed: use `/srv/checkpoints`, not `/srv`.
+- `source` of a served file system begins with a name or address of its host: management, a rail
   (`node01-rail0`), or one of a storage host's `links`.
-- With `transport: rdma`, `hosts` must not include the launcher (no rails).
-- Mounts of one server by one version (4.1, 4.2) share a connection: for another transport write
-  another version, or `storage_options` fails.
-- Options with a key (`vers`, `proto`, `port`, `nconnect`, `flock`) and `soft` (data loss on a slow
-  server) are refused. All others are passed on: an unknown one fails the mount, and the mount
-  program's message is reported. An export has no keys for clients or for root access.
+- With `transport: rdma`, `hosts` must not include the launcher, which has no rails.
+- Mounts from one server with the same version (4.1, 4.2) share a connection; a second transport
+  needs another version.
+- Options with a key (`vers`, `proto`, `port`, `nconnect`, `flock`) and `soft` (data loss if the
+  server is slow) are rejected. Others are passed to mount.
 """
 
 SMALLEST = """\
@@ -178,6 +173,9 @@ launcher: {name: launcher01, management: 10.0.0.10}
 """
 
 
+SHARED_KEYS = 3
+"""A section that shares this many keys with an earlier one refers to it."""
+
 REFUSED = SMALLEST.replace("nodes: {count", "nodes: {cuont").replace(
     "speed_gbps: 800", "speed_gbps: 800, mtu: 90000"
 )
@@ -186,7 +184,8 @@ REFUSED = SMALLEST.replace("nodes: {count", "nodes: {cuont").replace(
 def page() -> str:
     sections = list(_sections(schema.MODEL))
     head = HEAD.format(smallest=SMALLEST, refused=_refused().replace("\n", "\n    "))
-    return head + "".join(map(_section, sections)) + TAIL
+    tables = (_section(section, sections[:index]) for index, section in enumerate(sections))
+    return head + "".join(tables) + TAIL
 
 
 def _refused() -> str:
@@ -206,16 +205,27 @@ def _sections(section: kinds.Section) -> Iterator[kinds.Section]:
             yield from _sections(below)
 
 
-def _section(section: kinds.Section) -> str:
-    lines = [
-        f"\n### {section.name}\n\n{section.help}\n",
-        "| key | type | default | |",
-        "|---|---|---|---|",
-    ]
-    for key in section.keys:
-        name = f"**`{key.name}`**" if key.required else f"`{key.name}`"
-        lines.append(f"| {name} | {key.kind.describe()} | {_default(key)} | {key.help} |")
-    return "\n".join(lines) + "\n"
+def _section(section: kinds.Section, earlier: list[kinds.Section]) -> str:
+    """The table of a section, without rows that an earlier section has."""
+    lines = [f"\n### {section.name}\n\n{section.help}\n"]
+    rows = {key.name: _row(key) for key in section.keys}
+    for other in earlier:
+        same = [key.name for key in other.keys if rows.get(key.name) == _row(key)]
+        if len(same) >= SHARED_KEYS:
+            names = ", ".join(f"`{name}`" for name in same)
+            anchor = other.name.replace(".", "")
+            lines.append(f"As in [{other.name}](#{anchor}): {names}.\n")
+            rows = {name: row for name, row in rows.items() if name not in same}
+            break
+    if rows:
+        lines += ["| key | type | default | |", "|---|---|---|---|", *rows.values()]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _row(key: kinds.Key) -> str:
+    name = f"**`{key.name}`**" if key.required else f"`{key.name}`"
+    kind = key.kind.describe().replace(schema.HOST_NAME.wanted, "host name")
+    return f"| {name} | {kind} | {_default(key)} | {key.help} |"
 
 
 def _default(key: kinds.Key) -> str:

@@ -20,7 +20,7 @@ sys.path.insert(0, str(TOP / "collections"))
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.text import (  # noqa: E402
     bytes_text,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.smoke import (  # noqa: E402
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.units import (  # noqa: E402
     rate_text,
     time_text,
 )

@@ -18,7 +18,7 @@ from ..module_utils.storage.file_system import of_variable
 from ..module_utils.storage.lustre import PRESENT
 from ..plugin_utils.actions import NodeAction
 from ..plugin_utils.model.key_files import KeyFileError
-from ..plugin_utils.report.storage import (
+from ..plugin_utils.shared_storage import (
     ADDRESSES,
     ClientError,
     LustreError,

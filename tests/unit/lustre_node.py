@@ -28,7 +28,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.options
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.units import (
     wanted_mounts,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.storage import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.shared_storage import (
     lustre_settings,
 )
 

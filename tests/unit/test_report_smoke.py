@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import text
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce import verdict
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import smoke
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import smoke, units
 
 
 def result(**changes: object) -> dict:
@@ -49,11 +49,11 @@ def test_units() -> None:
         "1.50 GiB",
     ]
     assert [text.bits_text(value) for value in (800, 0.0937)] == ["800 Gb/s", "93.7 Mb/s"]
-    assert smoke.time_text(12.34) == "12.3 us"
-    assert smoke.time_text(2_500_000) == "2.50 s"
-    assert smoke.rate_text(391.2) == "391.20 GB/s"
-    assert smoke.rate_text(0.0207) == "20.70 MB/s"
-    assert smoke.rate_text(0.0000421) == "42.10 kB/s"
+    assert units.time_text(12.34) == "12.3 us"
+    assert units.time_text(2_500_000) == "2.50 s"
+    assert units.rate_text(391.2) == "391.20 GB/s"
+    assert units.rate_text(0.0207) == "20.70 MB/s"
+    assert units.rate_text(0.0000421) == "42.10 kB/s"
 
 
 RAILS = [

@@ -13,7 +13,7 @@ import yaml
 from ansible_collections.baremetal.mpi_roce.plugins.action import shared_storage
 from ansible_collections.baremetal.mpi_roce.plugins.modules import shared_storage as module
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.key_files import KeyFileError
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.storage import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.shared_storage import (
     ClientError,
     clients_of,
     lustre_key,

@@ -20,7 +20,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre 
     read_settings,
     read_source,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.storage import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.shared_storage import (
     LustreError,
     lustre_settings,
 )

@@ -1,16 +1,18 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""From a model file to a compiled cluster, or to every reason why not."""
+"""Compile a model file to a cluster, or list every error in it."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Optional
 
-from ...module_utils.storage.file_system import NFS, RDMA
+from ...module_utils.software.software_set import SoftwareSet
+from ...module_utils.storage.file_system import NFS, RDMA, FileSystem
+from ..qos import Contract
 from ..qos.rules import check_rail
 from ..qos.rules import finish as read_contract
-from ..schema.findings import Findings
+from ..schema.findings import Finding, Findings
 from . import rules
 from .addresses import Addresses, AddressPlan, Network, text
 from .cluster import Cluster, Gpu, Host, Management, Node, PortGroup, Rail, Switch
@@ -22,14 +24,36 @@ from .software import finish as read_software
 from .source import ModelError, Source
 from .storage import Site, read_filesystems
 from .storage_keys import KEY as FILE_SYSTEMS
-from .switches import port_names, read_switches
+from .switches import SwitchKind, port_names, read_switches
+
+
+@dataclass(frozen=True)
+class CheckedModel:
+    """A model without errors, and what checking it computed."""
+
+    model: dict[str, Any]
+    """Values with types and defaults of the schema."""
+    specs: list[NodeSpec]
+    topology: Topology
+    addresses: AddressPlan
+    switch_names: dict[str, list[str]]
+    """Of `leaves` and `spines`."""
+    switch_kinds: dict[str, list[SwitchKind]]
+    qos: Contract
+    software: SoftwareSet
+    filesystems: tuple[FileSystem, ...]
+    doubts: tuple[Finding, ...]
 
 
 def compile_model(source: Source) -> Cluster:
-    """The cluster that `source` describes.
+    """The cluster that `source` describes. Raises ModelError, listing every error."""
+    return build(check(source))
 
-    Raises ModelError with everything that is wrong: with keys and types first, as rules look at
-    whole values.
+
+def check(source: Source) -> CheckedModel:
+    """Check a model. Raises ModelError, listing every error.
+
+    Errors of keys and types come first; rules need complete values.
     """
     findings = Findings(source.line, source.text)
     model = MODEL.check(source.data, findings)
@@ -50,50 +74,101 @@ def compile_model(source: Source) -> Cluster:
     software = read_software(model[SOFTWARE], findings, (SOFTWARE,))
     site, doubts = None, Findings(source.line)
     if specs and topology is not None and plan is not None:
-        places = specs[-1].index + 1
         addresses = _addresses(model, specs, topology, plan, names["leaves"])
         site = Site(tuple(rules.groups_of(specs)), addresses.hosts, addresses, doubts)
         if len(kinds["leaves"]) == len(names["leaves"]):
+            positions = specs[-1].index + 1
             rules.check_storage_links(
-                model, topology, places, names["leaves"], kinds["leaves"], findings
+                model, topology, positions, names["leaves"], kinds["leaves"], findings
             )
     filesystems = read_filesystems(model[FILE_SYSTEMS], findings, (FILE_SYSTEMS,), site)
     if findings or topology is None or plan is None:
         raise ModelError(source.name, findings.found)
-    nfs = any(one.type == NFS and one.nfs.transport == RDMA for one in filesystems)
-    software = replace(software, rdma=replace(software.rdma, nfs=nfs))
+    return CheckedModel(
+        model=model,
+        specs=specs,
+        topology=topology,
+        addresses=plan,
+        switch_names=names,
+        switch_kinds=kinds,
+        qos=contract,
+        software=software,
+        filesystems=filesystems,
+        doubts=rules.doubts(model, specs, doubts),
+    )
 
-    subnet, interface = model["management"]["subnet"], model["management"]["interface"]
 
-    def management(address: int) -> Management:
-        return Management(text(address), subnet.prefix, interface)
+def build(checked: CheckedModel) -> Cluster:
+    """Compile a model without errors."""
+    model = checked.model
+    leaves, spines = _switches(checked, "leaves", "leaf"), _switches(checked, "spines", "spine")
+    leaf_ports = port_names(checked.switch_kinds["leaves"])
+    common_gpus = _gpus(model["gpus"], model["gpus"]["pci"])
+    nodes = _nodes(checked, common_gpus)
+    _plug_nodes(checked, nodes, leaves, leaf_ports)
+    if model["spines"]:
+        spine_ports = port_names(checked.switch_kinds["spines"])
+        _plug_spines(model, leaves, leaf_ports, spines, spine_ports, checked.topology)
+    _plug_storage(model, leaves)
+    nfs_rdma = any(fs.type == NFS and fs.nfs.transport == RDMA for fs in checked.filesystems)
+    software = checked.software
+    plan = model["addresses"]["plan"]
+    return Cluster(
+        name=model["name"],
+        domain=model["domain"],
+        mpi_user=model["mpi"]["user"],
+        mpi_uid=model["mpi"]["uid"],
+        addressing=plan,
+        rail_networks=[str(model["addresses"]["pool"])] if plan == POINT_TO_POINT else [],
+        roce_qos=checked.qos,
+        software=replace(software, rdma=replace(software.rdma, nfs=nfs_rdma)),
+        filesystems=checked.filesystems,
+        slots=model["nodes"]["slots"] or model["gpus"]["count"],
+        gpus=common_gpus,
+        nodes=nodes,
+        launcher=_host(model, model["launcher"], "launcher"),
+        storage=[_host(model, entry, "storage") for entry in model["storage"]],
+        leaves=leaves,
+        spines=spines,
+        asics=model["asics"],
+        group_vars=model["vars"],
+        doubts=checked.doubts,
+    )
 
-    def host(entry: dict[str, Any], role: str) -> Host:
-        return Host(entry["name"], role, management(entry["management"]), entry["vars"])
 
-    def switches(section: str, role: str) -> list[Switch]:
-        first = model[section]["management_first"] if model[section] else 0
-        return [
-            Switch(
-                name,
-                role,
-                management(first + index),
-                system=kind.system,
-                asic=kind.asic,
-                port_step=kind.ports.step if kind.ports.computed else 0,
-            )
-            for index, (name, kind) in enumerate(zip(names[section], kinds[section]))
-        ]
+def _management(model: dict[str, Any], address: int) -> Management:
+    management = model["management"]
+    return Management(text(address), management["subnet"].prefix, management["interface"])
 
-    leaves, spines = switches("leaves", "leaf"), switches("spines", "spine")
-    leaf_ports, spine_ports = port_names(kinds["leaves"]), port_names(kinds["spines"])
-    gpus, addressing = model["gpus"], model["addresses"]["plan"]
-    common_gpus = _gpus(gpus, gpus["pci"])
-    nodes = [
+
+def _host(model: dict[str, Any], entry: dict[str, Any], role: str) -> Host:
+    return Host(entry["name"], role, _management(model, entry["management"]), entry["vars"])
+
+
+def _switches(checked: CheckedModel, section: str, role: str) -> list[Switch]:
+    model = checked.model
+    first = model[section]["management_first"] if model[section] else 0
+    names, kinds = checked.switch_names[section], checked.switch_kinds[section]
+    return [
+        Switch(
+            name,
+            role,
+            _management(model, first + index),
+            system=kind.system,
+            asic=kind.asic,
+            port_step=kind.ports.step if kind.ports.computed else 0,
+        )
+        for index, (name, kind) in enumerate(zip(names, kinds))
+    ]
+
+
+def _nodes(checked: CheckedModel, common_gpus: list[Gpu]) -> list[Node]:
+    gpus = checked.model["gpus"]
+    return [
         Node(
             name=spec.name,
             role="compute",
-            management=management(spec.management or 0),
+            management=_management(checked.model, spec.management or 0),
             vars=spec.vars,
             index=spec.index,
             rack=spec.rack,
@@ -101,33 +176,8 @@ def compile_model(source: Source) -> Cluster:
             drained=spec.drained,
             gpus=common_gpus if spec.gpu_pci is gpus["pci"] else _gpus(gpus, spec.gpu_pci),
         )
-        for spec in specs
+        for spec in checked.specs
     ]
-    _plug_nodes(model, specs, nodes, leaves, leaf_ports, topology, plan)
-    if model["spines"]:
-        _plug_spines(model, leaves, leaf_ports, spines, spine_ports, topology)
-    _plug_storage(model, leaves)
-    return Cluster(
-        name=model["name"],
-        domain=model["domain"],
-        mpi_user=model["mpi"]["user"],
-        mpi_uid=model["mpi"]["uid"],
-        addressing=addressing,
-        rail_networks=[str(model["addresses"]["pool"])] if addressing == POINT_TO_POINT else [],
-        roce_qos=contract,
-        software=software,
-        filesystems=filesystems,
-        slots=model["nodes"]["slots"] or gpus["count"],
-        gpus=common_gpus,
-        nodes=nodes,
-        launcher=host(model["launcher"], "launcher"),
-        storage=[host(entry, "storage") for entry in model["storage"]],
-        leaves=leaves,
-        spines=spines,
-        asics=model["asics"],
-        group_vars=model["vars"],
-        doubts=rules.doubts(model, specs, doubts),
-    )
 
 
 def _addresses(
@@ -137,20 +187,20 @@ def _addresses(
     plan: AddressPlan,
     leaves: list[str],
 ) -> Addresses:
-    """The addresses of all hosts, as far as the model has them."""
+    """The addresses of all hosts that the model determines."""
 
     def networks(leaf: str) -> list[Network]:
         if leaf not in leaves or model["addresses"]["plan"] == POINT_TO_POINT:
-            return [Network(0, 0)]  # any: the plan has none for links of storage
+            return [Network(0, 0)]  # any: the plan has no addresses for links of storage
         leaf_set, of_set = divmod(leaves.index(leaf), topology.leaves_per_set)
         first, lanes = leaf_set * topology.nodes_per_set, topology.lanes
         return [plan.network(first, at) for at, lane in enumerate(lanes) if lane.leaf == of_set]
 
     hosts = {spec.name: spec.management or 0 for spec in specs}
-    hosts.update({each["name"]: each["management"] for each in model["storage"]})
+    hosts.update({host["name"]: host["management"] for host in model["storage"]})
     hosts[model["launcher"]["name"]] = model["launcher"]["management"]
     links = {
-        host["name"]: [each for link in host["links"] for each in networks(link["leaf"])]
+        host["name"]: [network for link in host["links"] for network in networks(link["leaf"])]
         for host in model["storage"]
     }
     nodes = {spec.index: spec.name for spec in specs}
@@ -165,22 +215,20 @@ def _gpus(gpus: dict[str, Any], pci: Optional[list[str]]) -> list[Gpu]:
 
 
 def _plug_nodes(
-    model: dict[str, Any],
-    specs: list[NodeSpec],
+    checked: CheckedModel,
     nodes: list[Node],
     leaves: list[Switch],
     leaf_ports: list[list[str]],
-    topology: Topology,
-    plan: AddressPlan,
 ) -> None:
-    """Give every lane of every node its address, and both ends of its cable their port."""
+    """Assign the address of every lane of every node, and the ports at both ends of its cable."""
+    model, topology, plan = checked.model, checked.topology, checked.addresses
     rails = model["rails"]
     mtu, speed, prefix = rails["mtu"], rails["speed_gbps"], plan.prefix
     shared_gateway = model["addresses"]["plan"] == SUBNET_PER_RAIL
     sets = [
         (leaf_set, list(members))
         for leaf_set, members in groupby(
-            zip(specs, nodes), key=lambda pair: pair[1].index // topology.nodes_per_set
+            zip(checked.specs, nodes), key=lambda pair: pair[1].index // topology.nodes_per_set
         )
     ]
     for number, lane in enumerate(topology.lanes):
@@ -189,8 +237,8 @@ def _plug_nodes(
         lanes_here = topology.lanes_on(lane.leaf)
         for leaf_set, members in sets:
             first = leaf_set * topology.nodes_per_set
-            place = leaf_set * topology.leaves_per_set + lane.leaf
-            leaf, ports = leaves[place], leaf_ports[place]
+            position = leaf_set * topology.leaves_per_set + lane.leaf
+            leaf, ports = leaves[position], leaf_ports[position]
             group = PortGroup("host", interface, speed, mtu, lane.rail, lane.plane, prefix)
             leaf.ports.append(group)
             network = str(plan.network(first, number))
@@ -226,7 +274,7 @@ def _plug_nodes(
 def _locality(
     lane: Lane, rails: dict[str, Any], gpus: dict[str, Any]
 ) -> tuple[Optional[int], Optional[int]]:
-    """The GPU and the NUMA node beside a lane."""
+    """The GPU and the NUMA node closest to a lane."""
     if rails["gpu"] is not None:
         gpu = rails["gpu"][lane.rail]
     else:
@@ -244,9 +292,9 @@ def _plug_spines(
     spine_ports: list[list[str]],
     topology: Topology,
 ) -> None:
-    """A link has the same place on every spine, and to one spine the same place on every leaf.
+    """Assign ports of uplinks: a link has the same index on every spine and on every leaf.
 
-    Where all spines have one system and all leaves have one, that is also the same name.
+    If all spines run one system and all leaves run one, the port names are equal, too.
     """
     speed = model["spines"]["speed_gbps"] or model["rails"]["speed_gbps"]
     mtu = model["rails"]["mtu"]
@@ -261,16 +309,16 @@ def _plug_spines(
     for link in range(topology.links_per_leaf):
         groups: dict[Any, PortGroup] = {}
         for number, leaf in enumerate(leaves):
-            place = topology.spine_port(number, link)
+            port = topology.spine_port(number, link)
             for index, spine in enumerate(spines):
                 up = leaf_ports[number][topology.uplink_port(index, link)]
-                down = spine_ports[index][place]
+                down = spine_ports[index][port]
                 group(leaf, "uplink", down, groups).peers[up] = spine.name
                 group(spine, "downlink", up, groups).peers[down] = leaf.name
 
 
 def _plug_storage(model: dict[str, Any], leaves: list[Switch]) -> None:
-    """Cables to storage hosts, of which the model knows only the switches' ends."""
+    """Assign leaf ports of storage hosts; the model does not have their addresses."""
     rails = model["rails"]
     by_name = {leaf.name: leaf for leaf in leaves}
     for host in model["storage"]:

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What no cluster can have: names, addresses, ports and devices that are double or do not fit."""
+"""Rules across keys of the model: unique and valid names, addresses, ports and devices."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .schema import HOST_NAME, INTERFACE, PRIVATE
 from .switches import SwitchKind
 
 GROUPS = ("all", *ROLES, "ungrouped")
-"""Groups that are there in every inventory, besides one per rack."""
+"""Groups of every inventory, in addition to one per rack."""
 _HOSTFILE_WORDS = frozenset(
     ["boards", "cores", "count", "cpu", "port", "rank", "slot", "slots", "sockets", "username"]
 )
 _LOOPBACK = frozenset(["localhost", "localhost4", "localhost6", "ip6-localhost", "ip6-loopback"])
-"""Names in every machine's /etc/hosts."""
+"""Names in the /etc/hosts of every machine."""
 
 
 def groups_of(specs: list[NodeSpec]) -> list[str]:
@@ -50,70 +50,87 @@ def switch_names(model: dict[str, Any], findings: Findings) -> dict[str, list[st
     return names
 
 
-def _hosts_beside(model: dict[str, Any]) -> list[tuple[Path, dict[str, Any]]]:
-    """Launcher and storage hosts with their places."""
+def _other_hosts(model: dict[str, Any]) -> list[tuple[Path, dict[str, Any]]]:
+    """Launcher and storage hosts with their paths."""
     storage = [(("storage", index), host) for index, host in enumerate(model["storage"])]
     return [(("launcher",), model["launcher"]), *storage]
+
+
+class NameRegistry:
+    """Names of hosts and switches, each taken once."""
+
+    def __init__(self, reserved: frozenset[str], findings: Findings) -> None:
+        self.owners: dict[str, Path] = {}
+        self._reserved = reserved
+        self._findings = findings
+        self._reported: set[tuple[str, Path, Path]] = set()
+
+    def take(self, name: str, path: Path) -> None:
+        """Register a name; `path` is the key that defines it."""
+        if name in self.owners:
+            first = self.owners[name]
+            problem = f"the name {name!r} is taken by {self._findings.place(first)}"
+            self.report("model.name_taken", name, path, problem, "Rename one of them", first)
+            return
+        self.owners[name] = path
+        is_switch = path[0] in ("leaves", "spines")
+        number = name.isdigit() and not is_switch
+        keyword = name in _HOSTFILE_WORDS and path[0] in ("nodes", "launcher")
+        if number or not re.fullmatch(HOST_NAME.form, name):
+            problem = f"{name!r} is {'a number, ' if number else ''}not {HOST_NAME.wanted}"
+            self.report("model.host_name", name, path, problem, "Change the name or pattern", path)
+        elif name in self._reserved or keyword:
+            problem = f"{name!r} is also a group of Ansible, a keyword of Open MPI's hostfile, or "
+            problem += "a name of every machine's loopback address"
+            remedy = f"Name the host {name}01, for example"
+            self.report("model.name_reserved", name, path, problem, remedy, path)
+
+    def report(
+        self, code: str, name: str, path: Path, problem: str, remedy: str, other: Path = ()
+    ) -> None:
+        """Add a finding, once per key: a pattern that is wrong for one host is wrong for all."""
+        if (code, path, other) not in self._reported:
+            self._reported.add((code, path, other))
+            self._findings.add(code, path, problem, remedy, name)
 
 
 def check_names(
     model: dict[str, Any], specs: list[NodeSpec], switches: dict[str, list[str]], findings: Findings
 ) -> None:
-    """Each name is a host name, is there once, and is not that of a group."""
-    where: dict[str, Path] = {}
-    reserved = _LOOPBACK.union(groups_of(specs))
-    reported: set[tuple[str, Path, Path]] = set()
-
-    def report(code: str, name: str, path: Path, problem: str, remedy: str, other: Path) -> None:
-        # A pattern that is wrong for one number is wrong for all of them: it is reported once.
-        if (code, path, other) not in reported:
-            reported.add((code, path, other))
-            findings.add(code, path, problem, remedy, name)
-
-    def take(name: str, path: Path) -> None:
-        first = where.get(name)
-        if first is not None:
-            problem = f"the name {name!r} is taken by {findings.place(first)}"
-            report("model.name_taken", name, path, problem, "Rename one of them", first)
-            return
-        where[name] = path
-        number = name.isdigit() and path[0] not in switches
-        if number or not re.fullmatch(HOST_NAME.form, name):
-            problem = f"{name!r} is {'a mere number, ' if number else ''}not {HOST_NAME.wanted}"
-            report("model.host_name", name, path, problem, "Change the name or pattern", path)
-        elif name in reserved or (name in _HOSTFILE_WORDS and path[0] in ("nodes", "launcher")):
-            problem = f"{name!r} is also a group of Ansible, a keyword of Open MPI's hostfile, or "
-            problem += "what every machine calls itself"
-            remedy = f"Name the host {name}01, for example"
-            report("model.name_reserved", name, path, problem, remedy, path)
-
+    """Each name is a valid host name, unique, and not the name of a group or a rail."""
+    names = NameRegistry(_LOOPBACK.union(groups_of(specs)), findings)
     for spec in specs:
-        take(spec.name, spec.path)
-    for kind, names in switches.items():
-        for index, name in enumerate(names):
-            listed = isinstance(model[kind]["name"], list)
-            take(name, (kind, "name", index) if listed else (kind, "name"))
-    for path, host in _hosts_beside(model):
-        take(host["name"], (*path, "name"))
-    nodes = dict.fromkeys(spec.name for spec in specs)
+        names.take(spec.name, spec.path)
+    for kind, switch_list in switches.items():
+        listed = isinstance(model[kind]["name"], list) if model[kind] else False
+        for index, name in enumerate(switch_list):
+            names.take(name, (kind, "name", index) if listed else (kind, "name"))
+    for path, host in _other_hosts(model):
+        names.take(host["name"], (*path, "name"))
+    _check_rail_names(names, [spec.name for spec in specs], interface_names(model["rails"]))
+
+
+def _check_rail_names(names: NameRegistry, nodes: list[str], interfaces: list[str]) -> None:
+    """Names of rails in /etc/hosts are valid, and no host has one."""
     longest = max(filter(is_host_name, nodes), key=len, default="node")
-    interfaces = interface_names(model["rails"])
     for name in (rail_name(longest, interface) for interface in interfaces):
         if not is_host_name(name):
-            problem = f"a rail of {longest} would be {name!r} in /etc/hosts, which is no host name"
+            problem = f"a rail of {longest} would be {name!r} in /etc/hosts, not a host name"
             remedy = "Use letters, digits and inner hyphens, at most 63 with the name of the node"
-            report("model.rail_name", name, ("rails", "interface"), problem, remedy, ())
-    ends = tuple(f"-{interface}" for interface in interfaces)
-    for name in (name for name in where if name.endswith(ends)):
-        for node in nodes.keys() & {name[: -len(end)] for end in ends if name.endswith(end)}:
+            names.report("model.rail_name", name, ("rails", "interface"), problem, remedy)
+    suffixes = tuple(f"-{interface}" for interface in interfaces)
+    for name in [name for name in names.owners if name.endswith(suffixes)]:
+        stems = {name[: -len(suffix)] for suffix in suffixes if name.endswith(suffix)}
+        for node in stems.intersection(nodes):
             problem = f"{name!r} is also the name of a rail of {node}, in /etc/hosts"
-            report("model.name_of_rail", name, where[name], problem, "Rename the host", ())
+            path = names.owners[name]
+            names.report("model.name_of_rail", name, path, problem, "Rename the host")
 
 
 def check_management(
     model: dict[str, Any], specs: list[NodeSpec], switches: dict[str, list[str]], findings: Findings
 ) -> None:
-    """Each management address lies in the subnet and is there once."""
+    """Each management address is in the subnet and unique."""
     subnet: Network = model["management"]["subnet"]
     owner: dict[int, str] = {}
     outside: dict[Path, list[tuple[str, int]]] = {}
@@ -137,7 +154,7 @@ def check_management(
             "model.management_address_twice",
             path,
             f"{_shown(hosts)}: taken by {some(others, 3)}",
-            "Give each host a management address of its own",
+            "Give each host another management address",
             (text(hosts[0][1]), len(hosts), others[0]),
         )
 
@@ -149,7 +166,7 @@ def _shown(hosts: list[tuple[str, int]]) -> str:
 def _management(
     model: dict[str, Any], specs: list[NodeSpec], switches: dict[str, list[str]]
 ) -> Iterable[tuple[str, int, Path]]:
-    for path, host in _hosts_beside(model):
+    for path, host in _other_hosts(model):
         yield host["name"], host["management"], (*path, "management")
     for spec in specs:
         if spec.management is not None:
@@ -160,7 +177,7 @@ def _management(
 
 
 def check_devices(model: dict[str, Any], specs: list[NodeSpec], findings: Findings) -> None:
-    """Lists per rail and GPU have their length, and no device is named twice in a node."""
+    """Lists per rail and GPU have the right length, and no device of a node is listed twice."""
     rails, gpus = model["rails"], model["gpus"]
 
     def count(values: Any, wanted: int, what: str, path: Path) -> None:
@@ -202,13 +219,15 @@ def _check_devices_once(devices: list[tuple[Path, str]], findings: Findings) -> 
     first: dict[str, Path] = {}
     for path, pci in devices:
         if pci in first:
-            problem = f"the PCI address {pci} is also that of {findings.place(first[pci])}"
-            findings.add("model.device_twice", path, problem, "Give each device its own", pci)
+            problem = f"the PCI address {pci} is also used by {findings.place(first[pci])}"
+            findings.add(
+                "model.device_twice", path, problem, "Write the address of each device once", pci
+            )
         first.setdefault(pci, path)
 
 
 def _check_interfaces(model: dict[str, Any], findings: Findings) -> None:
-    """Rails have interfaces of their own; that of SSH would get the rail's address."""
+    """Rails have distinct interfaces, and none is the management interface."""
     rails, management = model["rails"], model["management"]["interface"]
     names = interface_names(rails)
     wrong = [
@@ -220,8 +239,8 @@ def _check_interfaces(model: dict[str, Any], findings: Findings) -> None:
         findings.add(
             "model.interface_name",
             ("rails", "interface"),
-            f"{(wrong or names)[0]!r} is not {INTERFACE.wanted}, or that of several planes",
-            "Change the pattern; with planes put {plane} into it",
+            f"{(wrong or names)[0]!r} is not {INTERFACE.wanted}, or is used by several planes",
+            "Change the pattern; with several planes it must contain {plane}",
             (wrong or names)[0],
         )
     if management in names:
@@ -241,24 +260,17 @@ def check_group_vars(model: dict[str, Any], specs: list[NodeSpec], findings: Fin
 
 
 def doubts(model: dict[str, Any], specs: list[NodeSpec], findings: Findings) -> tuple[Finding, ...]:
-    """What a cluster can have, and hardly is meant to."""
+    """Valid settings that are probably mistakes."""
     pool, path = str(model["addresses"]["pool"]), ("addresses", "pool")
     if IPv4Network(pool).is_global:
-        problem = (
-            f"{pool} has public addresses: hosts on the Internet that have them are not reached"
-        )
+        problem = f"{pool} contains public addresses, which makes hosts of the Internet unreachable"
         remedy = f"Choose one in {PRIVATE}, unless they are yours"
         findings.add("model.public_pool", path, problem, remedy, pool)
     if all(spec.drained for spec in specs):
-        problem = (
-            "every node is drained: the layers hostfile and smoke refuse a cluster without ranks"
-        )
-        remedy, path = "Keep one in service for them", ("nodes", "drained")
+        problem = "every node is drained, but the layers hostfile and smoke need one rank or more"
+        remedy, path = "Keep one in service", ("nodes", "drained")
         findings.add("model.all_drained", path, problem, remedy, len(specs))
     return tuple(findings.found)
-
-
-# Cables of storage hosts: each into a port of a leaf that is there and free
 
 
 def check_storage_links(
@@ -269,31 +281,31 @@ def check_storage_links(
     kinds: list[SwitchKind],
     findings: Findings,
 ) -> None:
-    """`nodes`: the places of nodes, absent ones included."""
+    """Cables of storage hosts end at free ports of leaves. `nodes` includes absent ones."""
     taken: dict[tuple[str, str], Path] = {}
     for index, host in enumerate(model["storage"]):
         interfaces = [link["interface"] for link in host["links"]]
         for number, link in enumerate(host["links"]):
             path: Path = ("storage", index, "links", number)
             if link["interface"] in interfaces[:number]:
-                twice, remedy = link["interface"], "Give each cable its own"
-                problem = f"{twice!r} of {host['name']} is there twice"
+                twice, remedy = link["interface"], "Write one cable per interface"
+                problem = f"{twice!r} of {host['name']} has two cables"
                 findings.add("model.cable_twice", (*path, "interface"), problem, remedy, twice)
             if link["leaf"] not in leaves:
                 problem = f"leaf {link['leaf']!r} not found"
                 remedy = nearest(link["leaf"], leaves)
                 findings.add("model.unknown_leaf", (*path, "leaf"), problem, remedy, link["leaf"])
                 continue
-            place = leaves.index(link["leaf"])
-            names = kinds[place].ports.names()
-            first, end = _free_ports(place, topology, nodes)
+            index_of_leaf = leaves.index(link["leaf"])
+            names = kinds[index_of_leaf].ports.names()
+            first, end = _free_ports(index_of_leaf, topology, nodes)
             if link["port"] not in names[first:end]:
                 free = f"{names[first]} to {names[end - 1]}" if first < end else "none"
                 findings.add(
                     "model.port_taken",
                     (*path, "port"),
                     f"{link['port']!r} of {link['leaf']} is not a free port",
-                    f"Free are {free}: nodes have those before, spines those behind",
+                    f"Free ports: {free}; nodes use the lower ones, spines the upper ones",
                     (link["port"], first, end),
                 )
             first_path = taken.setdefault((link["leaf"], link["port"]), path)
@@ -301,15 +313,15 @@ def check_storage_links(
                 findings.add(
                     "model.port_twice",
                     (*path, "port"),
-                    f"{link['port']!r} of {link['leaf']} is also that of "
+                    f"{link['port']!r} of {link['leaf']} is also used by "
                     + findings.place(first_path),
-                    "Give each cable its own",
+                    "Choose another port",
                     link["port"],
                 )
 
 
 def _free_ports(leaf: int, topology: Topology, nodes: int) -> tuple[int, int]:
-    """The first and last port of a leaf that no cable of a node or a spine uses."""
+    """The range of ports of a leaf that nodes and spines leave free."""
     leaf_set, of_set = divmod(leaf, topology.leaves_per_set)
     here = min(max(0, nodes - leaf_set * topology.nodes_per_set), topology.nodes_per_set)
     return here * topology.lanes_on(of_set), topology.leaf_ports - topology.uplinks

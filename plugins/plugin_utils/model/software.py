@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Every key of `software`, and the set that its value is compiled to (`cluster_software`).
+"""Every key of `software`, and its compilation to the software set (`cluster_software`).
 
-Messages and the pages under docs/ come from the keys; software_rules.py has which versions go
-together.
+Messages and pages under docs/ are generated from the keys. software_rules.py has the rules for
+combinations of versions.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from ..schema.kinds import Boolean, Key, ListOf, OneOf, OrNull, Section, Text
 from .software_rules import REFUSED, evaluate
 
 KEY = "software"
-"""The key of a cluster model."""
+"""Key in the cluster model."""
 VARIABLE = "cluster_software"
-"""The variable that it is compiled to."""
+"""Variable with the compiled value."""
 
 GPUS = ("B300", "B200", "H200", "H100")
 PREFIXES = "/opt/baremetal-mpi-roce"
-"""Archives are unpacked below this directory of every host."""
+"""Directory for unpacked archives on every host."""
 _OF_THE_GPU = ("cuda", "dcgm", "gdrcopy", "nccl")
 _INSTALLED = ("dcgm", "gdrcopy", "nccl")
-"""Of those, the ones that only its packages need. MPI is built with the toolkit as well."""
+"""Installed only for the driver; the toolkit is also needed to build MPI."""
 _OF_PROVIDERS = {
     "archives": (HPCX,),
     "impi": (IMPI,),
@@ -50,7 +50,7 @@ _OF_PROVIDERS = {
     "mpi4py": (HPCX, IMPI, SOURCE),
 }
 CUDA = "/usr/local/cuda"
-"""Where its packages have the toolkit of the set."""
+"""Location of the toolkit that the packages install."""
 CUDA_MODULES = "--enable-mca-dso=accelerator-cuda,btl-smcuda,rcache-rgpusm,rcache-gpusm"
 OPTIONS = {
     "ucx": (
@@ -64,8 +64,8 @@ OPTIONS = {
         *("--without-ofi", "--with-libnl=no"),
     ),
 }
-"""Of configure, in the order of builds: what UCX's contrib/configure-release has, and no library
-that a host without the build's packages would lack."""
+"""Options of configure, in build order: those of UCX's contrib/configure-release, without
+libraries that only the build host has."""
 
 
 def _version(parts: int, wanted: str, example: str, empty: bool = True) -> Text:
@@ -80,25 +80,25 @@ def _checksum(empty: bool = False) -> Text:
 
 RDMA = Section(
     "software.rdma",
-    "RDMA drivers and tools, the layer `rdma`.",
+    "RDMA drivers and tools.",
     (
         Key(
             "source",
             OneOf((DOCA, INBOX, NO_RDMA)),
-            "`doca`: DOCA-OFED of NVIDIA. `inbox`: drivers of the kernel, tools of the "
+            "`doca`: NVIDIA DOCA-OFED. `inbox`: drivers of the kernel, tools of the "
             "distribution. `none`: the layer does nothing.",
             default=INBOX,
         ),
         Key(
             "version",
             _version(3, "a release of DOCA", "3.2.0"),
-            "Release of DOCA, for the source `doca` alone.",
+            "DOCA release; only for the source `doca`.",
             default="",
         ),
         Key(
             "profile",
             Text(r"doca-[a-z0-9-]+", "a profile of DOCA", "doca-ofed", 40, empty=True),
-            "Its meta package: `doca-ofed`, `doca-roce`, `doca-all`, ...",
+            "Meta package: `doca-ofed`, `doca-roce`, `doca-all`, ...",
             default_text=f"`{DOCA_PROFILE}` with the source `doca`",
         ),
     ),
@@ -106,30 +106,29 @@ RDMA = Section(
 
 DRIVER = Section(
     "software.driver",
-    "The NVIDIA driver, and with it the layer `gpu`. Fabric manager, NSCQ, IMEX and persistenced "
-    "have its version by construction: there is no key for them.",
+    "NVIDIA driver; enables the layer `gpu`. Fabric manager, NSCQ, IMEX and persistenced "
+    "always have the same version.",
     (
         Key(
             "manage",
             Boolean(),
-            "Whether it is installed here. `false`: "
-            "[others did](software-set.md#a-driver-that-others-installed); it is verified, and no "
-            "package is touched.",
+            "Install the driver. `false`: only verify one [installed by "
+            "others](software-set.md#a-driver-that-others-installed).",
             default=True,
         ),
-        # All numbers: DKMS and the driver itself report all of them.
+        # All three numbers, as DKMS and the driver report them.
         Key(
             "version",
             _version(3, "a driver version with all its numbers", "580.95.05"),
-            "Its version; the branch is the first number. With `manage: false` it may be left out: "
-            "any, as long as all parts have it.",
+            "Driver version; the first number is the branch. Optional with `manage: "
+            "false`: then any version that all components share.",
             default="",
         ),
-        Key("modules", OneOf((OPEN, PROPRIETARY)), "Its kernel modules.", default=OPEN),
+        Key("modules", OneOf((OPEN, PROPRIETARY)), "Kernel modules.", default=OPEN),
         Key(
             "gpu",
             OneOf(GPUS),
-            "The GPU of the nodes, which decides what is needed beside the driver.",
+            "GPU model of the nodes.",
             default=GPUS[0],
         ),
     ),
@@ -144,7 +143,7 @@ class _Repository(Section):
             findings.add(
                 "software.unchecked_metadata",
                 (*path, "signed_metadata"),
-                "is false, and url begins with http://: nothing checks which packages there are",
+                "is false and url begins with http://: the list of packages is not verified",
                 f"Write https:// in {dotted((*path, 'url'))}, or signed_metadata: true",
                 False,
             )
@@ -152,15 +151,13 @@ class _Repository(Section):
 
 
 def repository(name: str, text: str, fields: tuple[str, ...], url: str = "") -> Section:
-    """The keys of a package repository. `fields` in its URL are filled in; `url` is the default.
+    """The keys of a package repository. `fields` are placeholders in its URL; `url` is the default.
 
-    The URL has no braces but these: nothing that is computed can be a template.
+    No other braces are allowed, so that no computed value can be a template.
     """
     filled_in = ", ".join(f"{{{field}}}" for field in fields)
     form = r"(https?://[^\s{}'\"@]|file:///)([^\s{}'\"@]|\{(" + "|".join(fields) + r")\})*"
-    wanted = (
-        f"a URL (https, http, file) without user or password, in which {filled_in} are filled in"
-    )
+    wanted = f"a URL (https, http, file) without user or password, with placeholders {filled_in}"
     return _Repository(
         name,
         text,
@@ -168,28 +165,27 @@ def repository(name: str, text: str, fields: tuple[str, ...], url: str = "") -> 
             Key(
                 "url",
                 Text(form, wanted, "file:///srv/packages/{distribution}", 500, secret=True),
-                "Its base; a mirror or a folder (`file:///`) serves too.",
+                "Base URL; may be a mirror or a directory (`file:///`).",
                 required=not url,
                 default=url,
             ),
             Key(
                 "key",
                 Text(r"[^\s{}'\"]+", "a file of the controller", "keys/cuda.asc", 500),
-                "File with the public key that signs it, on the controller, relative to the "
-                "inventory.",
+                "Public signing key: a file on the controller, relative to the inventory.",
                 required=True,
             ),
             Key(
                 "key_sha256",
                 _checksum(empty=True),
-                "Checksum of that file: compare the key's fingerprint first, then run sha256sum. "
-                "While it is empty, no layer uses the repository.",
+                "SHA-256 of that file; compare the key's fingerprint first. While empty, "
+                "the repository is not used.",
                 required=True,
             ),
             Key(
                 "signed_metadata",
                 Boolean(),
-                "Whether dnf checks the signature of the metadata too; of packages it always does.",
+                "Also verify the signature of metadata (dnf). Packages are always verified.",
                 default=True,
             ),
         ),
@@ -198,14 +194,13 @@ def repository(name: str, text: str, fields: tuple[str, ...], url: str = "") -> 
 
 _CUDA = repository(
     "software.repositories.cuda",
-    "Driver, CUDA, DCGM, GDRCopy, NCCL. `{distribution}` is of the form `ubuntu2404` or `rhel9`.",
+    "Driver, CUDA, DCGM, GDRCopy, NCCL. `{distribution}`: `ubuntu2404`, `rhel9`, ...",
     ("distribution", "architecture"),
     CUDA_URL,
 )
 _DOCA = repository(
     "software.repositories.doca",
-    "DOCA-OFED. `{version}` is `rdma.version`, `{distribution}` is of the form `ubuntu24.04` or "
-    "`rhel9`.",
+    "DOCA-OFED. `{version}` is `rdma.version`; `{distribution}`: `ubuntu24.04`, `rhel9`, ...",
     ("version", "distribution", "architecture"),
     DOCA_URL,
 )
@@ -216,7 +211,7 @@ ARCHIVE = Section(
         Key(
             "distribution",
             Text(r"[a-z]+\d+(\.\d+)?", "a distribution as HPC-X names it", "ubuntu24.04", 20),
-            "The hosts that it is for, such as `ubuntu24.04`, `redhat9`, `debian12`.",
+            "Distribution of the hosts: `ubuntu24.04`, `redhat9`, `debian12`.",
             required=True,
         ),
         Key(
@@ -228,13 +223,13 @@ ARCHIVE = Section(
                 500,
                 secret=True,
             ),
-            "Where every host gets it; `file:///` is a path of the host, such as a mount.",
+            "Download URL for every host; `file:///` is a path on the host.",
             required=True,
         ),
         Key(
             "sha256",
             _checksum(empty=True),
-            "Its checksum. While it is empty, the layer `mpi` stops.",
+            "Checksum. While empty, the layer `mpi` stops.",
             required=True,
         ),
     ),
@@ -246,10 +241,10 @@ WHEEL = Section(
         Key(
             "version",
             _version(3, "a version of impi-rt", "2021.18.1", empty=False),
-            "Its version. Later ones than 2021.18.1 lack libfabric.",
+            "Version. Releases after 2021.18.1 no longer bundle libfabric.",
             required=True,
         ),
-        Key("sha256", _checksum(), "Its checksum, as sha256sum prints it.", required=True),
+        Key("sha256", _checksum(), "Checksum.", required=True),
     ),
 )
 _OPTION = Text(r"[A-Za-z-][^\s{}'\"]*", "an option of configure", "--with-gdrcopy=/usr", 500)
@@ -264,12 +259,12 @@ def _source(name: str, what: str, example: str) -> Key:
         secret=True,
     )
     keys = (
-        Key("url", url, "Where the node that builds it gets it.", required=True),
-        Key("sha256", _checksum(), "Its checksum.", required=True),
+        Key("url", url, "Download URL, reachable from the build node.", required=True),
+        Key("sha256", _checksum(), "Checksum.", required=True),
         Key(
             "options",
             ListOf(_OPTION, "options of configure"),
-            "Further ones, after those of the collection.",
+            "Extra configure options, appended to those of the collection.",
             default=[],
         ),
     )
@@ -279,7 +274,7 @@ def _source(name: str, what: str, example: str) -> Key:
 
 SOURCES = Section(
     "software.mpi.sources",
-    "What the provider `source` is built from.",
+    "Sources of the provider `source`.",
     (
         _source("ucx", "UCX", "ucx-1.19.0.tar.gz"),
         _source("openmpi", "Open MPI", "openmpi-4.1.8.tar.bz2"),
@@ -292,9 +287,9 @@ MPI = Section(
         Key(
             "provider",
             OneOf((DISTRIBUTION, HPCX, IMPI, SOURCE)),
-            "`distribution`: its packages. `hpcx`: NVIDIA HPC-X, whose UCX has GPU memory, from an "
-            "archive, below /opt/baremetal-mpi-roce. `impi`: Intel MPI, from its wheel. `source`: "
-            "UCX and Open MPI, built on a node.",
+            "`distribution`: packages of the distribution. `hpcx`: archive of NVIDIA "
+            "HPC-X, with UCX for GPU memory. `impi`: wheel of Intel MPI. `source`: UCX "
+            "and Open MPI, built on a node.",
             default=DISTRIBUTION,
         ),
         Key(
@@ -308,43 +303,42 @@ MPI = Section(
         Key(
             "mpi4py",
             _version(3, "a version of mpi4py", "4.1.1"),
-            "For all but `distribution`: version of mpi4py. From 4.1.0 on its wheels are for any "
-            "MPI.",
+            "Version of mpi4py, for all but `distribution`. Since 4.1.0 its wheels work "
+            "with any MPI.",
             default="",
         ),
         Key(
             "mpi4py_sha256",
             ListOf(_checksum(), "checksums"),
-            "Of its wheels, one for each Python. Empty: not checked.",
+            "Checksums of its wheels, one per Python version. Empty: not checked.",
             default=[],
         ),
         Key(
             "wheels",
             Text(r"[^\s{}'\"]+", "a directory of the controller", "wheels", 200),
-            "For all but `distribution`: directory with the wheels, relative to the inventory.",
+            "Directory of wheels, relative to the inventory, for all but `distribution`.",
             default="wheels",
         ),
     ),
 )
 REPOSITORIES = Section(
     "software.repositories",
-    "Where the packages of the set come from.",
+    "Package repositories of the set.",
     (
-        Key("cuda", OrNull(_CUDA), "Needed with a driver."),
-        Key("doca", OrNull(_DOCA), "Needed with `rdma.source: doca`."),
+        Key("cuda", OrNull(_CUDA), "Required with a driver."),
+        Key("doca", OrNull(_DOCA), "Required with `rdma.source: doca`."),
     ),
 )
 
 SOFTWARE = Section(
     "software",
-    "The one set of versions that the layers `rdma` and `gpu` install, pin and hold: "
+    "The versions that the layers `rdma`, `gpu` and `mpi` install and pin: "
     "[software-set.md](software-set.md).",
     (
         Key(
             "kernel",
             Text(r"[0-9][A-Za-z0-9._+~-]*", "a kernel release", "6.8.0-79-generic", 80, empty=True),
-            "The kernel that has to run, as `uname -r` reports it. Empty: the one that is "
-            "installed is held.",
+            "Required kernel, as printed by `uname -r`. Empty: hold the installed kernel.",
             default="",
         ),
         Key("rdma", RDMA, "RDMA drivers and tools."),
@@ -359,8 +353,8 @@ SOFTWARE = Section(
         Key(
             "dcgm_profiling",
             Boolean(),
-            "With DCGM 4: its packages of profiling (`DCGM_FI_PROF_*`: tensor cores, NVLink). They "
-            "are not open source. Up to DCGM 3 profiling is always there.",
+            "With DCGM 4: install the profiling packages (`DCGM_FI_PROF_*`), which are "
+            "not open source.",
             default=True,
         ),
         Key(
@@ -383,7 +377,7 @@ class SoftwareError(RefusedError):
 
 
 def read_software(value: Optional[Mapping[str, Any]]) -> SoftwareSet:
-    """The set that `value` describes; None and {} are the defaults. Raises SoftwareError."""
+    """The set that `value` describes; None and {} mean the defaults. Raises SoftwareError."""
     findings, path = Findings(), (VARIABLE,)
     checked = SOFTWARE.check({} if value is None else value, findings, path)
     software = None if findings else finish(checked, findings, path)
@@ -393,7 +387,7 @@ def read_software(value: Optional[Mapping[str, Any]]) -> SoftwareSet:
 
 
 def finish(value: dict[str, Any], findings: Findings, path: Path) -> SoftwareSet:
-    """The set of a value in which SOFTWARE.check found nothing."""
+    """The set of a value that passed SOFTWARE.check."""
     before = len(findings.found)
     _check_keys(value, findings, path)
     rdma = value["rdma"]
@@ -402,8 +396,8 @@ def finish(value: dict[str, Any], findings: Findings, path: Path) -> SoftwareSet
     mpi = value["mpi"]
     wheel = mpi["impi"]
     if wheel:
-        place = f"{PREFIXES}/impi-{wheel['version']}-{wheel['sha256'][:12]}"
-        wheel = {**wheel, "prefix": place}
+        prefix = f"{PREFIXES}/impi-{wheel['version']}-{wheel['sha256'][:12]}"
+        wheel = {**wheel, "prefix": prefix}
     sources = _built(value) if mpi["sources"] else None
     mpi = {**mpi, "archives": archives, "impi": wheel, "sources": sources}
     software = SoftwareSet.of({**value, "rdma": {**rdma, "profile": profile}, "mpi": mpi})
@@ -416,13 +410,13 @@ def finish(value: dict[str, Any], findings: Findings, path: Path) -> SoftwareSet
 
 
 def _built(value: dict[str, Any]) -> dict[str, Any]:
-    """What is built, and its place: another archive, option or set of drivers gets another."""
+    """The builds, and their prefix, which depends on archives, options and drivers."""
     builds = []
     for name, given in value["mpi"]["sources"].items():
         options = [*OPTIONS[name]]
         if value["cuda"]:
             options.append(f"--with-cuda={CUDA}")
-            # As modules, so that the launcher, without the driver, starts it as well.
+            # As modules, so that it also starts on the launcher, which has no driver.
             if re.search(r"openmpi[-_]5\.", given["url"]):
                 options += [f"--with-cuda-libdir={CUDA}/lib64/stubs", CUDA_MODULES]
         builds.append({**given, "name": name, "options": [*options, *given["options"]]})
@@ -438,13 +432,13 @@ def _prefix(url: str, sha256: str, **_distribution: str) -> str:
 
 
 def _check_keys(value: dict[str, Any], findings: Findings, path: Path) -> None:
-    """Keys that need or exclude each other, whatever the versions."""
+    """Check keys that need or exclude each other, whatever their versions."""
     rdma, driver, repositories = value["rdma"], value["driver"], value["repositories"]
     if rdma["source"] == DOCA and not rdma["version"]:
         findings.add(
             "software.no_doca_version",
             (*path, "rdma", "version"),
-            "is missing, and the source is doca",
+            "is missing, but the source is doca",
             "Write the release of DOCA",
         )
     for key in ("version", "profile"):
@@ -452,9 +446,9 @@ def _check_keys(value: dict[str, Any], findings: Findings, path: Path) -> None:
             findings.add(
                 "software.of_doca",
                 (*path, "rdma", key),
-                f"{rdma[key]!r} is of DOCA, and {dotted((*path, 'rdma', 'source'))} is "
+                f"{rdma[key]!r} belongs to DOCA, but {dotted((*path, 'rdma', 'source'))} is "
                 f"{rdma['source']}",
-                "Leave it out, or write source: doca",
+                "Remove it, or write source: doca",
                 rdma[key],
             )
     for key in _OF_THE_GPU:
@@ -462,8 +456,8 @@ def _check_keys(value: dict[str, Any], findings: Findings, path: Path) -> None:
             findings.add(
                 "software.needs_driver",
                 (*path, key),
-                f"{value[key]!r} needs the NVIDIA driver, and the set has none",
-                f"Write {dotted((*path, 'driver', 'version'))}, or leave it out",
+                f"{value[key]!r} needs the NVIDIA driver, which is not in the set",
+                f"Write {dotted((*path, 'driver', 'version'))}, or remove it",
                 value[key],
             )
     if driver and driver["manage"] and not driver["version"]:
@@ -471,16 +465,16 @@ def _check_keys(value: dict[str, Any], findings: Findings, path: Path) -> None:
             "software.no_driver_version",
             (*path, "driver", "version"),
             "is missing",
-            "Write it; or manage: false, where others install the driver",
+            "Write it, or write manage: false if others install the driver",
         )
     for key in _INSTALLED:
         if value[key] and driver and not driver["manage"]:
             findings.add(
                 "software.not_managed",
                 (*path, key),
-                f"{value[key]!r} would be installed, and {dotted((*path, 'driver', 'manage'))} is "
+                f"{value[key]!r} would be installed, but {dotted((*path, 'driver', 'manage'))} is "
                 "false",
-                "Leave it out: what others installed stays as it is",
+                "Remove it: software installed by others is not changed",
                 value[key],
             )
     mpi = value["mpi"]
@@ -490,18 +484,18 @@ def _check_keys(value: dict[str, Any], findings: Findings, path: Path) -> None:
             findings.add(
                 "software.of_provider",
                 (*path, "mpi", key),
-                f"is {'missing' if not mpi[key] else f'of {of}'}, and "
+                f"is {'missing' if not mpi[key] else f'for {of}'}, but "
                 f"{dotted((*path, 'mpi', 'provider'))} is {mpi['provider']}",
-                "Write it" if not mpi[key] else f"Leave it out, or write provider: {of}",
+                "Write it" if not mpi[key] else f"Remove it, or write provider: {of}",
             )
     for name, needed, why in (
-        ("cuda", bool(driver and driver["manage"]), "the driver comes from it"),
+        ("cuda", bool(driver and driver["manage"]), "it provides the driver"),
         ("doca", rdma["source"] == DOCA, "rdma.source is doca"),
     ):
         if needed and not repositories[name]:
             findings.add(
                 "software.no_repository",
                 (*path, "repositories", name),
-                f"is missing, and {why}",
+                f"is missing, but {why}",
                 "Add it with key and key_sha256",
             )

@@ -287,4 +287,4 @@ BY_CONSTRUCTION = (
         "NCCL's revision follows from `cuda`, the name of DCGM's package from `driver.version`",
     ),
 )
-"""Wrong combinations that cannot be written."""
+"""Invalid combinations that cannot be written."""

@@ -1,6 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Rules on file systems: keys that need or exclude each other, and names, places and devices that
-overlap."""
+"""Rules for file systems: keys that need or exclude each other, and overlapping names, paths and
+devices."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _ADDRESS = rf"(?<![\w.-]){_OCTET}(\.{_OCTET}){{3}}(?![\w.-])"
 _HOST = rf"({_ADDRESS}|(?![0-9.]+:|-)[A-Za-z0-9-]{{1,63}}(\.[A-Za-z0-9-]{{1,63}})*)"
 _NID = rf"{_ADDRESS}@(tcp|o2ib)[0-9]{{0,3}}"
-"""The kernel shows addresses, whatever name a source has."""
+"""Only addresses: the kernel reports them, whatever name a source has."""
 _SOURCES = {
     NFS: (
         re.compile(rf"({_HOST}|\[[0-9A-Fa-f:.]+\]):/(?!/)[A-Za-z0-9._/+@=~-]*"),
@@ -51,13 +51,13 @@ _OF_THE_SYSTEM = (
     *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/root"),
     *("/run", "/sbin", "/snap", "/sys", "/tmp", "/usr", "/var", "/opt/mellanox", "/opt/nvidia"),
 )
-"""Nothing is mounted over these, nor anywhere in them."""
+"""No mount is allowed over these or below them."""
 _OF_USR_LOCAL = (
     *("bin", "etc", "games", "include", "lib", "lib64", "libexec", "man", "sbin", "share", "src"),
 )
-"""What a distribution has in /usr/local; other directories there are the operator's."""
+"""Directories of the distribution in /usr/local; others belong to the operator."""
 _SHARED_BY_MANY = ("/home", "/media", "/mnt", "/opt", "/srv")
-"""Directories for directories: with another owner, everything in them suffers."""
+"""Parent directories of unrelated data, whose owner must not change."""
 
 _BY_KEY = {
     NFS: {
@@ -68,45 +68,45 @@ _BY_KEY = {
     },
     LUSTRE: dict.fromkeys(("flock", "localflock", "noflock"), "flock"),
 }
-"""Options that a key of the type's section sets."""
-_LOST = "it ends in an error when the server is slow, and what a job has written is lost"
-_LOCKS = "locks that one node takes would not be seen by the others"
+"""Options set by a key in the section of the type."""
+_LOST = "a slow server causes I/O errors, and data written by jobs is lost"
+_LOCKS = "other nodes would not see the locks of a node"
 _NEVER = {
     **dict.fromkeys(("soft", "softerr"), _LOST),
     **dict.fromkeys(("nolock", "local_lock"), _LOCKS),
-    "bg": "a mount in the background is reported before it is there",
+    "bg": "a background mount is reported before it exists",
 }
-"""Options that no file system gets, and why."""
+"""Options that are never allowed, and the reason."""
 
 Value = dict[str, Any]
-Placed = list[tuple[Path, Value]]
-"""Entries with their places."""
+PlacedEntry = tuple[Path, Value]
+"""An entry with its path in the model."""
+Placed = list[PlacedEntry]
 
 
 @dataclass(frozen=True)
 class Site:
-    """The cluster around the file systems."""
+    """Groups, hosts and addresses of the cluster."""
 
     groups: tuple[str, ...]
     hosts: Collection[str]
     """Nodes, launcher and storage hosts, by name."""
     addresses: Optional[Addresses] = None
     doubts: Optional[Findings] = None
-    """Gets what a network that the model does not know may make right."""
+    """Receives problems that a network outside the model may solve."""
 
 
 def read_filesystems(
     checked: Sequence[Value], findings: Findings, path: Path, site: Optional[Site]
 ) -> tuple[FileSystem, ...]:
-    """The file systems of a value in which FILE_SYSTEMS.check found nothing.
+    """The file systems of a value that passed FILE_SYSTEMS.check.
 
-    `site`: None where the cluster around them has findings of its own; then groups and hosts are
-    taken as they are written.
+    `site`: None if the rest of the model has errors; groups and hosts are then not checked.
     """
     entries: Placed = [((*path, index), entry) for index, entry in enumerate(checked)]
     for at, entry in entries:
         _check_one(entry, findings, at, site)
-    _check_together(entries, findings)
+    _check_pairs(entries, findings)
     return tuple(of_variable(entry) for _at, entry in entries)
 
 
@@ -118,7 +118,7 @@ def _check_one(entry: Value, findings: Findings, at: Path, site: Optional[Site])
             "storage.mount_in_system",
             (*at, "mount"),
             f"{mount!r} would hide {system or mount}, a directory of the system",
-            "Mount it somewhere such as /mnt/checkpoints; /home needs purpose: home",
+            "Mount it in /mnt, for example; /home needs purpose: home",
             mount,
         )
     form, example = _SOURCES[kind]
@@ -135,8 +135,8 @@ def _check_one(entry: Value, findings: Findings, at: Path, site: Optional[Site])
         findings.add(
             "storage.section_of_other_type",
             (*at, other),
-            f"is for the type {other}, and this one is {kind}",
-            "Leave it out, or change type",
+            f"belongs to type {other}, but the type is {kind}",
+            "Remove it, or change type",
         )
     _check_hosts(entry, findings, at, site)
     for index, option in enumerate(entry["options"]):
@@ -147,7 +147,7 @@ def _check_one(entry: Value, findings: Findings, at: Path, site: Optional[Site])
             findings.add("storage.option_is_key", path, problem, f"Write {key} instead", name)
         elif name in _NEVER:
             problem = f"{name!r} is not allowed: {_NEVER[name]}"
-            findings.add("storage.option_never", path, problem, "Leave it out", name)
+            findings.add("storage.option_never", path, problem, "Remove it", name)
     if entry["serve"] is not None:
         _check_served(entry, findings, at, site)
     if site is not None and site.addresses is not None:
@@ -169,14 +169,14 @@ def _check_addresses(
                 remedy = f"Write an address or a name of {host or 'the server'}"
                 found.add("storage.source_address", (*at, "source"), problem, remedy, written[0])
     linked = host in addresses.nodes.values() or addresses.links.get(host)
-    if host in addresses.hosts and not linked and _way(entry)[2] == RDMA:
-        problem = f"rdma goes over links to leaves, and {host} has none"
+    if host in addresses.hosts and not linked and _route(entry)[2] == RDMA:
+        problem = f"RDMA needs links to leaves, and {host} has none"
         remedy, path = "Describe its cables under storage.links, or write tcp", (*at, "nfs")
         doubts.add("storage.served_without_link", (*path, "transport"), problem, remedy, host)
 
 
 def _system_directory(path: str) -> Optional[str]:
-    """The directory of the system that a path is, or is in."""
+    """The system directory that contains a path, if any."""
     if within(path, "/usr/local/") and path.split("/")[3] not in _OF_USR_LOCAL:
         return None
     return next((directory for directory in _OF_THE_SYSTEM if within(path, directory)), None)
@@ -189,7 +189,7 @@ def _check_hosts(entry: Value, findings: Findings, at: Path, site: Optional[Site
             findings.add(
                 "storage.unknown_group",
                 (*at, "hosts", index),
-                f"{group!r} is not a group of hosts that mount file systems",
+                f"{group!r} is not a group whose hosts mount file systems",
                 nearest(group, known or ()),
                 group,
             )
@@ -198,7 +198,7 @@ def _check_hosts(entry: Value, findings: Findings, at: Path, site: Optional[Site
         findings.add(
             "storage.groups_without_rails",
             (*at, "hosts"),
-            f"{some(without)} has no rails, and {dotted((*at, 'nfs', 'transport'))} is rdma",
+            f"{some(without)} has no rails, but {dotted((*at, 'nfs', 'transport'))} is rdma",
             "Write hosts: [compute], or transport: tcp",
             tuple(without),
         )
@@ -210,8 +210,8 @@ def _check_served(entry: Value, findings: Findings, at: Path, site: Optional[Sit
         findings.add(
             "storage.lustre_not_served",
             path,
-            "the collection sets up no servers of Lustre",
-            "Leave it out, and name their NIDs in source",
+            "this collection does not set up Lustre servers",
+            "Remove it, and write their NIDs in source",
         )
         return
     directory = _directory(entry)
@@ -220,17 +220,17 @@ def _check_served(entry: Value, findings: Findings, at: Path, site: Optional[Sit
         findings.add(
             "storage.served_directory",
             (*at, "source"),
-            f"{directory!r} is a directory of the system, or not plain: it is created with the "
-            "owner and mode of the file system",
-            "Serve a directory of its own, such as /srv/checkpoints",
+            f"{directory!r} is a system directory or has special characters; its owner and mode "
+            "would change",
+            "Serve a separate directory, such as /srv/checkpoints",
             directory,
         )
     if serve["format"] and not serve["device"]:
         findings.add(
             "storage.format_without_device",
             (*path, "format"),
-            f"{serve['format']!r} without a device to format",
-            "Write device, or leave it out",
+            f"{serve['format']!r} has no device to format",
+            "Write device, or remove it",
             serve["format"],
         )
     if site is not None and serve["host"] not in site.hosts:
@@ -245,98 +245,127 @@ def _check_served(entry: Value, findings: Findings, at: Path, site: Optional[Sit
         findings.add(
             "storage.source_of_other_host",
             (*at, "source"),
-            f"it begins with {server!r}, and {dotted((*path, 'host'))} is {serve['host']!r}",
-            "Write one and the same host",
+            f"it begins with {server!r}, but {dotted((*path, 'host'))} is {serve['host']!r}",
+            "Write the same host",
             (server, serve["host"]),
         )
 
 
-# Beside each other
+# Rules for pairs of file systems
 
 
-def _check_together(entries: Placed, findings: Findings) -> None:
-    served = [(at, entry) for at, entry in entries if entry["serve"] is not None]
-    for (other, before), (at, entry) in combinations(entries, 2):
-        place = findings.place(other)
-        if entry["name"] == before["name"]:
-            findings.add(
-                "storage.name_twice",
-                (*at, "name"),
-                f"{entry['name']!r} is also the name of {place}",
-                "Rename one of them",
-                entry["name"],
-            )
-        if entry["purpose"] == before["purpose"] == CHECKPOINTS:
-            findings.add(
-                "storage.checkpoints_twice",
-                (*at, "purpose"),
-                f"checkpoints are also the purpose of {place}, and jobs know one",
-                "Write scratch for the other one",
-            )
-        if overlap(entry["mount"], before["mount"]):
-            findings.add(
-                "storage.mounts_overlap",
-                (*at, "mount"),
-                f"{entry['mount']!r} overlaps {before['mount']!r} of {place}: one would hide the "
-                "other",
-                "Mount them beside each other",
-                (entry["mount"], before["mount"]),
-            )
-        (server, version, transport), way = _way(entry), _way(before)
-        if (
-            (server, version) == way[:2]
-            and version not in ("", "3")
-            and transport != way[2]
-            and set(entry["hosts"]) & set(before["hosts"])
-        ):
-            findings.add(
-                "storage.transports_of_one_server",
-                (*at, "nfs", "transport"),
-                f"{transport!r}, and {place} has {way[2]!r} to {server} by the same version: "
-                "the kernel shares one connection",
-                "Write another nfs.version for one of them, or the same transport",
-                (transport, way[2]),
-            )
-    for (other, before), (at, entry) in combinations(served, 2):
-        host, place = entry["serve"]["host"], findings.place(other)
-        if host != before["serve"]["host"]:
-            continue
-        device = entry["serve"]["device"]
-        if device and device == before["serve"]["device"]:
-            findings.add(
-                "storage.device_twice",
-                (*at, "serve", "device"),
-                f"{device!r} of {host} is also that of {place}",
-                "Give each file system its own",
-                device,
-            )
-        directory, first = _directory(entry), _directory(before)
-        if overlap(directory, first):
-            findings.add(
-                "storage.served_overlap",
-                (*at, "source"),
-                f"{directory!r} overlaps {first!r} of {place} on {host}: each has its own owner, "
-                "space and exports",
-                "Serve directories beside each other",
-                (directory, first),
-            )
-    for at, entry in entries:
-        for other, before in served:
-            # A file system may be mounted at the path that it has on its server.
-            mount, directory = entry["mount"], _directory(before)
-            if overlap(mount, directory) and not (at == other and mount == directory):
-                findings.add(
-                    "storage.mount_hides_served",
-                    (*at, "mount"),
-                    f"{mount!r} overlaps {directory!r}, which {before['serve']['host']} serves for "
-                    f"{findings.place(other)}: a mount there would hide what is served",
-                    "Mount it elsewhere, such as in /mnt",
-                    (mount, directory),
-                )
+def _check_pairs(entries: Placed, findings: Findings) -> None:
+    """Every rule for two file systems; each reports the later one."""
+    for first, second in combinations(entries, 2):
+        for rule in PAIR_RULES:
+            rule(first, second, findings)
+    served = [(path, entry) for path, entry in entries if entry["serve"] is not None]
+    for first, second in combinations(served, 2):
+        if first[1]["serve"]["host"] == second[1]["serve"]["host"]:
+            for rule in SERVER_RULES:
+                rule(first, second, findings)
+    for entry in entries:
+        for other in served:
+            _check_mount_over_served(other, entry, findings)
 
 
-def _way(entry: Value) -> tuple[str, str, str]:
-    """Server, version and transport of NFS. From version 4 on, mounts share a connection."""
+def _check_name(first: PlacedEntry, second: PlacedEntry, findings: Findings) -> None:
+    (path, entry), name = second, second[1]["name"]
+    if entry["name"] == first[1]["name"]:
+        problem = f"{name!r} is also the name of {findings.place(first[0])}"
+        findings.add("storage.name_twice", (*path, "name"), problem, "Rename one of them", name)
+
+
+def _check_purpose(first: PlacedEntry, second: PlacedEntry, findings: Findings) -> None:
+    if first[1]["purpose"] == second[1]["purpose"] == CHECKPOINTS:
+        findings.add(
+            "storage.checkpoints_twice",
+            (*second[0], "purpose"),
+            f"{findings.place(first[0])} is also for checkpoints, and jobs use only one",
+            "Write scratch for one of them",
+        )
+
+
+def _check_mounts(first: PlacedEntry, second: PlacedEntry, findings: Findings) -> None:
+    (path, entry), other = second, first[1]["mount"]
+    if overlap(entry["mount"], other):
+        findings.add(
+            "storage.mounts_overlap",
+            (*path, "mount"),
+            f"{entry['mount']!r} overlaps {other!r} of {findings.place(first[0])}: one would hide "
+            "the other",
+            "Mount them in separate directories",
+            (entry["mount"], other),
+        )
+
+
+def _check_transport(first: PlacedEntry, second: PlacedEntry, findings: Findings) -> None:
+    (path, entry), other = second, first[1]
+    (server, version, transport), route = _route(entry), _route(other)
+    if (
+        (server, version) == route[:2]
+        and version not in ("", "3")
+        and transport != route[2]
+        and set(entry["hosts"]) & set(other["hosts"])
+    ):
+        findings.add(
+            "storage.transports_of_one_server",
+            (*path, "nfs", "transport"),
+            f"{transport!r}, but {findings.place(first[0])} uses {route[2]!r} to {server} with the "
+            "same version, and the kernel shares one connection",
+            "Use the same transport, or another nfs.version for one of them",
+            (transport, route[2]),
+        )
+
+
+def _check_device(first: PlacedEntry, second: PlacedEntry, findings: Findings) -> None:
+    (path, entry), device = second, second[1]["serve"]["device"]
+    if device and device == first[1]["serve"]["device"]:
+        findings.add(
+            "storage.device_twice",
+            (*path, "serve", "device"),
+            f"{device!r} of {entry['serve']['host']} is also used by {findings.place(first[0])}",
+            "Use a separate device for each file system",
+            device,
+        )
+
+
+def _check_directory(first: PlacedEntry, second: PlacedEntry, findings: Findings) -> None:
+    path, entry = second
+    directory, other = _directory(entry), _directory(first[1])
+    if overlap(directory, other):
+        findings.add(
+            "storage.served_overlap",
+            (*path, "source"),
+            f"{directory!r} overlaps {other!r} of {findings.place(first[0])} on "
+            f"{entry['serve']['host']}, but owner, space and exports are separate",
+            "Serve separate directories",
+            (directory, other),
+        )
+
+
+def _check_mount_over_served(served: PlacedEntry, mounted: PlacedEntry, findings: Findings) -> None:
+    """A file system may only be mounted over its own directory on its server."""
+    (path, entry), directory = mounted, _directory(served[1])
+    mount = entry["mount"]
+    if overlap(mount, directory) and not (path == served[0] and mount == directory):
+        findings.add(
+            "storage.mount_hides_served",
+            (*path, "mount"),
+            f"{mount!r} overlaps {directory!r}, which {served[1]['serve']['host']} serves for "
+            f"{findings.place(served[0])}: the mount would hide it",
+            "Mount it elsewhere, such as in /mnt",
+            (mount, directory),
+        )
+
+
+PAIR_RULES = (_check_name, _check_purpose, _check_mounts, _check_transport)
+SERVER_RULES = (_check_device, _check_directory)
+"""For two file systems that one host serves."""
+
+
+def _route(entry: Value) -> tuple[str, str, str]:
+    """Server, version and transport of NFS. Since version 4, mounts share a connection."""
     nfs = entry["nfs"] if entry["type"] == NFS else {"version": ""}
     server = (entry["serve"] or {}).get("host") or entry["source"].rpartition(":/")[0]
     return str(server), (nfs or {}).get("version", "4.2"), (nfs or {}).get("transport", TCP)

@@ -12,7 +12,7 @@ from typing import Any, Optional
 from ...module_utils.core.text import bytes_text, columns
 from ..mpi.bench import SMALL, Sweep
 from .reports import save
-from .smoke import rate_text, time_text
+from .units import rate_text, time_text
 
 NOMINAL = "nominal: these nodes are virtual, only the definitions count"
 WITHOUT = (

@@ -8,22 +8,7 @@ from typing import Any
 
 from ...module_utils.core.checks import FAILED, OK
 from ...module_utils.core.text import bits_text, bytes_text, columns
-
-
-def time_text(microseconds: float) -> str:
-    if microseconds < 1000:
-        return f"{microseconds:.1f} us"
-    if microseconds < 1e6:
-        return f"{microseconds / 1000:.1f} ms"
-    return f"{microseconds / 1e6:.2f} s"
-
-
-def rate_text(gbytes_s: float) -> str:
-    """Decimal units, as the field gives bandwidth."""
-    for unit, scale in (("GB/s", 1.0), ("MB/s", 1e3)):
-        if gbytes_s * scale >= 1:
-            return f"{gbytes_s * scale:.2f} {unit}"
-    return f"{gbytes_s * 1e6:.2f} kB/s"
+from .units import rate_text, time_text
 
 
 def lines(result: Mapping[str, Any]) -> list[str]:

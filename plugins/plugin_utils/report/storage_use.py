@@ -12,7 +12,7 @@ from typing import Any, Optional
 from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, Check
 from ...module_utils.core.text import bytes_text, columns, counted
 from ...module_utils.storage.file_system import FileSystem
-from .smoke import rate_text
+from .units import rate_text
 
 
 def neighbour(

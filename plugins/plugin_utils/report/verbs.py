@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 from ...module_utils.core.text import bits_text, columns
 from ...module_utils.verbs import endpoints
-from .smoke import time_text
+from .units import time_text
 
 SHOWN = 40
 """So many pairs stand in the table; the report has all of them."""

@@ -2,7 +2,7 @@
 """What a key may hold. One description serves validation, messages and the docs.
 
 `Kind.check` turns a YAML value into a checked Python value and collects what is wrong with it.
-Scalars raise Wrong; sections, lists and tables check what they hold.
+Scalars raise Invalid; sections, lists and tables check what they hold.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...module_utils.core.text import nearest
 from .findings import Findings, Path
 
 
-class Wrong(Exception):
+class Invalid(Exception):
     """What is wrong with a value. `value` replaces the value itself in the finding."""
 
     def __init__(self, code: str, problem: str, remedy: str, value: Any = None) -> None:
@@ -33,7 +33,7 @@ class Kind(ABC):
     reads_text = False
 
     def convert(self, value: Any) -> Any:
-        """The checked value. Raises Wrong."""
+        """The checked value. Raises Invalid."""
         return value
 
     def check(self, value: Any, findings: Findings, path: Path = ()) -> Any:
@@ -43,7 +43,7 @@ class Kind(ABC):
             value = value if written is None else written
         try:
             return self.convert(value)
-        except Wrong as wrong:
+        except Invalid as wrong:
             shown = value if wrong.value is None else wrong.value
             findings.add(wrong.code, path, wrong.problem, wrong.remedy + _foreign(shown), shown)
             return None
@@ -73,8 +73,8 @@ def shown(value: Any) -> str:
     return repr(value)
 
 
-def wrong_type(value: Any, wanted: str) -> Wrong:
-    return Wrong("model.wrong_type", f"{shown(value)} is not {wanted}", f"Write {wanted}")
+def wrong_type(value: Any, wanted: str) -> Invalid:
+    return Invalid("model.wrong_type", f"{shown(value)} is not {wanted}", f"Write {wanted}")
 
 
 @dataclass(frozen=True)
@@ -90,10 +90,10 @@ class Integer(Kind):
         remedy += f" ({self.unit})" if self.unit else ""
         if isinstance(value, bool) or not isinstance(value, self.types):
             problem = f"{shown(value)} is not a number (type {self.name})"
-            raise Wrong("model.not_a_number", problem, remedy)
+            raise Invalid("model.not_a_number", problem, remedy)
         if not self.low <= value <= self.high:  # NaN is outside as well
             limits = (value, self.low, self.high)
-            raise Wrong("model.out_of_range", f"{value} is out of range", remedy, limits)
+            raise Invalid("model.out_of_range", f"{value} is out of range", remedy, limits)
         return value
 
     def describe(self) -> str:
@@ -135,7 +135,7 @@ class OneOf(Kind):
     def convert(self, value: Any) -> Any:
         if value not in self.choices:
             remedy = nearest(str(value), map(str, self.choices))
-            raise Wrong("model.not_a_choice", f"{shown(value)} is not a choice", remedy)
+            raise Invalid("model.not_a_choice", f"{shown(value)} is not a choice", remedy)
         return value
 
     def describe(self) -> str:
@@ -160,7 +160,7 @@ class Text(Kind):
             return ""
         fits = isinstance(value, str) and len(value) <= self.most
         if not fits or not re.fullmatch(self.form, value):
-            raise Wrong(
+            raise Invalid(
                 "model.wrong_form",
                 f"{'the value' if self.secret else shown(value)} is not {self.wanted}",
                 f"Write one such as {self.example}",

@@ -8,12 +8,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
-from ...module_utils.storage.file_system import LUSTRE, FileSystem
-from ...module_utils.storage.lustre import O2IB, kind, read_settings
-from ...module_utils.storage.units import serves
-from ..model.key_files import KeyFileError, read_key
-from ..model.lustre import SETTINGS, VARIABLE
-from ..schema.findings import Findings, RefusedError
+from ..module_utils.storage.file_system import LUSTRE, FileSystem
+from ..module_utils.storage.lustre import O2IB, kind, read_settings
+from ..module_utils.storage.units import serves
+from .model.key_files import KeyFileError, read_key
+from .model.lustre import SETTINGS, VARIABLE
+from .schema.findings import Findings, RefusedError
 
 ADDRESSES = "shared_storage_client_addresses"
 """Variable of a host: addresses beside those of the model that its requests may come from."""
