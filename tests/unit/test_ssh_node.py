@@ -18,7 +18,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node, PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import account as accounts
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import keys, texts, trust
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import publishing
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import publishing, signing
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import AuthorityStore
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import Journal, Member
 
@@ -166,7 +166,7 @@ class Machine:
 
     def sign(self, outcome: Call) -> dict[str, Any]:
         """What the action passes on with certificates that it has signed."""
-        certificates, records = publishing.issue(
+        certificates, records = signing.issue(
             self.journal,
             "node01",
             outcome.sign,
