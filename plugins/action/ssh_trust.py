@@ -35,7 +35,7 @@ MAX_REASON = 300
 """Characters of the reason for which a node requests a certificate."""
 
 
-class RefusedError(Exception):
+class NotSignedError(Exception):
     """Nothing is signed for this node."""
 
 
@@ -58,7 +58,7 @@ class ActionModule(ActionBase):
             return result
 
         try:
-            session = Session.of(
+            session = SigningSession.of(
                 arguments,
                 name=str(task_vars["inventory_hostname"]),
                 journal=Journal(Path(str(state_dir))),
@@ -66,7 +66,7 @@ class ActionModule(ActionBase):
                 execute=execute,
             )
             return session.configure(check_mode=self._task.check_mode)
-        except RefusedError as error:
+        except NotSignedError as error:
             return {"failed": True, "msg": f"ssh: {error}"}
         except (SigningError, CommandError, HeldError) as error:
             return {"failed": True, "msg": f"ssh: on the controller: {error}"}
@@ -76,7 +76,7 @@ class ActionModule(ActionBase):
 
 
 @dataclass
-class Session:
+class SigningSession:
     """A run on one node: converge, sign missing certificates, converge again, record."""
 
     name: str
@@ -100,11 +100,11 @@ class Session:
         journal: Journal,
         passphrase: str,
         execute: Callable[[dict[str, Any]], dict[str, Any]],
-    ) -> Session:
-        """Check the task's arguments and add those of the module. Raises RefusedError."""
+    ) -> SigningSession:
+        """Check the task's arguments and add those of the module. Raises NotSignedError."""
         validity_days = float(arguments.pop("validity_days", 90))
         if arguments["host"].get("revoked"):
-            raise RefusedError(
+            raise NotSignedError(
                 message(
                     "ssh_node_revoked",
                     "{name} is in ssh_trust_revoke: nothing is signed for it. Reinstall {name},"
@@ -113,7 +113,7 @@ class Session:
                 )
             )
         if float(arguments.get("renew_days", 45)) >= validity_days:
-            raise RefusedError(
+            raise NotSignedError(
                 message(
                     "ssh_renewal_too_early",
                     "ssh_trust_renew_days must be less than ssh_trust_validity_days ({days:g})",

@@ -31,7 +31,7 @@ options:
   uid:
     description: Number of the MPI user, the same on every node. Without it the system chooses.
     type: int
-  shell: {type: str, default: /bin/bash, description: Login shell of an account that is made.}
+  shell: {type: str, default: /bin/bash, description: MpiLogin shell of an account that is made.}
   state_dir: {type: str, description: Directory of the authority on the controller.}
   validity_days: {type: float, default: 90, description: Days for which a certificate is valid.}
   renew_days: {type: float, default: 45, description: Days left below which it is signed anew.}
@@ -92,7 +92,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils.core.engine import Layer, carry_out
 from ..module_utils.core.locks import HeldError
 from ..module_utils.ssh.keys import DAY
-from ..module_utils.ssh.trust import Request, converge
+from ..module_utils.ssh.trust import TrustRequest, converge
 
 STRICT = {"auto": None, "true": True, "false": False}
 LAYER = Layer("ssh", command_s=60.0, refusals=(HeldError,), simulates=False)
@@ -123,7 +123,7 @@ def main() -> None:
     os.umask(0o022)
     given = module.params
     own = ("host", "state_dir", "validity_days", "renew_days", "strict")
-    request = Request(
+    request = TrustRequest(
         renew_before_s=int(given["renew_days"] * DAY),
         port=int(given["host"]["port"]),
         strict=STRICT[given["strict"]],

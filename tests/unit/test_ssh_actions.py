@@ -63,7 +63,7 @@ class Host:
     ) -> dict[str, Any]:
         self.calls = []
         host = json.loads(json.dumps(messages["hosts"][self.name]))
-        session = ssh_trust.Session.of(
+        session = ssh_trust.SigningSession.of(
             {"authority": messages["authority"], "host": host, **more},
             name=self.name,
             journal=Journal(Path(messages["state_dir"])),
@@ -137,7 +137,7 @@ def test_a_revoked_node_gets_no_certificate(tmp_path: Path) -> None:
         host.run(prepared(tmp_path))
     messages = prepared(tmp_path, revoke=["node01"])
     assert messages["warnings"][0].startswith("ssh: node01 left the inventory, or is in ssh_trust_")
-    with refused(ssh_trust.RefusedError, "ssh_node_revoked", name="node01"):
+    with refused(ssh_trust.NotSignedError, "ssh_node_revoked", name="node01"):
         hosts[0].run(messages)
     assert hosts[0].calls == []
     after = {"revoke": ["node01"], "after": True}
@@ -229,7 +229,7 @@ def test_an_invalid_source_stops_the_run(wrong: str, tmp_path: Path) -> None:
 
 
 def test_a_certificate_lasts_longer_than_its_renewal(tmp_path: Path) -> None:
-    with refused(ssh_trust.RefusedError, "ssh_renewal_too_early", days=0.5):
+    with refused(ssh_trust.NotSignedError, "ssh_renewal_too_early", days=0.5):
         Host(tmp_path, "node01").run(prepared(tmp_path), validity_days=0.5, renew_days=0.5)
 
 
@@ -258,7 +258,7 @@ def test_a_refused_certificate_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "where"),
     [
-        (ssh_trust.RefusedError("why"), "ssh: why"),
+        (ssh_trust.NotSignedError("why"), "ssh: why"),
         (SigningError("why"), "ssh: on the controller: why"),
         (PermissionError(13, "denied", "/ca"), "ssh: on the controller: /ca: denied"),
     ],
@@ -278,7 +278,7 @@ def test_a_task_cannot_set_what_the_action_sets(
         seen.update(arguments)
         raise error
 
-    monkeypatch.setattr(ssh_trust.Session, "of", stopped)
+    monkeypatch.setattr(ssh_trust.SigningSession, "of", stopped)
     assert action.run(task_vars={"inventory_hostname": "n"}) == {"failed": True, "msg": where}
     assert seen == {"host": {"known": {"x": 1}}, "user": "mpi"}
 
@@ -316,7 +316,7 @@ def test_known_hosts_changes_only_by_rotation(tmp_path: Path) -> None:
     assert known.read_text().splitlines()[1:] == [line]
     laid = known.stat()
     hosts[0].run(prepared(tmp_path, directory=directory(1)))
-    with pytest.raises(ssh_trust.RefusedError):
+    with pytest.raises(ssh_trust.NotSignedError):
         hosts[0].run(prepared(tmp_path, directory=directory(1), revoke=["node01"]))
     again = prepared(tmp_path, directory=directory(2))
     assert (again["changed"], known.stat().st_ino) == (False, laid.st_ino)

@@ -134,14 +134,14 @@ class Machine:
 
     clock = float(NOW)
 
-    def request(self, **changes: Any) -> trust.Request:
+    def request(self, **changes: Any) -> trust.TrustRequest:
         with self.journal.locked():
             outcome = AuthorityStore(self.journal).prepare(
                 [each["name"] for each in self.members], comment="test", now=NOW, write=True
             )
         self.messages = publishing.published(self.members, outcome.authorities, outcome.krl)
         self.krl = outcome.krl
-        wanted = trust.Request(
+        wanted = trust.TrustRequest(
             authority=self.messages,
             user="mpi",
             uid=UID,
@@ -153,7 +153,9 @@ class Machine:
         )
         return dataclasses.replace(wanted, **changes)
 
-    def call(self, request: trust.Request, *, check_mode: bool = False, now: int = NOW) -> Call:
+    def call(
+        self, request: trust.TrustRequest, *, check_mode: bool = False, now: int = NOW
+    ) -> Call:
         self.asked = []
         self.clock = float(now)
         node = Node(

@@ -16,7 +16,7 @@ from ..core.text import some
 from ..packages.engine import Installer
 from ..packages.package import INSTALL, Manager, PackageSet, Repository, Stage, Wanted
 from ..software.distribution import REDHAT, Distribution, kernel_version
-from .lustre import CLIENT, DKMS, PREBUILT, Kernel, Packages, lacking_programs
+from .lustre import CLIENT, DKMS, PREBUILT, LustreKernel, LustrePackages, lacking_programs
 
 SPLIT = (2, 16)
 """From this release on Ubuntu's prebuilt drivers of networks are packages of their own."""
@@ -24,7 +24,7 @@ COMPONENT = "shared_storage_lustre.packages"
 
 
 def client_packages(
-    packages: Packages,
+    packages: LustrePackages,
     distribution: Distribution,
     kernel_release: str,
     key: bytes,
@@ -76,7 +76,7 @@ Modules are first of the names: the client asks for either kind, and a solver wo
 """
 
 
-def _redhat(packages: Packages, of: Distribution, release: str) -> _Family:
+def _redhat(packages: LustrePackages, of: Distribution, release: str) -> _Family:
     dkms, prebuilt = "lustre-client-dkms", "kmod-lustre-client"
     before = [Stage("version lock", (Wanted("python3-dnf-plugin-versionlock"),))]
     if packages.method == PREBUILT:
@@ -86,7 +86,7 @@ def _redhat(packages: Packages, of: Distribution, release: str) -> _Family:
     return f"el{of.release}", before, [dkms, "lustre-client"], prebuilt
 
 
-def _ubuntu(packages: Packages, of: Distribution, release: str, driver: str) -> _Family:
+def _ubuntu(packages: LustrePackages, of: Distribution, release: str, driver: str) -> _Family:
     layout, dkms = of.name + of.release.replace(".", ""), "lustre-client-modules-dkms"
     known = of.name == "ubuntu"
     if packages.method == DKMS:
@@ -103,8 +103,8 @@ def _ubuntu(packages: Packages, of: Distribution, release: str, driver: str) -> 
 
 @dataclass
 class ClientPackages:
-    packages: Packages
-    kernel: Kernel
+    packages: LustrePackages
+    kernel: LustreKernel
     wanted: PackageSet
     manager: Manager
 
