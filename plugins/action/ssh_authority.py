@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""On the controller, once for all nodes: authorities, revocation, and what every node gets."""
+"""Prepare authorities, revocation list and trust data on the controller, once for all nodes."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ from ..modules.ssh_authority import ARGUMENTS
 from ..plugin_utils.actions import NodeAction
 from ..plugin_utils.ssh import identity, publishing
 from ..plugin_utils.ssh.authority import (
-    AuthorityError,
     AuthorityStore,
-    Outcome,
-    expiring,
+    ClusterTrust,
     passphrase_of,
 )
 from ..plugin_utils.ssh.journal import Journal
+from ..plugin_utils.ssh.rotation import AuthorityError, expiring
 
 DIRECTORY = {"type": "list", "elements": "dict", "required": True}
 
@@ -58,37 +57,22 @@ class ActionModule(NodeAction):
 
 
 def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
-    now = int(time.time())
     entries = publishing.members(arguments["directory"])
-    names = [str(entry["name"]) for entry in entries]
-    arguments["extra_sources"] = [_network(each) for each in arguments["extra_sources"]]
+    arguments["extra_sources"] = [_network(source) for source in arguments["extra_sources"]]
     journal = Journal(state_directory_of(arguments))
     store = AuthorityStore(journal, arguments.get("ca_passphrase", ""))
     supplied = _supplied(arguments["user_ca_key"], arguments["host_ca_key"], arguments["signer"])
     if arguments["after"]:
-        outcome = store.after(names)
-        result = _result(arguments, entries, journal, outcome)
-        away = [name for name in outcome.outdated if name not in arguments["reached"]]
-        revoke = arguments["revoke"]
-        have = [
-            name
-            for name, node in outcome.nodes.items()
-            if node.complete and name not in [*away, *revoke]
-        ]
-        warnings = []
-        if revoke:
-            warnings.append(f"ssh: {some(revoke, 20)} refused by {some(have, 100)}")
-        if away:
-            warnings.append(f"ssh: nodes with an old revocation list: {some(away, 20)}")
-        return {**result, "warnings": warnings}
+        return _after(arguments, entries, store)
+    now = int(time.time())
     with journal.locked() if write else contextlib.nullcontext():
-        rotating = bool(store.state().current)
-        addresses = {str(each["name"]): str(each["management_address"]) for each in entries}
+        rotating = bool(store.rotation().current)
+        addresses = {str(entry["name"]): str(entry["management_address"]) for entry in entries}
         name, word = arguments["cluster_name"], arguments["take_over"]
         handed_over = identity.claim(journal, addresses, name, word)
-        outcome = store.prepare(
-            names,
-            comment=f"{arguments['cluster_name']} MPI SSH authority",
+        trust = store.prepare(
+            list(addresses),
+            comment=f"{name} MPI SSH authority",
             generation=arguments["ca_generation"],
             overlap=arguments["ca_overlap"],
             supplied=supplied,
@@ -99,82 +83,97 @@ def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
         )
         if write:
             identity.record(journal, addresses)
-        result = _result(arguments, entries, journal, outcome)
+        result = _result(arguments, entries, journal, trust)
         known_hosts = _known_hosts(journal.directory / "known_hosts", result["authority"], write)
-    warnings = [f"ssh: {step}" for step in outcome.steps] if rotating else []
-    if outcome.removed:
+    warnings = [f"ssh: {step}" for step in trust.steps] if rotating else []
+    if trust.removed:
         warnings.insert(
             0,
-            f"ssh: {', '.join(outcome.removed)} left the inventory, or is in ssh_trust_revoke:"
-            " certificates revoked, refused by every node that is reached",
+            f"ssh: {', '.join(trust.removed)} left the inventory, or is in ssh_trust_revoke:"
+            " certificates revoked, refused by every node that this run reaches",
         )
-    # Of the whole cluster, whatever the limit: a node seldom reached expires unseen.
-    soon = expiring(outcome.nodes, now, arguments["warn_days"])
+    # Check the whole cluster, whatever the limit: certificates of a node that is seldom reached
+    # would expire unnoticed.
+    soon = expiring(trust.nodes, now, arguments["warn_days"])
     if soon:
         warnings.append(
-            f"ssh: certificates of {soon} expire within {arguments['warn_days']:g} days:"
-            " a run of --tags ssh that reaches them signs new ones"
+            f"ssh: certificates of {soon} expire within {arguments['warn_days']:g} days: run"
+            " --tags ssh on these nodes to renew them"
         )
     return {
         **result,
-        "changed": bool(outcome.removed or outcome.made or known_hosts),
+        "changed": bool(trust.removed or trust.made or known_hosts),
         "diff": known_hosts,
-        "removed": outcome.removed,
-        "steps": outcome.steps,
+        "removed": trust.removed,
+        "steps": [str(step) for step in trust.steps],
         "warnings": warnings,
     }
+
+
+def _after(
+    arguments: dict[str, Any], entries: Sequence[Mapping[str, Any]], store: AuthorityStore
+) -> dict[str, Any]:
+    """The trust data after the nodes were configured, and warnings about nodes that lack it."""
+    trust = store.after([str(entry["name"]) for entry in entries])
+    revoke = arguments["revoke"]
+    away = [name for name in trust.outdated if name not in arguments["reached"]]
+    complete = (name for name, node in trust.nodes.items() if node.complete)
+    updated = [name for name in complete if name not in [*away, *revoke]]
+    warnings = []
+    if revoke:
+        warnings.append(f"ssh: {some(revoke, 20)} refused by {some(updated, 100)}")
+    if away:
+        warnings.append(f"ssh: nodes with an old revocation list: {some(away, 20)}")
+    return {**_result(arguments, entries, store.journal, trust), "warnings": warnings}
 
 
 def _result(
     arguments: dict[str, Any],
     entries: Sequence[Mapping[str, Any]],
     journal: Journal,
-    outcome: Outcome,
+    trust: ClusterTrust,
 ) -> dict[str, Any]:
-    """What nodes get: all the same, and each its own."""
+    """The data that all nodes share (`authority`), and the data of each node (`hosts`)."""
     account = f"{arguments['user']}@{arguments['cluster_name']}"
     between, sources = arguments["between_compute"], arguments["extra_sources"]
     probes = publishing.probes_of(entries, between)
     return {
         "authority": publishing.published(
             entries,
-            outcome.authorities,
-            outcome.krl,
+            trust.authorities,
+            trust.krl,
             arguments["management_prefix"],
             arguments["signer"],
             arguments["domain"],
         ),
         "state_directory": str(journal.directory),
-        # One that left is no longer admitted: a login there fails, as long as no run reaches it.
+        # A node that left is no longer admitted: logins to it fail until a run reaches it.
         "incomplete": [
             name
-            for name, node in outcome.nodes.items()
+            for name, node in trust.nodes.items()
             if not node.complete and (not node.revoked or name in arguments["revoke"])
         ],
-        "outdated": outcome.outdated,
+        "outdated": trust.outdated,
         "hosts": {
-            str(entry["name"]): {
+            name: {
                 "names": publishing.names_of(entry, arguments["domain"]),
                 **publishing.logins_of(entry, account, sources, between),
-                "revoked": str(entry["name"]) in arguments["revoke"],
-                "probes": probes[str(entry["name"])],
+                "revoked": name in arguments["revoke"],
+                "probes": probes[name],
                 "port": publishing.port_of(entry),
                 "addresses": publishing.addresses_of(entry),
-                "known": {
-                    **outcome.nodes[str(entry["name"])].known(),
-                    "refused_keys": outcome.refused_keys,
-                },
+                "known": {**trust.nodes[name].known(), "refused_keys": trust.revoked.keys},
             }
-            for entry in entries
+            for name, entry in ((str(entry["name"]), entry) for entry in entries)
         },
     }
 
 
 def _known_hosts(path: Path, authority: dict[str, Any], write: bool) -> list[dict[str, str]]:
-    """The nodes' own known_hosts, for operators and the controller; the diff where it changes."""
+    """Write the nodes' known_hosts for operators and the controller; returns the diff, if any."""
     text = authority_lines(authority)
     before = path.read_text(encoding="utf-8") if path.is_file() else ""
-    if before == text or not authority["host_authorities"]:  # none was made yet (check mode)
+    if before == text or not authority["host_authorities"]:  # no authority exists yet (check mode)
         return []
     if write:
         write_atomically(path, text, 0o644, os.getuid(), os.getgid())
@@ -182,7 +181,7 @@ def _known_hosts(path: Path, authority: dict[str, Any], write: bool) -> list[dic
 
 
 def _network(text: str) -> str:
-    """As sshd reads it. One that it does not makes it refuse the whole certificate."""
+    """Normalize an address or network. An invalid one makes sshd refuse the certificate."""
     try:
         return str(ipaddress.ip_network(text))
     except ValueError as error:
@@ -199,12 +198,12 @@ def state_directory_of(arguments: dict[str, Any]) -> Path:
 def _supplied(user: str, host: str, signer: Sequence[str]) -> Optional[dict[str, Path]]:
     if bool(user) != bool(host):
         raise AuthorityError(
-            "an authority of your own needs both: set ssh_trust_user_ca_key and"
+            "your own authority needs both keys: set ssh_trust_user_ca_key and"
             " ssh_trust_host_ca_key (they may name the same file)"
         )
     if signer and not (user.endswith(".pub") and host.endswith(".pub")):
         raise AuthorityError(
-            "ssh_trust_signer has the private keys: set ssh_trust_user_ca_key and"
-            " ssh_trust_host_ca_key to files with its public keys (.pub)"
+            "ssh_trust_signer holds the private keys: set ssh_trust_user_ca_key and"
+            " ssh_trust_host_ca_key to files with the public keys (.pub)"
         )
     return {USER: Path(user), HOST: Path(host)} if user else None

@@ -1,29 +1,41 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The controller's part of the trust: sign what the node needs, and record it in the journal."""
+"""Sign a node's certificates on the controller, and record them in the journal.
+
+The module runs once when nothing is missing. Otherwise its first run reports the certificates that
+it needs, and the second installs them.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import time
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ..module_utils.core.commands import CommandError
 from ..module_utils.core.locks import HeldError
+from ..module_utils.core.messages import message
 from ..module_utils.ssh.keys import HOST, KINDS, digest
 from ..plugin_utils.actions import NodeAction
 from ..plugin_utils.answers import mapping, sentence, sequence
 from ..plugin_utils.ssh.authority import passphrase_of
-from ..plugin_utils.ssh.journal import Journal
-from ..plugin_utils.ssh.publishing import SigningError, issue
+from ..plugin_utils.ssh.journal import Issued, Journal
+from ..plugin_utils.ssh.signing import SigningError, issue
 
 MODULE = "baremetal.mpi_roce.ssh_trust"
 RESERVED = ("issued", "certificates", "now", "refused_keys")
-"""Arguments of the module that only the action sets."""
+"""Module arguments that only the action sets."""
 ON_CONTROLLER = ("private_keys", "signer")
-"""How the authority signs: no node needs it."""
+"""How the authority signs, which no node needs to know."""
+MAX_REASON = 300
+"""Characters of the reason for which a node requests a certificate."""
+
+
+class NotSignedError(Exception):
+    """Nothing is signed for this node."""
 
 
 class ActionModule(NodeAction):
@@ -34,106 +46,164 @@ class ActionModule(NodeAction):
     def act(self, task_vars: Any) -> dict[str, Any]:
         arguments = {key: value for key, value in self._task.args.items() if key not in RESERVED}
         state_directory = arguments.pop("state_directory", None)
-        known = (arguments.get("host") or {}).get("known")
-        if not state_directory or not known:
+        if not state_directory or not (arguments.get("host") or {}).get("known"):
             return {
                 "failed": True,
                 "msg": "ssh: state_directory and host of ssh_authority are required",
             }
-        secret, journal = (
-            passphrase_of(self._templar, task_vars),
-            Journal(Path(str(state_directory))),
-        )
+
+        def execute(module_args: dict[str, Any]) -> dict[str, Any]:
+            result: dict[str, Any] = self._execute_module(
+                module_name=MODULE, module_args=module_args, task_vars=task_vars
+            )
+            return result
+
         try:
-            return self._configure(arguments, journal, known, task_vars, secret)
+            session = SigningSession.of(
+                arguments,
+                name=str(task_vars["inventory_hostname"]),
+                journal=Journal(Path(str(state_directory))),
+                passphrase=passphrase_of(self._templar, task_vars),
+                execute=execute,
+            )
+            return session.configure(check_mode=self._task.check_mode)
+        except NotSignedError as error:
+            return {"failed": True, "msg": f"ssh: {error}"}
         except (SigningError, CommandError, HeldError) as error:
             return {"failed": True, "msg": f"ssh: on the controller: {error}"}
         except OSError as error:
             where = f"{error.filename or state_directory}: {error.strerror or error}"
             return {"failed": True, "msg": f"ssh: on the controller: {where}"}
 
-    def _configure(
-        self,
+
+@dataclass
+class SigningSession:
+    """A run on one node: converge, sign missing certificates, converge again, record."""
+
+    name: str
+    journal: Journal
+    arguments: dict[str, Any]
+    """Arguments of the module. They contain nothing secret."""
+    authority: dict[str, Any]
+    known: dict[str, Any]
+    """The journal's record of the node (`Member.known`)."""
+    validity_days: float
+    now: int
+    passphrase: str
+    execute: Callable[[dict[str, Any]], dict[str, Any]]
+
+    @classmethod
+    def of(
+        cls,
         arguments: dict[str, Any],
+        *,
+        name: str,
         journal: Journal,
-        known: dict[str, Any],
-        task_vars: Any,
         passphrase: str,
-    ) -> dict[str, Any]:
-        name, now = str(task_vars["inventory_hostname"]), int(time.time())
-        if arguments["host"].get("revoked"):
-            remedy = f"Install {name} anew, and take it off the list: it gets other keys then"
-            return {
-                "failed": True,
-                "msg": f"ssh: {name} is in ssh_trust_revoke: nothing is signed for it. {remedy}",
-            }
+        execute: Callable[[dict[str, Any]], dict[str, Any]],
+    ) -> SigningSession:
+        """Check the task's arguments and add those of the module. Raises NotSignedError."""
         validity_days = float(arguments.pop("validity_days", 90))
+        if arguments["host"].get("revoked"):
+            raise NotSignedError(
+                message(
+                    "ssh_node_revoked",
+                    "{name} is in ssh_trust_revoke: nothing is signed for it. Reinstall {name},"
+                    " which gives it other keys, and take it off the list",
+                    name=name,
+                )
+            )
         if float(arguments.get("renew_days", 45)) >= validity_days:
-            days = f"ssh_trust_validity_days ({validity_days:g})"
-            return {"failed": True, "msg": f"ssh: ssh_trust_renew_days must be less than {days}"}
+            raise NotSignedError(
+                message(
+                    "ssh_renewal_too_early",
+                    "ssh_trust_renew_days must be less than ssh_trust_validity_days ({days:g})",
+                    days=validity_days,
+                )
+            )
+        now, known = int(time.time()), arguments["host"]["known"]
         arguments.update(now=now, issued=known["issued"], refused_keys=known["refused_keys"])
-        if known["recorded"]:  # one that left, or was revoked, and missed a rotation
+        if known["recorded"]:  # it left or was revoked, and missed a rotation
             arguments["replace_authority"] = True
         authority = arguments["authority"]
-        of_nodes = {key: value for key, value in authority.items() if key not in ON_CONTROLLER}
-        arguments["authority"] = of_nodes
-        first = self._execute(arguments, task_vars)
-        if self._task.check_mode or not _ended_well(first):
-            return first
-        result = first
-        asked = mapping(first["sign"])
-        sign = {kind: sentence(asked[kind], 300) for kind in KINDS if kind in asked}
-        if sign:
-            certificates, records = issue(
-                journal,
-                name,
-                sign,
-                mapping(first.get("public_keys")),
-                authority,
-                user=str(arguments.get("user", "mpi")),
-                host=arguments["host"],
-                validity_days=validity_days,
-                now=now,
-                passphrase=passphrase,
-                refused=known["refused_keys"],
-            )
-            issued = {kind: asdict(record) for kind, record in records.items()}
-            arguments.update(certificates=certificates, issued={**known["issued"], **issued})
-            arguments["now"] = int(time.time())  # a signer's certificate may begin after the first
-            result = self._execute(arguments, task_vars)
-            result["changed"] = True
-            result["diff"] = [*sequence(first.get("diff")), *sequence(result.get("diff"))]
-            if not _ended_well(result):
-                return result
-            if result["sign"]:
-                again = mapping(result["sign"])
-                why = ", ".join(f"{kind}: {text}" for kind, text in again.items())
-                msg = f"ssh: a new certificate is refused: {why}"
-                return {**result, "failed": True, "msg": msg}
-            result["sign"] = sign
-            before = known["issued"].get(HOST, {}).get("key")
-            if HOST in records and before not in (None, records[HOST].key):
-                result.setdefault("warnings", []).append(
-                    f"ssh: {name} has another host key than before: {digest(before)} was replaced"
-                    f" by {digest(records[HOST].key)}. Compare it with the console of {name} if it"
-                    " was not installed anew."
-                )
-        krl = hashlib.sha256(base64.b64decode(authority["revoked"])).hexdigest()
-        if (
-            sign
-            or known["pending"]
-            or (known["trusts"], known["krl"]) != (authority["trusted"], krl)
-        ):
-            serials = [record["serial"] for record in arguments["issued"].values()]
-            journal.trusts(name, authority["trusted"], krl, serials)
-        return result
-
-    def _execute(self, arguments: dict[str, Any], task_vars: Any) -> dict[str, Any]:
-        result: dict[str, Any] = self._execute_module(
-            module_name=MODULE, module_args=arguments, task_vars=task_vars
+        shared = {key: value for key, value in authority.items() if key not in ON_CONTROLLER}
+        arguments["authority"] = shared
+        return cls(
+            name, journal, arguments, authority, known, validity_days, now, passphrase, execute
         )
+
+    def configure(self, *, check_mode: bool = False) -> dict[str, Any]:
+        """Returns the module's result. The journal learns of a run only when it succeeded."""
+        result = self.execute(self.arguments)
+        if check_mode or not _succeeded(result):
+            return result
+        requested = mapping(result["sign"])
+        sign = {kind: sentence(requested[kind], MAX_REASON) for kind in KINDS if kind in requested}
+        if sign:
+            records = self._sign(sign, mapping(result.get("public_keys")))
+            result = self._install(sign, sequence(result.get("diff")))
+            if result.get("failed") or not _succeeded(result):
+                return result
+            if warnings := self._host_key_changed(records):
+                result["warnings"] = [*result.get("warnings", []), *warnings]
+        self._record(signed=bool(sign))
         return result
 
+    def _sign(self, sign: dict[str, str], public_keys: dict[str, Any]) -> dict[str, Issued]:
+        certificates, records = issue(
+            self.journal,
+            self.name,
+            sign,
+            public_keys,
+            self.authority,
+            user=str(self.arguments.get("user", "mpi")),
+            host=self.arguments["host"],
+            validity_days=self.validity_days,
+            now=self.now,
+            passphrase=self.passphrase,
+            refused=self.known["refused_keys"],
+        )
+        issued = {kind: asdict(record) for kind, record in records.items()}
+        self.arguments.update(
+            certificates=certificates,
+            issued={**self.known["issued"], **issued},
+            # A signer's certificate may be valid only from after the first call.
+            now=int(time.time()),
+        )
+        return records
 
-def _ended_well(result: dict[str, Any]) -> bool:
+    def _install(self, sign: dict[str, str], before: list[Any]) -> dict[str, Any]:
+        result = self.execute(self.arguments)
+        result["changed"] = True
+        result["diff"] = [*before, *sequence(result.get("diff"))]
+        if not _succeeded(result):
+            return result
+        if result["sign"]:
+            refused = mapping(result["sign"])
+            reasons = ", ".join(f"{kind}: {reason}" for kind, reason in refused.items())
+            msg = f"ssh: a new certificate is refused: {reasons}"
+            return {**result, "failed": True, "msg": msg}
+        return {**result, "sign": sign}
+
+    def _host_key_changed(self, records: dict[str, Issued]) -> list[str]:
+        before = self.known["issued"].get(HOST, {}).get("key")
+        if HOST not in records or before in (None, records[HOST].key):
+            return []
+        return [
+            f"ssh: the host key of {self.name} changed from {digest(before)} to"
+            f" {digest(records[HOST].key)}. Unless {self.name} was reinstalled, compare the new key"
+            " with the one on its console."
+        ]
+
+    def _record(self, *, signed: bool) -> None:
+        """Record what the node trusts now, where that differs from the journal."""
+        trusted = self.authority["trusted"]
+        krl = hashlib.sha256(base64.b64decode(self.authority["revoked"])).hexdigest()
+        known = self.known
+        if signed or known["pending"] or (known["trusts"], known["krl"]) != (trusted, krl):
+            serials = [record["serial"] for record in self.arguments["issued"].values()]
+            self.journal.trusts(self.name, trusted, krl, serials)
+
+
+def _succeeded(result: dict[str, Any]) -> bool:
     return not result.get("failed") and not result.get("unreachable") and "sign" in result

@@ -44,18 +44,19 @@ from ..module_utils.core.distribution import read_distribution
 from ..module_utils.core.engine import Layer, Settled, carry_out, settle
 from ..module_utils.core.part import Node
 from ..module_utils.packages.installer import manager_of
-from ..module_utils.storage.lustre import Kernel, Packages
+from ..module_utils.storage.lustre import LustreKernel, LustrePackages
 from ..module_utils.storage.lustre_packages import ClientPackages, client_packages
 
 LAYER = Layer("storage", 900.0, simulates=False)
 
 
 def converge(given: Mapping[str, Any], node: Node) -> Settled:
-    packages, root, found = Packages(**given["packages"]), Path(given["root"]), read_distribution()
+    packages, root = LustrePackages(**given["packages"]), Path(given["root"])
+    found = read_distribution()
     release = (root / "proc/sys/kernel/osrelease").read_text().strip()
     key = base64.b64decode(given["key"])
     wanted = client_packages(packages, found, release, key, given["o2ib"], given["rdma_source"])
-    kernel = Kernel(root, node.look, simulated=root != Path("/"))
+    kernel = LustreKernel(root, node.look, simulated=root != Path("/"))
     part = ClientPackages(packages, kernel, wanted, manager_of(found, wanted, LAYER.tag))
     return Settled(settle([part], node))
 

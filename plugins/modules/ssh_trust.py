@@ -107,7 +107,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils.core.engine import Layer, carry_out
 from ..module_utils.core.locks import HeldError
 from ..module_utils.ssh.keys import DAY
-from ..module_utils.ssh.trust import Request, converge
+from ..module_utils.ssh.trust import TrustRequest, converge
 
 STRICT = {"auto": None, "true": True, "false": False}
 LAYER = Layer("ssh", command_s=60.0, refusals=(HeldError,), simulates=False)
@@ -142,7 +142,7 @@ def main() -> None:
     os.umask(0o022)
     given = module.params
     own = ("host", "state_directory", "validity_days", "renew_days", "strict")
-    request = Request(
+    request = TrustRequest(
         renew_before_s=int(given["renew_days"] * DAY),
         port=int(given["host"]["port"]),
         strict=STRICT[given["strict"]],

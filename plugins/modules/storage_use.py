@@ -114,58 +114,15 @@ figures:
   returned: after V(report)
 """
 
-import pwd
-import re
-from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core import machine
 from ..module_utils.core.checks import end
 from ..module_utils.core.engine import REMEDY
-from ..module_utils.ssh import account
-from ..module_utils.storage import proof
-from ..module_utils.storage.file_system import of_variable
-from ..module_utils.storage.units import wanted_mounts
+from ..module_utils.storage import rounds
 
 LAYER = "storage"
-ROUNDS = {"write": proof.write, "read": proof.read}
-
-
-def mpi_user(name: str, uid: int) -> pwd.struct_passwd:
-    """The account, or only its number: the layer ssh may create the account later."""
-    return account.find(name) or pwd.struct_passwd((name, "x", uid, uid, "", "/", ""))
-
-
-def is_virtual(cpus: Path = Path("/proc/cpuinfo")) -> bool:
-    """A container, or under a hypervisor: line rates are nominal there."""
-    flags = re.search(r"^(?:flags|Features)\s*:(.*)$", cpus.read_text("utf-8"), re.MULTILINE)
-    return machine.container() is not None or (
-        flags is not None and "hypervisor" in flags[1].split()
-    )
-
-
-def targets(given: dict[str, Any], user: pwd.struct_passwd, check_mode: bool) -> list[proof.Target]:
-    filesystems = [of_variable(entry) for entry in given["filesystems"]]
-    return [
-        proof.Target(
-            wanted=each,
-            host=given["host"],
-            cluster=given["cluster"],
-            token=given["token"],
-            user=given["user"],
-            uid=user.pw_uid,
-            size=given["size_mib"] << 20,
-            limit_s=given["time_limit_s"],
-            alone=given["alone"],
-            check_mode=check_mode,
-            container=machine.container(),
-            become=account.rights_of(user),
-            **given["seats"].get(each.fs.name, {}),
-        )
-        for each in wanted_mounts(filesystems, given["host"], given["groups"], 0)
-    ]
 
 
 # Generated from layers/ by tools/generate_layers.py.
@@ -197,24 +154,13 @@ def main() -> None:
     )
     given: dict[str, Any] = module.params
     try:
-        user = mpi_user(given["user"], -1 if given["uid"] is None else given["uid"])
-        if user.pw_uid < 0:
-            module.fail_json(
-                msg=f"storage: user {given['user']} not found, and no number is given "
-                "(cluster_mpi_uid)",
-                layer=LAYER,
-                checks=[],
-            )
-        found = {
-            target.fs.name: ROUNDS[given["round"]](target)
-            for target in targets(given, user, module.check_mode)
-        }
-    except OSError as error:
+        checks, measured = rounds.perform(given, module.check_mode)
+        virtual = rounds.is_virtual()
+    except (OSError, rounds.UserError) as error:
         module.fail_json(msg=f"storage: {error}", layer=LAYER, checks=[])
-    checks = [check for each in found.values() for check in each.checks.values()]
-    measured = {name: each.figures for name, each in found.items()}
+        return
     remedy = REMEDY.format(LAYER)
-    end(module, LAYER, checks, remedy, measured=measured, virtual=is_virtual(), invocation={})
+    end(module, LAYER, checks, remedy, measured=measured, virtual=virtual, invocation={})
 
 
 if __name__ == "__main__":

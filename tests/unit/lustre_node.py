@@ -20,7 +20,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_sy
     FileSystem,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import (
-    Kernel,
+    LustreKernel,
     LustreSettings,
     read_settings,
 )
@@ -106,7 +106,7 @@ class LustreNode(StorageHost):
         node = self.node(check_mode)
         self.calls.clear()
         settings = settings_of(value, rails, filesystems)
-        kernel = Kernel(self.root, node.look)
+        kernel = LustreKernel(self.root, node.look)
         before, after = lustre_parts(settings, filesystems, rails, kernel)
         return settle([*before, *after], node)
 

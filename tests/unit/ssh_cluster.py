@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.action import ssh_authority
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import publishing
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import signing
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import Journal
 
 NOW = 1_800_000_000
 DAY = 86400
+
+
+@contextlib.contextmanager
+def refused(error: type[Exception], code: str, **values: Any) -> Iterator[None]:
+    """The block raises `error` with the message of this code, with these values among others."""
+    with pytest.raises(error) as caught:
+        yield
+    refusal = caught.value.args[0]
+    assert (refusal.code, {key: refusal.values[key] for key in values}) == (code, values)
 
 
 def entry(name: str, role: str, number: int, rails: int = 2) -> dict[str, Any]:
@@ -84,7 +96,7 @@ def issue(
         "user_authorities": [line],
         "host_authorities": [line],
     }
-    return publishing.issue(
+    return signing.issue(
         Journal(folder),
         "node01",
         dict.fromkeys(kinds, "there is none"),

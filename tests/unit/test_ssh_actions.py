@@ -1,4 +1,4 @@
-"""The controller's part, as Ansible calls it: one call, or two with the signing in between."""
+"""The actions ssh_authority and ssh_trust: one module call, or two with signing in between."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority i
     AuthorityError,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import Journal
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.publishing import SigningError
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.signing import SigningError
 
-from tests.unit.ssh_cluster import arguments, directory, keypair
+from tests.unit.ssh_cluster import arguments, directory, keypair, refused
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda handle: None)  # only time goes by
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # slow, and without effect here
 
 
 class Host:
-    """A node behind the action: it shows its keys and keeps the certificates it is given."""
+    """A node behind the action: it reports its keys and stores the certificates it receives."""
 
     def __init__(self, folder: Path, name: str) -> None:
         folder.mkdir(exist_ok=True)
@@ -39,7 +39,7 @@ class Host:
         self.calls: list[dict[str, Any]] = []
         self.answer: dict[str, Any] = {}
 
-    def execute(self, module_args: dict[str, Any], **_options: Any) -> dict[str, Any]:
+    def execute(self, module_args: dict[str, Any]) -> dict[str, Any]:
         self.calls.append(json.loads(json.dumps(module_args)))
         self.kept.update(module_args.get("certificates", {}))
         for kind in [each for each, key in self.keys.items() if key in module_args["refused_keys"]]:
@@ -54,19 +54,23 @@ class Host:
         return {**answer, **self.answer}
 
     def run(
-        self, messages: dict[str, Any], *, check_mode: bool = False, **more: Any
+        self,
+        messages: dict[str, Any],
+        *,
+        check_mode: bool = False,
+        passphrase: str = "",
+        **more: Any,
     ) -> dict[str, Any]:
-        action = ssh_trust.ActionModule.__new__(ssh_trust.ActionModule)
-        action._task = SimpleNamespace(check_mode=check_mode)
-        action._execute_module = self.execute
         self.calls = []
         host = json.loads(json.dumps(messages["hosts"][self.name]))
-        task = {"authority": messages["authority"], "host": host, **more}
-        variables = {"inventory_hostname": self.name}
-        known = host["known"]
-        secret = task.pop("passphrase", "")
-        journal = Journal(Path(messages["state_directory"]))
-        return action._configure(dict(task), journal, known, variables, secret)
+        session = ssh_trust.SigningSession.of(
+            {"authority": messages["authority"], "host": host, **more},
+            name=self.name,
+            journal=Journal(Path(messages["state_directory"])),
+            passphrase=passphrase,
+            execute=self.execute,
+        )
+        return session.configure(check_mode=check_mode)
 
 
 def prepared(folder: Path, *, write: bool = True, **changes: Any) -> dict[str, Any]:
@@ -78,7 +82,7 @@ def laid(folder: Path) -> list[str]:
     return sorted(name for name, node in nodes.items() if node.complete)
 
 
-def test_a_fresh_node_takes_two_calls_and_an_unchanged_one_takes_one(tmp_path: Path) -> None:
+def test_a_new_node_takes_two_calls_and_an_unchanged_one_takes_one(tmp_path: Path) -> None:
     messages, host = prepared(tmp_path), Host(tmp_path, "node01")
     first = host.run(messages)
     assert (len(host.calls), first["changed"], set(first["sign"])) == (2, True, {"user", "host"})
@@ -86,7 +90,7 @@ def test_a_fresh_node_takes_two_calls_and_an_unchanged_one_takes_one(tmp_path: P
     assert (len(host.calls), again["changed"], again["sign"]) == (1, False, {})
 
 
-def test_only_what_is_missing_is_signed(tmp_path: Path) -> None:
+def test_only_missing_certificates_are_signed(tmp_path: Path) -> None:
     host = Host(tmp_path, "node01")
     host.run(prepared(tmp_path))
     user = host.kept["user"]
@@ -96,14 +100,13 @@ def test_only_what_is_missing_is_signed(tmp_path: Path) -> None:
     assert host.kept["user"] == user
 
 
-def test_another_host_key_is_warned_of_with_both_fingerprints(tmp_path: Path) -> None:
+def test_a_changed_host_key_causes_a_warning(tmp_path: Path) -> None:
     host = Host(tmp_path, "node01")
     assert "warnings" not in host.run(prepared(tmp_path))
     before, host.kept = digest(host.keys["host"]), {}
     host.keys["host"] = keypair(tmp_path / "another")
     (warning,) = host.run(prepared(tmp_path))["warnings"]
-    assert warning.startswith("ssh: node01 has another host key than before: ")
-    assert f"{before} was replaced by {digest(host.keys['host'])}" in warning
+    assert f"node01 changed from {before} to {digest(host.keys['host'])}" in warning
 
 
 def test_a_node_cannot_ask_for_other_kinds_of_certificates(tmp_path: Path) -> None:
@@ -114,7 +117,7 @@ def test_a_node_cannot_ask_for_other_kinds_of_certificates(tmp_path: Path) -> No
     assert list(host.calls[1]["certificates"]) == ["user"]
 
 
-def test_why_a_host_asks_is_one_line_in_the_journal(tmp_path: Path) -> None:
+def test_a_host_s_reason_is_one_line_in_the_journal(tmp_path: Path) -> None:
     host = Host(tmp_path, "node01")
     host.answer = {"sign": {"user": "a\nb {{ 7 * 7 }}\x1b" + "x" * 900, "host": [1]}}
     host.run(prepared(tmp_path))
@@ -128,14 +131,14 @@ def test_why_a_host_asks_is_one_line_in_the_journal(tmp_path: Path) -> None:
     assert said.startswith("a b 7 * 7 x") and len(said) <= 300 and said.isprintable()
 
 
-def test_a_revoked_node_gets_nothing_and_the_others_are_asked_for_the_list(tmp_path: Path) -> None:
+def test_a_revoked_node_gets_no_certificate(tmp_path: Path) -> None:
     hosts = [Host(tmp_path, name) for name in ("node01", "node02")]
     for host in hosts:
         host.run(prepared(tmp_path))
     messages = prepared(tmp_path, revoke=["node01"])
     assert messages["warnings"][0].startswith("ssh: node01 left the inventory, or is in ssh_trust_")
-    refused = hosts[0].run(messages)
-    assert "ssh: node01 is in ssh_trust_revoke: nothing is signed for it" in refused["msg"]
+    with refused(ssh_trust.NotSignedError, "ssh_node_revoked", name="node01"):
+        hosts[0].run(messages)
     assert hosts[0].calls == []
     after = {"revoke": ["node01"], "after": True}
     refused_by = "ssh: node01 refused by "
@@ -148,7 +151,7 @@ def test_a_revoked_node_gets_nothing_and_the_others_are_asked_for_the_list(tmp_p
     assert hosts[0].calls[0]["refused_keys"] == had
 
 
-def test_a_replacement_that_was_killed_is_revoked_by_the_next_run(
+def test_a_killed_replacement_is_completed_by_the_next_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = Host(tmp_path, "node01")
@@ -171,7 +174,7 @@ def test_a_replacement_that_was_killed_is_revoked_by_the_next_run(
     assert (tmp_path / "ssh-ca/journal.jsonl").read_text() == lines
 
 
-def test_nodes_that_get_the_list_next_are_not_warned_of(tmp_path: Path) -> None:
+def test_nodes_about_to_be_updated_cause_no_warning(tmp_path: Path) -> None:
     hosts = [Host(tmp_path, name) for name in ("node01", "node02")]
     for host in hosts:
         host.run(prepared(tmp_path))
@@ -192,7 +195,7 @@ def test_a_node_that_returns_after_a_rotation_is_known(end: str, tmp_path: Path)
     assert host.calls[0]["replace_authority"] is True
 
 
-def test_keys_that_were_revoked_are_refused_of_every_node(tmp_path: Path) -> None:
+def test_revoked_keys_are_refused_from_every_node(tmp_path: Path) -> None:
     host = Host(tmp_path, "node01")
     host.run(prepared(tmp_path))
     prepared(tmp_path, revoke=["node01"])
@@ -200,7 +203,7 @@ def test_keys_that_were_revoked_are_refused_of_every_node(tmp_path: Path) -> Non
     assert known["refused_keys"] == list(host.keys.values()), "the node under another name"
 
 
-def test_a_key_that_was_revoked_is_signed_for_no_node_that_shows_it(tmp_path: Path) -> None:
+def test_a_revoked_key_is_signed_for_no_node(tmp_path: Path) -> None:
     """Root on another node could have a stolen key admitted again by it."""
     owner, thief = Host(tmp_path, "node01"), Host(tmp_path, "node02")
     owner.run(prepared(tmp_path))
@@ -208,13 +211,13 @@ def test_a_key_that_was_revoked_is_signed_for_no_node_that_shows_it(tmp_path: Pa
     messages = prepared(tmp_path)
     for kind, key in owner.keys.items():
         thief.answer = {"public_keys": {**thief.keys, kind: key}}
-        with pytest.raises(SigningError, match=rf"its {kind} key {re.escape(digest(key))} was rev"):
+        with refused(SigningError, "ssh_key_revoked", kind=kind, key=digest(key)):
             thief.run(messages)
     assert prepared(tmp_path)["authority"]["revoked"] == messages["authority"]["revoked"]
 
 
 @pytest.mark.parametrize("wrong", ["gateway", "10.30.0.9/24", "10.30.0.0/33", ""])
-def test_a_source_that_sshd_cannot_read_stops_the_run(wrong: str, tmp_path: Path) -> None:
+def test_an_invalid_source_stops_the_run(wrong: str, tmp_path: Path) -> None:
     with pytest.raises(AuthorityError, match=r"ssh_trust_extra_sources: .*: wanted addresses"):
         prepared(tmp_path, extra_sources=["10.30.0.9", wrong])
     messages = prepared(tmp_path, extra_sources=["10.30.0.9", "10.31.0.0/255.255.0.0", "fd00::/8"])
@@ -225,19 +228,9 @@ def test_a_source_that_sshd_cannot_read_stops_the_run(wrong: str, tmp_path: Path
     ]
 
 
-def test_a_certificate_must_last_longer_than_its_renewal(tmp_path: Path) -> None:
-    messages = prepared(tmp_path)
-    action = ssh_trust.ActionModule.__new__(ssh_trust.ActionModule)
-    action._task = SimpleNamespace(args={}, check_mode=False)
-    wrong = {"validity_days": 0.5, "renew_days": 0.5, "host": messages["hosts"]["node01"]}
-    result = action._configure(
-        wrong,
-        Journal(tmp_path),
-        {"issued": {}, "refused_keys": []},
-        {"inventory_hostname": "n"},
-        "",
-    )
-    assert "ssh_trust_renew_days must be less than ssh_trust_validity_days (0.5)" in result["msg"]
+def test_a_certificate_lasts_longer_than_its_renewal(tmp_path: Path) -> None:
+    with refused(ssh_trust.NotSignedError, "ssh_renewal_too_early", days=0.5):
+        Host(tmp_path, "node01").run(prepared(tmp_path), validity_days=0.5, renew_days=0.5)
 
 
 def test_check_mode_signs_nothing(tmp_path: Path) -> None:
@@ -247,14 +240,14 @@ def test_check_mode_signs_nothing(tmp_path: Path) -> None:
     assert not laid(tmp_path)
 
 
-def test_a_node_that_fails_is_not_remembered_as_believing(tmp_path: Path) -> None:
+def test_a_failed_node_is_not_recorded(tmp_path: Path) -> None:
     messages, host = prepared(tmp_path), Host(tmp_path, "node01")
     host.answer = {"failed": True, "msg": "sshd refuses"}
     assert host.run(messages)["failed"]
     assert not laid(tmp_path)
 
 
-def test_a_certificate_that_is_refused_is_an_error_and_no_loop(tmp_path: Path) -> None:
+def test_a_refused_certificate_is_an_error(tmp_path: Path) -> None:
     messages, host = prepared(tmp_path), Host(tmp_path, "node01")
     host.answer = {"sign": {"user": "not valid yet"}}
     result = host.run(messages)
@@ -262,20 +255,35 @@ def test_a_certificate_that_is_refused_is_an_error_and_no_loop(tmp_path: Path) -
     assert result["msg"] == "ssh: a new certificate is refused: user: not valid yet"
 
 
-def test_what_the_action_sets_cannot_be_set_by_a_task(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("error", "where"),
+    [
+        (ssh_trust.NotSignedError("why"), "ssh: why"),
+        (SigningError("why"), "ssh: on the controller: why"),
+        (PermissionError(13, "denied", "/ca"), "ssh: on the controller: /ca: denied"),
+    ],
+)
+def test_a_task_cannot_set_what_the_action_sets(
+    error: Exception, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     action = ssh_trust.ActionModule.__new__(ssh_trust.ActionModule)
     given = {"state_directory": str(tmp_path), "host": {"known": {"x": 1}}, "user": "mpi"}
     given.update(certificates={"user": "x"}, now=1)
     action._task = SimpleNamespace(args=given, check_mode=False, async_val=0, diff=False)
     action._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir=None))
-    seen: dict[str, Any] = {}
-    action._configure = lambda arguments, *_more: seen.update(arguments) or {}  # type: ignore[func-returns-value]
     action._templar = SimpleNamespace(template=str)
-    action.run(task_vars={})
+    seen: dict[str, Any] = {}
+
+    def stopped(arguments: dict[str, Any], **_more: Any) -> None:
+        seen.update(arguments)
+        raise error
+
+    monkeypatch.setattr(ssh_trust.SigningSession, "of", stopped)
+    assert action.run(task_vars={"inventory_hostname": "n"}) == {"failed": True, "msg": where}
     assert seen == {"host": {"known": {"x": 1}}, "user": "mpi"}
 
 
-def test_nothing_told_to_a_node_is_secret(tmp_path: Path) -> None:
+def test_nodes_receive_no_secret(tmp_path: Path) -> None:
     messages, host = prepared(tmp_path, ca_passphrase="horse"), Host(tmp_path, "node01")
     result = host.run(messages, passphrase="horse")
     assert len(host.calls) == 2, "it was signed with the passphrase"
@@ -287,7 +295,7 @@ def test_nothing_told_to_a_node_is_secret(tmp_path: Path) -> None:
         assert path.read_text().splitlines()[2] not in said
 
 
-def test_who_left_is_told_and_in_check_mode_stays(tmp_path: Path) -> None:
+def test_removed_nodes_are_reported(tmp_path: Path) -> None:
     for name in ("node01", "node02"):
         Host(tmp_path, name).run(prepared(tmp_path))
     for write in (False, True):
@@ -297,7 +305,7 @@ def test_who_left_is_told_and_in_check_mode_stays(tmp_path: Path) -> None:
     assert prepared(tmp_path, directory=directory(1))["removed"] == []
 
 
-def test_known_hosts_of_the_controller_change_by_a_rotation_alone(tmp_path: Path) -> None:
+def test_known_hosts_changes_only_by_rotation(tmp_path: Path) -> None:
     known, hosts = tmp_path / "ssh-ca/known_hosts", [Host(tmp_path, "node01")]
     prepared(tmp_path, write=False, directory=directory(1))
     assert not known.exists()
@@ -308,7 +316,8 @@ def test_known_hosts_of_the_controller_change_by_a_rotation_alone(tmp_path: Path
     assert known.read_text().splitlines()[1:] == [line]
     laid = known.stat()
     hosts[0].run(prepared(tmp_path, directory=directory(1)))
-    hosts[0].run(prepared(tmp_path, directory=directory(1), revoke=["node01"]))
+    with pytest.raises(ssh_trust.NotSignedError):
+        hosts[0].run(prepared(tmp_path, directory=directory(1), revoke=["node01"]))
     again = prepared(tmp_path, directory=directory(2))
     assert (again["changed"], known.stat().st_ino) == (False, laid.st_ino)
     told = prepared(tmp_path, write=False, management_prefix=16)
@@ -319,16 +328,16 @@ def test_known_hosts_of_the_controller_change_by_a_rotation_alone(tmp_path: Path
     assert [each == line for each in shown["after"].splitlines()[1:]] == [True, False]
 
 
-def test_who_was_never_laid_is_told(tmp_path: Path) -> None:
+def test_incomplete_nodes_are_listed(tmp_path: Path) -> None:
     assert prepared(tmp_path)["incomplete"] == ["launcher", "node01", "node02"]
     Host(tmp_path, "node01").run(prepared(tmp_path))
     half = Host(tmp_path, "node02")
     half.answer = {"sign": {"user": "not valid yet"}}
-    assert half.run(prepared(tmp_path))["failed"], "signed for, and never got to the end"
+    assert half.run(prepared(tmp_path))["failed"], "signed, and never completed"
     assert prepared(tmp_path)["incomplete"] == ["launcher", "node02"]
 
 
-def test_expiry_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expiry_causes_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now)  # a second later it is a day less
     Host(tmp_path, "node01").run(prepared(tmp_path))
@@ -347,7 +356,7 @@ class Once(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def test_no_task_of_the_role_has_a_key_twice() -> None:
+def test_no_task_repeats_a_key() -> None:
     tasks = Path(__file__).parents[2] / "roles/ssh_trust/tasks/main.yml"
     assert yaml.load(tasks.read_text(), Once)
 
@@ -372,7 +381,7 @@ def renamed() -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("other", [second(), renamed()], ids=["addresses", "names"])
 @pytest.mark.parametrize("old", [True, False], ids=["state without identity", "state"])
-def test_the_state_of_other_hosts_is_refused_before_anything_is_signed_or_revoked(
+def test_state_of_another_cluster_is_refused(
     tmp_path: Path, other: list[dict[str, Any]], old: bool
 ) -> None:
     for name in ("launcher", "node01", "node02"):
@@ -421,7 +430,7 @@ def test_an_inventory_that_is_edited_is_the_same_cluster(tmp_path: Path) -> None
     assert identity["members"]["node02"] == "10.0.0.99"
 
 
-def test_an_identity_that_is_no_such_record_stops_the_run(tmp_path: Path) -> None:
+def test_a_damaged_identity_stops_the_run(tmp_path: Path) -> None:
     prepared(tmp_path)
     for text in ("", "null", "[]", '{"id": "x", "members": {}, "history": []}'):
         (tmp_path / "ssh-ca/identity.json").write_text(text)
@@ -429,7 +438,7 @@ def test_an_identity_that_is_no_such_record_stops_the_run(tmp_path: Path) -> Non
             prepared(tmp_path)
 
 
-def test_who_was_revoked_is_not_taken_for_one_without_a_run(tmp_path: Path) -> None:
+def test_a_revoked_node_is_not_incomplete(tmp_path: Path) -> None:
     """Others refuse it: a login there is a failure, not one that cannot be tried yet."""
     for name in ("node01", "node02"):
         Host(tmp_path, name).run(prepared(tmp_path))

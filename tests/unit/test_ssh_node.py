@@ -18,7 +18,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node, PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import account as accounts
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import keys, texts, trust
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import publishing
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import publishing, signing
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import AuthorityStore
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import Journal, Member
 
@@ -134,14 +134,14 @@ class Machine:
 
     clock = float(NOW)
 
-    def request(self, **changes: Any) -> trust.Request:
+    def request(self, **changes: Any) -> trust.TrustRequest:
         with self.journal.locked():
             outcome = AuthorityStore(self.journal).prepare(
                 [each["name"] for each in self.members], comment="test", now=NOW, write=True
             )
         self.messages = publishing.published(self.members, outcome.authorities, outcome.krl)
         self.krl = outcome.krl
-        wanted = trust.Request(
+        wanted = trust.TrustRequest(
             authority=self.messages,
             user="mpi",
             uid=UID,
@@ -153,7 +153,9 @@ class Machine:
         )
         return dataclasses.replace(wanted, **changes)
 
-    def call(self, request: trust.Request, *, check_mode: bool = False, now: int = NOW) -> Call:
+    def call(
+        self, request: trust.TrustRequest, *, check_mode: bool = False, now: int = NOW
+    ) -> Call:
         self.asked = []
         self.clock = float(now)
         node = Node(
@@ -166,7 +168,7 @@ class Machine:
 
     def sign(self, outcome: Call) -> dict[str, Any]:
         """What the action passes on with certificates that it has signed."""
-        certificates, records = publishing.issue(
+        certificates, records = signing.issue(
             self.journal,
             "node01",
             outcome.sign,

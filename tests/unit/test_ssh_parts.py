@@ -10,11 +10,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Optional
+from typing import Optional
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import commands
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result, run
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node, PlanError
@@ -24,9 +22,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import (
     texts,
     trust,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.refusals import Refusal
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.sshd import Settings, Sshd
-from ansible_collections.baremetal.mpi_roce.plugins.modules import ssh_probe as probe
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.sshd import Sshd, SshdSettings
 
 from tests.unit.ssh_cluster import keypair, ssh_keygen
 
@@ -342,7 +338,7 @@ def test_fips_mode_is_found_before_anything_is_made(
     assert ("ED25519 keys are not allowed in FIPS mode" in why) is refused
     if refused:
         with pytest.raises(PlanError, match="FIPS"):
-            trust.converge(trust.Request({"user_authorities": []}, "mpi", 1, ""), node)
+            trust.converge(trust.TrustRequest({"user_authorities": []}, "mpi", 1, ""), node)
         assert all("ssh-keygen" in line for line in asked.asked)
 
 
@@ -428,283 +424,8 @@ def test_the_certificate_on_the_wire(listens: str, asked: str) -> None:
     text = "# 127.0.0.1:22 SSH-2.0-OpenSSH_9.2\n127.0.0.1 ssh-ed25519-cert-v01@openssh.com AAAA c\n"
     runner = Recorded({"ssh-keyscan": (0, text)})
     sshd = Sshd(Path("/x"), runner)
-    settings = Settings({"listenaddress": [listens]})
+    settings = SshdSettings({"listenaddress": [listens]})
     assert sshd.presented(settings) == "ssh-ed25519-cert-v01@openssh.com AAAA"
     assert runner.asked[0].endswith(asked)
     runner.answers = {"ssh-keyscan": (1, "")}
-    assert sshd.presented(Settings()) is None
-
-
-USER = pwd.struct_passwd(("mpi", "x", os.geteuid(), os.getegid(), "", "/", "/bin/sh"))
-
-
-def test_it_never_asks_and_never_lowers_the_guard() -> None:
-    words = probe.argv("-oProxyCommand=x", 7)
-    assert {"BatchMode=yes", "ConnectTimeout=7"} <= set(words)
-    assert not any("StrictHostKeyChecking" in word or "KnownHosts" in word for word in words)
-    assert words[words.index("--") + 1] == "-oProxyCommand=x", "a name is never an option"
-
-
-@pytest.mark.parametrize(("target", "quick"), [("node02", False), ("node02-rail0", True)])
-def test_the_name_of_a_host_proves_how_keys_are_exchanged(
-    monkeypatch: pytest.MonkeyPatch, target: str, quick: bool
-) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr(
-        probe, "ask", lambda words, *_given: asked.extend(words) or ("", "", Refusal(""))
-    )
-    probe.attempt({"host": "node02", "target": target}, USER, 7)
-    assert any(word.startswith("KexAlgorithms=") for word in asked) is quick
-
-
-def tried(host: str, why: str = "") -> dict[str, Any]:
-    return {"host": host, "target": host, "why": why}
-
-
-def test_each_pair_is_named() -> None:
-    attempts = [
-        tried("node02"),
-        tried("node03", "Connection refused"),
-        tried("node04", "timed out"),
-        tried("node05", "no host key"),
-        tried("node06"),
-    ]
-    lost, incomplete = ["node04", "node06"], ["node05"]
-    found = probe.checks(attempts, lost, incomplete, here="node01", check_mode=False)
-    skipped = "not_applicable"
-    assert [each.status for each in found] == ["ok", "failed", skipped, skipped, "ok"]
-    assert (found[1].subject, found[1].found) == ("node01 -> node03", "Connection refused")
-    assert "node04 dropped out of this run earlier (timed out)" in found[2].reason
-    (pending,) = probe.checks(attempts[1:2], [], [], here="x", check_mode=True)
-    assert pending.status == "pending"
-
-
-def program(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """In the place of ssh."""
-    path = folder / "ssh"
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-    folder.chmod(0o755)
-    monkeypatch.setattr(probe, "argv", lambda target, *_given: [str(path), target])
-
-
-def test_a_login_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program(tmp_path, monkeypatch, "exec sleep infinity")
-    monkeypatch.setattr(probe, "GRACE_S", 0.1)
-    assert "timed out" in probe.attempt(tried("n"), USER, 0)["why"]
-
-
-def test_a_login_that_prints_without_end_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program(tmp_path, monkeypatch, "exec yes")
-    monkeypatch.setattr(commands, "MAX_OUTPUT_BYTES", 1 << 20)
-    assert "printed more than 1 MiB" in probe.attempt(tried("n"), USER, 60)["why"]
-
-
-@pytest.mark.parametrize(
-    ("script", "why"),
-    [
-        ("echo Welcome; echo $1", ""),
-        ("echo node02.b300.example.net", ""),
-        ("echo node03", "node03 answered"),
-        ("echo node021", "node021 answered"),
-        ("exit 0", "nothing answered"),
-        ("echo; printf '\\033[2J'", "\\x1b[2J answered"),
-    ],
-)
-def test_who_answered_is_compared(
-    script: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A Host alias, or a name that leads elsewhere, is a host of the cluster as well."""
-    program(tmp_path, monkeypatch, script)
-    found = probe.attempt(tried("node02"), USER, 0)
-    assert found["why"] == why
-    (check,) = probe.checks([found], ["node02"], [], here="node01", check_mode=False)
-    assert check.status == ("failed" if why else "ok")
-
-
-@pytest.mark.parametrize(
-    ("said", "at"), [("echo node03", ""), ("echo other", "node02"), ("exit 0", "node02")]
-)
-def test_who_is_not_of_the_cluster_is_the_target_by_another_name(
-    said: str, at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program(tmp_path, monkeypatch, said)
-    (tmp_path / "etc").mkdir()
-    (tmp_path / "etc/hosts").write_text("10.0.0.12 node02\n10.0.0.13 node03\n")
-    (check,) = probe.checks(
-        [probe.attempt(tried("node02"), USER, 0, tmp_path)], [], [], here="n", check_mode=False
-    )
-    assert (check.status, check.at) == ("failed", at)
-
-
-OURS = f"""user mpi
-hostname node02
-port 22
-stricthostkeychecking true
-identitiesonly yes
-hostkeyalgorithms ssh-ed25519-cert-v01@openssh.com,ssh-ed25519
-pubkeyacceptedalgorithms rsa-sha2-512,ssh-ed25519-cert-v01@openssh.com
-identityfile {keys.USER_KEY}
-certificatefile {keys.USER_CERTIFICATE}
-globalknownhostsfile {keys.KNOWN_HOSTS} /etc/ssh/ssh_known_hosts
-revokedhostkeys {keys.REVOKED}
-"""
-NODE02 = {"host": "node02", "target": "node02"}
-
-
-def client(
-    monkeypatch: pytest.MonkeyPatch, text: str, read: str = "", check_mode: bool = False
-) -> list[Check]:
-    answer = (text, read, Refusal(""))
-    monkeypatch.setattr(probe, "ask", lambda words, user, limit: answer)
-    return probe.client(NODE02, USER, 5, check_mode)
-
-
-@pytest.mark.parametrize(
-    ("line", "keyword"),
-    [
-        ("user root", "user"),
-        ("hostname 10.0.0.9", "hostname"),
-        ("port 2222", "port"),
-        ("identitiesonly no", "identitiesonly"),
-        ("identityfile ~/.ssh/id_rsa", "identityfile"),
-        ("certificatefile /x-cert.pub", "certificatefile"),
-        ("stricthostkeychecking false", "stricthostkeychecking"),
-        ("stricthostkeychecking accept-new", "stricthostkeychecking"),
-        ("globalknownhostsfile /etc/ssh/ssh_known_hosts", "globalknownhostsfile"),
-        ("revokedhostkeys none", "revokedhostkeys"),
-        ("hostkeyalgorithms rsa-sha2-512", "hostkeyalgorithms"),
-        ("pubkeyacceptedalgorithms ssh-ed25519", "pubkeyacceptedalgorithms"),
-        ("proxyjump gateway", "proxyjump"),
-        ("proxycommand nc %h %p", "proxycommand"),
-    ],
-)
-def test_ssh_s_own_settings_are_read_as_the_user(
-    line: str, keyword: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert {each.status for each in client(monkeypatch, OURS)} == {"ok"}
-    kept = [each for each in OURS.splitlines() if not each.startswith(f"{keyword} ")]
-    text = "\n".join([*kept, line])
-    for check_mode, status in ((False, "failed"), (True, "pending")):
-        (check,) = [each for each in client(monkeypatch, text, "", check_mode) if each.reason]
-        assert (check.name, check.subject, check.status) == ("ssh_client", keyword, status)
-        assert check.found == line.partition(" ")[2]
-
-
-def test_a_domain_that_ssh_adds_is_no_other_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = OURS.replace("hostname node02", "hostname node02.example.net")
-    assert {each.status for each in client(monkeypatch, text)} == {"ok"}
-
-
-def test_the_file_of_a_foreign_setting_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By line, whatever spelling ssh admits; what stands in our own file is for the role."""
-    mine, ours = tmp_path / "config", tmp_path / keys.DROP_IN
-    text, read = OURS.replace("port 22", "port 2222"), ""
-    for path, line in ((ours, "Port 22"), (mine, '  PORT="2222"')):
-        path.write_text(f"Host *\n{line}\n")
-        read += f"debug1: Reading configuration data {path}\n"
-    (check,) = [each for each in client(monkeypatch, text, read) if each.status != "ok"]
-    assert check.by_hand == f"remove port from {mine}:2"
-    os.mkfifo(tmp_path / "pipe")
-    read = f"debug1: Reading configuration data {tmp_path / 'pipe'}\n{read}"
-    ours.write_text("Port 2222\n")
-    (check,) = [each for each in client(monkeypatch, text, read) if each.status != "ok"]
-    assert check.by_hand == ""
-
-
-def test_one_line_that_misleads_to_every_host_is_named_once() -> None:
-    wrong = Check("ssh_client", "22", "2222", "failed", "port", by_hand="remove port from x:2")
-    other = Check("ssh_client", "22", "23", "failed", "port", by_hand="remove port from x:9")
-    found = list(probe.once({"node01": [wrong], "node02": [wrong], "node03": [other]}))
-    assert [each.subject for each in found] == ["port", "port of node03"]
-
-
-def blame(attempts: list[dict[str, Any]], **options: Any) -> list[str]:
-    found = probe.checks(attempts, [], [], here="launcher", check_mode=False, **options)
-    return [each.at for each in found]
-
-
-def test_the_host_that_refuses_is_named_and_not_the_one_that_asked() -> None:
-    refused, fine = {"side": "either", "remedy": "", "by_hand": False}, {"side": "either"}
-    one = {**tried("node02", "Permission denied (publickey)."), **refused}
-    assert blame([{**tried("node01"), **fine}, one]) == ["", "node02"]
-    assert blame([one]) == ["node02"], "the only target says nothing of this host"
-    both = [one, {**one, "host": "node03", "target": "node03"}]
-    assert blame(both) == ["", ""], "refused by all: its own key"
-    said = [{**each, "side": "target"} for each in both]
-    assert blame(said) == ["node02", "node03"], "unless each says that it is its own doing"
-    assert blame([one], misled={"node02": "remove port"}) == [""]
-    rail = {**one, "target": "node02-rail0"}
-    assert blame([one, rail]) == ["node02", "node02"]
-    assert blame([{**tried("node02"), **fine}, rail]) == ["", ""], "the rail, not its sshd"
-
-
-def test_a_name_that_is_unknown_is_for_the_file_that_says_where_names_come_from() -> None:
-    unknown = "Could not resolve hostname node02: Temporary failure in name resolution"
-    each = {**tried("node02", unknown), "side": "here", "remedy": "x", "by_hand": False}
-    rail = {**each, "why": "ping: node02-rail0: Name or service not known", "rail": "rail0"}
-    for source in ("", "put files first"):
-        found = probe.checks([each, rail], [], [], here="n", check_mode=False, source=source)
-        assert [(check.at, check.by_hand) for check in found] == [("", source), ("", source)]
-
-
-@pytest.mark.parametrize(("status", "at"), [("failed", "node02"), ("pending", "node02")])
-def test_a_remedy_by_hand_is_the_target_s(status: str, at: str) -> None:
-    each = {**tried("node02", "x"), "side": "target", "remedy": "rm /etc/nologin", "by_hand": True}
-    (check,) = probe.checks([each], [], [], here="node01", check_mode=status == "pending")
-    assert (check.status, check.at, check.by_hand) == (status, at, "rm /etc/nologin")
-    (lost,) = probe.checks([each], ["node02"], [], here="node01", check_mode=False)
-    assert (lost.status, lost.at, lost.by_hand) == ("not_applicable", "", "")
-
-
-def test_who_loses_packets_of_a_rail_is_named() -> None:
-    lossy = {"host": "node02", "target": "node02-rail3", "rail": "rail3", "lossy": True}
-    both = [{**lossy, "why": "5.0% lost", "side": side} for side in ("", "here", "target")]
-    found = probe.checks(both, [], [], here="node01", check_mode=False)
-    assert {(each.name, each.status, each.subject) for each in found} == {
-        ("rail_peer", "failed", "node01 -> node02-rail3")
-    }
-    assert [each.at for each in found] == ["", "", "node02"]
-    assert all("rail3" in each.by_hand for each in found)
-    silent = {**lossy, "why": "no answer", "side": "", "lossy": False}
-    (other,) = probe.checks([silent], [], [], here="node01", check_mode=False)
-    assert (other.status, other.at, other.by_hand) == ("failed", "", "")
-    (skipped,) = probe.checks(both[2:], ["node02"], [], here="node01", check_mode=False)
-    assert (skipped.status, skipped.at, skipped.by_hand) == ("not_applicable", "", "")
-
-
-def test_a_rail_without_packets_is_not_blamed_on_a_firewall(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked: list[str] = []
-
-    def filters(_run: object, addresses: Sequence[str]) -> tuple[dict[str, str], str]:
-        asked.extend(addresses)
-        return dict.fromkeys(addresses, "ufw"), "open"
-
-    monkeypatch.setattr(probe.filters, "filters", filters)
-    rails = [
-        {**tried("node02", why), "rail": rail} for rail, why in (("rail0", "lost"), ("rail1", ""))
-    ]
-    back = {"management": 113, "rail0": 110, "rail1": 110}
-    itself = {"host": "node01", "back": {"loopback": 111}}
-    attempts = [{**tried("node02"), "back": back}, *rails, itself]
-    own = {
-        "management": "10.0.0.1",
-        "rail0": "10.1.0.1",
-        "rail1": "10.1.1.1",
-        **probe.paths.LOOPBACK,
-    }
-    found = list(probe.called(attempts, own, "node01", False))
-    assert [each.subject for each in found] == [
-        "node02 -> node01 management",
-        "node02 -> node01 rail1",
-        "node01 -> node01 loopback",
-    ]
-    assert asked == ["10.0.0.1", "10.1.1.1", "127.0.0.1"]
-    assert probe.called_by(attempts[0], attempts) == ["management", "rail0", "rail1"]
-    assert probe.called_by({"host": "node02", "target": "node02-rail0"}, attempts) == []
+    assert sshd.presented(SshdSettings()) is None

@@ -26,12 +26,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
     Result,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.hosts import remote
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import session
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import client, session
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import (
     session_program as program,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.paths import Listener
-from ansible_collections.baremetal.mpi_roce.plugins.modules import ssh_probe
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -366,7 +365,7 @@ def processes(folder: Path, **others: Optional[str]) -> Path:
 def called() -> str:
     """The command of a login that also connects back."""
     with Listener({"management": "127.0.0.1"}) as back:
-        words = [*ssh_probe.argv("node01", 10), back.call(["management"])]
+        words = [*client.argv("node01", 10), back.call(["management"])]
     return " ".join(words[words.index("node01") + 1 :])
 
 

@@ -1,16 +1,15 @@
-"""What signs: a key in the ssh-agent, one with a passphrase, a command of the operator; and state
-that a group of operators shares.
+"""Signing with a key file, a key in the ssh-agent, a passphrase or the operator's command, and
+state that a group of operators shares.
 
-ssh-agent, ssh-add and ssh-keygen are the real ones. The signer is a stand-in for a program of the
-operator, and `vault` one that takes the parameters of "Sign SSH key" in the API of Vault's SSH
-secrets engine, as HashiCorp's documentation has them; ssh-keygen signs for both.
+ssh-agent, ssh-add and ssh-keygen are the real programs. `vault` is a program that takes the
+parameters of "Sign SSH key" in the API of Vault's SSH secrets engine, as HashiCorp documents them;
+ssh-keygen signs for it and for the operator's command.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import stat
 import subprocess
 import sys
@@ -18,20 +17,30 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.action import ssh_authority
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.keys import digest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import authority, publishing
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import authority, signing
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import (
     AuthorityError,
     AuthorityStore,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import Journal
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.publishing import SigningError
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.signing import SigningError
 
 from tests.unit.action_plays import run_play
-from tests.unit.ssh_cluster import NOW, arguments, directory, issue, keypair, ssh_keygen
+from tests.unit.ssh_cluster import (
+    DAY,
+    NOW,
+    arguments,
+    directory,
+    issue,
+    keypair,
+    refused,
+    ssh_keygen,
+)
 
 PAGE = Path(__file__).parents[2] / "docs/ssh-trust.md"
 SECRET = "correct 'horse' $battery"
@@ -67,18 +76,81 @@ def test_a_key_in_the_agent_signs(kind: str, tmp_path: Path, agent: Path) -> Non
     assert Journal(tmp_path).read()["node01"].issued == list(records.values())
 
 
-def test_without_the_key_in_the_agent_it_is_named(
+def test_a_key_missing_from_the_agent_is_named(
     tmp_path: Path, agent: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ca, key = keypair(tmp_path / "ca"), keypair(tmp_path / "key")
-    wanted = re.escape(f"the private half of {digest(ca)} has to be in the ssh-agent")
-    with pytest.raises(SigningError, match=rf"ca\.pub: .* {wanted} .*{agent}\): ssh-add"):
+    code = "ssh_key_not_in_agent"
+    with refused(SigningError, code, path=tmp_path / "ca.pub", key=digest(ca), socket=str(agent)):
         issue(tmp_path, key, ca="ca.pub")
     monkeypatch.delenv("SSH_AUTH_SOCK")
-    with pytest.raises(SigningError, match=rf"{wanted} \(SSH_AUTH_SOCK: not set\): ssh-add"):
+    with refused(SigningError, code, socket="not set"):
         issue(tmp_path, key, ca="ca.pub")
     assert Journal(tmp_path).read() == {}
     assert list(tmp_path.glob(".sign-*")) == []
+
+
+def shown(printed: str) -> str:
+    """What ssh-keygen -L prints, as docs/ssh-trust.md has it: a line for each, without keys."""
+    lines = [" ".join(line.split()) for line in printed.replace(f"\n{' ' * 16}", " ").splitlines()]
+    kept = ("Type:", "Key ID:", "Principals:", "Critical Options:", "Extensions:")
+    return "\n".join(f"    {line}" for line in lines if line.startswith(kept))
+
+
+@pytest.mark.parametrize(
+    "options", [("-t", "ed25519"), ("-t", "rsa", "-b", "2048"), ("-t", "ecdsa")]
+)
+def test_openssh_reads_the_certificates(options: tuple[str, ...], tmp_path: Path) -> None:
+    authority, key = keypair(tmp_path / "ca", *options), keypair(tmp_path / "key")
+    texts, records = issue(tmp_path, key)
+    read = {}
+    for kind, text in texts.items():
+        path = tmp_path / f"{kind}-cert.pub"
+        path.write_text(text)
+        read[kind] = ssh_keygen("-L", "-f", str(path)).stdout
+        assert f"ssh-ed25519-cert-v01@openssh.com {kind} certificate" in read[kind]
+        assert digest(authority) in read[kind]
+        assert digest(key) in read[kind]
+        assert f"Serial: {records[kind].serial}" in read[kind]
+        assert records[kind].digest == digest(text)
+    documented = PAGE.read_text(encoding="utf-8").partition("## Certificates")[2].rstrip()
+    assert documented.split("\n\n")[2:] == [shown(read[kind]) for kind in ("user", "host")]
+    assert records["user"].valid_before == NOW + 10 * DAY
+    assert records["user"].valid_after == NOW - signing.BACKDATED_S
+    assert Journal(tmp_path).read()["node01"].issued == list(records.values())
+
+
+def test_an_unreadable_authority_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = keypair(tmp_path / "key")
+    with pytest.raises(SigningError, match="ca: cannot read it"):
+        issue(tmp_path, key)
+    keypair(tmp_path / "ca")
+    private = (tmp_path / "ca").read_bytes()
+    (tmp_path / "ca").chmod(0o640)
+    with pytest.raises(SigningError, match=r"mode 0640 owner .*: chmod 600"):
+        issue(tmp_path, key)
+    with monkeypatch.context() as patch:
+        status = SimpleNamespace(st_mode=0o100600, st_uid=4242)
+        patch.setattr(Path, "stat", lambda _path: status)
+        with pytest.raises(SigningError, match=r"owner 4242: .*: chown \d+ /"):
+            signing.private_key(tmp_path / "ca", None)
+    (tmp_path / "ca").chmod(0o600)
+    for text in (b"x", private[:99]):
+        (tmp_path / "ca").write_bytes(text)
+        with refused(SigningError, "ssh_ca_unusable", path=tmp_path / "ca"):
+            issue(tmp_path, key)
+
+
+def test_only_one_ed25519_key_is_signed(tmp_path: Path) -> None:
+    keypair(tmp_path / "ca")
+    key = keypair(tmp_path / "key")
+    weak = keypair(tmp_path / "weak", "-t", "rsa", "-b", "1024")
+    for text in ("", weak, f"{key}\n@cert-authority * {key}", f"restrict,pty {key}", f"{key} x"):
+        with refused(SigningError, "ssh_key_invalid", name="node01", kind="host"):
+            issue(tmp_path, text, ("host",))
+    assert Journal(tmp_path).read() == {}
 
 
 def made(folder: Path, passphrase: str = "") -> Path:
@@ -105,7 +177,7 @@ def test_a_new_authority_has_the_passphrase_and_signs_with_it(tmp_path: Path) ->
             issue(folder, key, ca="user_ca", passphrase=wrong)
 
 
-def test_what_a_killed_run_signed_in_goes_and_that_of_another_run_stays(tmp_path: Path) -> None:
+def test_signing_directories_of_killed_runs_are_removed(tmp_path: Path) -> None:
     made(tmp_path)
     killed, running = tmp_path / "ssh-ca/.sign-a", tmp_path / "ssh-ca/.sign-b"
     for folder in (killed, running):
@@ -116,7 +188,7 @@ def test_what_a_killed_run_signed_in_goes_and_that_of_another_run_stays(tmp_path
     assert (killed.exists(), running.exists()) == (False, True)
 
 
-def test_a_new_key_that_got_no_passphrase_is_not_kept(
+def test_a_new_key_without_passphrase_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(authority, "ASKPASS", "#!/absent\n")  # as where nothing may be executed
@@ -126,7 +198,7 @@ def test_a_new_key_that_got_no_passphrase_is_not_kept(
     made(tmp_path)
 
 
-def test_no_program_gets_the_passphrase_in_its_arguments_or_environment(
+def test_the_passphrase_is_in_no_argument_or_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = subprocess.check_output(["sh", "-c", "command -v ssh-keygen"], text=True).strip()
@@ -204,6 +276,7 @@ def test_ansible_prints_no_passphrase_at_any_verbosity(
 SIGNER = """
 import base64, json, subprocess, sys
 from pathlib import Path
+from types import SimpleNamespace
 mode, request = sys.argv[1], json.load(sys.stdin)
 folder = Path(sys.argv[2])
 (folder / "request.json").write_text(json.dumps(request))
@@ -269,7 +342,10 @@ def test_a_private_key_of_a_file_needs_no_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mode", "why"),
     [
-        *((each, f"for: {each}: wanted ") for each in ("key", "type", "signing key", "principals")),
+        *(
+            (each, f"request: {each}: wanted ")
+            for each in ("key", "type", "signing key", "principals")
+        ),
         *((each, f"{each}: wanted ") for each in ("critical options", "extensions", "validity")),
         ("serial 0", "found 0"),
         ("one serial", "serial 7: another certificate has it"),
@@ -282,13 +358,13 @@ def test_a_private_key_of_a_file_needs_no_command(tmp_path: Path) -> None:
         ("hangs", "ssh_trust_signer: .*: no answer within 2 s"),
     ],
 )
-def test_what_was_not_asked_for_is_refused_and_named(
+def test_deviating_certificates_are_refused(
     mode: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("ca", "other"):
         keypair(tmp_path / name)
     if mode == "hangs":
-        monkeypatch.setattr(publishing, "SIGNER_S", 2.0)
+        monkeypatch.setattr(signing, "SIGNER_S", 2.0)
     with pytest.raises(SigningError, match=why):
         issue(tmp_path, keypair(tmp_path / "key"), ca="ca.pub", signer=signer(tmp_path, mode))
     assert Journal(tmp_path).read() == {}
@@ -357,7 +433,7 @@ def test_the_documented_signer_for_vault_signs(
     wrapper.write_text(VAULT.format(python=sys.executable, signer=str(stub), folder=str(tmp_path)))
     wrapper.chmod(0o700)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr("tests.unit.ssh_cluster.NOW", int(publishing.time.time()))
+    monkeypatch.setattr("tests.unit.ssh_cluster.NOW", int(signing.time.time()))
     keypair(tmp_path / "ca")
     command = (sys.executable, str(script))
     texts, _records = issue(tmp_path, keypair(tmp_path / "key"), ca="ca.pub", signer=command)
@@ -368,20 +444,20 @@ def test_a_signer_without_its_public_keys_stops_the_run(tmp_path: Path) -> None:
     keypair(tmp_path / "ca")
     for key in ("", str(tmp_path / "ca")):
         given = {"signer": ["sign"], "user_ca_key": key, "host_ca_key": key}
-        with pytest.raises(AuthorityError, match="ssh_trust_signer has the private keys: set"):
+        with pytest.raises(AuthorityError, match="ssh_trust_signer holds the"):
             ssh_authority.prepare(arguments(tmp_path, **given), write=True)
     assert not (tmp_path / "ssh-ca").exists()
 
 
-def test_a_public_key_that_anyone_may_replace_is_refused(tmp_path: Path) -> None:
+def test_a_writable_public_key_is_refused(tmp_path: Path) -> None:
     keypair(tmp_path / "ca")
     (tmp_path / "ca.pub").chmod(0o646)
     key = str(tmp_path / "ca.pub")
-    with pytest.raises(AuthorityError, match=r"ca\.pub: any user may write it"):
+    with pytest.raises(AuthorityError, match=r"ca\.pub: any user can write"):
         ssh_authority.prepare(arguments(tmp_path, user_ca_key=key, host_ca_key=key), write=True)
 
 
-def test_a_key_that_moves_into_the_agent_is_no_rotation(tmp_path: Path) -> None:
+def test_moving_a_key_into_the_agent_is_no_rotation(tmp_path: Path) -> None:
     keypair(tmp_path / "ca")
     (tmp_path / "ssh-ca").mkdir()
     found = []
@@ -460,7 +536,7 @@ def cycle(folder: Path, generation: int, passphrase: str = "") -> None:
         host = result["hosts"][name]
         signed = dict.fromkeys(("user", "host"), "there is none")
         public = {"user": key, "host": key}
-        _texts, records = publishing.issue(
+        _texts, records = signing.issue(
             journal,
             name,
             signed,
@@ -497,7 +573,7 @@ def test_operators_of_a_group_share_the_state(shared: Path, was_private: bool) -
 
 
 @pytest.mark.parametrize("name", ["authorities", "authorities/old", "journal.jsonl", "lock"])
-def test_a_link_in_what_is_shared_is_not_followed(shared: Path, name: str) -> None:
+def test_links_in_a_shared_directory_are_refused(shared: Path, name: str) -> None:
     """One of the group may make it; the run of another, or of root, would follow it."""
     elsewhere = shared.parent / "elsewhere"
     secret = elsewhere / "generation-1/secret"
@@ -507,7 +583,7 @@ def test_a_link_in_what_is_shared_is_not_followed(shared: Path, name: str) -> No
     link = shared / name
     link.parent.mkdir(exist_ok=True)
     link.symlink_to(elsewhere if "authorities" in name else elsewhere / "new")
-    with pytest.raises(OSError, match="a link in a shared directory: remove it") as caught:
+    with pytest.raises(OSError, match="link in a shared") as caught:
         cycle(shared, 1)
     assert caught.value.filename == str(link)
     assert (secret.stat().st_mode, secret.stat().st_gid) == (0o100600, os.getgid())
@@ -519,11 +595,11 @@ def test_others_get_nothing_of_what_is_shared(shared: Path) -> None:
     ca = shared / "authorities/generation-1/user_ca"
     ca.chmod(0o664)
     with pytest.raises(SigningError, match=r"mode 0664 .* chmod 600"):
-        publishing.private_key(ca, OPS)
+        signing.private_key(ca, OPS)
     ca.chmod(0o660)
-    assert publishing.private_key(ca, OPS)
+    assert signing.private_key(ca, OPS)
     with pytest.raises(SigningError, match=r"mode 0660 .* chmod 600"):
-        publishing.private_key(ca, None)
+        signing.private_key(ca, None)
     for mode in (0o2770, 0o770, 0o2750, 0o2777):
         shared.chmod(mode)
         assert Journal(shared).group() == (OPS if mode == 0o2770 else None), oct(mode)

@@ -9,14 +9,14 @@ import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.keys import DROP_IN
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.sshd import (
-    Login,
-    Settings,
+    MpiLogin,
+    SshdSettings,
     login_checks,
     places_of,
 )
 
 CERTIFICATE = "ssh-ed25519-cert-v01@openssh.com"
-LOGIN = Login("mpi", ["mpi", "users", "hpc jobs"], "/bin/bash", "10.0.0.11", "ssh-ed25519")
+LOGIN = MpiLogin("mpi", ["mpi", "users", "hpc jobs"], "/bin/bash", "10.0.0.11", "ssh-ed25519")
 DEFAULTS = {
     "usepam": "yes",
     "pubkeyacceptedalgorithms": f"{CERTIFICATE},ssh-ed25519,rsa-sha2-512",
@@ -32,10 +32,10 @@ DEFAULTS = {
 }
 
 
-def failed(root: Path, login: Login = LOGIN, strict: bool = False, **values: Any) -> list[Check]:
+def failed(root: Path, login: MpiLogin = LOGIN, strict: bool = False, **values: Any) -> list[Check]:
     given = {k: v if isinstance(v, list) else [v] for k, v in {**DEFAULTS, **values}.items()}
     places = dict.fromkeys(values, "/etc/ssh/sshd_config.d/60-site.conf:3")
-    found = login_checks(Settings(given, places), login, root, strict=strict)
+    found = login_checks(SshdSettings(given, places), login, root, strict=strict)
     return [each for each in found if each.status != "ok"]
 
 
@@ -96,7 +96,7 @@ def test_a_setting_that_refuses_is_named_with_its_place(
 
 
 def test_the_authority_decides_which_signature_sshd_must_take(tmp_path: Path) -> None:
-    rsa = Login("mpi", ["mpi"], "/bin/bash", "10.0.0.11", "ssh-rsa")
+    rsa = MpiLogin("mpi", ["mpi"], "/bin/bash", "10.0.0.11", "ssh-rsa")
     assert failed(tmp_path, rsa, casignaturealgorithms="rsa-sha2-256") == []
     (check,) = failed(tmp_path, rsa, casignaturealgorithms="ssh-ed25519")
     assert check.name == "sshd_casignaturealgorithms"
@@ -136,7 +136,7 @@ def test_the_file_of_a_system_wide_policy_is_for_its_tool(tmp_path: Path) -> Non
     """An edit there holds until the next package or policy."""
     place = "/etc/crypto-policies/back-ends/opensshserver.config:5"
     given = {**{k: [v] for k, v in DEFAULTS.items()}, "casignaturealgorithms": ["rsa-sha2-512"]}
-    settings = Settings(given, {"casignaturealgorithms": place})
+    settings = SshdSettings(given, {"casignaturealgorithms": place})
     found = login_checks(settings, LOGIN, tmp_path, strict=False)
     (check,) = [each for each in found if each.status != "ok"]
     assert f" with update-crypto-policies --set, which writes {place}" in check.by_hand
@@ -158,7 +158,7 @@ debug3: /etc/ssh/sshd_config.d/{DROP_IN}:5 setting TrustedUserCAKeys /y
 
 
 def test_the_place_that_holds_is_the_first_or_in_a_block_that_matches() -> None:
-    found = Settings({}, places_of(LOG))
+    found = SshdSettings({}, places_of(LOG))
     assert found.foreign("usepam") == "/etc/ssh/sshd_config:85"
     assert found.foreign("pubkeyauthentication") == "/etc/ssh/sshd_config.d/05-site.conf:2"
     assert found.foreign("pubkeyacceptedalgorithms") == "/etc/ssh/sshd_config:92"

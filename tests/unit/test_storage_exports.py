@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.exports import (
-    Directory,
+    ServedDirectory,
     User,
     read_exports,
 )
@@ -196,9 +196,9 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.lstat().st_mode)
 
 
-def wanted(host: ServerHost, **changed: Any) -> Directory:
+def wanted(host: ServerHost, **changed: Any) -> ServedDirectory:
     known = {"owner": "", "group": "", "mode": "0770", "user": User("mpi", 2000), **changed}
-    return Directory("/srv/checkpoints", **known)
+    return ServedDirectory("/srv/checkpoints", **known)
 
 
 def plan_text(host: ServerHost, **changed: Any) -> str:

@@ -15,7 +15,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import lnet
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import Kernel
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import LustreKernel
 
 from tests.unit.lustre_node import LustreNode, settings_of
 from tests.unit.storage_node import found, wrong
@@ -74,7 +74,7 @@ class TestReading:
         def look(argv, *, check=True):
             return Result(tuple(argv), 0, shown[argv[1]], "")
 
-        read, down = lnet.running_values(Kernel(node.root, look), {})
+        read, down = lnet.running_values(LustreKernel(node.root, look), {})
         assert read == {(lnet.NETWORK, "tcp"): ["eth0"], (lnet.DISCOVERY, ""): "not shown"}
         assert down == set()
 

@@ -27,7 +27,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.planni
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import (
     lustre_packages as client,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import Kernel
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import LustreKernel
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre_packages import (
     ClientPackages,
     client_packages,
@@ -135,7 +135,7 @@ def node(tmp_path):
 
 def outcome(node, monkeypatch, engine, method="dkms", *, check_mode=False):
     monkeypatch.setattr(client, "Installer", engine)
-    kernel = Kernel(node.root, node.run)
+    kernel = LustreKernel(node.root, node.run)
     of = client_packages(settings(method), EL, KERNELS[EL], b"key")
     part = ClientPackages(settings(method), kernel, of, SimpleNamespace())
     return settle([part], node.node(check_mode=check_mode))

@@ -14,8 +14,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_sy
     FileSystem,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import (
-    Network,
-    Source,
+    LnetNetwork,
+    LustreSource,
     read_net,
     read_settings,
     read_source,
@@ -47,7 +47,7 @@ def findings(value):
 class TestDefaults:
     def test_all_rails_are_in_the_network_that_the_source_names(self):
         settings = settings_of(None, RAILS, [lustre("10.9.0.1@tcp2:/lustre")])
-        assert settings.networks == (Network("tcp2", ("rail0", "rail1")),)
+        assert settings.networks == (LnetNetwork("tcp2", ("rail0", "rail1")),)
         assert settings.discovery
 
     @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ NETS = st.builds(
 )
 NIDS = st.builds("{}@{}".format, ADDRESSES, NETS)
 SOURCES = st.builds(
-    Source,
+    LustreSource,
     st.lists(NIDS, min_size=1, max_size=6, unique=True).flatmap(
         lambda nids: st.integers(1, len(nids)).map(
             lambda n: tuple(tuple(nids[i::n]) for i in range(n))

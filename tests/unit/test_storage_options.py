@@ -78,7 +78,7 @@ def test_no_server_is_installed_in_a_container(
     host.write("usr/bin/dpkg-query", "")
     given["clients"] = {fs.name: ["10.0.0.11"]}
     parts, _simulated = storage(given, host.node())
-    found = [part for part in parts if isinstance(part, packages.Packages)]
+    found = [part for part in parts if isinstance(part, packages.SystemPackages)]
     assert [name for part in found for name in part.names] == names
     assert only(parts, Mounts).devices == ["/srv/checkpoints"]
 
@@ -123,7 +123,7 @@ class Machine(StorageHost):
         return 0, ""
 
     def settle(self, *names: str, check_mode: bool = False):
-        part = packages.Packages(names, self.debian, self.run)
+        part = packages.SystemPackages(names, self.debian, self.run)
         return settle([part], self.node(check_mode))
 
     def changed(self) -> list[list[str]]:

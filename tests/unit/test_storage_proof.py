@@ -79,10 +79,10 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Any:
     def put(found: Any) -> list[str]:
         asked: list[str] = []
 
-        def ask(target: Target, do: str) -> bounded.Answer:
+        def ask(target: Target, do: str) -> bounded.WorkResult:
             asked.append(do)
-            ended = isinstance(found, bounded.Answer)
-            return found if ended else bounded.Answer(found, "end", True)
+            ended = isinstance(found, bounded.WorkResult)
+            return found if ended else bounded.WorkResult(found, "end", True)
 
         monkeypatch.setattr(proof, "_ask", ask)
         return asked
@@ -212,7 +212,7 @@ def test_the_rounds_with_a_real_probe(
 
 # File systems of others
 
-NOT_ALLOWED = bounded.Answer(
+NOT_ALLOWED = bounded.WorkResult(
     {**LOOKED, "error": {"number": errno.EACCES, "text": "Permission denied"}},
     "opening the directory .baremetal-mpi-roce",
     True,
@@ -269,13 +269,13 @@ def test_what_is_for_the_mpi_user_has_to_take_what_it_writes(writing: Any, fs: F
 def test_an_error_is_one_finding(writing: Any, number: int, step: str, name: str) -> None:
     looked = {} if step.startswith("opening /") else LOOKED
     error = {"number": number, "text": os.strerror(number)}
-    check = one_fault(writing(bounded.Answer({**looked, "error": error}, step, True)))
+    check = one_fault(writing(bounded.WorkResult({**looked, "error": error}, step, True)))
     assert check.name == name
     assert step in str(check.found) and errno.errorcode[number] in str(check.found)
 
 
 def test_a_hung_server_is_reported_with_its_step_and_process(writing: Any) -> None:
-    check = one_fault(writing(bounded.Answer({}, "opening /mnt/checkpoints", False, 4711)))
+    check = one_fault(writing(bounded.WorkResult({}, "opening /mnt/checkpoints", False, 4711)))
     assert check.name == "storage_answers"
     assert "within 7 s while opening /mnt/checkpoints" in str(check.found)
     assert "process 4711" in str(check.found)
@@ -318,7 +318,7 @@ def test_a_probe_that_was_killed_has_failed(writing: Any, reading: Any) -> None:
         assert one_fault(done).found == "its process ended early"
 
 
-# Wrong answers
+# ContentError answers
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ def test_a_server_that_answers_wrongly(writing: Any, reading: Any, about: str, n
 def test_the_neighbours_file_is_not_there(reading: Any) -> None:
     error = {"number": errno.ENOENT, "text": "No such file or directory"}
     check = one_fault(
-        reading(bounded.Answer({**LOOKED, "error": error}, "reading node02.probe", True))
+        reading(bounded.WorkResult({**LOOKED, "error": error}, "reading node02.probe", True))
     )
     assert check.name == "storage_neighbour" and "same export" in check.reason
 

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The use of storage on the controller: the ring, what a host is sent, the figures of all."""
+"""The rounds of storage_use on the controller: rings, arguments, figures and verdicts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def measured(name: str = "checkpoints", **changes: Any) -> dict[str, Any]:
 
 
 class Run:
-    """One task on one host, with what the tasks before it have registered."""
+    """Tasks of one play, with the results that earlier tasks registered."""
 
     def __init__(self, filesystems: list[FileSystem]) -> None:
         self.filesystems = [fs.as_variable() for fs in filesystems]
@@ -81,8 +81,8 @@ class Run:
     def has(self, host: str, step: str, result: dict[str, Any]) -> None:
         self.hostvars[host][f"__shared_storage_{step}"] = result
 
-    def concerned(self) -> dict[str, str]:
-        """The hosts that fail by what was reported, with their messages."""
+    def failed(self) -> dict[str, str]:
+        """The hosts that fail in the round `verdict`, with their messages."""
         self.task("report")
         every = {host: self.task("verdict", host) for host in self.playing}
         assert sum(len(found["checks"]) for found in every.values()) == 2
@@ -96,7 +96,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return lines
 
 
-def test_the_ring_is_of_the_hosts_of_the_play_that_mount_it() -> None:
+def test_rings_contain_the_hosts_of_the_play() -> None:
     run = Run([FS, SOFT])
     plan = run.task("plan")["plan"]
     assert plan["rings"] == {"checkpoints": [*NODES, "launch01"], "software": NODES}
@@ -105,7 +105,7 @@ def test_the_ring_is_of_the_hosts_of_the_play_that_mount_it() -> None:
     assert again["rings"]["software"] == ["node02"] and again["token"] != plan["token"]
 
 
-def test_what_a_host_is_sent_to_write() -> None:
+def test_arguments_of_the_write_round() -> None:
     run = Run([FS, SOFT])
     plan = run.task("plan")["plan"]
     run.task("write", "launch01", size_mib=64, report_directory="/x")
@@ -120,13 +120,13 @@ def test_what_a_host_is_sent_to_write() -> None:
     assert run.task("write", "launch01")["checks"] == [] and run.sent == {}, "it mounts nothing"
 
 
-def test_only_hosts_that_wrote_are_read_and_read() -> None:
+def test_only_hosts_that_wrote_take_part_in_reading() -> None:
     run = Run([FS])
     run.task("plan")
     for name in run.hostvars:
         run.has(name, "write", measured())
     run.has("node02", "write", {**measured(), "failed": True})
-    run.playing = ["node01", "launch01"]  # node03 has failed while it read, before node01's turn
+    run.playing = ["node01", "launch01"]  # node03 failed while reading, before node01 reads
     run.task("read", "node01")
     assert run.sent["seats"] == {
         "checkpoints": {"writers": 4, "neighbour": "node03", "neighbour_bytes": 1 << 20}
@@ -141,8 +141,7 @@ def test_only_hosts_that_wrote_are_read_and_read() -> None:
     [{"bytes": "1; id"}, {"bytes": -1}, {"bytes": 10**5000}, {"bytes": True}, {}, [1], "x", 7],
     ids=lambda said: type(said).__name__,
 )
-def test_bytes_that_another_host_reads_are_a_number_in_bounds(said: Any) -> None:
-    """And what is none fails no other host: it counts as not written."""
+def test_an_invalid_size_counts_as_not_written(said: Any) -> None:
     run = Run([FS])
     run.task("plan")
     for name in run.hostvars:
@@ -154,7 +153,7 @@ def test_bytes_that_another_host_reads_are_a_number_in_bounds(said: Any) -> None
         assert (seat["neighbour"], seat["neighbour_bytes"]) == ("node03", 1 << 20)
 
 
-def test_the_report_is_of_all_hosts(shown: list[str], tmp_path: Path) -> None:
+def test_the_report_covers_all_hosts(shown: list[str], tmp_path: Path) -> None:
     run = Run([FS])
     run.task("plan")
     for number, name in enumerate(NODES):
@@ -170,23 +169,23 @@ def test_the_report_is_of_all_hosts(shown: list[str], tmp_path: Path) -> None:
     assert json.loads((tmp_path / "storage-latest.json").read_text())["filesystems"]
 
 
-def test_too_slow_together_has_failed(shown: list[str]) -> None:
+def test_a_slow_cluster_fails_on_one_host(shown: list[str]) -> None:
     run = Run([replace(FS, expect=Expectation(together_write_gb_s=100.0))])
     run.task("plan")
     run.has("node01", "write", measured())
     run.has("node02", "write", measured(wrote={**WROTE, "seconds": 0.6}))
-    # A task that runs once and fails ends the play for every host: the report itself never does.
+    # The report never fails: a failed run_once task would end the play for every host.
     found = run.task("report")
     assert "failed" not in found and found["checks"] == []
-    assert list(run.concerned()) == ["node02"]  # the slowest: the server is external
+    assert list(run.failed()) == ["node02"]  # the slowest: the server is external
     run.playing.remove("node02")
-    assert list(run.concerned()) == ["node01"]
+    assert list(run.failed()) == ["node01"]
     run.filesystems[0]["serve"] = {"host": "launch01"}
-    assert list(run.concerned()) == ["launch01"]
+    assert list(run.failed()) == ["launch01"]
 
 
 @given(spoilt(measured(own_address="10.100.0.2")))
-def test_whatever_a_host_measured_the_figures_of_the_others_are_made(said: Any) -> None:
+def test_hostile_figures_do_not_affect_other_hosts(said: Any) -> None:
     run = Run([FS])
     run.task("plan")
     for name in NODES:
@@ -197,7 +196,7 @@ def test_whatever_a_host_measured_the_figures_of_the_others_are_made(said: Any) 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(action, "display", SimpleNamespace(display=lambda line: None))
         figures = run.task("report")["figures"]["checkpoints"]
-        run.concerned()
+        run.failed()
     assert figures["by_host"]["node01"]["wrote"] == WROTE
     assert figures["write"]["nodes"] >= len(NODES) - 1
 
@@ -206,7 +205,7 @@ def test_whatever_a_host_measured_the_figures_of_the_others_are_made(said: Any) 
 
 
 @given(st.integers(1, 150), st.sets(st.integers(0, 149)))
-def test_every_host_that_wrote_is_read_by_exactly_one(count: int, lost: set[int]) -> None:
+def test_every_writer_has_one_reader(count: int, lost: set[int]) -> None:
     ring = [f"node{number:03d}" for number in range(count)]
     wrote = {host: 100 + n for n, host in enumerate(ring) if n not in lost}
     found = [table.neighbour(ring, host, wrote.get) for host in wrote]
@@ -216,7 +215,7 @@ def test_every_host_that_wrote_is_read_by_exactly_one(count: int, lost: set[int]
         assert all(each == ("", 0) for each in found)
 
 
-def test_the_work_for_one_host_does_not_grow_with_the_cluster() -> None:
+def test_the_next_host_is_found_lazily() -> None:
     asked: list[str] = []
 
     def wrote(host: str) -> Optional[int]:
@@ -237,7 +236,7 @@ INTERVALS = st.lists(
 
 
 @given(INTERVALS)
-def test_the_time_in_which_any_host_was_active(intervals: list[tuple[int, int]]) -> None:
+def test_busy_time_and_concurrency(intervals: list[tuple[int, int]]) -> None:
     seconds = {second for begin, end in intervals for second in range(begin, end)}
     assert table.busy_seconds(intervals) == len(seconds)
     most = max(sum(b <= second < e for b, e in intervals) for second in seconds)
@@ -245,7 +244,7 @@ def test_the_time_in_which_any_host_was_active(intervals: list[tuple[int, int]])
 
 
 @given(INTERVALS)
-def test_together_is_never_more_than_the_sum(intervals: list[tuple[int, int]]) -> None:
+def test_the_total_rate_is_at_most_the_sum(intervals: list[tuple[int, int]]) -> None:
     measured = {
         f"node{n}": {"bytes": 10**9, "seconds": float(end - begin), "ended": float(end)}
         for n, (begin, end) in enumerate(intervals)
@@ -306,7 +305,7 @@ def test_the_table() -> None:
     assert shown == GOLDEN.read_text(encoding="utf-8")
 
 
-def test_the_serving_host_is_not_measured() -> None:
+def test_the_serving_host_is_left_out() -> None:
     found = cases()["served by one of them"].of("wrote")
     assert found is not None and found.bytes == 3 * (64 << 20)
 
@@ -321,7 +320,7 @@ def test_the_serving_host_is_not_measured() -> None:
         (used(fs=EXPECTED, figures={}), ["not_applicable"] * 2),
     ],
 )
-def test_all_together_against_what_is_expected(given: table.Used, statuses: list[str]) -> None:
+def test_the_total_rate_is_compared(given: table.Used, statuses: list[str]) -> None:
     assert [check.status for check in table.together(given)] == statuses
 
 

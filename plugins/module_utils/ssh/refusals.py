@@ -49,7 +49,7 @@ class Refusal:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownRefusal:
     pattern: str
     side: str
     remedy: str = ""
@@ -58,7 +58,7 @@ class Known:
 
 KNOWN = (
     # Slurm: contribs/pam_slurm_adopt/pam_slurm_adopt.c, contribs/pam/pam_slurm.c.
-    Known(
+    KnownRefusal(
         r"pam_slurm|no active jobs? on this node",
         TARGET,
         "Slurm admits users only to nodes of their jobs: start MPI by Slurm, or admit the MPI user"
@@ -66,33 +66,35 @@ KNOWN = (
         True,
     ),
     # Linux-PAM: modules/pam_nologin; the texts are those of systemd: src/user-sessions, src/login.
-    Known(
+    KnownRefusal(
         r"not permitted to log in|System is going down",
         TARGET,
         NO_LOGIN,
         True,
     ),
     # Linux-PAM: modules/pam_unix; sshd sends what it says.
-    Known(
+    KnownRefusal(
         r"account (has )?expired|password (has )?expired",
         TARGET,
         f"PAM refuses the account: {LOG} has the module",
         True,
     ),
     # OpenSSH, auth.c: MaxAuthTries of the server counts each key that a client offers.
-    Known(
+    KnownRefusal(
         r"Too many authentication failures",
         EITHER,
         "more keys were offered than MaxAuthTries admits: IdentityFile lines in ~/.ssh/config here,"
         " or a low MaxAuthTries in sshd's configuration there",
     ),
     # OpenSSH: sshconnect.c (certificates, revocation, host keys).
-    Known(r"Certificate invalid: not yet valid", EITHER, "compare the clocks of both hosts"),
-    Known(r"Certificate invalid|revoked by file", TARGET),
+    KnownRefusal(r"Certificate invalid: not yet valid", EITHER, "compare the clocks of both hosts"),
+    KnownRefusal(r"Certificate invalid|revoked by file", TARGET),
     # The reason stands in the line before "Host key verification failed".
-    Known(r"IDENTIFICATION HAS CHANGED|Host key verification failed|host key is known for", EITHER),
+    KnownRefusal(
+        r"IDENTIFICATION HAS CHANGED|Host key verification failed|host key is known for", EITHER
+    ),
     # OpenSSH: kex.c, packet.c.
-    Known(
+    KnownRefusal(
         r"Unable to negotiate|no matching (host key type|key exchange|cipher|MAC)|kex error",
         TARGET,
         "sshd there and ssh here have no algorithm in common: compare sshd -T there with ssh -Q"
@@ -100,7 +102,7 @@ KNOWN = (
         True,
     ),
     # OpenSSH: sshd.c drops connections beyond MaxStartups before or while keys are exchanged.
-    Known(
+    KnownRefusal(
         r"kex_exchange_identification|Exceeded MaxStartups|banner exchange",
         TARGET,
         "sshd took the connection and dropped it: MaxStartups, PerSourceMaxStartups or"
@@ -108,44 +110,44 @@ KNOWN = (
         True,
     ),
     # OpenSSH: channels.c, session.c: a session beyond MaxSessions.
-    Known(
+    KnownRefusal(
         r"open failed: (connect failed: open failed|administratively prohibited)",
         TARGET,
         "sshd there admits no session: MaxSessions of its configuration",
         True,
     ),
     # OpenSSH: readconf.c, authfile.c, ssh.c.
-    Known(
+    KnownRefusal(
         r"Bad owner or permissions|Bad configuration option|terminating, \d+ bad|UNPROTECTED"
         r"|Bad configuration file|unsupported option|keyword .* extra arguments",
         HERE,
         "correct this file of ssh",
         True,
     ),
-    Known(r"Load key .*(libcrypto|invalid format|Permission denied)|no such identity", HERE),
+    KnownRefusal(r"Load key .*(libcrypto|invalid format|Permission denied)|no such identity", HERE),
     # getaddrinfo(3), connect(2).
-    Known(r"Could not resolve hostname", HERE, "run --tags names"),
-    Known(r"Network is unreachable", HERE, "this host has no route there: ip route", True),
-    Known(
+    KnownRefusal(r"Could not resolve hostname", HERE, "run --tags names"),
+    KnownRefusal(r"Network is unreachable", HERE, "this host has no route there: ip route", True),
+    KnownRefusal(
         r"Connection refused",
         TARGET,
         "no sshd listens there on this port: systemctl status ssh sshd, or a firewall rejects it",
         True,
     ),
-    Known(
+    KnownRefusal(
         r"timed out after the connection",
         TARGET,
         "sshd or the MPI user's shell does not go on: a .bashrc or profile that waits for input, or"
         " a home on a dead server",
         True,
     ),
-    Known(
+    KnownRefusal(
         r"timed out|No route to host",
         EITHER,
         "no answer: power, cable, and whether a firewall there lets this host's SSH in",
         True,
     ),
-    Known(r"Permission denied|No more authentication methods", EITHER),
+    KnownRefusal(r"Permission denied|No more authentication methods", EITHER),
 )
 
 

@@ -42,7 +42,7 @@ _AGAIN = "config reprocess"
 
 
 @dataclass(frozen=True)
-class Settings:
+class SshdSettings:
     """sshd's effective settings for one user, by keyword, as `sshd -T` prints them."""
 
     values: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class Sshd:
         tried = self._ask("-t")
         return "" if tried.rc == 0 else (tried.stderr.strip() or f"exit status {tried.rc}")
 
-    def settings(self, user: str, address: str = "127.0.0.1", port: int = PORT) -> Settings:
+    def settings(self, user: str, address: str = "127.0.0.1", port: int = PORT) -> SshdSettings:
         """The settings that hold for a login of this user from a host such as this one."""
         host = "localhost" if address == "127.0.0.1" else address
         connection = f"user={user},host={host},addr={address},laddr={address},lport={port}"
@@ -110,7 +110,7 @@ class Sshd:
         for line in answer.stdout.splitlines():
             keyword, _separator, value = line.partition(" ")
             values.setdefault(keyword.lower(), []).append(value.strip())
-        return Settings(values, places_of(answer.stderr))
+        return SshdSettings(values, places_of(answer.stderr))
 
     def running_unit(self) -> str:
         """The unit of the sshd that runs; empty when none does (until a socket starts one)."""
@@ -125,7 +125,7 @@ class Sshd:
         if unit:
             self.run(["systemctl", "reload", unit])
 
-    def presented(self, settings: Settings) -> Optional[str]:
+    def presented(self, settings: SshdSettings) -> Optional[str]:
         """The host certificate that the running sshd presents, as a line, or None."""
         listens = settings.first("listenaddress") or f"0.0.0.0:{PORT}"
         host, _separator, port = listens.rpartition(":")
@@ -143,7 +143,7 @@ class Sshd:
 
 
 @dataclass(frozen=True)
-class Login:
+class MpiLogin:
     """Who logs in: the MPI user, from a host of the cluster's networks, by certificate."""
 
     user: str
@@ -155,7 +155,9 @@ class Login:
     """Type of the key that signs users' certificates."""
 
 
-def login_checks(settings: Settings, login: Login, root: Path, *, strict: bool) -> list[Check]:
+def login_checks(
+    settings: SshdSettings, login: MpiLogin, root: Path, *, strict: bool
+) -> list[Check]:
     """What refuses this login though our own settings hold, with its place and the remedy."""
     return [
         *_lists(settings, login),
@@ -165,7 +167,7 @@ def login_checks(settings: Settings, login: Login, root: Path, *, strict: bool) 
 
 
 def _check(
-    settings: Settings, keyword: str, wanted: str, found: str, right: bool, step: str
+    settings: SshdSettings, keyword: str, wanted: str, found: str, right: bool, step: str
 ) -> Check:
     name, found = f"sshd_{keyword}", shortened(one_line(found), SHOWN)
     if right:
@@ -178,7 +180,7 @@ def _check(
     return Check(name, wanted, found, FAILED, "", by_hand, by_hand=by_hand)
 
 
-def _lists(settings: Settings, login: Login) -> Iterator[Check]:
+def _lists(settings: SshdSettings, login: MpiLogin) -> Iterator[Check]:
     """As allowed_user of OpenSSH's auth.c: a list of those allowed is complete."""
 
     def user_in(patterns: Iterable[str], unknown: bool) -> bool:
@@ -207,7 +209,7 @@ def _matches(text: str, pattern: str) -> bool:
     return fnmatchcase(text, pattern.replace("[", "[[]"))
 
 
-def _is_user(pattern: str, login: Login, unknown: bool) -> bool:
+def _is_user(pattern: str, login: MpiLogin, unknown: bool) -> bool:
     """`user` or `user@hosts`. Of a list of single hosts it is `unknown` whether it has them all."""
     name, _at, hosts = pattern.partition("@")
     if not _matches(login.user, name):
@@ -224,7 +226,7 @@ def _is_user(pattern: str, login: Login, unknown: bool) -> bool:
     )
 
 
-def _is_host(pattern: str, login: Login) -> Optional[bool]:
+def _is_host(pattern: str, login: MpiLogin) -> Optional[bool]:
     """Whether hosts of the cluster match; None where the pattern may be one of them."""
     if "/" in pattern:
         try:
@@ -237,7 +239,7 @@ def _is_host(pattern: str, login: Login) -> Optional[bool]:
     return True if login.address == pattern else None
 
 
-def _values(settings: Settings, login: Login, strict: bool) -> Iterator[Check]:
+def _values(settings: SshdSettings, login: MpiLogin, strict: bool) -> Iterator[Check]:
     def has(keyword: str, algorithms: Sequence[str]) -> Check:
         there = settings.words(keyword)
         # A version that has no such keyword prints none.
@@ -276,7 +278,7 @@ def _values(settings: Settings, login: Login, strict: bool) -> Iterator[Check]:
         yield _check(settings, keyword, f"{number} or more", value or "none", right, step)
 
 
-def _files(settings: Settings, login: Login, root: Path) -> Iterator[Check]:
+def _files(settings: SshdSettings, login: MpiLogin, root: Path) -> Iterator[Check]:
     def read(name: str) -> Optional[str]:
         try:
             with open(root / name.lstrip("/"), encoding="utf-8", errors="replace") as file:

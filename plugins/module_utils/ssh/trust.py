@@ -25,6 +25,7 @@ from ..core.engine import Settled, settle
 from ..core.files import FilePlan, diff, diffs, plan_file, replace_block, with_header
 from ..core.locks import alone
 from ..core.part import Node, Part, Plan, PlanError, Step, StepError, Verdict
+from ..core.waiting import until
 from . import account as accounts
 from . import authorized, sshd
 from .keys import (
@@ -67,7 +68,7 @@ PRESENTED_S = 2.0
 
 
 @dataclass(frozen=True)
-class Request:
+class TrustRequest:
     """What the controller wants of this node."""
 
     authority: Mapping[str, Any]
@@ -131,7 +132,7 @@ class Request:
         return f"expires in {days} days" if record["valid_before"] - now < renew_before_s else ""
 
 
-def foreign(request: Request, node: Node) -> str:
+def foreign(request: TrustRequest, node: Node) -> str:
     """The authorities that this node trusts, where the controller has no record of them or it."""
     lines = (node.read(USER_AUTHORITIES) or "").splitlines()
     there = {digest(line) for line in lines if key_of(line) or public_key(line)}
@@ -141,7 +142,7 @@ def foreign(request: Request, node: Node) -> str:
     return " ".join(sorted(there))
 
 
-def converge(request: Request, node: Node) -> Settled:
+def converge(request: TrustRequest, node: Node) -> Settled:
     """Configure the trust, or return which certificates are missing for it.
 
     One run at a time: when ansible-playbook is killed, what it started here goes on to its end.
@@ -152,7 +153,7 @@ def converge(request: Request, node: Node) -> Settled:
         return _converge(request, node)
 
 
-def _converge(request: Request, node: Node) -> Settled:
+def _converge(request: TrustRequest, node: Node) -> Settled:
     other = foreign(request, node)
     if other:
         raise PlanError(
@@ -168,7 +169,7 @@ def _converge(request: Request, node: Node) -> Settled:
         settings = daemon.settings(request.user, port=request.port)
     except CommandError:
         # An invalid configuration may be what has to be repaired; it is tested after the change.
-        settings = sshd.Settings()
+        settings = sshd.SshdSettings()
     host_key, host_key_line = _host_key(node, settings)
     name = socket.gethostname()
 
@@ -202,7 +203,7 @@ def _converge(request: Request, node: Node) -> Settled:
     return Settled(outcome, returned={"public_keys": public_keys, "sign": sign})
 
 
-def _keep_login(request: Request, node: Node) -> None:
+def _keep_login(request: TrustRequest, node: Node) -> None:
     """Strictness by default must not end Ansible's own logins here."""
     there = accounts.find(request.user)
     if request.login != request.user or request.strict is not None or request.authorized_keys:
@@ -217,7 +218,7 @@ def _keep_login(request: Request, node: Node) -> None:
         )
 
 
-def _host_key(node: Node, settings: sshd.Settings) -> tuple[Path, str]:
+def _host_key(node: Node, settings: sshd.SshdSettings) -> tuple[Path, str]:
     """The ed25519 host key in use, and the HostKey line it needs in the drop-in, if any.
 
     A HostKey line disables sshd's defaults, so there is one only where the operator has some and
@@ -238,12 +239,12 @@ def _host_key(node: Node, settings: sshd.Settings) -> tuple[Path, str]:
     return default, str(default)
 
 
-def _certificate_text(request: Request, node: Node, kind: str) -> str:
+def _certificate_text(request: TrustRequest, node: Node, kind: str) -> str:
     """The certificate that will be on the node after this call."""
     return request.certificates.get(kind) or node.read(CERTIFICATES[kind]) or ""
 
 
-def _to_sign(request: Request, node: Node, keys: Mapping[str, str]) -> dict[str, str]:
+def _to_sign(request: TrustRequest, node: Node, keys: Mapping[str, str]) -> dict[str, str]:
     """Certificates that the controller has to sign first, and why."""
     found = {}
     for kind, key in keys.items():
@@ -302,7 +303,7 @@ class Directories:
 class Files:
     """Certificates, lists and drop-ins in one step. sshd's are restored if it refuses them."""
 
-    request: Request
+    request: TrustRequest
     keys: Mapping[str, str]
     sign: Mapping[str, str]
     host_key_line: str
@@ -370,9 +371,7 @@ class Files:
             self.daemon.reload()
             return
         for plan in reversed(configuration):
-            uid, gid = plan.owner_before or (0, 0)
-            mode = 0o644 if plan.mode_before is None else plan.mode_before
-            plan_file(plan.path, plan.before, mode=mode, uid=uid, gid=gid).apply()
+            plan.undo()
         raise StepError(
             f"sshd refuses the configuration, which was restored: {wrong}\n"
             "If the file named there is yours, repair it (test with sshd -t) and run again."
@@ -423,7 +422,7 @@ class Files:
             step = f"remove {keyword} for {self.request.user} from {place}" if place else ""
             checks.append(_check(node, f"sshd_{keyword}", wanted, found, "", step or reason, step))
         signed_by = [key.split()[0] for key in self.request.authority["user_authorities"]]
-        login = sshd.Login(
+        login = sshd.MpiLogin(
             self.request.user,
             *accounts.groups_and_shell(self.request.user),
             address,
@@ -436,22 +435,24 @@ class Files:
             checks += authorized.checks(account, patterns, self.request.authorized_keys)
         return checks if self.sign else [*checks, self._presented(node, settings, checks)]
 
-    def _presented(self, node: Node, settings: sshd.Settings, checks: Sequence[Check]) -> Check:
-        """The certificate on the wire is the one on the disk."""
+    def _presented(self, node: Node, settings: sshd.SshdSettings, checks: Sequence[Check]) -> Check:
+        """Compare the certificate that the running sshd presents with the file."""
         if any(each.name == "sshd_hostkeyalgorithms" and each.status == FAILED for each in checks):
-            why = "sshd presents none of its type: see sshd_hostkeyalgorithms"
-            return not_applicable("sshd_presents", "its host certificate", why)
+            reason = "sshd presents no certificate of its type: see sshd_hostkeyalgorithms"
+            return not_applicable("sshd_presents", "its host certificate", reason)
         text = _certificate_text(self.request, node, HOST)
-        wanted: Optional[str] = " ".join(text.split()[:2])
-        found = self.daemon.presented(settings)
-        if found != wanted and not node.check_mode:
-            # Written by an earlier run that was killed, or sshd is just reading its files.
+        desired: Optional[str] = " ".join(text.split()[:2])
+
+        def presents() -> bool:
+            return self.daemon.presented(settings) == desired
+
+        current = presents()
+        if not current and not node.check_mode:
+            # An earlier run wrote the file and was killed, or sshd is still reading its files.
             self.daemon.reload()
-            until = time.monotonic() + PRESENTED_S
-            while found != wanted and time.monotonic() < until:
-                time.sleep(0.1)
-                found = self.daemon.presented(settings)
-        unit = "" if found == wanted else self.daemon.running_unit()
+            current = until(presents, PRESENTED_S, 0.1)
+        actual = desired if current else self.daemon.presented(settings)
+        unit = "" if current else self.daemon.running_unit()
         reason, by_hand = f"sshd has not read its files: systemctl restart {unit}", ""
         if not unit:
             reason = by_hand = f"start sshd: systemctl start {' or '.join(sshd.UNITS)}"
@@ -459,7 +460,7 @@ class Files:
             node,
             "sshd_presents",
             f"host certificate {digest(text)}",
-            f"host certificate {digest(found)}" if found else "no host certificate",
+            f"host certificate {digest(actual)}" if actual else "no host certificate",
             reason=reason,
             by_hand=by_hand,
         )

@@ -1,14 +1,14 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Work on a file system that may never answer, in a process that can be left behind.
+"""Access a file system that may never respond, from a child process.
 
-A process that waits for a dead server may be in uninterruptible sleep: no signal ends it before the
-server answers or the mount is forced away. So its parent waits for a limited time, and it holds
-nothing of its parent: no pipe that would keep a connection open, no directory.
+A process that waits for a dead server may be in uninterruptible sleep: no signal terminates it
+until the server responds or the mount is forced away. The parent therefore waits for a limited
+time, and the child holds no resource of its parent: no pipe that would keep a connection open, and
+no directory. `core.commands` cannot serve here, as it starts programs and this calls functions.
 """
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import select
@@ -20,24 +20,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
+from ..core.waiting import until
 from .probe import Report
 
 REAP_S = 2.0
-"""Seconds that a killed process has to end; one that waits for a dead server may not."""
+"""Seconds to wait for a killed process, which may be waiting for a dead server."""
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What the work reported until it ended, or until time was up."""
+class WorkResult:
+    """The reports of the work until it finished or its time was up."""
 
     found: dict[str, Any] = field(default_factory=dict)
-    """Everything reported, but for the steps."""
+    """All reported values except the steps."""
     step: str = ""
-    """What it was doing last."""
+    """The last reported step."""
     answered: bool = False
-    """It ended by itself, well or not."""
+    """Whether it finished in time, successfully or not."""
     left_behind: int = 0
-    """Its process id where it could not be ended; 0 where it could."""
+    """Process id of a child that could not be killed, else 0."""
 
 
 def within(
@@ -46,19 +47,19 @@ def within(
     *,
     become: Optional[Callable[[], None]] = None,
     kill: Callable[[int, int], None] = os.kill,
-) -> Answer:
-    """Do `work` in a child process for at most `limit_s`, with the rights that `become` leaves."""
+) -> WorkResult:
+    """Run `work` in a child process for at most `limit_s`. `become` drops its privileges first."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         _be_the_child(writing, work, become)
     os.close(writing)
     try:
-        found, step, ended = _listen(reading, time.monotonic() + limit_s)
-        if not ended:
+        found, step, finished = _listen(reading, time.monotonic() + limit_s)
+        if not finished:
             with suppress(ProcessLookupError):
                 kill(child, signal.SIGKILL)
-        return Answer(found, step, ended, 0 if _reaped(child, REAP_S) else child)
+        return WorkResult(found, step, finished, 0 if _reaped(child, REAP_S) else child)
     finally:
         os.close(reading)
 
@@ -66,8 +67,8 @@ def within(
 def _be_the_child(
     writing: int, work: Callable[[Report], None], become: Optional[Callable[[], None]]
 ) -> None:
-    """Never returns. Closes all handles of its parent: a reader that waits for the end of a pipe
-    must not wait for this process."""
+    """Run the work and exit. All handles of the parent are closed: no reader of a pipe must wait
+    for this process."""
     status = 1
     try:
         os.setsid()
@@ -75,7 +76,7 @@ def _be_the_child(
         for standard in (0, 1, 2):
             os.dup2(nothing, standard)
         pipe = os.dup2(writing, 3) if writing != 3 else 3
-        os.closerange(4, max(int(each.name) for each in Path("/proc/self/fd").iterdir()) + 1)
+        os.closerange(4, max(int(handle.name) for handle in Path("/proc/self/fd").iterdir()) + 1)
         os.chdir("/")
 
         def report(result: dict[str, Any]) -> None:
@@ -94,12 +95,12 @@ def _be_the_child(
         os._exit(status)
 
 
-def _listen(reading: int, until: float) -> tuple[dict[str, Any], str, bool]:
-    """What is reported until the other end is closed; False where time was up before."""
+def _listen(reading: int, deadline: float) -> tuple[dict[str, Any], str, bool]:
+    """Reported values, last step, and whether the child closed its end in time."""
     found: dict[str, Any] = {}
     step, text = "", b""
     while True:
-        left_s = max(0.0, until - time.monotonic())
+        left_s = max(0.0, deadline - time.monotonic())
         if not select.select([reading], [], [], left_s)[0]:
             return found, step, False
         data = os.read(reading, 65536)
@@ -112,14 +113,11 @@ def _listen(reading: int, until: float) -> tuple[dict[str, Any], str, bool]:
             found.update(result)
 
 
-def _reaped(child: int, patience_s: float) -> bool:
-    until = time.monotonic() + patience_s
-    while True:
+def _reaped(child: int, limit_s: float) -> bool:
+    def gone() -> bool:
         try:
-            if os.waitpid(child, os.WNOHANG)[0] == child:
-                return True
-        except OSError as error:
-            return error.errno == errno.ECHILD
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.01)
+            return os.waitpid(child, os.WNOHANG)[0] == child
+        except ChildProcessError:
+            return True
+
+    return until(gone, limit_s, 0.01)

@@ -59,7 +59,7 @@ class User:
 
 
 @dataclass(frozen=True)
-class Directory:
+class ServedDirectory:
     """`owner` and `group`: names; empty for those of the MPI user. `device` is mounted there first,
     where one is given."""
 

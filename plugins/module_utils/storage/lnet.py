@@ -21,7 +21,7 @@ from ..core.part import Node, Plan, PlanError, Step, StepError, Verdict
 from ..core.text import some
 from .lustre import (
     TCP,
-    Kernel,
+    LustreKernel,
     LustreSettings,
     kind,
     lacking_programs,
@@ -109,7 +109,7 @@ def wanted_values(settings: LustreSettings) -> Values:
     return found
 
 
-def running_values(kernel: Kernel, wanted: Values) -> tuple[Values, set[str]]:
+def running_values(kernel: LustreKernel, wanted: Values) -> tuple[Values, set[str]]:
     """What LNet has of what is wanted and all its networks; and interfaces that are down.
 
     Only for an LNet that is loaded: lnetctl would load it. Raises CommandError.
@@ -155,7 +155,7 @@ def pairs(text: str) -> Iterator[tuple[str, str]]:
             yield key.strip("\"' "), value.strip("!\"' ")
 
 
-def _shown(kernel: Kernel, what: str) -> list[tuple[str, str]]:
+def _shown(kernel: LustreKernel, what: str) -> list[tuple[str, str]]:
     result = kernel.look(["lnetctl", what, "show"], check=False)
     if result.rc == 0 and "errno:" not in result.stdout:
         return list(pairs(result.stdout))
@@ -170,7 +170,7 @@ class LnetPart:
     """`after`: units that have to be through before LNet starts."""
 
     settings: LustreSettings
-    kernel: Kernel
+    kernel: LustreKernel
     after: Sequence[str] = ()
 
     def plan(self, node: Node) -> Plan:

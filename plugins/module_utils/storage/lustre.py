@@ -46,7 +46,7 @@ def net_of(nid: str) -> str:
 
 
 @dataclass(frozen=True)
-class Source:
+class LustreSource:
     """Where a file system is mounted from. `str` spells it as the kernel does."""
 
     servers: tuple[tuple[str, ...], ...]
@@ -65,11 +65,11 @@ class Source:
         return f"{':'.join(map(','.join, self.servers))}:/{self.name}{self.directory}"
 
 
-def read_source(text: str) -> Source:
+def read_source(text: str) -> LustreSource:
     """Any text is read: the kernel's table may hold sources that the model refuses."""
     servers, _sign, path = text.partition(":/")
     name, _slash, below = path.partition("/")
-    return Source(
+    return LustreSource(
         tuple(tuple(map(read_nid, server.split(","))) for server in servers.split(":")),
         name,
         "".join(f"/{part}" for part in below.split("/") if part),
@@ -85,7 +85,7 @@ DRIVER_TUNABLES = ("conns_per_peer",)
 
 
 @dataclass(frozen=True)
-class Network:
+class LnetNetwork:
     """One network of LNet. What is in neither table is left to the driver."""
 
     net: str
@@ -97,7 +97,7 @@ class Network:
 
 
 @dataclass(frozen=True)
-class Packages:
+class LustrePackages:
     method: str = PRESENT
     version: str = ""
     repository: Optional[Mapping[str, Any]] = None
@@ -107,12 +107,12 @@ class Packages:
 
 @dataclass(frozen=True)
 class LustreSettings:
-    networks: tuple[Network, ...] = ()
+    networks: tuple[LnetNetwork, ...] = ()
     discovery: bool = True
     """Whether nodes exchange all their interfaces, which is what multi-rail needs."""
     routes: tuple[tuple[str, str], ...] = ()
     """Each network that this host is not in, with its router."""
-    packages: Packages = field(default_factory=Packages)
+    packages: LustrePackages = field(default_factory=LustrePackages)
     modprobe: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Kernel module to its options."""
     time_limit_s: int = 30
@@ -148,14 +148,14 @@ def read_settings(
             "routes": tuple(
                 (read_net(x["net"]), read_nid(x["gateway"])) for x in value.get("routes", ())
             ),
-            "packages": Packages(**value.get("packages", {})),
+            "packages": LustrePackages(**value.get("packages", {})),
         }
     )
 
 
-def _network(entry: Mapping[str, Any], rails: tuple[str, ...]) -> Network:
+def _network(entry: Mapping[str, Any], rails: tuple[str, ...]) -> LnetNetwork:
     names = entry.get("interfaces", "rails")
-    return Network(
+    return LnetNetwork(
         read_net(entry["net"]),
         rails if names == "rails" else tuple(names),
         {name: entry[name] for name in TUNABLES if entry.get(name)},
@@ -167,7 +167,7 @@ def _network(entry: Mapping[str, Any], rails: tuple[str, ...]) -> Network:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class LustreKernel:
     """Where the kernel's side of Lustre is read: this machine, or a stand-in for it.
 
     `root` holds sys, and proc/self/mountinfo. `look` is what has the time limit of one look.

@@ -16,7 +16,7 @@ from ..core.commands import CommandError
 from ..core.part import Node, Plan, Verdict
 from .file_system import FileSystem
 from .lnet import pairs
-from .lustre import Kernel, LustreSettings, Source, net_of, read_nid, read_source
+from .lustre import LustreKernel, LustreSettings, LustreSource, net_of, read_nid, read_source
 
 TARGETS, MGS = "lustre_targets", "lustre_mgs"
 CONNECTED = "connected"
@@ -90,7 +90,7 @@ def read_imports(text: str) -> list[Import]:
 class HealthPart:
     settings: LustreSettings
     filesystems: Sequence[FileSystem]
-    kernel: Kernel
+    kernel: LustreKernel
 
     def plan(self, node: Node) -> Plan:
         return Plan()
@@ -110,7 +110,7 @@ class HealthPart:
         here = [fs for fs in self.filesystems if fs.mount in points]
         return Verdict(checks + self._connections(here) if here else checks)
 
-    def _pinged(self, source: Source) -> Check:
+    def _pinged(self, source: LustreSource) -> Check:
         """One of its servers is enough; of each, one NID."""
         nets = {each.net for each in self.settings.networks}
         nets.update(net for net, _router in self.settings.routes)

@@ -16,7 +16,7 @@ from ..core.part import Node, Plan, PlanError, Verdict
 from ..core.text import some
 from ..packages.installer import Installer
 from ..packages.package import INSTALL, Manager, PackageSet, Repository, Stage, WantedPackage
-from .lustre import CLIENT, DKMS, PREBUILT, Kernel, Packages, lacking_programs
+from .lustre import CLIENT, DKMS, PREBUILT, LustreKernel, LustrePackages, lacking_programs
 
 SPLIT = (2, 16)
 """From this release on Ubuntu's prebuilt drivers of networks are packages of their own."""
@@ -24,7 +24,7 @@ COMPONENT = "shared_storage_lustre.packages"
 
 
 def client_packages(
-    packages: Packages,
+    packages: LustrePackages,
     distribution: Distribution,
     kernel_release: str,
     key: bytes,
@@ -82,7 +82,7 @@ def _headers(of: Distribution, release: str) -> Stage:
     return Stage("kernel headers", (WantedPackage(name, version, "kernel"),))
 
 
-def _redhat(packages: Packages, of: Distribution, release: str) -> _Family:
+def _redhat(packages: LustrePackages, of: Distribution, release: str) -> _Family:
     dkms, prebuilt = "lustre-client-dkms", "kmod-lustre-client"
     before = [Stage("version lock", (WantedPackage("python3-dnf-plugin-versionlock"),))]
     if packages.method == PREBUILT:
@@ -91,7 +91,7 @@ def _redhat(packages: Packages, of: Distribution, release: str) -> _Family:
     return before, [dkms, "lustre-client"], prebuilt
 
 
-def _ubuntu(packages: Packages, of: Distribution, release: str, driver: str) -> _Family:
+def _ubuntu(packages: LustrePackages, of: Distribution, release: str, driver: str) -> _Family:
     dkms = "lustre-client-modules-dkms"
     known = of.name == "ubuntu"
     if packages.method == DKMS:
@@ -107,8 +107,8 @@ def _ubuntu(packages: Packages, of: Distribution, release: str, driver: str) -> 
 
 @dataclass
 class ClientPackages:
-    packages: Packages
-    kernel: Kernel
+    packages: LustrePackages
+    kernel: LustreKernel
     wanted: PackageSet
     manager: Manager
 

@@ -21,13 +21,13 @@ from ..core.part import Node, Part, Plan, Step, StepError, Verdict
 from ..rails import BOOT_UNIT
 from . import service
 from .device import Device
-from .exports import Directory, Exports, Served, User, served_by
+from .exports import Exports, Served, ServedDirectory, User, served_by
 from .file_system import LUSTRE, NFS, FileSystem, of_variable
 from .lnet import LnetPart
-from .lustre import Kernel, LustreSettings, read_settings
+from .lustre import LustreKernel, LustreSettings, read_settings
 from .lustre_health import HealthPart
 from .mounts import Mounts
-from .service import THREADS, Service
+from .service import THREADS, NfsService
 from .units import WantedMount, wanted_mounts
 
 CHECK = "storage_package"
@@ -48,7 +48,7 @@ APT = (
 
 
 @dataclass
-class Packages:
+class SystemPackages:
     """`install` runs the package manager, which may take long; `Node.look` only looks."""
 
     names: Sequence[str]
@@ -113,7 +113,7 @@ def storage(options: Mapping[str, Any], node: Node) -> tuple[list[Part], list[st
     settings = read_settings(options["lustre"], options["rails"], lustre)
     root = Path(options["lustre_root"])
     is_stand_in, look = root != Path("/"), partial(run, timeout_s=settings.time_limit_s)
-    kernel = Kernel(root if is_stand_in else node.root, look, is_stand_in)
+    kernel = LustreKernel(root if is_stand_in else node.root, look, is_stand_in)
     before, after = lustre_parts(settings, lustre, options["rails"], kernel)
     wait: Runner = partial(run, timeout_s=options["mount_wait_s"])
     parts: list[Part] = [
@@ -158,10 +158,10 @@ def server_parts(
         fs, serve = each.fs, each.fs.serve
         if serve is not None and serve.device:
             parts.append(Device(fs.name, serve.device, serve.format, each.path))
-        parts.append(Directory(each.path, fs.owner, fs.group, fs.mode, user, each.device))
+        parts.append(ServedDirectory(each.path, fs.owner, fs.group, fs.mode, user, each.device))
     parts.append(exports)
     if served:
-        parts.append(Service([each.fs for each in served], threads, restart))
+        parts.append(NfsService([each.fs for each in served], threads, restart))
     else:
         parts.append(ServesNothing(exports))
     return parts
@@ -185,7 +185,7 @@ class ServesNothing:
 
 def _packages(
     mounts: Sequence[WantedMount], served: Sequence[Served], node: Node
-) -> Iterator[Packages]:
+) -> Iterator[SystemPackages]:
     client = any(each.kind == NFS for each in mounts)
     server = served and not node.container  # whose kernel serves nothing: its unit would fail
     if not client and not server:
@@ -197,14 +197,14 @@ def _packages(
         formats = [x.fs.serve.format for x in served if x.fs.serve and x.fs.serve.format]
         names += [_OF_FORMAT[each] for each in formats]
     install = partial(run, timeout_s=INSTALL_S, env=ENVIRONMENT)
-    yield Packages(list(dict.fromkeys(names)), debian, install)
+    yield SystemPackages(list(dict.fromkeys(names)), debian, install)
 
 
 def lustre_parts(
     settings: LustreSettings,
     filesystems: Sequence[FileSystem],
     rails: Sequence[Mapping[str, Any]],
-    kernel: Kernel,
+    kernel: LustreKernel,
 ) -> tuple[list[Part], list[Part]]:
     """Parts before the mounts and after them."""
     if not filesystems:

@@ -42,7 +42,7 @@ OWN, RENAME, TOKEN, CONTENT = "own", "rename", "token", "content"
 """What of an answer is wrong."""
 
 
-class Wrong(Exception):
+class ContentError(Exception):
     """The file system answers, and wrongly; `about` is what of it, in one word."""
 
     def __init__(self, about: str, text: str) -> None:
@@ -69,7 +69,7 @@ def perform(task: dict[str, Any], report: Report, go: Callable[[dict[str, Any]],
             write(place, task, found["free_bytes"], report)
         else:
             read(place, task, report)
-    except Wrong as error:
+    except ContentError as error:
         report({"wrong": {"about": error.about, "text": str(error)}})
     except OSError as error:
         report({"error": {"number": error.errno or 0, "text": error.strerror or str(error)}})
@@ -181,13 +181,13 @@ def note(task: dict[str, Any], sequence: int, size: int) -> bytes:
 
 
 def read_note(data: bytes, name: str, about: str) -> dict[str, Any]:
-    """Raises Wrong where it is none of ours, or cut short."""
+    """Raises ContentError where it is none of ours, or cut short."""
     if len(data) == SMALL and data.startswith(MAGIC):
         with suppress(ValueError, TypeError, RecursionError):
             found = dict(json.loads(data[len(MAGIC) :]))
             if {"token", "sequence", "bytes"} <= found.keys():
                 return found
-    raise Wrong(about, f"{name} has {len(data)} bytes of another content than was written")
+    raise ContentError(about, f"{name} has {len(data)} bytes of another content than was written")
 
 
 # ---- writing
@@ -249,10 +249,10 @@ def write(place: int, task: dict[str, Any], free: int, report: Report) -> None:
     data, owner = get(place, small, report)
     found = read_note(data, small, OWN)
     if found["token"] != task["token"] or found["sequence"] != 2:
-        raise Wrong(RENAME, f"{small} still has what was there before it was renamed over")
+        raise ContentError(RENAME, f"{small} still has what was there before it was renamed over")
     report({"step": "listing the directory"})
     if f".{small}.new" in os.listdir(place):
-        raise Wrong(RENAME, f".{small}.new is still there after it was renamed")
+        raise ContentError(RENAME, f".{small}.new is still there after it was renamed")
     report({"owner": owner})
 
 
@@ -268,9 +268,11 @@ def read(place: int, task: dict[str, Any], report: Report) -> None:
         found = read_note(data, f"{name}.{NOTE}", CONTENT)
         if found["token"] != task["token"]:
             text = f"stale: {name}.{NOTE} is of another run ({found['token']}), not of this"
-            raise Wrong(TOKEN, text)
+            raise ContentError(TOKEN, text)
         if found["bytes"] != size:
-            raise Wrong(CONTENT, f"{name}.{NOTE} has {found['bytes']} bytes; {size} were written")
+            raise ContentError(
+                CONTENT, f"{name}.{NOTE} has {found['bytes']} bytes; {size} were written"
+            )
         read_large(place, task["token"], name, size, report)
     with suppress(FileNotFoundError):
         report({"step": "removing the large file"})
@@ -290,18 +292,22 @@ def read_large(place: int, token: str, name: str, size: int, report: Report) -> 
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_SEQUENTIAL)
         there = os.fstat(handle).st_size
         if there != size:
-            raise Wrong(CONTENT, f"{large} has {there} bytes here; {size} were written")
+            raise ContentError(CONTENT, f"{large} has {there} bytes here; {size} were written")
         done = 0
         for wanted in blocks:
             filled = 0
             while filled < len(wanted):
                 count = os.readv(handle, [buffer[filled : len(wanted)]])
                 if not count:
-                    raise Wrong(CONTENT, f"{large} ends after {done + filled} of {size} bytes")
+                    raise ContentError(
+                        CONTENT, f"{large} ends after {done + filled} of {size} bytes"
+                    )
                 filled += count
             if buffer[:filled] != wanted:
                 first = next(at for at in range(filled) if buffer[at] != wanted[at])
-                raise Wrong(CONTENT, f"{large} differs from what was written at {done + first}")
+                raise ContentError(
+                    CONTENT, f"{large} differs from what was written at {done + first}"
+                )
             done += filled
     finally:
         os.close(handle)

@@ -17,7 +17,7 @@ from ..core import mounts
 from ..core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check
 from ..core.machine import IN_CONTAINER, NO_MOUNTS
 from . import bounded, probe
-from .bounded import Answer
+from .bounded import WorkResult
 from .file_system import HOME, SOFTWARE, FileSystem
 from .units import WantedMount
 
@@ -235,7 +235,7 @@ def read(target: Target) -> Proof:
     return proof.rest("no other host of this run writes to it", OF_READING)
 
 
-def _ask(target: Target, do: str) -> Answer:
+def _ask(target: Target, do: str) -> WorkResult:
     def work(report: probe.Report) -> None:
         def go(found: dict[str, Any]) -> bool:
             running = target.mounted(found["line"])
@@ -248,7 +248,7 @@ def _ask(target: Target, do: str) -> Answer:
     return bounded.within(target.limit_s, work, become=target.become)
 
 
-def _figures(target: Target, answer: Answer) -> dict[str, Any]:
+def _figures(target: Target, answer: WorkResult) -> dict[str, Any]:
     names = ("wrote", "read", "own_address")
     found = {key: answer.found[key] for key in names if answer.found.get(key)}
     return {**found, "served_here": target.wanted.is_bind} if found else {}
@@ -259,7 +259,7 @@ def _figures(target: Target, answer: Answer) -> dict[str, Any]:
 _ENDED = ("its process ended early", "was it killed for want of memory? See dmesg")
 
 
-def _judge(proof: Proof, answer: Answer, does: str) -> None:
+def _judge(proof: Proof, answer: WorkResult, does: str) -> None:
     """Mounted, from the right server, answering, writable, roomy; and any error on the way.
 
     `does`: the check of what the round does.
@@ -315,7 +315,7 @@ def _mounted(proof: Proof, found: Mapping[str, Any]) -> bool:
     return False
 
 
-def _hung(proof: Proof, answer: Answer) -> None:
+def _hung(proof: Proof, answer: WorkResult) -> None:
     target = proof.target
     found = f"no answer within {target.limit_s:g} s while {answer.step or 'starting'}"
     if answer.left_behind:

@@ -59,7 +59,7 @@ class Running:
 
 
 @dataclass(frozen=True)
-class Service:
+class NfsService:
     """`restart`: even under its clients."""
 
     filesystems: Sequence[FileSystem]

@@ -1,12 +1,12 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Whose the state is: one cluster's, known by its hosts, whatever inventory names it.
+"""Tell whether the state belongs to the cluster of this inventory.
 
-Two inventories of one `name:` have the same state directory by default, and a copy of a directory
-has the same keys; the second would revoke all hosts of the first. An inventory is edited all the
-time, moved, shared and checked out twice, so neither its path nor its digest tells a cluster from
-another: its hosts do. Where the two share fewer than half of their hosts, of those that are fewer,
-by name and management address, it is another cluster until the operator says otherwise, for that
-one change. Who only removes hosts meets `ssh_trust_max_removed`.
+Two inventories with the same `name:` share a state directory by default, and a copied directory has
+the same keys; the second inventory would then revoke all hosts of the first. The path or digest of
+an inventory does not identify a cluster, because inventories are edited and moved. Its hosts do:
+where inventory and state share fewer than half of the hosts of the smaller of the two, by name and
+management address, the state is another cluster's until the operator hands it over for one run.
+Removing hosts is limited by `ssh_trust_max_removed`.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from typing import Any
 
 from ...module_utils.core.text import some
 from ...module_utils.ssh.keys import HOST
-from .authority import AuthorityError
 from .journal import Journal, Member, operator
+from .rotation import AuthorityError
 
 NAME = "identity.json"
 HISTORY = 50
-"""Changes of the hosts that are kept, the last ones."""
-WORD = 12
-"""Characters of the word by which an operator hands the state over."""
+"""Recorded changes of the hosts; older ones are dropped."""
+TOKEN_LENGTH = 12
+"""Characters of the token by which an operator hands the state over."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Made once with the directory. `members` are the hosts of the last run, by name."""
+    """Identity of a state directory. `members` are the hosts of the last run: name to address."""
 
     id: str = ""
-    """Of a state that no run has claimed yet, empty."""
+    """UUID; empty until a run claims the state."""
     members: Mapping[str, str] = field(default_factory=dict)
     history: Sequence[Mapping[str, Any]] = ()
-    """For each change of the members: time, operator, host of the controller, digest, count."""
+    """Changes of the members: time, operator, controller, digest and count."""
 
 
 def read(journal: Journal) -> Identity:
-    """An empty one where there is none."""
+    """Read the identity; a new state has an empty one. Raises AuthorityError if it is damaged."""
     path = journal.directory / NAME
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -56,37 +56,40 @@ def read(journal: Journal) -> Identity:
         return Identity()
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise AuthorityError(
-            f"{path}: damaged ({error}): restore it from a copy, or remove it: the journal next to"
-            " it has the hosts"
+            f"{path}: damaged ({error}): restore it from a copy, or remove it: the journal in the"
+            " same directory lists the hosts"
         ) from error
 
 
 def claim(journal: Journal, members: Mapping[str, str], cluster: str, word: str) -> bool:
-    """Whether the operator handed the state over, by `word`, to these hosts of an inventory.
+    """Return whether the operator hands the state over to these hosts, by the token `word`.
 
-    `members` have their management addresses. Raises AuthorityError where the state is another
-    cluster's.
+    `members` maps names to management addresses. Raises AuthorityError if the state belongs to
+    another cluster.
     """
     identity = read(journal)
-    there = {name: each for name, each in journal.read().items() if each.complete or each.issued}
-    known = {name: _addresses(name, each, identity) for name, each in there.items()}
-    kept = [
+    recorded = {name: node for name, node in journal.read().items() if node.complete or node.issued}
+    known = {name: _addresses(name, node, identity) for name, node in recorded.items()}
+    common = [
         name
         for name, addresses in known.items()
         if name in members and (not addresses or members[name] in addresses)
     ]
-    if 2 * len(kept) < min(len(known), len(members)):
-        wanted = _digest([identity.id, {name: sorted(each) for name, each in known.items()}])
-        if word != wanted[:WORD]:
+    if 2 * len(common) < min(len(known), len(members)):
+        hosts = {name: sorted(addresses) for name, addresses in known.items()}
+        wanted = _digest([identity.id, hosts])
+        if word != wanted[:TOKEN_LENGTH]:
             raise AuthorityError(
-                _other(journal, identity, members, cluster, known, len(kept), wanted[:WORD])
+                _other(
+                    journal, identity, members, cluster, known, len(common), wanted[:TOKEN_LENGTH]
+                )
             )
         return True
     return False
 
 
 def record(journal: Journal, members: Mapping[str, str]) -> None:
-    """From now on the state is that of these hosts."""
+    """Record these hosts as those of the state."""
     identity = read(journal)
     if not identity.id or members != identity.members:
         made = {"time": int(time.time()), "operator": operator(), "host": socket.gethostname()}
@@ -98,11 +101,11 @@ def record(journal: Journal, members: Mapping[str, str]) -> None:
 
 
 def _addresses(name: str, member: Member, identity: Identity) -> set[str]:
-    """Management address as of the last run; of a state without one, what its certificate has."""
+    """Management address as of the last run, or the addresses in the host certificate."""
     if name in identity.members:
         return {identity.members[name]}
     host = member.latest().get(HOST)
-    return {each for each in (host.principals if host else ()) if _is_address(each)}
+    return set(filter(_is_address, host.principals if host else ()))
 
 
 def _is_address(text: str) -> bool:
@@ -123,21 +126,21 @@ def _other(
     members: Mapping[str, str],
     cluster: str,
     known: Mapping[str, set[str]],
-    kept: int,
+    common: int,
     word: str,
 ) -> str:
     hosts = [" ".join([name, *sorted(addresses)[:1]]) for name, addresses in sorted(known.items())]
     gone = sorted(name for name in known if name not in members)
-    last = identity.id or "not made yet"
+    last = identity.id or "none"
     if identity.history:
-        each = identity.history[-1]
-        when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(each["time"]))
-        last += f", last changed {when} by {each.get('operator')} on {each.get('host')}"
+        change = identity.history[-1]
+        when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(change["time"]))
+        last += f", last changed {when} by {change.get('operator')} on {change.get('host')}"
     return (
         f"{journal.directory} is the state of another cluster (id {last}), with"
-        f" {some(hosts, 10)}. Of its {len(known)} hosts the inventory of {cluster!r} has {kept} by"
-        " name and management address. Nothing was signed or revoked. A second cluster needs"
-        " another name: in its cluster.yml. If this is the same cluster, whose hosts were renamed"
-        " or got other addresses, or the one that replaces it, hand the state over for one run:"
+        f" {some(hosts, 10)}. The inventory of {cluster!r} has {common} of its {len(known)} hosts,"
+        " by name and management address. Nothing was signed or revoked. A second cluster needs"
+        " another `name:` in its cluster.yml. If this is the same cluster with new names or"
+        " addresses, or its replacement, hand the state over for one run:"
         f" -e ssh_trust_take_over={word}; this revokes {some(gone, 20)}"
     )

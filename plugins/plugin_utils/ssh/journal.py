@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What the controller remembers: each certificate it signed, what each node trusts, which left.
+"""Record on the controller which certificates were signed, and what each node trusts.
 
-One file that only grows, in the order it happened; the state of each node is derived from it, once
-for all nodes. A certificate is in it before it leaves the controller, so that all that were ever
-issued can be revoked. Each line has its time and operator, and goes to syslog as well. Nothing in
-here is secret.
+The journal is an append-only file in chronological order, from which the state of each node is
+derived. A certificate is recorded before it leaves the controller, so that every certificate ever
+issued can be revoked. Each line has a time and an operator, and is sent to syslog as well. The
+journal contains no secrets.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from ...module_utils.core.locks import PATIENCE_S, acquire, alone
 
 @dataclass(frozen=True)
 class Issued:
-    """One certificate that was signed. Times are in seconds since 1970.
+    """A signed certificate. Times are in seconds since 1970.
 
-    Records of the first versions lack the fields with defaults: those certificates are signed anew.
+    Records of early versions lack the fields with defaults; their certificates are replaced.
     """
 
     kind: str
@@ -43,31 +43,31 @@ class Issued:
     principals: Sequence[str] = ()
     sources: Sequence[str] = ()
     signer: str = ""
-    """Digest of the authority's public key: one that is made again has the same name."""
+    """Digest of the authority's public key, as a re-created authority has the same name."""
 
 
 @dataclass
 class Member:
-    """One node: what it trusts and refuses as of its last complete run, and its certificates."""
+    """A node's certificates, and what it trusts and refuses as of its last complete run."""
 
     trusts: list[str] = field(default_factory=list)
     krl: str = ""
-    """Digest of the revocation list that it has."""
+    """Digest of its revocation list."""
     issued: list[Issued] = field(default_factory=list)
     revoked: list[Issued] = field(default_factory=list)
-    """Those from before it left or was revoked, and those with a successor on the node."""
+    """Certificates from before it left or was revoked, and replaced ones."""
     refused_keys: list[str] = field(default_factory=list)
-    """Public keys from before it was revoked."""
+    """Its public keys at its revocation."""
     revoked_at: int = 0
-    """When the last of these was revoked, in seconds since 1970."""
+    """Time of the last revocation, in seconds since 1970."""
 
     @property
     def complete(self) -> bool:
-        """Whether a run ever ended well on it."""
+        """Whether any run succeeded on it."""
         return bool(self.trusts)
 
     def latest(self) -> dict[str, Issued]:
-        """By kind, the certificate that the node must have: the last one issued."""
+        """The certificates that the node must have: the last one issued of each kind."""
         return {each.kind: each for each in self.issued}
 
     @property
@@ -78,12 +78,12 @@ class Member:
 
     @property
     def keys(self) -> list[str]:
-        """Public keys that were signed and are not refused."""
+        """Public keys that were signed and not refused."""
         ever = dict.fromkeys(each.key for each in [*self.revoked, *self.issued])
         return [key for key in ever if key and key not in self.refused_keys]
 
     def known(self) -> dict[str, Any]:
-        """What the action for the node needs of it, as JSON."""
+        """The data that the action ssh_trust needs."""
         issued = {kind: asdict(each) for kind, each in self.latest().items() if each.key}
         return {
             "issued": issued,
@@ -95,7 +95,7 @@ class Member:
         }
 
     def leave(self, now: int, with_keys: bool = False) -> None:
-        """A node that left may come back with its keys, one that was revoked may not."""
+        """Revoke its certificates. `with_keys` refuses its keys as well, should it return."""
         if with_keys:
             self.refused_keys += self.keys
         self.revoked += self.issued
@@ -103,7 +103,7 @@ class Member:
         self.issued, self.trusts, self.krl = [], [], ""
 
     def take(self, record: dict[str, Any]) -> None:
-        """One line of the journal."""
+        """Apply one line of the journal."""
         at = record.pop("time", 0)
         for name in ("operator", "reason"):
             record.pop(name, None)
@@ -116,7 +116,7 @@ class Member:
             self._superseded(record.get("serials", []), at)
 
     def _superseded(self, serials: Sequence[int], now: int) -> None:
-        """The node has these certificates: what was issued before them, by kind, is revoked."""
+        """The node installed these certificates: older ones of the same kind are revoked."""
         for last in [each for each in self.issued if each.serial in serials]:
             same = [each for each in self.issued if each.kind == last.kind]
             for old in same[: same.index(last)]:
@@ -126,11 +126,11 @@ class Member:
 
 
 class SerialError(Exception):
-    """Another certificate has this number. By it a certificate is revoked."""
+    """A serial is not unique, which revocation requires."""
 
 
 class Journal:
-    """The file of one cluster, one JSON object a line, in the directory of its authority."""
+    """A cluster's journal: one JSON object per line, in the directory of its authority."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -149,10 +149,9 @@ class Journal:
                 self._share()
 
     def group(self) -> Optional[int]:
-        """The group of operators that shares the directory: it may write there, others may not.
+        """The group of operators that shares the directory, if its mode is 2770.
 
-        The operator decides by the directory's mode (2770). Without such a group the directory is
-        private to its owner.
+        Otherwise the directory is private to its owner.
         """
         with contextlib.suppress(FileNotFoundError):
             status = self.directory.stat()
@@ -161,15 +160,17 @@ class Journal:
         return None
 
     def _no_links(self) -> None:
-        """By one, a member of the group has the run of another write or delete what it cannot."""
+        """Refuse links: a member of the group could redirect the writes of another's run."""
         if self.group() is None:
             return
         for path in [*self.directory.iterdir(), *(self.directory / "authorities").glob("*")]:
             if path.is_symlink():
-                raise OSError(errno.ELOOP, "a link in a shared directory: remove it", str(path))
+                raise OSError(
+                    errno.ELOOP, "symbolic link in a shared directory: remove it", str(path)
+                )
 
     def _share(self) -> None:
-        """Let the group use what this operator made, whatever made it; links lead elsewhere."""
+        """Give the group access to this operator's files. Links are not followed."""
         group = self.group()
         if group is None:
             return
@@ -180,7 +181,7 @@ class Journal:
             path.chmod(0o2770 if path.is_dir() else 0o660)
 
     def write(self, name: str, text: str) -> None:
-        """A file next to the journal."""
+        """Write a file in the directory of the journal."""
         group = self.group()
         mode, gid = (0o600, os.getgid()) if group is None else (0o660, group)
         write_atomically(self.directory / name, text, mode, os.getuid(), gid)
@@ -188,19 +189,18 @@ class Journal:
     def issued(
         self, name: str, certificates: Sequence[Issued], reasons: Mapping[str, str] = {}
     ) -> None:
-        """Certificates for a node, and by kind why they are signed."""
-        why = {kind: str(text)[:200] for kind, text in reasons.items()}
+        """Record certificates for a node, with the reason for each kind."""
         self._append(
             [
-                {"node": name, **asdict(each), "reason": why.get(each.kind, "")}
-                for each in certificates
+                {"node": name, **asdict(issued), "reason": str(reasons.get(issued.kind, ""))[:200]}
+                for issued in certificates
             ]
         )
 
     def trusts(
         self, name: str, authorities: Sequence[str], krl: str = "", serials: Sequence[int] = ()
     ) -> None:
-        """What a node has after a complete run: authorities, revocation list, certificates."""
+        """Record a node's authorities, revocation list and certificates after a successful run."""
         record = {"trusts": list(authorities), "krl": krl, "serials": list(serials)}
         self._append([{"node": name, **record}])
 
@@ -211,10 +211,10 @@ class Journal:
         self._append([{"node": name, "revoked": True}])
 
     def read(self) -> dict[str, Member]:
-        """The state of each node.
+        """Return the state of each node.
 
-        A line that is not a record was torn by a kill or a full disk while it was written: its
-        certificate had not left the controller yet.
+        An invalid line was cut off by a kill or a full disk; its certificate had not left the
+        controller yet.
         """
         found: dict[str, Member] = {}
         text = ""
@@ -229,21 +229,21 @@ class Journal:
         return found
 
     def _append(self, records: Sequence[dict[str, Any]]) -> None:
-        """Add lines and flush them to disk. Each begins with its newline, which ends a torn one."""
-        made = {"time": int(time.time()), "operator": operator()}
-        lines = [json.dumps({**made, **each}, sort_keys=True) for each in records]
+        """Append lines and flush them to disk. A leading newline ends a line that was cut off."""
+        origin = {"time": int(time.time()), "operator": operator()}
+        lines = [json.dumps({**origin, **record}, sort_keys=True) for record in records]
         data = "".join(f"\n{line}" for line in lines).encode()
         handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             acquire(handle, self.path, PATIENCE_S)
-            serials = [each["serial"] for each in records if "serial" in each]
+            serials = [record["serial"] for record in records if "serial" in record]
             before = self.path.read_text("utf-8", "replace") if serials else ""
-            for each in serials:
-                if serials.count(each) > 1 or f'"serial": {each},' in before:
-                    raise SerialError(f"serial {each}: another certificate has it")
+            for serial in serials:
+                if serials.count(serial) > 1 or f'"serial": {serial},' in before:
+                    raise SerialError(f"serial {serial}: another certificate has it")
             while data:
                 data = data[os.write(handle, data) :]
-            # Others can write while this is flushed.
+            # Other runs can write during the flush.
             fcntl.flock(handle, fcntl.LOCK_UN)
             os.fsync(handle)
         finally:
@@ -253,5 +253,5 @@ class Journal:
 
 
 def operator() -> str:
-    """The account that runs Ansible; of sudo, the one that called it."""
+    """The account that runs Ansible; with sudo, the account that called it."""
     return os.environ.get("SUDO_USER") or os.environ.get("USER") or f"uid {os.getuid()}"

@@ -1,0 +1,155 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Run ssh as the MPI user, and check its effective settings for a target.
+
+A file that ssh reads before the collection's can set a value first, and thereby disable host key
+verification or redirect a login.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..core.checks import FAILED, OK, PENDING, Check
+from ..core.commands import CommandError, NoAnswerError, run
+from ..core.text import one_line, shortened
+from . import session
+from .keys import DROP_IN, KNOWN_HOSTS, REVOKED, USER_CERTIFICATE, USER_KEY
+from .refusals import Refusal, refusal
+from .sshd import CERTIFICATE_TYPE
+
+MAX_VALUE = 8000
+"""Characters of a setting: lists of algorithms are long."""
+MAX_SHOWN = 200
+MAX_CONFIG = 1 << 18
+"""Characters of a configuration file of ssh."""
+MAX_TARGETS = 4
+"""Targets of failed logins whose settings are checked, in addition to the first target."""
+GRACE_S = 20.0
+"""Seconds for authentication and the start of a shell, after the connection."""
+
+
+def argv(target: str, timeout_s: int, options: Sequence[str] = ()) -> list[str]:
+    """ssh as mpirun calls it. Host key verification is left to the host's settings, to prove it."""
+    options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={timeout_s}", *options]
+    return ["ssh", "-n", *options, "--", target, "uname", "-n"]
+
+
+def ask(
+    command: Sequence[str], user: pwd.struct_passwd, timeout_s: float
+) -> tuple[str, str, Refusal]:
+    """Run a command as the MPI user; returns stdout, stderr and the reason of a failure."""
+    try:
+        done = run(command, check=False, timeout_s=timeout_s + GRACE_S, popen=session.as_user(user))
+    except NoAnswerError:
+        return "", "", refusal("ssh: timed out after the connection", 0)
+    except CommandError as error:
+        return "", "", Refusal(one_line(str(error)))
+    return done.stdout, done.stderr, refusal(done.stderr, done.rc) if done.rc else Refusal("")
+
+
+def checks(
+    target: Mapping[str, Any], user: pwd.struct_passwd, timeout_s: float, check_mode: bool
+) -> list[Check]:
+    """Compare the settings that `ssh -G` reports for a target with those of the collection."""
+    name = target["target"]
+    printed, log, failure = ask(["ssh", "-G", "-v", "--", name], user, timeout_s)
+    compared = []
+    for keyword, (desired, actual) in _settings(printed, target, user).items():
+        if desired == actual or (keyword == "hostname" and actual.startswith(f"{name}.")):
+            compared.append(Check("ssh_client", desired, actual, OK, keyword))
+            continue
+        where = _position(log, keyword, actual)
+        step = f"remove {keyword} from {where}" if where else ""
+        reason = step or failure.line
+        if not reason:
+            reason = (
+                f"{user.pw_dir}/.ssh/config or a file that /etc/ssh/ssh_config includes earlier"
+                " sets it: remove it there (ssh -Gv prints the order)"
+            )
+        status = PENDING if check_mode else FAILED
+        compared.append(Check("ssh_client", desired, actual, status, keyword, reason, by_hand=step))
+    return compared
+
+
+def _settings(
+    printed: str, target: Mapping[str, Any], user: pwd.struct_passwd
+) -> dict[str, tuple[str, str]]:
+    """Keyword to desired and actual value."""
+    settings: dict[str, list[str]] = {}
+    for line in printed.splitlines():
+        keyword, _blank, rest = line.partition(" ")
+        settings.setdefault(keyword, []).append(shortened(one_line(rest), MAX_VALUE))
+
+    def value(keyword: str) -> str:
+        return " ".join(settings.get(keyword, []))
+
+    def listed(keyword: str, desired: str) -> tuple[str, str]:
+        """A keyword with several values, one of which is desired."""
+        actual = value(keyword)
+        present = desired in re.split("[ ,]", actual)
+        return desired, desired if present else shortened(actual, MAX_SHOWN)
+
+    return {
+        "stricthostkeychecking": ("yes", value("stricthostkeychecking").replace("true", "yes")),
+        "globalknownhostsfile": listed("globalknownhostsfile", KNOWN_HOSTS),
+        "revokedhostkeys": (REVOKED, value("revokedhostkeys")),
+        "user": (user.pw_name, value("user")),
+        "hostname": (target["target"], value("hostname")),
+        "port": (str(target.get("port", 22)), value("port")),
+        "identitiesonly": ("yes", value("identitiesonly")),
+        "identityfile": listed("identityfile", USER_KEY),
+        "certificatefile": listed("certificatefile", USER_CERTIFICATE),
+        "hostkeyalgorithms": listed("hostkeyalgorithms", CERTIFICATE_TYPE),
+        "pubkeyacceptedalgorithms": listed("pubkeyacceptedalgorithms", CERTIFICATE_TYPE),
+        "proxycommand": ("", value("proxycommand").replace("none", "")),
+        "proxyjump": ("", value("proxyjump").replace("none", "")),
+    }
+
+
+def _position(log: str, keyword: str, value: str) -> str:
+    """`file:line` of a setting in the files that `ssh -v` read; empty for the collection's file."""
+    for name in re.findall(r"^debug1: Reading configuration data (/\S+)$", log, re.MULTILINE):
+        try:
+            # The MPI user chooses the files read here: a pipe would block for ever.
+            handle = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+            with open(handle, encoding="utf-8", errors="replace") as file:
+                regular = stat.S_ISREG(os.fstat(handle).st_mode)
+                lines = file.read(MAX_CONFIG).splitlines() if regular else []
+        except OSError:
+            continue
+        for number, line in enumerate(lines, start=1):
+            word, *rest = re.split(r"[\s=]+", line.strip(), maxsplit=1)
+            if (
+                word.lower() == keyword
+                and value
+                and "".join(rest).strip('" ').split()[:1] == [value.split()[0]]
+            ):
+                return "" if name.endswith(f"/{DROP_IN}") else f"{one_line(name)}:{number}"
+    return ""
+
+
+def to_check(attempts: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """The first target, and failed logins, which settings may have caused."""
+    logins = [attempt for attempt in attempts if not attempt.get("rail")]
+    yield from (logins or attempts)[:1]
+    yield from [attempt for attempt in logins[1:] if attempt["why"]][:MAX_TARGETS]
+
+
+def without_repeats(by_target: Mapping[str, Sequence[Check]]) -> Iterator[Check]:
+    """All checks of the first target; of further targets only failures not yet reported."""
+    reported: set[tuple[str, str]] = set()
+    for index, (target, of_target) in enumerate(by_target.items()):
+        for check in of_target:
+            fault = (check.subject, check.by_hand)
+            if index == 0:
+                yield check
+            elif check.status != OK and fault not in reported:
+                yield replace(check, subject=f"{check.subject} of {target}")
+            if check.status != OK:
+                reported.add(fault)

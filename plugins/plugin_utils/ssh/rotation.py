@@ -1,0 +1,286 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Decide which authorities sign and are trusted, and which nodes lose their certificates.
+
+The functions here read and write no files; `authority.AuthorityStore` applies their results.
+
+A rotation takes one step per run:
+
+1. A new authority is created and every node trusts it. The old one still signs.
+2. Once every node trusts the new authority, it signs and every node gets new certificates.
+3. Once every node has them, the old authority is dropped and its private keys are deleted.
+
+Two nodes that communicate therefore always trust each other's authority, however long a node was
+unreachable.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ...module_utils.core.messages import message
+from ...module_utils.core.text import counted, some
+from ...module_utils.ssh.keys import DAY, KINDS, digest
+from .journal import Member
+
+MAX_REMOVED = 1
+"""Default number of compute nodes that may leave the inventory between two runs. A launcher counts
+as two, because no job starts without one: its removal is never routine."""
+
+
+class AuthorityError(Exception):
+    """An authority or its state is unusable. The text names the file and the remedy."""
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """Name of the signing authority, and of its successor and predecessor during a rotation."""
+
+    current: str = ""
+    next: str = ""
+    previous: str = ""
+
+    @property
+    def trusted(self) -> list[str]:
+        """The authorities that every node must trust, the signing one first."""
+        return [name for name in (self.current, self.next, self.previous) if name]
+
+
+@dataclass(frozen=True)
+class Departures:
+    """Nodes that lose their certificates in this run."""
+
+    left: Sequence[str]
+    """Nodes that are no longer in the inventory."""
+    revoked: Sequence[str]
+    """Nodes that the operator revokes, keys included."""
+
+    @property
+    def names(self) -> list[str]:
+        return [*dict.fromkeys([*self.left, *self.revoked])]
+
+
+@dataclass
+class Revocations:
+    """Contents of the revocation list."""
+
+    serials: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    """By authority and kind: certificates of departed nodes, and replaced ones. Certificates that
+    had expired at the last departure are omitted, so that the list changes by events only."""
+    keys: list[str] = field(default_factory=list)
+    """Public keys of revoked nodes."""
+    notes: list[str] = field(default_factory=list)
+    """Revoked keys that are not listed, and why."""
+
+
+def departures(
+    known: Mapping[str, Member], members: Iterable[str], max_removed: int, revoke: Sequence[str]
+) -> Departures:
+    """Compare the journal with the inventory and with `ssh_trust_revoke`.
+
+    Raises AuthorityError for an unknown name in `revoke`, and when more than `max_removed` nodes
+    left: that may be a mistake in the model, and revocation cannot be undone.
+    """
+    present = set(members)
+    unknown = [name for name in revoke if name not in known and name not in present]
+    if unknown:
+        raise AuthorityError(
+            message(
+                "ssh_revoke_unknown",
+                "ssh_trust_revoke: {names}: neither in the inventory nor in the journal",
+                names=some(unknown, 5),
+            )
+        )
+    left = sorted(
+        name
+        for name, node in known.items()
+        if name not in present and (node.complete or node.issued)
+    )
+    unnamed = [name for name in left if name not in revoke]
+    launchers = [name for name in unnamed if known[name].launcher]
+    count = len(unnamed) + len(launchers)
+    if count > max(0, max_removed):
+        listed = [f"launcher {name}" if name in launchers else name for name in unnamed]
+        raise AuthorityError(
+            message(
+                "ssh_many_left",
+                "{nodes} left the inventory and would be refused by all others: {names}. Nothing"
+                " was signed or revoked. ssh_trust_max_removed is {limit}, and a launcher counts as"
+                " two: put them back into the model, or accept their removal for one run with"
+                " -e ssh_trust_max_removed={count}",
+                nodes=counted(len(unnamed), "node"),
+                names=some(listed, 100),
+                limit=max_removed,
+                count=count,
+            )
+        )
+    revoked = [
+        name
+        for name in revoke
+        if name in known and (known[name].keys or known[name].issued or known[name].complete)
+    ]
+    return Departures(left, revoked)
+
+
+def revocations(known: Mapping[str, Member]) -> Revocations:
+    """List the serials and keys that every node must refuse."""
+    listed = Revocations()
+    # A clock that was ahead during one run must not end a revocation.
+    last = min(max((node.revoked_at for node in known.values()), default=0), int(time.time()))
+    # A machine cloned with its keys, or an attacker who presented another node's public key, must
+    # not get that node refused as well.
+    holders: dict[str, set[str]] = {}
+    for name, node in known.items():
+        for certificate in node.issued:
+            holders.setdefault(certificate.key, set()).add(name)
+    for name, node in known.items():
+        for key in node.refused_keys:
+            if others := holders.get(key, set()) - {name}:
+                listed.notes.append(
+                    message(
+                        "ssh_key_shared",
+                        "key {key} of {name} is not refused: {others} uses it as well",
+                        key=digest(key),
+                        name=name,
+                        others=some(sorted(others), 5),
+                    )
+                )
+            else:
+                listed.keys.append(key)
+        for certificate in node.revoked:
+            if certificate.valid_before > last:
+                serials = listed.serials.setdefault((certificate.authority, certificate.kind), [])
+                serials.append(certificate.serial)
+    return listed
+
+
+def advance(
+    rotation: Rotation, wanted: str, nodes: Mapping[str, Member], overlap: bool
+) -> tuple[Rotation, list[str]]:
+    """Take the steps of a rotation towards the authority `wanted` that are due.
+
+    Returns the new rotation and its steps as messages. Raises AuthorityError for a return to an
+    earlier generation.
+    """
+    if not rotation.current:
+        step = message("ssh_authority_made", "authority {name} is created", name=wanted)
+        return Rotation(current=wanted), [step]
+    steps: list[str] = []
+    if wanted == rotation.current and rotation.next:
+        # The successor has signed nothing yet and can be dropped.
+        steps.append(
+            message(
+                "ssh_rotation_cancelled",
+                "authority {dropped} is dropped, {name} continues to sign",
+                dropped=rotation.next,
+                name=wanted,
+            )
+        )
+        rotation = Rotation(rotation.current, previous=rotation.previous)
+    elif wanted not in (rotation.current, rotation.next):
+        return _start(rotation, wanted, overlap, steps), steps
+    if rotation.previous:
+        rotation = _drop_previous(rotation, nodes, steps)
+    if rotation.next and not rotation.previous:
+        rotation = _sign_with_next(rotation, nodes, overlap, steps)
+    return rotation, steps
+
+
+def _start(rotation: Rotation, wanted: str, overlap: bool, steps: list[str]) -> Rotation:
+    in_use = max(_generation(name) for name in rotation.trusted)
+    if 0 < _generation(wanted) < in_use:
+        raise AuthorityError(
+            message(
+                "ssh_generation_back",
+                "authority {name} is wanted, but generation-{used} is in use: set"
+                " ssh_trust_ca_generation to {used} or more",
+                name=wanted,
+                used=in_use,
+            )
+        )
+    if not overlap:
+        steps.append(
+            message(
+                "ssh_authority_replaced",
+                "authority {name} replaces {old} immediately",
+                name=wanted,
+                old=rotation.current,
+            )
+        )
+        return Rotation(current=wanted)
+    old = "" if rotation.previous == wanted else rotation.previous
+    begun = Rotation(rotation.current, next=wanted, previous=old)
+    steps.append(
+        message(
+            "ssh_rotation_begun",
+            "authority {name} is created, and every node will trust it",
+            name=wanted,
+        )
+    )
+    return begun
+
+
+def _drop_previous(rotation: Rotation, nodes: Mapping[str, Member], steps: list[str]) -> Rotation:
+    old = rotation.previous
+    waiting = [name for name, node in nodes.items() if not _signed_by(node, rotation.current)]
+    if waiting:
+        steps.append(
+            message(
+                "ssh_authority_kept",
+                "authority {name} remains trusted until its certificates on {nodes} are replaced",
+                name=old,
+                nodes=some(waiting, 5),
+            )
+        )
+        return rotation
+    steps.append(
+        message("ssh_authority_dropped", "authority {name} is no longer trusted", name=old)
+    )
+    return Rotation(rotation.current, next=rotation.next)
+
+
+def _sign_with_next(
+    rotation: Rotation, nodes: Mapping[str, Member], overlap: bool, steps: list[str]
+) -> Rotation:
+    name = rotation.next
+    waiting = [node for node, member in nodes.items() if name not in member.trusts]
+    if waiting and overlap:
+        steps.append(
+            message(
+                "ssh_authority_waits",
+                "authority {name} will sign once {nodes} also trusts it",
+                name=name,
+                nodes=some(waiting, 5),
+            )
+        )
+        return rotation
+    steps.append(message("ssh_authority_signs", "authority {name} signs from now on", name=name))
+    return Rotation(name, previous=rotation.current if overlap else "")
+
+
+def _generation(name: str) -> int:
+    """The number of an authority created here; 0 for one that the operator supplies."""
+    prefix, _separator, number = name.partition("-")
+    return int(number) if prefix == "generation" else 0
+
+
+def _signed_by(node: Member, authority: str) -> bool:
+    """Whether all certificates that the node may still use are from this authority."""
+    return {(each.kind, each.authority) for each in node.issued} == {
+        (kind, authority) for kind in KINDS
+    }
+
+
+def expiring(nodes: Mapping[str, Member], now: int, warn_days: float) -> str:
+    """List nodes with a certificate that expires within `warn_days`, with the days left."""
+    ends = {
+        name: min(certificate.valid_before for certificate in node.latest().values())
+        for name, node in nodes.items()
+        if node.issued
+    }
+    left = sorted((end - now, name) for name, end in ends.items())
+    soon = [
+        f"{name} ({seconds // DAY} days)" for seconds, name in left if seconds < warn_days * DAY
+    ]
+    return some(soon, 5) if soon else ""

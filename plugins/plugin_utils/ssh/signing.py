@@ -1,0 +1,275 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Sign certificates, and compare each with its request before it leaves the controller.
+
+ssh-keygen signs, with a key file or a key in the operator's ssh-agent, or the operator's own
+command (`ssh_trust_signer`) does.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import secrets
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Optional
+
+from ...module_utils.core.commands import CommandError, run
+from ...module_utils.core.messages import message
+from ...module_utils.core.text import one_line
+from ...module_utils.ssh.keys import DAY, HOST, USER, digest, key_of
+from .authority import ssh_keygen
+from .journal import Issued, Journal, SerialError
+
+try:
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        PublicFormat,
+        SSHCertificate,
+        load_ssh_public_identity,
+    )
+except ImportError:
+    HAS_CRYPTOGRAPHY = False
+else:
+    HAS_CRYPTOGRAPHY = True
+
+BACKDATED_S = 3600
+"""Certificates are valid from an hour ago, so that nodes with a slightly late clock accept them."""
+SERIALS = 2**63 - 1
+"""63 bits: some programs read serials as signed numbers."""
+EXTENSIONS: Mapping[str, Mapping[str, str]] = {USER: {"permit-pty": ""}, HOST: {}}
+"""Commands and terminals are permitted, forwarding is not."""
+SIGNER_S = 60.0
+COMPUTE, LAUNCHER = "compute", "launcher"
+
+
+class SigningError(Exception):
+    """The authority's private key is unusable, or the request or certificate is refused."""
+
+
+def private_key(path: Path, group: Optional[int]) -> bytes:
+    """Read a private key. Raises SigningError if others than the owner or `group` may read it."""
+    try:
+        status = path.stat()
+        shared = group is not None and status.st_gid == group
+        wrong = status.st_mode & (0o007 if shared else 0o077)
+        if wrong or (status.st_uid not in (0, os.geteuid()) and not shared):
+            actual = f"mode {status.st_mode & 0o777:04o} owner {status.st_uid}"
+            remedy = "chmod 600" if wrong else f"chown {os.geteuid()}"
+            raise SigningError(f"{path}: {actual}: others can read or change it: {remedy} {path}")
+        return path.read_bytes()
+    except OSError as error:
+        raise SigningError(f"{path}: cannot read it: {error.strerror}") from error
+
+
+def _by_openssh(journal: Journal, path: Path, asked: Issued, key_id: str, passphrase: str) -> str:
+    """Sign with the private key at `path`, or with the agent if `path` is a public key.
+
+    ssh-keygen reads the private key from memory: it refuses files that a group may read.
+    """
+    with (
+        tempfile.TemporaryDirectory(dir=journal.directory, prefix=".sign-") as scratch,
+        open(os.memfd_create("ca"), "wb") as memory,
+    ):
+        agent, ca = path.suffix == ".pub", str(path)
+        if not agent:
+            os.fchmod(memory.fileno(), 0o600)
+            memory.write(private_key(path, journal.group()))
+            memory.flush()
+            ca = f"/dev/fd/{memory.fileno()}"
+        times = (asked.valid_after, asked.valid_before)
+        valid = ":".join(time.strftime("%Y%m%d%H%M%S", time.gmtime(second)) for second in times)
+        options = [f"source-address={','.join(asked.sources)}"] if asked.sources else []
+        options = ["clear", *EXTENSIONS[asked.kind], *options] if asked.kind == USER else []
+        key = Path(scratch) / "key.pub"
+        key.write_text(f"{asked.key} {key_id}\n", "ascii")
+        argv = ["-Us" if agent else "-s", ca, "-I", key_id, "-n", ",".join(asked.principals)]
+        argv += ["-z", str(asked.serial), "-V", valid, *(f"-O{option}" for option in options)]
+        argv += ["-h"] if asked.kind == HOST else []
+        argv.append(str(key))
+        handles = [memory.fileno()]
+        done = ssh_keygen(argv, Path(scratch), passphrase, check=False, pass_fds=handles)
+        if done.rc == 0:
+            return (Path(scratch) / "key-cert.pub").read_text("ascii")
+    reason = one_line(done.stderr.replace(ca, str(path)))
+    if agent:
+        raise SigningError(
+            message(
+                "ssh_key_not_in_agent",
+                "{path}: {reason}: the ssh-agent must hold the private half of {key}"
+                " (SSH_AUTH_SOCK: {socket}): ssh-add its file, or ssh-add -s the library of its"
+                " token",
+                path=path,
+                reason=reason,
+                key=asked.signer,
+                socket=os.environ.get("SSH_AUTH_SOCK", "not set"),
+            )
+        )
+    raise SigningError(
+        message(
+            "ssh_ca_unusable",
+            "{path}: {reason}: not an OpenSSH private key, or another passphrase: set"
+            " ssh_trust_ca_passphrase; or ssh-add {path}, and name {path}.pub",
+            path=path,
+            reason=reason,
+        )
+    )
+
+
+def _by_command(command: Sequence[str], asked: Issued, key_id: str, signing_key: str) -> str:
+    """Sign with the operator's command; docs/ssh-trust.md describes its input and output."""
+    request = {
+        "kind": asked.kind,
+        "public_key": asked.key,
+        "key_id": key_id,
+        "principals": list(asked.principals),
+        "serial": asked.serial,
+        "valid_after": asked.valid_after,
+        "valid_before": asked.valid_before,
+        "source_addresses": list(asked.sources),
+        "extensions": EXTENSIONS[asked.kind],
+        "signing_key": signing_key,
+    }
+    try:
+        return run(command, stdin=json.dumps(request) + "\n", timeout_s=SIGNER_S).stdout
+    except CommandError as error:
+        raise SigningError(f"ssh_trust_signer: {one_line(str(error))}") from error
+
+
+def _checked(text: str, asked: Issued, key_id: str) -> tuple[str, Issued]:
+    """Parse a certificate and compare it with the request.
+
+    Returns the line of a `-cert.pub` file and its record. Raises SigningError, listing every
+    deviation.
+    """
+    if not HAS_CRYPTOGRAPHY:
+        raise SigningError(
+            "the controller's Python lacks the module cryptography 40 or later (SSH certificates):"
+            " install it where ansible-core is installed"
+        )
+
+    def line(key: Any) -> str:
+        return str(key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH), "ascii")
+
+    try:
+        (row,) = text.strip().splitlines()
+        words = row.split()[:2]
+        certificate = load_ssh_public_identity(" ".join(words).encode())
+        if not isinstance(certificate, SSHCertificate):
+            raise ValueError("a public key")
+        certificate.verify_cert_signature()
+        names = sorted(name.decode() for name in certificate.valid_principals)
+        critical = {b"source-address": ",".join(asked.sources).encode()} if asked.sources else {}
+        extensions = {key.encode(): value.encode() for key, value in EXTENSIONS[asked.kind].items()}
+        compared = {
+            "type": (asked.kind, certificate.type.name.lower()),
+            "key": (digest(asked.key), digest(line(certificate.public_key()))),
+            "signing key": (asked.signer, digest(line(certificate.signature_key()))),
+            "principals": (sorted(asked.principals), names),
+            "critical options": (critical, dict(certificate.critical_options)),
+            "extensions": (extensions, dict(certificate.extensions)),
+        }
+    except (ValueError, UnsupportedAlgorithm, InvalidSignature) as error:
+        shown = one_line(text)[:200] or "nothing"
+        why = one_line(str(error)) or "its signature is wrong"
+        raise SigningError(f"no certificate of one line ({why}): {shown}") from error
+    begin, end = certificate.valid_after, certificate.valid_before
+    wrong = [
+        f"{field}: wanted {desired}, found {actual}"
+        for field, (desired, actual) in compared.items()
+        if desired != actual
+    ]
+    if not asked.valid_after <= begin < end <= asked.valid_before:
+        within = f"{asked.valid_after} to {asked.valid_before}"
+        wrong.append(f"validity: wanted within {within}, found {begin} to {end}")
+    # ssh-rsa is the type of a signing RSA key once; a second occurrence is a SHA-1 signature.
+    if base64.b64decode(words[1]).count(b"\0\0\0\7ssh-rsa") > 1:
+        wrong.append("signature: wanted rsa-sha2-256 or -512, found ssh-rsa, which sshd refuses")
+    if not certificate.serial:
+        wrong.append("serial: wanted a unique one, which revocation needs, found 0")
+    if wrong:
+        raise SigningError(
+            f"the certificate differs from the request: {one_line('; '.join(wrong))}"
+        )
+    signed = f"{words[0]} {words[1]} {key_id}\n"
+    return signed, replace(
+        asked, serial=certificate.serial, valid_after=begin, valid_before=end, digest=digest(signed)
+    )
+
+
+def issue(
+    journal: Journal,
+    name: str,
+    kinds: Mapping[str, str],
+    public_keys: Mapping[str, str],
+    authority: Mapping[str, Any],
+    *,
+    user: str,
+    host: Mapping[str, Any],
+    validity_days: float,
+    now: int,
+    passphrase: str = "",
+    refused: Sequence[str] = (),
+) -> tuple[dict[str, str], dict[str, Issued]]:
+    """Sign certificates for a node; returns them and their records by kind.
+
+    `kinds` maps each kind to the reason for the journal, which records certificates before they
+    leave the controller. Raises SigningError for a key that is not exactly one ed25519 key, since
+    a node sends it, and for a key in `refused`: a revoked node could otherwise return as another.
+    """
+    certificates: dict[str, str] = {}
+    records: dict[str, Issued] = {}
+    for kind in kinds:
+        key = key_of(str(public_keys.get(kind)))
+        if not key or key != public_keys[kind]:
+            raise SigningError(
+                message(
+                    "ssh_key_invalid",
+                    "{name}: its {kind} key is not one ed25519 public key: not signed",
+                    name=name,
+                    kind=kind,
+                )
+            )
+        if key in refused:
+            raise SigningError(
+                message(
+                    "ssh_key_revoked",
+                    "{name}: its {kind} key {key} was revoked: not signed",
+                    name=name,
+                    kind=kind,
+                    key=digest(key),
+                )
+            )
+        unsigned = Issued(
+            kind,
+            1 + secrets.randbelow(SERIALS),
+            authority["signs"],
+            now + int(validity_days * DAY),
+            valid_after=now - BACKDATED_S,
+            key=key,
+            principals=[host["principal"]] if kind == USER else list(host["names"]),
+            sources=list(host["sources"]) if kind == USER else [],
+            signer=digest(authority[f"{kind}_authorities"][0]),
+        )
+        path = Path(authority["private_keys"][kind])
+        path = path.readlink() if path.is_symlink() else path
+        key_id = f"{user}@{name}" if kind == USER else name
+        if authority["signer"] and path.suffix == ".pub":
+            signing_key = authority[f"{kind}_authorities"][0]
+            text = _by_command(authority["signer"], unsigned, key_id, signing_key)
+        else:
+            text = _by_openssh(journal, path, unsigned, key_id, passphrase)
+        try:
+            certificates[kind], records[kind] = _checked(text, unsigned, key_id)
+        except SigningError as error:
+            raise SigningError(f"the {kind} certificate of {name} is refused: {error}") from error
+    try:
+        journal.issued(name, list(records.values()), kinds)
+    except SerialError as error:
+        raise SigningError(f"the certificates of {name} are refused: {error}") from error
+    return certificates, records
