@@ -90,7 +90,7 @@ def test_a_rankfile_comes_with_known_cores_only_and_goes_again(nodes: Nodes) -> 
     rankfile = nodes.on(launcher).file("/etc/baremetal-mpi-roce/rankfile")
     wanted = "--extra-vars=mpi_hostfile_rankfile=true"
     messages = nodes.play("playbooks/hostfile.yml", wanted, expect=2).output
-    assert "the cores of NUMA node 0 are not known: set cluster_numa_cores" in messages
+    assert "cluster_numa_cores" in messages
     assert not rankfile.exists
 
     cores = '--extra-vars={"cluster_numa_cores": {"0": "0-7", "1": "8-15"}}'

@@ -126,7 +126,7 @@ def test_an_interrupted_installation_is_repaired_by_running_again(
     nodes: Nodes, installed: Run
 ) -> None:
     assert installed.hosts_with("changed") == {*FIRSTS.values()}, installed.output
-    assert "SIMULATED: hardware is read below" in installed.output
+    assert "SIMULATED" in installed.output
     for name in nodes.group("compute"):
         assert failed(installed, name) == []
         assert nodes.on(name).package("doca-ofed").is_installed

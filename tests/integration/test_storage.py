@@ -223,7 +223,7 @@ def test_a_server_that_is_away_for_a_while_costs_no_data_and_no_process(
         time.sleep(OUTAGE_S)  # the outage itself
         assert {transport: written(transport) for transport in systems} == held, "not stopped"
         running = f"systemctl show -P SubState {' '.join(units.values())}"
-        assert set(on.check_output(running).split()) == {"running"}, "a writer ended"
+        assert set(on.check_output(running).split()) == {"running"}, "a writer terminated"
 
         machines.on(server).check_output("systemctl start %s", SERVER)
         took = until(

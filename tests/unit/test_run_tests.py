@@ -140,7 +140,7 @@ def test_a_second_run_waits_for_the_nodes_of_the_first_and_nothing_else(runner, 
                 lane.poll(outcomes)
             return "lint" in outcomes
 
-        until(lint_has_ended, "lint has ended")
+        until(lint_has_ended, "lint is finished")
         assert list(outcomes) == ["lint"]
         assert capsys.readouterr().out.count("Another ./test") == 1
     runner.run(every, outcomes)
