@@ -184,7 +184,7 @@ def ended_and_resumed(
 
 
 @pytest.mark.parametrize("victim", [a_rank, mpirun])
-def test_a_job_that_ends_at_any_step_leaves_nothing_and_goes_on_to_the_same_weights(
+def test_a_job_killed_at_any_step_resumes_to_the_same_weights(
     victim: Callable[[Nodes, int], tuple[str, str]], examples: Nodes, weights: str
 ) -> None:
     found = ended_and_resumed(examples, victim, (16, NUMPY), (10, NUMPY))
@@ -210,7 +210,7 @@ OTHER = {"mpi4py": "gloo", "gloo": "mpi4py"}
 
 @pytest.mark.long
 @pytest.mark.parametrize("backend", OTHER)
-def test_pytorch_ended_at_any_step_goes_on_by_another_backend_to_the_same_weights(
+def test_pytorch_killed_at_any_step_resumes_with_another_backend(
     backend: str, torch: Nodes, torch_weights: str
 ) -> None:
     programs = TORCH + backend, TORCH + OTHER[backend]

@@ -73,9 +73,7 @@ def of_layer(found: Run, host: str) -> dict[str, str]:
     }
 
 
-def test_check_mode_says_what_would_change_and_at_what_cost_and_touches_nothing(
-    nodes: Nodes, fabric: Fabric
-) -> None:
+def test_check_mode_reports_changes_and_their_impact(nodes: Nodes, fabric: Fabric) -> None:
     before, listed = states(fabric, list(fabric)), logs(fabric)
     found = nodes.play(FABRIC.playbook, *FABRIC.words, "--check", "--diff")
     assert logs(fabric) == listed and states(fabric, list(fabric)) == before
@@ -98,7 +96,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_after_a_fault_a_switch_is_what_it_was_and_the_message_names_it(
+def test_a_faulty_switch_is_named_and_unchanged(
     nodes: Nodes, fabric: Fabric, fault: dict[str, Any]
 ) -> None:
     """Inject faults over SSH. tests/unit covers each fault of each system

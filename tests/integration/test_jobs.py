@@ -85,9 +85,7 @@ def result(run: Run) -> dict[str, Any]:
     return {check["name"]: check for check in checks}
 
 
-def test_a_job_runs_on_every_slot_and_leaves_its_script_and_output(
-    nodes: Nodes, job: list[str]
-) -> None:
+def test_a_job_runs_on_every_slot_and_saves_its_output(nodes: Nodes, job: list[str]) -> None:
     run = nodes.play(RUN, *job, *program("later"))
     ranks = sum(int(nodes.of(host)["cluster_slots"]) for host in nodes.group("compute"))
     said = re.findall(r"rank (\d+) of (\d+) sum (\d+) two words", run.output)

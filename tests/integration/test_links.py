@@ -29,7 +29,7 @@ def fabric(nodes: Nodes) -> dict[str, VirtualSwitch]:
     return {name: switch(nodes, name) for name in SWITCHES}
 
 
-def test_links_that_agree_are_a_line_for_each_leaf_with_the_figures(
+def test_matching_links_are_one_check_per_leaf(
     nodes: Nodes, fabric: dict[str, VirtualSwitch]
 ) -> None:
     done = nodes.play("playbooks/links.yml")
@@ -91,7 +91,9 @@ def test_swapped_cables_show_as_such_on_each_system(
     assert all("swapped" in check["reason"] for check in wrong)
 
 
-def test_a_limit_reads_nobody_outside_of_it(nodes: Nodes, fabric: dict[str, VirtualSwitch]) -> None:
+def test_a_limit_reads_no_host_outside_of_it(
+    nodes: Nodes, fabric: dict[str, VirtualSwitch]
+) -> None:
     done = nodes.play("playbooks/links.yml", "--limit=leaf01,node02")
     assert set(done.report["remote_module_executions"]["hosts"]) == {"node02"}
     outside = [check for check in done.checks("links") if check["name"] == "link_other_end"]

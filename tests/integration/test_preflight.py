@@ -24,7 +24,7 @@ def mounts(nodes: Nodes, name: str, *words: str) -> None:
     subprocess.run(["nsenter", "--target", pid, "--mount", *words], check=True)
 
 
-def test_nothing_is_named_on_nodes_without_faults(fresh_nodes: Nodes) -> None:
+def test_healthy_nodes_have_no_finding(fresh_nodes: Nodes) -> None:
     hosts = len({*fresh_nodes.group("compute", "launcher", "storage")})
     for words in ((), ("--check",)):
         done = fresh_nodes.play(PLAYBOOK, *words)
@@ -33,7 +33,7 @@ def test_nothing_is_named_on_nodes_without_faults(fresh_nodes: Nodes) -> None:
         assert done.total("changed") == 0
 
 
-def test_three_faults_are_named_at_once(fresh_nodes: Nodes) -> None:
+def test_three_faults_are_reported_together(fresh_nodes: Nodes) -> None:
     nodes = fresh_nodes
     first, second, third = nodes.group("compute")[:3]
     # No key is needed, so that the missing response is the only fault.

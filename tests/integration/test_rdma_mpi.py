@@ -64,7 +64,7 @@ def test_an_allreduce_over_rc_uses_every_rail_by_rdma(machines: Nodes) -> None:
     assert report["figures"]["virtual"], "Soft-RoCE has no line rate to be compared with"
 
 
-def test_what_is_told_is_seen_by_ranks_and_by_a_users_own_shell(machines: Nodes) -> None:
+def test_ranks_and_login_shells_have_the_environment(machines: Nodes) -> None:
     node, launcher = "node01", machines.group("launcher")[0]
     file = messages(machines.on(node).file("/etc/baremetal-mpi-roce/mpi.env").content_string)
     shell = messages(as_mpi_user(machines, node, "env"))

@@ -110,7 +110,7 @@ def in_background(nodes: Nodes, until: str, *words: str) -> Iterator[subprocess.
         process.wait()
         raise
     rest = process.stdout.read()
-    assert process.wait() == 0, "".join(said) + rest
+    assert process.wait() == 0, "".join(lines) + rest
 
 
 def answers(nodes: Nodes, name: str) -> bool:
@@ -182,7 +182,7 @@ def test_a_node_that_does_not_come_back_stops_the_rest(nodes: Nodes) -> None:
     assert run.hosts_with("failed") == {"node02", "node03"}
 
 
-def test_a_reboot_that_was_not_seen_to_its_end_is_verified_and_not_done_again(
+def test_an_interrupted_reboot_is_verified_but_not_repeated(
     nodes: Nodes,
 ) -> None:
     """As after a killed run: the reason is of an earlier boot. node02 is still down."""

@@ -139,7 +139,7 @@ class TestMembership:
         first = trust.compute[0]
         assert "left the inventory" not in trust.play(f"--limit={first}", "--check").output
 
-    def test_who_is_added_is_let_in_and_no_other_is_touched(self, trust: Trust) -> None:
+    def test_an_added_node_is_trusted_and_no_other_changed(self, trust: Trust) -> None:
         added = trust.compute[-1]
         run = trust.play()
         assert run.hosts_with("changed") == {added}
@@ -252,7 +252,7 @@ class TestEmergency:
         assert trust.unreached(trust.launcher, *trust.compute) == {}
 
 
-def test_rotation_loses_nobody_on_the_way(trust: Trust) -> None:
+def test_a_rotation_loses_no_login(trust: Trust) -> None:
     everybody = (trust.launcher, *trust.compute)
     for _run in range(3):
         trust.play(GENERATION)
