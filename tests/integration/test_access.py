@@ -38,7 +38,7 @@ DISMISS = f"""
 rm -f /etc/sudoers.d/{LOGIN} /etc/ssh/sshd_config.d/60-port.conf && systemctl restart sshd
 pkill -KILL -u {LOGIN}; userdel --force --remove {LOGIN}
 """
-"""Close the connections that Ansible keeps open for a while."""
+"""Close the connections that Ansible leaves open for a while."""
 UNPRIVILEGED = 65534
 
 
@@ -92,7 +92,7 @@ def test_site_with_a_file_of_the_password_through_a_bastion(guarded: Nodes, tmp_
         for check in run.checks("ssh")
         if (check["name"], check["subject"]) == ("ssh_client", "port")
     }
-    assert ports == {str(PORT)}, "MPI goes to the port of the operator's sshd as well"
+    assert ports == {str(PORT)}, "MPI uses the port of the operator's sshd"
 
 
 NOT_TYPED = {"model", "site", "virtual_nodes", "virtual_nodes_down"}

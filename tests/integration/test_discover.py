@@ -63,7 +63,7 @@ def test_site_changes_nothing_by_the_draft(nodes: Nodes, machines: Nodes, tmp_pa
     assert f"discover: {len(nodes.group('compute'))} nodes read" in output
 
     def complete(model: dict[str, Any]) -> None:
-        """Fill in what is marked CHECK: racks, GPUs of the rank plan, file systems, variables."""
+        """Fill in the lines marked CHECK: racks, GPUs of the rank plan, file systems, variables."""
         known = {key: model[key] for key in ("name", "gpus", "filesystems", "vars")}
         of_nodes = {key: model["nodes"][key] for key in ("nodes_per_rack", "overrides")}
         model.clear()

@@ -84,7 +84,7 @@ def test_one_verify_finds_every_fault_and_nothing_else(seen: Run) -> None:
     assert (check["subject"], check["wanted"], check["found"]) == ("rail1", 9000, 1500)
 
 
-def test_what_it_prints_repairs_them_and_touches_no_other_host(
+def test_the_printed_commands_repair_only_the_affected_hosts(
     nodes: Nodes, converged: dict[str, set[str]], seen: Run
 ) -> None:
     faults.undo(nodes)

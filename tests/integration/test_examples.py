@@ -184,7 +184,7 @@ def ended_and_resumed(
 
 
 @pytest.mark.parametrize("victim", [a_rank, mpirun])
-def test_a_job_that_ends_at_any_step_leaves_nothing_and_goes_on_to_the_same_weights(
+def test_a_job_killed_at_any_step_resumes_to_the_same_weights(
     victim: Callable[[Nodes, int], tuple[str, str]], examples: Nodes, weights: str
 ) -> None:
     found = ended_and_resumed(examples, victim, (16, NUMPY), (10, NUMPY))
@@ -210,7 +210,7 @@ OTHER = {"mpi4py": "gloo", "gloo": "mpi4py"}
 
 @pytest.mark.long
 @pytest.mark.parametrize("backend", OTHER)
-def test_pytorch_ended_at_any_step_goes_on_by_another_backend_to_the_same_weights(
+def test_pytorch_killed_at_any_step_resumes_with_another_backend(
     backend: str, torch: Nodes, torch_weights: str
 ) -> None:
     programs = TORCH + backend, TORCH + OTHER[backend]
@@ -233,4 +233,3 @@ def test_pytorch_does_so_with_32_ranks(backend: str, torch: Nodes, torch_weights
 def test_a_backend_that_pytorch_lacks_is_named(torch: Nodes) -> None:
     output = start(torch, 1, f"{CHECKPOINTS}-none", f"{TORCH}mpi").end(good=False)
     assert f"rank 0 on {torch.group('compute')[0]}: torch 1.13" in output
-    assert "is built without MPI" in output

@@ -241,7 +241,7 @@ def test_an_emergency_ends_it(attacker: Attacker) -> None:
     assert Login(nodes, name)(name, target) == ""
 
 
-def test_a_user_of_a_node_cannot_hold_the_lock_of_a_layer(attacker: Attacker) -> None:
+def test_a_user_cannot_hold_the_lock_of_a_layer(attacker: Attacker) -> None:
     lock = "/run/baremetal-mpi-roce/locks/ssh.lock"
     assert attacker.host.file(lock).exists
     done = attacker.host.run(f"su -s /bin/sh mpi -c 'exec 9<{lock} && flock 9' || exit 1")

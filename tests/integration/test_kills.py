@@ -31,7 +31,7 @@ class Kill:
 
     With `workers` all child processes are killed as well, as when the controller loses power;
     otherwise only the main process is killed, and its workers finish their tasks. The moment only
-    determines what is interrupted: the expectations are the same.
+    determines the interrupted step: the expectations are the same.
     """
 
     role: str
@@ -72,14 +72,14 @@ def kill_a_run(nodes: Nodes, kill: Kill) -> None:
             break
     else:
         process.wait()
-        raise AssertionError(f"the run ended before its task:\n{''.join(lines)}")
+        raise AssertionError(f"the run finished before its task:\n{''.join(lines)}")
     time.sleep(kill.after_s)
     for pid in descendants(process.pid) if kill.workers else [process.pid]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     if process.wait() != -signal.SIGKILL:
         lines.append(process.stdout.read())
-        raise AssertionError(f"the run had ended before it was killed:\n{''.join(lines)}")
+        raise AssertionError(f"the run finished before the kill:\n{''.join(lines)}")
     process.stdout.close()
 
 
@@ -109,7 +109,7 @@ def hosts_file(nodes: Nodes, host: str) -> str:
         except RuntimeError:
             return ""
 
-    return waiting.until(text, f"{host} lets nobody in", 60)
+    return waiting.until(text, f"{host} rejects all logins", 60)
 
 
 def test_after_the_kills_one_run_converges_and_nothing_is_left(bare: Nodes) -> None:

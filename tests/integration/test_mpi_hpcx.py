@@ -115,4 +115,4 @@ def test_jobs_without_a_login_shell_get_the_environment(nodes: Nodes) -> None:
     prolog = "/usr/local/libexec/baremetal-mpi-roce/task-prolog"
     printed = node.check_output(f"runuser -u {user} -- env -i UCX_NET_DEVICES=other {prolog}")
     assert f"export UCX_NET_DEVICES={values['UCX_NET_DEVICES']}" in printed.splitlines()
-    assert "PATH=" not in printed, "a task keeps the paths of its user"
+    assert "PATH=" not in printed, "a task inherits the paths of its user"

@@ -104,9 +104,7 @@ def test_the_smoke_test_runs_over_it(with_impi: Nodes) -> None:
     assert found.startswith(f"/opt/baremetal-mpi-roce/impi-{VERSION}-")
 
 
-def test_a_job_runs_over_it_and_a_rank_that_fails_is_named(
-    with_impi: Nodes, tmp_path: Path
-) -> None:
+def test_a_job_uses_it_and_a_failed_rank_is_named(with_impi: Nodes, tmp_path: Path) -> None:
     slots = [int(with_impi.of(host)["cluster_slots"]) for host in with_impi.group("compute")]
     output = job(with_impi, tmp_path)
     total = sum(range(sum(slots)))

@@ -89,7 +89,7 @@ def test_the_host_that_builds_is_one_of_the_play(with_source: Nodes) -> None:
     assert left(with_source, "node03") == []
 
 
-def test_a_killed_build_fails_with_its_reason_on_all_that_wait_for_it(with_source: Nodes) -> None:
+def test_a_killed_build_fails_on_all_waiting_hosts(with_source: Nodes) -> None:
     with_source.on(BUILDER).check_output(f"touch {WAITS}")
     playing = started(with_source)
     with_source.on(BUILDER).check_output(f"systemctl kill --signal=KILL {UNIT}")

@@ -71,7 +71,7 @@ def test_a_wrong_name_on_the_launcher_is_told_with_both_addresses(nodes: Nodes) 
     assert nodes.play("playbooks/hostfile.yml").total("changed") == 0
 
 
-def test_a_drained_node_is_left_out_by_name_until_it_is_back(nodes: Nodes, tmp_path: Path) -> None:
+def test_a_drained_node_is_left_out_until_it_returns(nodes: Nodes, tmp_path: Path) -> None:
     launcher, (node, *others) = nodes.group("launcher")[0], nodes.group("compute")
     drained = nodes.changed(tmp_path, lambda model: model["nodes"].update(drained=[node]))
     drained.play("playbooks/hostfile.yml")
@@ -90,7 +90,7 @@ def test_a_rankfile_comes_with_known_cores_only_and_goes_again(nodes: Nodes) -> 
     rankfile = nodes.on(launcher).file("/etc/baremetal-mpi-roce/rankfile")
     wanted = "--extra-vars=mpi_hostfile_rankfile=true"
     messages = nodes.play("playbooks/hostfile.yml", wanted, expect=2).output
-    assert "the cores of NUMA node 0 are not known: set cluster_numa_cores" in messages
+    assert "cluster_numa_cores" in messages
     assert not rankfile.exists
 
     cores = '--extra-vars={"cluster_numa_cores": {"0": "0-7", "1": "8-15"}}'

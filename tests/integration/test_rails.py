@@ -122,7 +122,7 @@ def test_a_rail_that_leaves_the_model_is_bare_again(nodes: Nodes, node: str) -> 
     assert play(nodes, node, rails[:-1]).total("changed") == 0
 
 
-def test_a_file_that_claims_a_rail_is_named_and_the_others_go_on(nodes: Nodes, node: str) -> None:
+def test_a_file_that_claims_a_rail_is_named(nodes: Nodes, node: str) -> None:
     path, text = CLAIMS[nodes.of(node)["virtual_nodes_family"]]
     on = nodes.on(node)
     on.check_output("ip link set rail3 mtu 1500")

@@ -68,9 +68,7 @@ def test_what_is_changed_by_hand_is_seen_on_the_node(machines: Nodes, node: str)
     assert machines.on(node).run(f"{RAILS} --check").rc == 0
 
 
-def test_an_rdma_device_that_is_gone_fails_the_unit_and_one_that_returns_mends_it(
-    machines: Nodes, node: str
-) -> None:
+def test_the_unit_fails_without_an_rdma_device_and_recovers(machines: Nodes, node: str) -> None:
     machines.on(node).check_output("rdma link delete rxe1")
     assert machines.on(node).run("systemctl start %s", BOOT_UNIT).rc != 0
     messages = machines.on(node).check_output("journalctl -b -p err -o cat -u %s", BOOT_UNIT)

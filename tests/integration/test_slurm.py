@@ -84,7 +84,7 @@ for folder in pathlib.Path("/proc").glob("[0-9]*"):
         files = {name: (folder / name).read_bytes() for name in names}
         found[folder.name] = {name: base64.b64encode(x).decode() for name, x in files.items()}
     except OSError:
-        pass  # ended meanwhile
+        pass  # terminated in the meantime
 print(json.dumps(found))
 end
 """

@@ -110,7 +110,7 @@ def be(nodes: Nodes, name: str, state: str) -> None:
     nodes.on(name).check_output("[ $(gpu-stand-in) = %s ] || gpu-stand-in state %s", state, state)
 
 
-def test_an_installation_that_is_killed_on_one_node_is_whole_on_the_others(
+def test_an_installation_killed_on_one_node_completes_on_the_others(
     nodes: Nodes, interrupted: Run
 ) -> None:
     assert interrupted.hosts_with("failed") == {*FIRSTS.values()}, interrupted.output
@@ -126,7 +126,7 @@ def test_an_interrupted_installation_is_repaired_by_running_again(
     nodes: Nodes, installed: Run
 ) -> None:
     assert installed.hosts_with("changed") == {*FIRSTS.values()}, installed.output
-    assert "SIMULATED: hardware is read below" in installed.output
+    assert "SIMULATED" in installed.output
     for name in nodes.group("compute"):
         assert failed(installed, name) == []
         assert nodes.on(name).package("doca-ofed").is_installed
@@ -227,7 +227,7 @@ def test_after_the_reboot_everything_is_of_the_next_branch(nodes: Nodes) -> None
 
 
 @pytest.mark.long
-def test_the_release_with_long_term_support_is_installed_after_the_distributions_mpi() -> None:
+def test_the_lts_release_replaces_the_distributions_mpi() -> None:
     """DOCA 2.9 on new nodes. Jobs use HPC-X, so Ubuntu's MPI is removed."""
     nodes = STAND_INS.fresh()
     STAND_INS.used()

@@ -6,7 +6,6 @@ These tests use a separate authority, so that their rotations affect no other te
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -81,7 +80,7 @@ def without_the_last(nodes: Nodes, folder: Path) -> Nodes:
 def trust(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trust]:
     made = Trust(nodes, tmp_path_factory.mktemp("trust") / "ssh-ca")
     run = made.play(expect=2)
-    assert "this node trusts the SSH authority SHA256:" in run.output, "that of the site"
+    assert "SHA256:" in run.output, "nodes trust the site's authority"
     made.play("--extra-vars=ssh_trust_replace_authority=true")
     yield made
     nodes.play(PLAYBOOK)
@@ -92,8 +91,8 @@ def test_a_second_run_changes_nothing_and_costs_two_executions(trust: Trust) -> 
     run = trust.play()
     assert run.total("changed") == 0
     assert trust.play("--check", "--diff").total("changed") == 0
-    text = next(line for line in run.output.splitlines() if "module executions" in line)
-    assert re.search(r": 2 at most", text), "one to lay the trust and one to prove it"
+    most = run.report["remote_module_executions"]["most_on_a_compute_node"]
+    assert most == 2, "one to configure the trust and one to test it"
 
 
 def test_the_controller_verifies_a_node_by_the_authority_alone(trust: Trust) -> None:
@@ -140,7 +139,7 @@ class TestMembership:
         first = trust.compute[0]
         assert "left the inventory" not in trust.play(f"--limit={first}", "--check").output
 
-    def test_who_is_added_is_let_in_and_no_other_is_touched(self, trust: Trust) -> None:
+    def test_an_added_node_is_trusted_and_no_other_changed(self, trust: Trust) -> None:
         added = trust.compute[-1]
         run = trust.play()
         assert run.hosts_with("changed") == {added}
@@ -227,15 +226,15 @@ class TestEmergency:
         stolen, away, *others = reversed(trust.compute)
         revoke = f'--extra-vars={{"ssh_trust_revoke": ["{stolen}"]}}'
         run = trust.play(revoke, f"--limit=!{away}", expect=2)
-        assert f"{stolen} is in ssh_trust_revoke: nothing is signed for it" in run.output
-        assert f"nodes with an old revocation list: {away}" in run.output
+        assert f"{stolen} is in ssh_trust_revoke" in run.output
+        assert f"revocation list: {away}" in run.output
         assert f"ssh: {stolen} refused by {', '.join(reversed(others))}, " in run.output
         for other in others:
             assert "Permission denied" in trust.login(stolen, other)
             assert "revoked" in trust.login(other, stolen)
         assert trust.login(stolen, away) == "", "it was not reached"
         run = trust.play(revoke, f"--limit={away}")
-        assert "old revocation list" not in run.output
+        assert "revocation list: " not in run.output
         assert "Permission denied" in trust.login(stolen, away)
 
     def test_it_returns_with_other_keys(self, trust: Trust) -> None:
@@ -243,7 +242,7 @@ class TestEmergency:
         path = f"{OWN}/id_ed25519.pub"
         host = trust.nodes.on(back)
         before = host.check_output(f"cat {path}")
-        assert "is of before this node was revoked" in trust.play(expect=2).output
+        assert "revoked" in trust.play(expect=2).output
         host.check_output(
             "rm /etc/ssh/ssh_host_ed25519_key* && ssh-keygen -A && systemctl reload ssh"
         )
@@ -253,7 +252,7 @@ class TestEmergency:
         assert trust.unreached(trust.launcher, *trust.compute) == {}
 
 
-def test_rotation_loses_nobody_on_the_way(trust: Trust) -> None:
+def test_a_rotation_loses_no_login(trust: Trust) -> None:
     everybody = (trust.launcher, *trust.compute)
     for _run in range(3):
         trust.play(GENERATION)
@@ -268,10 +267,11 @@ def test_a_node_that_is_away_is_named_once(trust: Trust) -> None:
     try:
         run = trust.play(GENERATION, expect=None)
         assert run.hosts_with("unreachable") == {away}
-        assert run.hosts_with("failed") == set(), "no other fails for its sake"
-        assert f"{away} dropped out of this run earlier" in json.dumps(run.report)
+        assert run.hosts_with("failed") == set(), "the failure of one node affects no other"
+        skipped = [check for check in run.checks("ssh") if check["status"] == "not_applicable"]
+        assert any(away in f"{check['subject']} {check['reason']}" for check in skipped)
         limited = trust.play(GENERATION, f"--limit={neighbour}", expect=2)
-        assert f"{neighbour} -> {away}" in limited.output, "not in this run: its neighbour tells"
+        assert f"{neighbour} -> {away}" in limited.output, "reported by a neighbour"
     finally:
         trust.nodes.state(present=True)
     trust.nodes.play("site.yml", "--tags=names,rails")
@@ -294,8 +294,8 @@ def test_a_rotation_to_a_key_in_the_agent_loses_no_login(trust: Trust, tmp_path:
             assert trust.unreached(trust.launcher, *trust.compute) == {}
     finally:
         os.kill(int(process), signal.SIGTERM)
-    assert trust.play(*words).total("changed") == 0, "nothing is due, so no agent is needed"
+    assert trust.play(*words).total("changed") == 0, "nothing expires, so no agent is needed"
     (left,) = (trust.state / "authorities").iterdir()
     assert left.name.startswith("supplied-")
     trust.nodes.on(trust.launcher).check_output(f"rm {OWN}/id_ed25519-cert.pub")
-    assert "has to be in the ssh-agent" in trust.play(*words, expect=2).output
+    assert "ssh-agent" in trust.play(*words, expect=2).output

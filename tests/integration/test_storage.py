@@ -135,7 +135,7 @@ def stopped(machines: Nodes, server: str) -> Iterator[Callable[[], None]]:
 # Mounted, and used
 
 
-def test_each_is_mounted_over_its_transport_and_a_bind_mount_where_it_is_served(
+def test_each_file_system_uses_its_transport_or_a_bind_mount(
     machines: Nodes, systems: dict[str, dict[str, Any]], server: str, client: str
 ) -> None:
     ports = machines.on(server).check_output("cat /proc/fs/nfsd/portlist").splitlines()
@@ -184,7 +184,7 @@ def test_what_one_node_writes_another_reads(
 # The server is down
 
 
-def test_a_server_that_is_away_for_a_while_costs_no_data_and_no_process(
+def test_a_server_outage_loses_no_data_and_no_process(
     machines: Nodes,
     systems: dict[str, dict[str, Any]],
     server: str,
@@ -223,7 +223,7 @@ def test_a_server_that_is_away_for_a_while_costs_no_data_and_no_process(
         time.sleep(OUTAGE_S)  # the outage itself
         assert {transport: written(transport) for transport in systems} == held, "not stopped"
         running = f"systemctl show -P SubState {' '.join(units.values())}"
-        assert set(on.check_output(running).split()) == {"running"}, "a writer ended"
+        assert set(on.check_output(running).split()) == {"running"}, "a writer terminated"
 
         machines.on(server).check_output("systemctl start %s", SERVER)
         took = until(
@@ -343,7 +343,7 @@ def test_a_directory_that_holds_something_is_not_mounted_over(
 # A job
 
 
-def test_a_job_that_loses_a_rank_goes_on_from_its_checkpoint_on_the_server(
+def test_a_job_resumes_from_its_checkpoint_on_the_server(
     machines: Nodes, systems: dict[str, dict[str, Any]], server: str, client: str
 ) -> None:
     """docs/examples/train.py by playbooks/run.yml: the same weights as without an interruption."""

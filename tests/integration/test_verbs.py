@@ -97,9 +97,7 @@ def test_every_rail_both_ways_and_the_contract_on_every_packet(machines: Nodes) 
         assert left == sum(one["wire"]["in"]["packets"] for one in arrived.values()) > 0
 
 
-def test_mpi_that_does_not_know_the_contract_is_found_on_the_wire(
-    machines: Nodes, tmp_path: Path
-) -> None:
+def test_mpi_without_the_contract_is_detected_on_the_wire(machines: Nodes, tmp_path: Path) -> None:
     """Change the contract, but not the nodes' MPI environment: UCX still sends the old mark."""
     name = machines.group("compute")[0]
     before = HostSettings.of(machines.of(name)["cluster_qos"])
@@ -124,9 +122,7 @@ def test_mpi_that_does_not_know_the_contract_is_found_on_the_wire(
     assert "pairs of rails; contract: TOS" in run.output  # figures are shown all the same
 
 
-def test_a_mark_that_is_lost_on_the_way_out_is_found_on_that_rail_alone(
-    machines: Nodes, rewriting: str
-) -> None:
+def test_a_removed_mark_is_reported_for_its_rail_only(machines: Nodes, rewriting: str) -> None:
     run = verbs(machines, *SHORT, expect=2)
     (peer,) = [name for name in machines.group("compute") if name != rewriting]
     first, *others = rails(machines, rewriting)
@@ -161,9 +157,7 @@ def deaf(machines: Nodes) -> Iterator[str]:
     node.check_output("tc qdisc del dev %s clsact", rail)
 
 
-def test_a_rail_that_nothing_gets_through_is_named_and_the_others_are_measured(
-    machines: Nodes, deaf: str
-) -> None:
+def test_a_blocked_rail_is_named_and_the_others_measured(machines: Nodes, deaf: str) -> None:
     run = verbs(machines, *SHORT, "-e", "rdma_verify_time_limit_s=40", expect=2)
     (peer,) = [name for name in machines.group("compute") if name != deaf]
     first, *others = rails(machines, deaf)

@@ -33,7 +33,7 @@ def write(tree: Path, path: str, text: str) -> None:
     (tree / path).write_text(text)
 
 
-def test_the_bed_is_another_one_until_its_tests_passed(tree: Path) -> None:
+def test_the_bed_differs_until_its_tests_passed(tree: Path) -> None:
     assert bed.differs(tree)
     assert bed.passed(tree)
     assert not bed.differs(tree)
@@ -43,13 +43,13 @@ def test_the_bed_is_another_one_until_its_tests_passed(tree: Path) -> None:
 @pytest.mark.parametrize(
     "path", [SOURCE, TEST, "tests/bed/roles/virtual_nodes/files/image/build/new.sh"]
 )
-def test_a_source_or_a_test_that_changes_makes_it_another_one(tree: Path, path: str) -> None:
+def test_a_changed_file_makes_it_differ(tree: Path, path: str) -> None:
     bed.passed(tree)
     write(tree, path, "another")
     assert bed.differs(tree)
 
 
-def test_a_source_that_goes_makes_it_another_one(tree: Path) -> None:
+def test_a_removed_file_makes_it_differ(tree: Path) -> None:
     bed.passed(tree)
     (tree / SOURCE).unlink()
     assert bed.differs(tree)
@@ -63,7 +63,7 @@ def test_a_source_that_goes_makes_it_another_one(tree: Path) -> None:
         "tests/nodes.py",
     ],
 )
-def test_what_is_no_source_of_it_does_not(tree: Path, path: str) -> None:
+def test_other_files_do_not(tree: Path, path: str) -> None:
     bed.passed(tree)
     write(tree, path, "another")
     assert not bed.differs(tree)

@@ -54,7 +54,7 @@ def options(module: str) -> set[str]:
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_the_options_beside_a_group_are_those_that_all_of_its_modules_take(group):
+def test_the_options_of_a_group_are_common_to_its_modules(group):
     """A default for an option that one of the modules lacks would fail its tasks."""
     beside = re.search(rf"^  {group}: # (.*)$", text("meta/runtime.yml"), re.M)
     assert beside and beside[1].split(", ") == sorted(
@@ -99,7 +99,7 @@ def test_the_execution_environment_has_this_collection_and_the_tested_versions()
 
 
 @pytest.mark.parametrize("name", ["controller", "test"])
-def test_a_lock_has_each_package_of_its_list_and_all_have_hashes_of_no_named_index(name):
+def test_locks_have_all_packages_and_hashes(name):
     """pip verifies that the lock includes the dependencies as well (--require-hashes)."""
     path = f"requirements/{name}"
     lock = text(f"{path}.txt")
@@ -114,7 +114,7 @@ def test_a_lock_has_each_package_of_its_list_and_all_have_hashes_of_no_named_ind
 
 
 @pytest.mark.slow
-def test_a_release_has_a_bill_of_materials_with_each_package_of_the_lock_and_its_hashes(tmp_path):
+def test_the_bill_of_materials_lists_all_locked_packages(tmp_path):
     build = [ROOT / "tools/build_collection.sh", tmp_path]
     subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
     [archive] = tmp_path.glob("*.tar.gz")
@@ -142,7 +142,7 @@ def test_actions_of_the_workflow_are_pinned_and_it_may_only_read():
     assert "secrets." not in workflow
 
 
-def test_each_line_of_the_threat_model_names_a_test_that_there_is():
+def test_each_threat_names_an_existing_test():
     lines = text("SECURITY.md").splitlines()
     rows = [
         line

@@ -45,9 +45,7 @@ def pytest_stage(runner, tmp_path, text: str):
     return runner.Stage("unit", argv, pytest=True)
 
 
-def test_the_last_line_counts_everything_and_a_failed_stage_shows_its_output(
-    runner, capsys, tmp_path
-):
+def test_totals_and_the_output_of_a_failed_stage(runner, capsys, tmp_path):
     tests = "import pytest\n@pytest.fixture\ndef broken(): 1/0\n"
     tests += "def test_a(): assert False\ndef test_b(broken): pass\ndef test_c(): pass\n"
     tests += "@pytest.mark.skip(reason='r')\ndef test_d(): pass\n"
@@ -87,9 +85,7 @@ def test_what_could_not_run_has_failed(runner, capsys):
     assert out.splitlines()[-1] == "0 passed, 2 failed, 0 skipped"
 
 
-def test_a_stage_without_room_for_its_nodes_fails_before_it_begins(
-    runner, capsys, tmp_path, monkeypatch
-):
+def test_a_stage_without_resources_for_its_nodes_fails_early(runner, capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(run_tests.os, "geteuid", lambda: 0)
     fds = tmp_path / "proc/7/fd"
     fds.mkdir(parents=True)
@@ -108,7 +104,7 @@ def test_a_stage_without_room_for_its_nodes_fails_before_it_begins(
     assert "sysctl -w fs.inotify.max_user_instances=" in said
 
 
-def test_a_stage_that_hangs_is_ended_with_all_it_started(runner, capsys, tmp_path, monkeypatch):
+def test_a_hanging_stage_is_terminated_with_its_children(runner, capsys, tmp_path, monkeypatch):
     pid = tmp_path / "pid"
     script = f"setsid sh -c 'echo $$ > {pid}; exec sleep 300' & wait"
     watch = runner.watch
@@ -127,7 +123,7 @@ def test_a_stage_that_hangs_is_ended_with_all_it_started(runner, capsys, tmp_pat
     until(lambda: not alive(state), "what it started to be gone")
 
 
-def test_a_second_run_waits_for_the_nodes_of_the_first_and_nothing_else(runner, capsys, tmp_path):
+def test_a_second_run_waits_only_for_the_nodes(runner, capsys, tmp_path):
     stages = [runner.Stage("nodes", ["true"], nodes=True), runner.Stage("lint", ["true"])]
     with open(runner.ON_NODES, "w") as first:
         fcntl.flock(first, fcntl.LOCK_EX)
@@ -140,7 +136,7 @@ def test_a_second_run_waits_for_the_nodes_of_the_first_and_nothing_else(runner, 
                 lane.poll(outcomes)
             return "lint" in outcomes
 
-        until(lint_has_ended, "lint has ended")
+        until(lint_has_ended, "lint is finished")
         assert list(outcomes) == ["lint"]
         assert capsys.readouterr().out.count("Another ./test") == 1
     runner.run(every, outcomes)

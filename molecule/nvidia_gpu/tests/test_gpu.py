@@ -40,7 +40,7 @@ def test_nothing_waits_for_a_reboot(compute):
     assert not compute.file("/var/lib/baremetal-mpi-roce/reboot-required.d/gpu.json").exists
 
 
-def test_an_unchanged_run_is_cheap_verified_and_says_that_it_is_simulated(nodes, converge):
+def test_an_unchanged_run_is_cheap_and_says_it_is_simulated(nodes, converge):
     run = nodes.play(converge)
     assert run.total("changed") == 0
     assert 0 < run.report["remote_module_executions"]["most_on_a_compute_node"] <= MOST

@@ -63,7 +63,7 @@ def test_full_packets_cross_every_leaf(compute, nodes, payload):
         )
 
 
-def test_a_reboot_finds_the_rails_in_the_files_of_the_network_service(compute, nodes):
+def test_rails_survive_a_reboot(compute, nodes):
     """The files of the node's network service contain every address."""
     text = compute.check_output(
         "cat /etc/netplan/*.yaml /etc/NetworkManager/system-connections/*.nmconnection "

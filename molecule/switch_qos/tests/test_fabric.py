@@ -9,5 +9,5 @@ from tests.fabric import switch
 
 
 @pytest.mark.parametrize("name", ["leaf01", "leaf02", "leaf03"])
-def test_it_is_in_force_and_saved_in_the_words_of_each_system(nodes, name):
+def test_the_contract_is_in_effect_and_saved_on_each_system(nodes, name):
     switch(nodes, name).keeps_the_contract()

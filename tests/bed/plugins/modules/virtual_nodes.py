@@ -14,8 +14,12 @@ description:
   - A container is recreated if its image or any of its settings changed.
   - Runs as root on the machine that hosts the virtual nodes.
 options:
+  families:
+    description: Family of every node, by host name.
+    type: dict
+    default: {}
   images:
-    description: Image of every node, by host name.
+    description: Image of every family.
     type: dict
     default: {}
   releases:
@@ -41,9 +45,10 @@ EXAMPLES = r"""
     management:
       node01: {address: 10.99.0.11, prefix: 24, interface: mgmt0}
       node02: {address: 10.99.0.12, prefix: 24, interface: mgmt0}
+    families: {node01: ubuntu, node02: el}
     images:
-      node01: localhost/virtual-node-ubuntu:latest
-      node02: localhost/virtual-node-el:latest
+      ubuntu: localhost/virtual-node-ubuntu:latest
+      el: localhost/virtual-node-el:latest
     login_key: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIExample operator
 """
 
@@ -88,9 +93,10 @@ def present(module: AnsibleModule, podman: Podman) -> dict[str, Any]:
     wanted = module.params
     cluster = wanted["cluster"]
     # In check mode an image may not exist yet: its nodes are new in any case.
+    images = {name: wanted["images"][family] for name, family in wanted["families"].items()}
     ids = {
         image: podman.image_id(image) or (image if module.check_mode else "")
-        for image in sorted(set(wanted["images"].values()))
+        for image in sorted(set(images.values()))
     }
     absent_images = ", ".join(image for image, identity in ids.items() if not identity)
     if absent_images:
@@ -100,7 +106,7 @@ def present(module: AnsibleModule, podman: Podman) -> dict[str, Any]:
             name=name,
             address=settings["address"],
             interface=settings.get("interface") or MANAGEMENT,
-            image=ids[wanted["images"][name]],
+            image=ids[images[name]],
             folder=wanted["folders"].get(name, {}).get("path", ""),
             digest=wanted["folders"].get(name, {}).get("digest", ""),
             release=wanted["releases"].get(name, ""),
@@ -128,6 +134,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             **ARGUMENTS,
+            "families": {"type": "dict", "default": {}},
             "images": {"type": "dict", "default": {}},
             "releases": {"type": "dict", "default": {}},
             "folders": {"type": "dict", "default": {}},

@@ -206,7 +206,7 @@ def test_one_that_was_switched_off_is_started_with_its_files(cluster: Nodes) -> 
     assert cluster.on("node01").check_output("cat /root/note") == "kept"
 
 
-def test_another_host_key_is_refused_until_it_is_read_from_the_machine(cluster: Nodes) -> None:
+def test_a_changed_host_key_is_rejected_until_it_is_read(cluster: Nodes) -> None:
     cluster.on("node01").check_output(
         "rm /etc/ssh/ssh_host_*; systemctl restart virtual-node-keys ssh"
     )
@@ -220,7 +220,7 @@ def test_killed_in_the_middle_a_second_run_completes_it(cluster: Nodes) -> None:
     assert cluster.state(present=True).total("changed") == 0
 
 
-def test_a_card_the_model_cannot_have_is_refused_with_the_way_out(cluster: Nodes) -> None:
+def test_an_impossible_card_is_refused_with_a_remedy(cluster: Nodes) -> None:
     model = cluster.inventory / "cluster.yml"
     try:
         model.write_text(MODEL.replace("0000:00:12.0", "0000:5d:00.0"))

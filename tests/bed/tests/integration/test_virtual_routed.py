@@ -176,7 +176,7 @@ def traces() -> list[str]:
     return [*(name for name in listed.stdout.split() if CLUSTER in name), *folders]
 
 
-def test_rails_of_different_leaves_meet_over_the_spines_and_one_spine_is_enough(
+def test_rails_of_different_leaves_connect_over_any_spine(
     routed: Routed,
 ) -> None:
     assert any("-n vnrouted.router.leaf01 route" in line for line in routed.up(check_mode=True))

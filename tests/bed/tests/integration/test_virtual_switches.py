@@ -80,7 +80,7 @@ def test_people_log_in_and_are_told_what_it_is(switches: Nodes) -> None:
         assert host.check_output("systemctl is-system-running") == "running"
 
 
-def test_sonic_is_for_root_alone(switches: Nodes) -> None:
+def test_sonic_commands_need_root(switches: Nodes) -> None:
     assert switches.on(SONIC, sudo=False).run("/usr/local/bin/config save -y").rc == 1
     version = switches.on(SONIC).check_output("cat /etc/sonic/sonic_version.yml")
     assert "build_version: 'simulation" in version
@@ -101,7 +101,7 @@ def mtu(switches: Nodes) -> Any:
     return json.loads(config)["PORT"]["Ethernet0"]["mtu"]
 
 
-def test_only_what_was_saved_survives_a_reboot(switches: Nodes) -> None:
+def test_only_the_saved_configuration_survives_a_reboot(switches: Nodes) -> None:
     set_mtu = "sonic-db-cli CONFIG_DB HSET 'PORT|Ethernet0' mtu"
     inside(SONIC, f"{set_mtu} 9000 && config save -y && {set_mtu} 8000")
     assert mtu(switches) == "8000"
@@ -111,7 +111,7 @@ def test_only_what_was_saved_survives_a_reboot(switches: Nodes) -> None:
     assert log(SONIC)[-1].split()[1] == "boot"
 
 
-def test_a_cut_ends_by_itself(switches: Nodes) -> None:
+def test_a_cut_expires(switches: Nodes) -> None:
     patch = '[{"op": "replace", "path": "/PORT/Ethernet0/mtu", "value": "9100"}]'
     inside(
         SONIC,
@@ -123,7 +123,7 @@ def test_a_cut_ends_by_itself(switches: Nodes) -> None:
     assert mtu(switches) == "9100"
 
 
-def test_a_lost_certificate_makes_that_switch_anew_and_no_other(switches: Nodes) -> None:
+def test_a_lost_certificate_recreates_only_its_switch(switches: Nodes) -> None:
     before = {name: identity(name) for name in (SONIC, NVUE, EOS)}
     (STATE / CLUSTER / "switches" / NVUE / "certificate.pem").unlink()
     switches.state(present=True)
@@ -133,7 +133,7 @@ def test_a_lost_certificate_makes_that_switch_anew_and_no_other(switches: Nodes)
     assert switches.state(present=True).total("changed") == 0
 
 
-def test_one_that_is_not_chosen_any_more_goes(switches: Nodes) -> None:
+def test_a_deselected_switch_is_removed(switches: Nodes) -> None:
     variables = Path(switches.inventory) / "group_vars/all.yml"
     text = variables.read_text()
     variables.write_text(text + f"virtual_nodes_names: [{SONIC}]\n")

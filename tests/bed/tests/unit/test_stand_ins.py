@@ -135,7 +135,7 @@ def test_open_mpi_of_doca_looks_for_everything_below_its_prefix() -> None:
     ]  # fmt: skip
 
 
-def test_ubuntus_ucx_gives_way_and_what_needs_it_stays_where_the_release_provides_it() -> None:
+def test_doca_replaces_ubuntus_ucx_and_provides_it() -> None:
     def ucx(release: str) -> Package:
         packages = table.repositories("ubuntu")["all"][f"doca/{release}"]
         return next(package for package in packages if package.name == "ucx")

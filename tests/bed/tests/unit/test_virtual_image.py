@@ -119,7 +119,7 @@ def test_old_images_go_and_the_latest_stay() -> None:
     assert removed == ["localhost/virtual-node-el:4", "localhost/virtual-node-el:5"]
 
 
-def test_a_failed_step_says_which_and_shows_the_end_of_the_log(tmp_path: Path) -> None:
+def test_a_failed_step_shows_the_end_of_the_log(tmp_path: Path) -> None:
     log = tmp_path / "logs/build.log"
     steps = Steps(log)
     with pytest.raises(VirtualError, match=r"could not try(?s:.*)the reason(?s:.*)build\.log"):

@@ -71,7 +71,7 @@ def test_rails_are_where_the_model_says() -> None:
         ((rail(0, "0000:00:10.1"),), "0000:00:10.1 in cluster.yml"),
     ],
 )
-def test_an_impossible_place_is_refused(rails: tuple[Rail, ...], messages: str) -> None:
+def test_an_impossible_pci_address_is_refused(rails: tuple[Rail, ...], messages: str) -> None:
     with pytest.raises(VirtualError, match=messages):
         machine(node(*rails))
 

@@ -52,7 +52,7 @@ def acted(hosts: Hosts, present: Any = None, *, check_mode: bool = False) -> End
     return caught.value
 
 
-def test_what_was_done_is_told_as_lines_and_as_a_diff() -> None:
+def test_actions_are_reported_as_lines_and_as_a_diff() -> None:
     done = acted(Two("v"), lambda: {"actions": ["create a", "start b"], "known_hosts": ""})
     assert not done.failed
     assert isinstance(done.result.pop("seconds"), float)
@@ -77,7 +77,7 @@ def test_absent_removes_all_and_nothing_in_check_mode() -> None:
     assert hosts.removed == ["a", "b"]
 
 
-def test_what_went_wrong_is_named() -> None:
+def test_an_error_is_reported() -> None:
     def fail() -> Any:
         raise VirtualError("no image")
 
@@ -130,7 +130,7 @@ def test_an_image_that_is_there_is_not_built(
     assert images.made == 0
 
 
-def test_one_that_is_not_there_is_built_alone_and_told_in_check_mode(
+def test_a_missing_image_is_built_and_reported_in_check_mode(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     images = Images(there=False)

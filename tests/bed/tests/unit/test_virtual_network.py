@@ -219,7 +219,7 @@ def test_a_destruction_killed_anywhere_is_completed(tmp_path: Path) -> None:
         assert shape(machine) == before
 
 
-def test_destroying_touches_no_other_cluster_nor_a_namespace_of_somebody(machine: Machine) -> None:
+def test_destroying_touches_no_other_namespace(machine: Machine) -> None:
     machine.fake.spaces["test.stranger"] = {"lo": machine.fake.spaces[""]["lo"]}
     other = plan_network("test-two", parse_nodes(management(net="10.98.0"), rails()))
     machine.create(other)
@@ -230,7 +230,7 @@ def test_destroying_touches_no_other_cluster_nor_a_namespace_of_somebody(machine
     assert machine.create(other) == ()
 
 
-def test_a_namespace_of_somebody_else_is_never_taken_over(machine: Machine) -> None:
+def test_a_foreign_namespace_is_not_taken_over(machine: Machine) -> None:
     machine.fake.spaces["test.node01"] = {"lo": machine.fake.spaces[""]["lo"]}
     with pytest.raises(VirtualError, match=r"test\.node01: exists already"):
         machine.create(plan())
@@ -429,7 +429,7 @@ def limit(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_limit_of_instances_is_raised_until_the_last_cluster_is_down(
+def test_the_inotify_limit_is_raised_until_the_last_cluster_is_down(
     tmp_path: Path, limit: Path
 ) -> None:
     folder = tmp_path / "run/virtual"
@@ -467,9 +467,7 @@ def test_a_limit_that_somebody_changed_meanwhile_stays(tmp_path: Path, limit: Pa
     assert not (tmp_path / "run").exists()
 
 
-def test_a_limit_that_was_lowered_meanwhile_is_raised_and_what_it_was_first_comes_back(
-    tmp_path: Path, limit: Path
-) -> None:
+def test_a_lowered_limit_is_raised_and_the_original_restored(tmp_path: Path, limit: Path) -> None:
     instances = Instances(tmp_path / "run/virtual", tmp_path)
     instances.lift()
     limit.write_text("256\n")

@@ -115,7 +115,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     return Host(tmp_path, monkeypatch)
 
 
-def test_what_is_wanted_is_made_and_a_second_time_nothing(host: Host) -> None:
+def test_the_network_is_created_once(host: Host) -> None:
     assert host.apply(machine()) == Work(create=("node01",))
     assert host.qemu.found() == [Found("node01", machine().specification, running=True)]
     assert (host.state / "test/node01/given-name").read_text() == "node01\n"
@@ -225,7 +225,7 @@ def test_a_machine_that_is_up_shows_its_key(host: Host, monkeypatch: pytest.Monk
         ("", False, "systemd: no response(?s:.*)Kernel panic"),
     ],
 )
-def test_what_keeps_it_from_coming_up_is_told(
+def test_the_reason_of_a_failed_boot_is_reported(
     host: Host, monkeypatch: pytest.MonkeyPatch, state: str, ssh: bool, messages: str
 ) -> None:
     host.apply(machine())
@@ -234,7 +234,7 @@ def test_what_keeps_it_from_coming_up_is_told(
         wait(host, monkeypatch, state, ssh=ssh, timeout_s=-1)
 
 
-def test_one_that_ends_while_it_boots_is_not_waited_for(
+def test_a_machine_that_terminates_while_booting_is_not_waited_for(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host.apply(machine())
@@ -373,7 +373,7 @@ def test_the_systems_is_taken_where_it_has_the_card(debian: Path) -> None:
     assert newest(Apt(igb=True), debian) == SYSTEMS
 
 
-def test_a_newer_one_comes_once_from_apts_own_source_by_its_suite(debian: Path) -> None:
+def test_a_newer_qemu_is_fetched_once_from_backports(debian: Path) -> None:
     apt = Apt()
     words = newest(apt, debian)
     assert apt.source.endswith(" https://mirror/debian/ bookworm-backports main\n")

@@ -148,7 +148,7 @@ def test_inotify_instances_of_root_are_counted(machine: Machine) -> None:
     assert "/etc/sysctl.d/" in said
 
 
-def test_a_limit_that_can_be_lifted_is_no_obstacle_until_that_is_too_low(machine: Machine) -> None:
+def test_a_limit_that_can_be_raised_suffices_up_to_its_maximum(machine: Machine) -> None:
     watching(machine.root, 12, 100)
     assert machine.missing(nodes=5) == ""
     watching(machine.root, 13, 900)

@@ -350,7 +350,7 @@ def test_no_and_default_take_lines_away() -> None:
     assert "   tx-queue 6" in within
 
 
-def test_what_an_operator_has_besides_is_kept_word_for_word() -> None:
+def test_other_lines_of_an_operator_are_stored_unchanged() -> None:
     lines = [
         "ntp server 10.0.0.1 prefer",
         "router bgp 65001",

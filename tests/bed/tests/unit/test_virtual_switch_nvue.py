@@ -322,7 +322,7 @@ def test_what_is_listed_replaces_the_list_of_the_vendor() -> None:
     assert qos["traffic-pool"]["roce-lossless"]["switch-priority"] == {"4": {}}
 
 
-def test_a_change_is_kept_when_it_is_confirmed_and_undone_when_it_is_denied(api: Api) -> None:
+def test_a_change_is_retained_if_confirmed_and_undone_if_denied(api: Api) -> None:
     kept = api.apply(mtu(7100), confirm=LONG_S)
     assert api.mtu() == 7100 != api.mtu("startup")
     assert api.command(kept, "confirm_yes").status_code == 200

@@ -117,7 +117,7 @@ def test_few_fields_of_a_buffer_profile_can_be_replaced(leaf: Switch, field: str
     assert leaf.patch(remove("/BUFFER_PROFILE/mine")) == 0
 
 
-def test_what_comes_back_under_another_name_is_a_move_and_refused(leaf: Switch) -> None:
+def test_a_value_under_another_key_is_a_move_and_rejected(leaf: Switch) -> None:
     row = leaf.config["PFC_WD"]["Ethernet8"]
     assert leaf.patch(remove("/PFC_WD/Ethernet8"), add(f"/PFC_WD/{UNUSED}", row)) == 2
     assert leaf.patch(remove("/PFC_WD/Ethernet8")) == 0
@@ -245,7 +245,7 @@ UPSTREAM = {
 
 
 @pytest.mark.parametrize("name", UPSTREAM)
-def test_a_patch_costs_what_upstream_s_was_seen_to_cost(name: str) -> None:
+def test_a_patch_takes_as_long_as_measured_upstream(name: str) -> None:
     release, after, ignored, sorting_s, changes = UPSTREAM[name]
     found = updater.cost(state(64, 0), state(*after), ignored, release)
     assert found.sorting_s == pytest.approx(sorting_s, rel=0.25, abs=0.7)
@@ -254,7 +254,7 @@ def test_a_patch_costs_what_upstream_s_was_seen_to_cost(name: str) -> None:
     assert found.change_s == (1.0 if release == "202605" else 0.8)
 
 
-def test_ignored_tables_are_one_change_that_nobody_checks_until_ports_go_up(leaf: Switch) -> None:
+def test_ignored_tables_are_one_unchecked_change(leaf: Switch) -> None:
     """As in NonStrictPatchSorter: no port bounce, and references are not checked."""
     nothing = replace("/PORT_QOS_MAP/Ethernet0/dscp_to_tc_map", "NOBODYS")
     ignoring = ("-i", "/PORT_QOS_MAP", "--ignore-path", "/QUEUE")
@@ -299,9 +299,7 @@ def test_the_limit_is_that_of_the_timeout_it_runs_under(words: list[str], limit:
 
 
 @pytest.mark.parametrize("options", [("-d",), ()])
-def test_what_takes_longer_to_sort_than_it_may_is_ended_with_nothing_changed(
-    leaf: Switch, options: tuple[str, ...]
-) -> None:
+def test_a_timeout_while_sorting_changes_nothing(leaf: Switch, options: tuple[str, ...]) -> None:
     before = leaf.config
     both = [replace(f"/PORT_QOS_MAP/Ethernet{port}/pfc_enable", "3") for port in (0, 8)]
     leaf.sonic.limit_s = 30
@@ -316,7 +314,7 @@ def test_what_takes_longer_to_sort_than_it_may_is_ended_with_nothing_changed(
     assert [event.rpartition("=")[2] for event in leaf.events("patch")] == ["22", "22"]
 
 
-def test_what_takes_longer_to_apply_than_it_may_is_left_in_part(leaf: Switch) -> None:
+def test_a_timeout_while_applying_leaves_a_partial_change(leaf: Switch) -> None:
     """With the port down: a limit must count the changes as well."""
     leaf.sonic.limit_s = 15
     with pytest.raises(SystemExit) as ended:
@@ -383,7 +381,7 @@ def test_a_cable_that_the_platform_does_not_know_binds_nothing(traditional: Swit
     assert traditional.events("buffermgrd")[-1].endswith("no_profile_for=400000,37m")
 
 
-def test_a_mellanox_takes_its_own_profile_from_a_port_that_is_down(leaf: Switch) -> None:
+def test_a_mellanox_removes_its_profile_from_a_port_that_is_down(leaf: Switch) -> None:
     """sonic-swss e6b0c5b5, cfgmgr/buffermgr.cpp; sonic-buildimage issue 23403."""
     config = leaf.config
     config["DEVICE_METADATA"]["localhost"]["buffer_model"] = "traditional"
@@ -433,7 +431,7 @@ def test_a_full_disk_takes_no_checkpoint(leaf: Switch, capsys: pytest.CaptureFix
     assert "No space left on device" in capsys.readouterr().err
 
 
-def test_a_disk_that_is_full_when_it_is_saved_leaves_half_a_file(leaf: Switch) -> None:
+def test_saving_to_a_full_disk_leaves_a_partial_file(leaf: Switch) -> None:
     leaf.fault(confirm="disk_full")
     assert leaf.run("save", "-y") == 1
     leaf.reboot()

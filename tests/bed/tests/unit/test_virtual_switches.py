@@ -62,7 +62,7 @@ def test_a_sonic_neighbour_announces_the_label_of_its_port() -> None:
 
 
 @pytest.mark.parametrize("system", ["", "junos"])
-def test_a_system_without_a_simulation_is_refused(system: str) -> None:
+def test_an_unsupported_system_is_refused(system: str) -> None:
     with pytest.raises(VirtualError, match=r"leaf1: .*leaves\.system"):
         parse(leaf1=system)
 
@@ -145,7 +145,7 @@ def test_what_ends_soon_is_made_anew(make: Made, monkeypatch: pytest.MonkeyPatch
     assert make(LEAF) == ([], [])
 
 
-def test_whatever_a_switch_is_made_with_is_in_its_digest(make: Made) -> None:
+def test_the_digest_covers_all_files_of_a_switch(make: Made) -> None:
     make(LEAF)
     first = make.digest(LEAF)
     assert make.digest(LEAF) == first
