@@ -31,8 +31,6 @@ from ..plugin_utils.ssh.authority import (
 )
 from ..plugin_utils.ssh.journal import Journal
 
-DIRECTORY = {"type": "list", "elements": "dict", "required": True}
-
 
 class ActionModule(ActionBase):
     TRANSFERS_FILES = False
@@ -42,9 +40,7 @@ class ActionModule(ActionBase):
 
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
-        _spec, arguments = self.validate_argument_spec(
-            argument_spec={**ARGUMENTS, "directory": DIRECTORY}
-        )
+        _spec, arguments = self.validate_argument_spec(argument_spec=ARGUMENTS)
         arguments["ca_passphrase"] = passphrase_of(self._templar, task_vars)
         try:
             result.update(prepare(arguments, write=not self._task.check_mode))

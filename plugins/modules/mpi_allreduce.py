@@ -211,10 +211,7 @@ ARGUMENTS = {
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={**LAUNCHED, **ARGUMENTS},
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec={**LAUNCHED, **ARGUMENTS}, supports_check_mode=True)
     module.params["run_id"] = module.params["run_id"] or uuid.uuid4().hex[:12]
     launcher = session.mpirun(module.params["user"], commands.run)
 

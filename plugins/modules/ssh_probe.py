@@ -436,10 +436,7 @@ ARGUMENTS = {
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec=ARGUMENTS,
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     arguments = module.params
     here, targets = arguments["here"], arguments["targets"]
     user = account.find(arguments["user"])

@@ -191,10 +191,7 @@ ARGUMENTS = {
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec=ARGUMENTS,
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     given: dict[str, Any] = module.params
     try:
         user = mpi_user(given["user"], -1 if given["uid"] is None else given["uid"])
