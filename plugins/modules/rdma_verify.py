@@ -89,7 +89,7 @@ options: # generated from layers/verbs.yml by tools/generate_layers.py
   time_limit_s:
     type: int
     default: 30
-    description: Seconds after which a test has failed. At least O(duration_s) plus 30 are allowed.
+    description: Seconds after which a test fails. At least O(duration_s) plus 30 are allowed.
   min_write_share:
     {type: float, description: Share of the line rate that C(ib_write_bw) must reach.}
   min_send_share: {type: float, description: Share of the line rate that C(ib_send_bw) must reach.}
