@@ -4,13 +4,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: switch_qos
-short_description: Applies the QoS contract to a leaf or spine with SONiC, NVUE or EOS
+short_description: Applies the QoS contract to a leaf or spine
 extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
   - Compares the settings of a switch with the cluster model and the QoS contract, reports the
     impact of a change, and applies it under the switch's own rollback timer.
-  - Runs entirely on the controller. SONiC is configured with its own commands over Ansible's
-    connection, NVUE and EOS over HTTPS. Nothing is copied to a switch.
+  - Runs on the controller, over Ansible's connection or HTTPS, depending on the system of the
+    switch (docs/fabric.md). Nothing is copied to a switch.
   - Reads variables of the cluster model and, for HTTPS, the variables of the role switch_qos.
     Secrets are not options, because Ansible prints options.
   - Changes only the ports of the model and objects whose names begin with C(BAREMETAL_MPI_ROCE).
@@ -49,8 +49,8 @@ options: # generated from layers/fabric.yml by tools/generate_layers.py
 attributes:
   check_mode: {support: full, description: Only V(plan) runs in check mode; nothing is changed.}
 requirements:
-  - httpx (on the controller, for NVUE and EOS)
-  - pyavd (on the controller, for EOS)
+  - httpx (on the controller, for switches configured over HTTPS)
+  - pyavd (on the controller, for Arista switches)
 """
 
 EXAMPLES = r"""
