@@ -51,9 +51,10 @@ def read() -> tuple[Mapping[str, list[str]], dict[str, Layer]]:
     order, shared = loaded("order"), loaded("shared")
     layers = {tag: {"tag": tag, **loaded(tag)} for tags in order.values() for tag in tags}
     for layer in layers.values():
-        for key, option in layer.get("options", {}).items():
-            own = {"shared": True} if option == "shared" else option
-            layer["options"][key] = {**(shared[key] if "shared" in own else {}), **own}
+        for options in (layer.get("options", {}), *layer.get("modules", {}).values()):
+            for key, option in options.items():
+                own = {"shared": True} if option == "shared" else option or {}
+                options[key] = {**(shared[key] if "shared" in own else {}), **own}
     return order, layers
 
 
@@ -190,8 +191,7 @@ def arguments_of(layer: Layer, module: str) -> dict[str, Option]:
     """Every option of a module: as the role's option, with what differs."""
     found = {}
     for key, own in layer["modules"][module].items():
-        own = own or {}
-        found[key] = {**layer["options"].get(own.get("of", key), {}), **own}
+        found[key] = {**layer.get("options", {}).get(own.get("of", key), {}), **own}
         found[key].update({"nullable": False} if "default" in own else {})
     return found
 

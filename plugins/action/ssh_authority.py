@@ -29,8 +29,6 @@ from ..plugin_utils.ssh.authority import (
 from ..plugin_utils.ssh.journal import Journal
 from ..plugin_utils.ssh.rotation import AuthorityError, expiring
 
-DIRECTORY = {"type": "list", "elements": "dict", "required": True}
-
 
 class ActionModule(NodeAction):
     TRANSFERS_FILES = False
@@ -40,9 +38,7 @@ class ActionModule(NodeAction):
 
     def act(self, task_vars: Any) -> dict[str, Any]:
         result: dict[str, Any] = {}
-        _spec, arguments = self.validate_argument_spec(
-            argument_spec={**ARGUMENTS, "directory": DIRECTORY}
-        )
+        _spec, arguments = self.validate_argument_spec(argument_spec=ARGUMENTS)
         arguments["ca_passphrase"] = passphrase_of(self._templar, task_vars)
         try:
             result.update(prepare(arguments, write=not self._task.check_mode))

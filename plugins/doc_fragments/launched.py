@@ -27,7 +27,7 @@ options:
     type: str
     default: distribution
   parameters:
-    description: Additional Open MPI parameters. With O(provider=impi), environment variables of the ranks.
+    description: Open MPI parameters. With O(provider=impi), environment variables of the ranks.
     type: dict
     default: {}
   transport:

@@ -73,10 +73,7 @@ ARGUMENTS = {
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec=ARGUMENTS,
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     table = [tuple(line.split()) for line in module.params["table"].splitlines()]
 
     def converge(node: Node) -> Settled:

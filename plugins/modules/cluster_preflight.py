@@ -5,17 +5,42 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: cluster_preflight
 short_description: Finds what would stop the first run on a host, and changes nothing
-extends_documentation_fragment: [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.driver_stack]
+extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
   - Reads one host and evaluates what the layers would plan there. Findings are checks, and
     nothing fails yet.
   - With O(read), on the controller, shows the findings of all hosts, and fails if one of them
     would stop a run.
-options:
+options: # generated from layers/preflight.yml by tools/generate_layers.py
+  software:
+    type: dict
+    default: {}
+    description: Software set of the cluster, from the variable C(cluster_software).
+  keys:
+    {type: dict, default: {}, description: 'Public keys of the repositories, by name, in base64.'}
+  allow_downgrade:
+    type: bool
+    default: false
+    description: Whether to replace a package that is newer than the software set's with the older
+      version.
+  rails:
+    type: list
+    elements: dict
+    default: []
+    description: Rails of this host, from the variable C(cluster_rails).
+  gpus:
+    type: list
+    elements: dict
+    default: []
+    description: GPUs of this host, from the variable C(cluster_gpus).
   read: {type: str, description: Name of the variable registered on the hosts.}
-  management: {type: dict, default: {}, description: As the variable C(cluster_management).}
+  management: {type: dict, default: {}, description: From the variable C(cluster_management).}
   clock: {type: float, description: Time of the controller in seconds.}
-  hardware_root: {type: path, default: /, description: Directory below which C(sys) is read.}
+  hardware_root:
+    type: path
+    default: /
+    description: Directory under which C(sys) and C(proc) are read. Anything other than C(/) is a
+      simulation and reported as one.
 """
 
 EXAMPLES = r"""
@@ -35,22 +60,26 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils.core.checks import as_dicts
 from ..module_utils.core.engine import Layer
 from ..module_utils.preflight.node import Preflight
-from ..module_utils.software.software_set import DRIVER_STACK
 
 LAYER = Layer("preflight", command_s=60.0)
 
 
+# Generated from layers/ by tools/generate_layers.py.
+ARGUMENTS = {
+    "software": {"type": "dict", "default": {}},
+    "keys": {"type": "dict", "no_log": False, "default": {}},
+    "allow_downgrade": {"type": "bool", "default": False},
+    "rails": {"type": "list", "elements": "dict", "default": []},
+    "gpus": {"type": "list", "elements": "dict", "default": []},
+    "read": {"type": "str"},
+    "management": {"type": "dict", "default": {}},
+    "clock": {"type": "float"},
+    "hardware_root": {"type": "path", "default": "/"},
+}
+
+
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            **DRIVER_STACK,
-            "read": {"type": "str"},
-            "management": {"type": "dict", "default": {}},
-            "clock": {"type": "float"},
-            "hardware_root": {"type": "path", "default": "/"},
-        },
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     given = {**module.params, "ansible_core": module.ansible_version}
     checks = Preflight(given, LAYER.node(check_mode=True)).checks()
     module.exit_json(changed=False, layer=LAYER.tag, checks=as_dicts(checks))

@@ -53,7 +53,7 @@ options: # generated from layers/smoke.yml by tools/generate_layers.py
     description: Seconds after which a short run that locates a fault has failed.
   min_busbw_gbytes_s:
     type: float
-    description: Bus bandwidth in 10^9 bytes per second that the best size must reach. Unset, there
+    description: Minimum bus bandwidth at the best size, in 10^9 bytes per second. If unset, there
       is no threshold.
   nccl_tests:
     type: str
@@ -229,10 +229,7 @@ ARGUMENTS = {
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={**LAUNCHED, **ARGUMENTS},
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec={**LAUNCHED, **ARGUMENTS}, supports_check_mode=True)
     module.params["run_id"] = module.params["run_id"] or uuid.uuid4().hex[:12]
     launcher = session.mpirun(module.params["user"], commands.run)
 

@@ -51,10 +51,10 @@ options: # generated from layers/bench.yml by tools/generate_layers.py
     description: Largest latency of a message of up to 8 bytes between two nodes, in microseconds.
   min_busbw_gbytes_s:
     type: float
-    description: Bus bandwidth of V(allreduce) by MPI in 10^9 bytes per second that must be reached.
+    description: Minimum bus bandwidth of V(allreduce) by MPI, in 10^9 bytes per second.
   min_nccl_share:
     {type: float, description: Share of a node's line rate that V(allreduce) by NCCL must reach.}
-  time_limit_s: {type: float, default: 1800, description: Seconds after which a job has failed.}
+  time_limit_s: {type: float, default: 1800, description: Seconds after which a job fails.}
   report_directory:
     type: path
     default: ''

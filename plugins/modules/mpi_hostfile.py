@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: mpi_hostfile
 short_description: Writes the MPI hostfile of the whole cluster, and optionally the rank placement
-extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.directory]
+extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
   - Writes the hostfile for V(mpirun) from the whole inventory, regardless of the hosts of a run.
     Drained nodes are left out and named in a comment.
@@ -16,6 +16,12 @@ description:
   - Reads the files back, resolves every name of the hostfile on this host, and compares the
     addresses with the inventory's.
 options: # generated from layers/hostfile.yml by tools/generate_layers.py
+  directory:
+    type: list
+    elements: dict
+    required: true
+    description: Every host of the cluster, from
+      RV(baremetal.mpi_roce.cluster_directory#module:directory).
   path:
     type: path
     default: /etc/baremetal-mpi-roce/hostfile
@@ -165,9 +171,9 @@ class Hostfile:
         return Verdict(resolve.name_checks(wanted, found, check_mode=node.check_mode))
 
 
-DIRECTORY = {"type": "list", "elements": "dict", "required": True}
 # Generated from layers/ by tools/generate_layers.py.
 ARGUMENTS = {
+    "directory": {"type": "list", "elements": "dict", "required": True},
     "path": {"type": "path", "default": "/etc/baremetal-mpi-roce/hostfile"},
     "format": {
         "type": "str",
@@ -187,10 +193,7 @@ ARGUMENTS = {
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={**ARGUMENTS, "directory": DIRECTORY},
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     arguments: dict[str, Any] = module.params
 
     def converge(node: Node) -> Settled:

@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: nvidia_gpu
 short_description: Installs NVIDIA's driver stack on a node and verifies every GPU
-extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.driver_stack]
+extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
   - Brings driver, fabric manager, CUDA, DCGM, GDRCopy and NCCL of one node to the software set in
     one call, disables nouveau, loads the driver, starts the services, and reads everything back
@@ -24,6 +24,27 @@ description:
   - Without a driver in the software set, without GPUs in the model, and in a container, the layer
     is C(not_applicable), with the reason.
 options: # generated from layers/gpu.yml by tools/generate_layers.py
+  software:
+    type: dict
+    default: {}
+    description: Software set of the cluster, from the variable C(cluster_software).
+  keys:
+    {type: dict, default: {}, description: 'Public keys of the repositories, by name, in base64.'}
+  allow_downgrade:
+    type: bool
+    default: false
+    description: Whether to replace a package that is newer than the software set's with the older
+      version.
+  rails:
+    type: list
+    elements: dict
+    default: []
+    description: Rails of this host, from the variable C(cluster_rails).
+  gpus:
+    type: list
+    elements: dict
+    default: []
+    description: GPUs of this host, from the variable C(cluster_gpus).
   change_under_jobs:
     type: bool
     default: false
@@ -135,28 +156,13 @@ from ..module_utils.gpu import stack
 from ..module_utils.gpu.shared import GpuKernel
 from ..module_utils.packages.installer import Installer, manager_of
 from ..module_utils.software.catalog import gpu_packages
-from ..module_utils.software.software_set import DRIVER_STACK, SoftwareSet
+from ..module_utils.software.software_set import SoftwareSet
 
 LAYER = Layer(
     "gpu",
     command_s=1800.0,  # DKMS compiles the modules; the fabric manager trains every NVLink
     look_s=60.0,  # a hung driver is reported soon
 )
-HEALTH = {
-    "product": {"type": "str"},
-    "vbios": {"type": "str"},
-    "fabric": {"type": "bool"},
-    "nvlinks": {"type": "int"},
-    "mig": {"type": "bool"},
-    "persistence": {"type": "bool"},
-    "ecc": {"type": "bool"},
-    "volatile_uncorrectable": {"type": "int"},
-    "remapped_rows": {"type": "int"},
-    "pcie_width": {"type": "int"},
-    "pcie_gts": {"type": "float"},
-    "xids": {"type": "list", "elements": "int"},
-    "xids_ignored": {"type": "list", "elements": "int"},
-}
 
 
 def converge(options: Mapping[str, Any], node: Node) -> Settled:
@@ -178,6 +184,11 @@ def converge(options: Mapping[str, Any], node: Node) -> Settled:
 
 # Generated from layers/ by tools/generate_layers.py.
 ARGUMENTS = {
+    "software": {"type": "dict", "default": {}},
+    "keys": {"type": "dict", "no_log": False, "default": {}},
+    "allow_downgrade": {"type": "bool", "default": False},
+    "rails": {"type": "list", "elements": "dict", "default": []},
+    "gpus": {"type": "list", "elements": "dict", "default": []},
     "change_under_jobs": {"type": "bool", "default": False},
     "reload_driver": {"type": "bool", "default": False},
     "gpudirect": {
@@ -211,10 +222,7 @@ ARGUMENTS = {
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={**DRIVER_STACK, **ARGUMENTS},
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     carry_out(module, LAYER, partial(converge, module.params))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: rdma_stack
 short_description: Installs and verifies the RDMA drivers and tools of a node
-extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.driver_stack]
+extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
   - Brings the RDMA drivers and tools of one node to the software set in one call (DOCA-OFED, or
     those of the distribution), loads the kernel modules that no device loads, configures the
@@ -20,6 +20,27 @@ description:
     C(/var/lib/baremetal-mpi-roce/reboot-required.d/rdma.json) and returned in RV(reboot_reasons).
   - In a container, settings of the host's kernel are C(not_applicable), with the reason.
 options: # generated from layers/rdma.yml by tools/generate_layers.py
+  software:
+    type: dict
+    default: {}
+    description: Software set of the cluster, from the variable C(cluster_software).
+  keys:
+    {type: dict, default: {}, description: 'Public keys of the repositories, by name, in base64.'}
+  allow_downgrade:
+    type: bool
+    default: false
+    description: Whether to replace a package that is newer than the software set's with the older
+      version.
+  rails:
+    type: list
+    elements: dict
+    default: []
+    description: Rails of this host, from the variable C(cluster_rails).
+  gpus:
+    type: list
+    elements: dict
+    default: []
+    description: GPUs of this host, from the variable C(cluster_gpus).
   change_in_use:
     type: bool
     default: false
@@ -117,7 +138,7 @@ from ..module_utils.rdma.devices import Devices, Tools
 from ..module_utils.rdma.drivers import BootModules, Drivers, KernelRelease, SecureBoot
 from ..module_utils.rdma.packages import RdmaPackages
 from ..module_utils.software.catalog import rdma_packages
-from ..module_utils.software.software_set import DRIVER_STACK, NO_RDMA, SoftwareSet
+from ..module_utils.software.software_set import NO_RDMA, SoftwareSet
 
 LAYER = Layer(
     "rdma",
@@ -176,6 +197,11 @@ def stack(
 
 # Generated from layers/ by tools/generate_layers.py.
 ARGUMENTS = {
+    "software": {"type": "dict", "default": {}},
+    "keys": {"type": "dict", "no_log": False, "default": {}},
+    "allow_downgrade": {"type": "bool", "default": False},
+    "rails": {"type": "list", "elements": "dict", "default": []},
+    "gpus": {"type": "list", "elements": "dict", "default": []},
     "change_in_use": {"type": "bool", "default": False},
     "restart_driver": {"type": "bool", "default": False},
     "modules": {"type": "list", "elements": "str", "default": ["mlx5_ib", "ib_umad", "rdma_ucm"]},
@@ -187,10 +213,7 @@ ARGUMENTS = {
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={**DRIVER_STACK, **ARGUMENTS},
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     carry_out(module, LAYER, partial(converge, module.params))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: rdma_verify
 short_description: Verifies each rail by RDMA verbs, and the QoS contract on the wire
-extends_documentation_fragment: [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.health]
+extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
   - Measures every rail of every node against the same rail of the next node with perftest and
     UCX, and counts packets meanwhile. Changes nothing.
@@ -89,7 +89,7 @@ options: # generated from layers/verbs.yml by tools/generate_layers.py
   time_limit_s:
     type: int
     default: 30
-    description: Seconds after which a test has failed. At least O(duration_s) plus 30 are allowed.
+    description: Seconds after which a test fails. At least O(duration_s) plus 30 are allowed.
   min_write_share:
     {type: float, description: Share of the line rate that C(ib_write_bw) must reach.}
   min_send_share: {type: float, description: Share of the line rate that C(ib_send_bw) must reach.}
@@ -110,6 +110,27 @@ options: # generated from layers/verbs.yml by tools/generate_layers.py
     default: true
     description: Whether NICs access GPU memory through dma-buf; otherwise through
       C(nvidia_peermem).
+  health:
+    type: dict
+    default: {}
+    description: Limits of the check C(rail_health), for the errors that a rail's port counts during
+      a run and for the readings of its module. A value with a null limit is reported but not
+      evaluated.
+    suboptions:
+      new_errors:
+        type: int
+        description: Link downs, symbol errors that FEC did not correct, lost packets of a lossless
+          class, and pauses of the whole link, each kind counted separately. In the layer C(verbs)
+          also the limit of C(rail_losses).
+      raw_ber: {type: float, description: 'Bits corrected by FEC, as a share of all bits.'}
+      effective_ber:
+        type: float
+        description: Symbol errors that FEC did not correct, as a share of all bits.
+      module_celsius:
+        type: float
+        description: Temperature of the module. Defaults to its own limit (hwmon, C(mlxlink -m)).
+      power_margin_db:
+        {type: float, description: Accepted excess of optical power over the module's own limits.}
   install:
     type: bool
     default: false
@@ -174,7 +195,6 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils.core import commands
 from ..module_utils.core.checks import FAILED, Check, end
 from ..module_utils.hardware import SurveyError, survey
-from ..module_utils.nic.mlx5.health import LIMITS
 from ..module_utils.qos import HostSettings
 from ..module_utils.verbs import ends, exchanges, judging
 from ..module_utils.verbs.exchanges import EXCHANGES, Half, Options, Request
@@ -235,7 +255,6 @@ def collect(module: AnsibleModule, request: Request) -> None:
 STEPS = {"serve": serve, "drive": drive, "collect": collect}
 
 
-HEALTH = {"type": "dict", "default": {}, "options": LIMITS}
 # Generated from layers/ by tools/generate_layers.py.
 ARGUMENTS = {
     "step": {
@@ -272,16 +291,24 @@ ARGUMENTS = {
     "min_gpu_write_share": {"type": "float"},
     "cuda_perftest": {"type": "str", "default": "ib_write_bw"},
     "cuda_dmabuf": {"type": "bool", "default": True},
+    "health": {
+        "type": "dict",
+        "default": {},
+        "options": {
+            "new_errors": {"type": "int"},
+            "raw_ber": {"type": "float"},
+            "effective_ber": {"type": "float"},
+            "module_celsius": {"type": "float"},
+            "power_margin_db": {"type": "float"},
+        },
+    },
     "install": {"type": "bool", "default": False},
     "part": {"type": "dict", "default": {}},
 }
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={**ARGUMENTS, "health": HEALTH},
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     # Without its action plugin `part` is missing, and Python refuses the other steps.
     try:
         STEPS[module.params["step"]](module, request_of(module.params))

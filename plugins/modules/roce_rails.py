@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: roce_rails
 short_description: Gives every rail of a host its name, address, MTU, routes and QoS settings
-extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.health]
+extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
   - Configures all rails of a host in one call, in the running kernel and, for later boots, in the
     files of the host's network service (NetworkManager or systemd-networkd).
@@ -110,6 +110,27 @@ options: # generated from layers/rails.yml by tools/generate_layers.py
         description: >-
           DCQCN parameters by C(roce_rp) and C(roce_np), for example C({roce_rp: {rpg_ai_rate: 5}}),
           named as the files of DOCA-OFED under C(/sys/class/net/RAIL/ecn).
+  health:
+    type: dict
+    default: {}
+    description: Limits of the check C(rail_health), for the errors that a rail's port counts during
+      a run and for the readings of its module. A value with a null limit is reported but not
+      evaluated.
+    suboptions:
+      new_errors:
+        type: int
+        description: Link downs, symbol errors that FEC did not correct, lost packets of a lossless
+          class, and pauses of the whole link, each kind counted separately. In the layer C(verbs)
+          also the limit of C(rail_losses).
+      raw_ber: {type: float, description: 'Bits corrected by FEC, as a share of all bits.'}
+      effective_ber:
+        type: float
+        description: Symbol errors that FEC did not correct, as a share of all bits.
+      module_celsius:
+        type: float
+        description: Temperature of the module. Defaults to its own limit (hwmon, C(mlxlink -m)).
+      power_margin_db:
+        {type: float, description: Accepted excess of optical power over the module's own limits.}
   gpus:
     type: list
     elements: dict
@@ -207,7 +228,6 @@ from ..module_utils.core.engine import Layer, Outcome, Settled, carry_out, settl
 from ..module_utils.core.part import Node, PlanError
 from ..module_utils.core.processes import login_address
 from ..module_utils.hardware import SurveyError
-from ..module_utils.nic.mlx5.health import LIMITS
 from ..module_utils.nic.nics import MAX_READ_REQUEST_BYTES, QUICK_S, Nics
 from ..module_utils.rails import LOCK
 from ..module_utils.rails.arp import ARP_DEFAULTS
@@ -286,7 +306,6 @@ def converged(given: dict[str, Any], node: Node) -> Settled:
     )
 
 
-HEALTH = {"type": "dict", "default": {}, "options": LIMITS}
 # Generated from layers/ by tools/generate_layers.py.
 ARGUMENTS = {
     "rails": {"type": "list", "elements": "dict", "required": True},
@@ -315,6 +334,17 @@ ARGUMENTS = {
             "congestion_control": {"type": "dict"},
         },
     },
+    "health": {
+        "type": "dict",
+        "default": {},
+        "options": {
+            "new_errors": {"type": "int"},
+            "raw_ber": {"type": "float"},
+            "effective_ber": {"type": "float"},
+            "module_celsius": {"type": "float"},
+            "power_margin_db": {"type": "float"},
+        },
+    },
     "gpus": {"type": "list", "elements": "dict", "default": []},
     "firmware": {"type": "bool", "default": True},
     "firmware_parameters": {"type": "dict", "default": {}},
@@ -326,10 +356,7 @@ ARGUMENTS = {
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={**ARGUMENTS, "health": HEALTH},
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     carry_out(module, LAYER, partial(converged, module.params))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: ssh_authority
 short_description: Prepares on the controller the trust that every node receives over SSH
-extends_documentation_fragment: [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.directory]
+extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
   - Runs on the controller, once for all nodes (C(run_once)), without a connection.
   - Creates the cluster's certificate authorities for users and hosts, takes each due step of a
@@ -15,6 +15,12 @@ description:
   - Maintains C(known_hosts) in O(state_directory), with which operators and the controller verify
     all nodes.
 options: # generated from layers/ssh.yml by tools/generate_layers.py
+  directory:
+    type: list
+    elements: dict
+    required: true
+    description: Every host of the cluster, from
+      RV(baremetal.mpi_roce.cluster_directory#module:directory).
   cluster_name: {type: str, required: true, description: Name of the cluster.}
   domain: {type: str, default: '', description: DNS domain under which nodes are known as well.}
   management_prefix:
@@ -123,6 +129,7 @@ steps: {type: list, elements: str, returned: without O(after), description: Step
 
 # Generated from layers/ by tools/generate_layers.py.
 ARGUMENTS = {
+    "directory": {"type": "list", "elements": "dict", "required": True},
     "cluster_name": {"type": "str", "required": True},
     "domain": {"type": "str", "default": ""},
     "management_prefix": {"type": "int", "default": 24},

@@ -118,10 +118,7 @@ ARGUMENTS = {
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec=ARGUMENTS,
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     given: dict[str, Any] = module.params
     here, user = given["here"], account.find(given["user"])
     if user is None and module.check_mode:

@@ -134,10 +134,7 @@ ARGUMENTS = {
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec=ARGUMENTS,
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     # Modes of new files are as written, whatever the connection's umask.
     os.umask(0o022)
     given = module.params

@@ -148,10 +148,7 @@ ARGUMENTS = {
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec=ARGUMENTS,
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     given: dict[str, Any] = module.params
     try:
         checks, measured = rounds.perform(given, module.check_mode)

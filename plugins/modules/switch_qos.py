@@ -4,14 +4,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: switch_qos
-short_description: Configures the QoS contract on a leaf or spine
+short_description: Applies the QoS contract to a leaf or spine
 extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
-  - Compares the settings of a switch with the cluster model and the QoS contract, reports
-    the impact of a change, and applies it under the switch's own rollback timer.
-  - Runs on the controller, over Ansible's connection or over HTTPS, depending on the system of
-    the switch. docs/fabric.md lists the systems. Nothing is copied to a switch.
-  - Reads variables of the cluster model, and for HTTPS the variables of the role switch_qos.
+  - Compares the settings of a switch with the cluster model and the QoS contract, reports the
+    impact of a change, and applies it under the switch's own rollback timer.
+  - Runs on the controller, over Ansible's connection or HTTPS, depending on the system of the
+    switch (docs/fabric.md). Nothing is copied to a switch.
+  - Reads variables of the cluster model and, for HTTPS, the variables of the role switch_qos.
     Secrets are not options, because Ansible prints options.
   - Changes only the ports of the model and objects whose names begin with C(BAREMETAL_MPI_ROCE).
 options: # generated from layers/fabric.yml by tools/generate_layers.py

@@ -105,3 +105,12 @@ def test_mpi_runs_over_rdma_unless_tcp_is_chosen(role: str) -> None:
 def test_container_inventories_choose_tcp(inventory: str) -> None:
     variables = (ROOT / f"inventories/{inventory}/group_vars/all.yml").read_text(encoding="utf-8")
     assert yaml.safe_load(variables)["mpi_stack_transport"] == "tcp"
+
+
+@pytest.mark.parametrize(
+    ("tag", "module"),
+    [(tag, name) for tag, layer in DECLARED.items() for name in layer.get("modules", {})],
+)
+def test_a_module_reports_the_layer_that_declares_it(tag: str, module: str) -> None:
+    layer = getattr(importlib.import_module(MODULES + module), "LAYER", tag)
+    assert getattr(layer, "tag", layer) == tag

@@ -12,14 +12,6 @@ OPEN, PROPRIETARY = "open", "proprietary"
 DOCA_PROFILE = "doca-ofed"
 DISTRIBUTION, HPCX, IMPI, SOURCE = "distribution", "hpcx", "impi", "source"
 
-DRIVER_STACK: dict[str, dict[str, Any]] = {
-    "software": {"type": "dict", "default": {}},
-    "keys": {"type": "dict", "default": {}, "no_log": False},
-    "allow_downgrade": {"type": "bool", "default": False},
-    "rails": {"type": "list", "elements": "dict", "default": []},
-    "gpus": {"type": "list", "elements": "dict", "default": []},
-}
-"""Arguments of modules that install drivers; see plugins/doc_fragments/driver_stack.py."""
 CUDA_URL = "https://developer.download.nvidia.com/compute/cuda/repos/{distribution}/{architecture}"
 DOCA_URL = "https://linux.mellanox.com/public/repo/doca/{version}/{distribution}/{architecture}"
 
