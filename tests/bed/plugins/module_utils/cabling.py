@@ -25,8 +25,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import IP_M
 
 from .inventory import (
     CLUSTER_NAME,
-    Node,
     VirtualError,
+    VirtualNode,
     controller_address,
     controller_interface,
     fabric_namespace,
@@ -51,7 +51,7 @@ Switches = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True)
-class Port:
+class Interface:
     """Desired state of an interface: namespace, bridge, MTU and addresses."""
 
     namespace: str
@@ -65,8 +65,8 @@ class Port:
 class Cable:
     """A cable. `near` is the leaf's end. Without `far` it is a tap, held by a machine's QEMU."""
 
-    near: Port
-    far: Optional[Port] = None
+    near: Interface
+    far: Optional[Interface] = None
 
 
 Routes = Mapping[str, frozenset[str]]
@@ -74,13 +74,13 @@ Routes = Mapping[str, frozenset[str]]
 
 
 @dataclass(frozen=True)
-class Plan:
+class NetworkPlan:
     cluster: str
     containers: tuple[str, ...]
     """Namespaces of the nodes."""
-    bridges: tuple[Port, ...]
+    bridges: tuple[Interface, ...]
     cables: tuple[Cable, ...]
-    controller: Port
+    controller: Interface
     """The host's interface on the management network."""
     network: ipaddress.IPv4Network
     routes: Mapping[str, Routes] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class Plan:
         return (*self.owned, *self.containers)
 
     @property
-    def ports(self) -> tuple[Port, ...]:
+    def ports(self) -> tuple[Interface, ...]:
         """Interfaces that the plan configures. The node's end of a rail is left to the roles."""
         ends = [cable.near for cable in self.cables]
         far = (cable.far for cable in self.cables)
@@ -106,11 +106,11 @@ class Plan:
 
 def plan_network(
     cluster: str,
-    nodes: Sequence[Node],
+    nodes: Sequence[VirtualNode],
     *,
     point_to_point: bool = False,
     switches: Switches = MappingProxyType({}),
-) -> Plan:
+) -> NetworkPlan:
     """Plan the whole network from inventory variables.
 
     `switches`: ports of the leaves and spines of a routed fabric, by host name.
@@ -127,15 +127,17 @@ def plan_network(
     address = controller_address(nodes)
     fabric = fabric_namespace(cluster)
     homes = {name: router_namespace(cluster, name) for name in switches}
-    port = Port("", controller_interface(cluster), addresses=(f"{address}/{network.prefixlen}",))
-    cables = [Cable(Port(fabric, CONTROLLER_PORT, MANAGEMENT_BRIDGE), port)]
+    port = Interface(
+        "", controller_interface(cluster), addresses=(f"{address}/{network.prefixlen}",)
+    )
+    cables = [Cable(Interface(fabric, CONTROLLER_PORT, MANAGEMENT_BRIDGE), port)]
     for node in nodes:
         cables += _cables(node, fabric, node_namespace(cluster, node.name), point_to_point, homes)
     gateways = {} if point_to_point else leaf_gateways(nodes)
     leaves = dict.fromkeys(rail.leaf for node in nodes for rail in node.rails)
-    bridges = [Port(fabric, MANAGEMENT_BRIDGE)]
+    bridges = [Interface(fabric, MANAGEMENT_BRIDGE)]
     bridges += [
-        Port(
+        Interface(
             homes.get(leaf, fabric),
             short_name(leaf),
             mtu=LEAF_MTU,
@@ -144,7 +146,7 @@ def plan_network(
         for leaf in leaves
     ]
     uplinks = _uplinks(switches, homes)
-    return Plan(
+    return NetworkPlan(
         cluster=cluster,
         containers=tuple(node_namespace(cluster, node.name) for node in nodes if not node.machine),
         bridges=tuple(bridges),
@@ -156,26 +158,26 @@ def plan_network(
 
 
 def _cables(
-    node: Node, fabric: str, namespace: str, point_to_point: bool, homes: Mapping[str, str]
+    node: VirtualNode, fabric: str, namespace: str, point_to_point: bool, homes: Mapping[str, str]
 ) -> list[Cable]:
-    def cable(near: Port, far: Port) -> Cable:
+    def cable(near: Interface, far: Interface) -> Cable:
         return Cable(near, None if node.machine else far)
 
     cables = [
         cable(
-            Port(fabric, leaf_port(node.name, node.interface), MANAGEMENT_BRIDGE),
-            Port(namespace, node.interface, addresses=(f"{node.address}/{node.prefix}",)),
+            Interface(fabric, leaf_port(node.name, node.interface), MANAGEMENT_BRIDGE),
+            Interface(namespace, node.interface, addresses=(f"{node.address}/{node.prefix}",)),
         )
     ]
     for rail in node.rails:
-        near = Port(
+        near = Interface(
             homes.get(rail.leaf, fabric),
             leaf_port(node.name, rail.interface),
             bridge=None if point_to_point else short_name(rail.leaf),
             mtu=LEAF_MTU,
             addresses=(f"{rail.gateway}/{rail.prefix}",) if point_to_point and rail.gateway else (),
         )
-        cables.append(cable(near, Port(namespace, rail.interface)))
+        cables.append(cable(near, Interface(namespace, rail.interface)))
     return cables
 
 
@@ -194,10 +196,10 @@ def _uplinks(switches: Switches, homes: Mapping[str, str]) -> list[Cable]:
         for port, spine in group["peers"].items()
     ]
 
-    def end(switch_port: tuple[str, str], number: int) -> Port:
+    def end(switch_port: tuple[str, str], number: int) -> Interface:
         switch, port = switch_port
         address = (f"{LINKS + number}/31",)
-        return Port(homes[switch], interface_of(port), mtu=LEAF_MTU, addresses=address)
+        return Interface(homes[switch], interface_of(port), mtu=LEAF_MTU, addresses=address)
 
     return [
         Cable(end(leaf, 2 * number), end(spine, 2 * number + 1))
@@ -206,7 +208,7 @@ def _uplinks(switches: Switches, homes: Mapping[str, str]) -> list[Cable]:
 
 
 def _routes(
-    homes: Mapping[str, str], uplinks: Sequence[Cable], nodes: Sequence[Node]
+    homes: Mapping[str, str], uplinks: Sequence[Cable], nodes: Sequence[VirtualNode]
 ) -> dict[str, Routes]:
     """Plan the routes of leaves, over every spine to the rails of other leaves, and of spines."""
     rails = {rail.network: homes.get(rail.leaf) for node in nodes for rail in node.rails}
@@ -222,7 +224,7 @@ def _routes(
     }
 
 
-def leaf_gateways(nodes: Sequence[Node]) -> dict[str, tuple[str, ...]]:
+def leaf_gateways(nodes: Sequence[VirtualNode]) -> dict[str, tuple[str, ...]]:
     """Return the gateway addresses of each leaf, one for each of its rail networks."""
     home: dict[str, str] = {}
     gateways: dict[str, dict[str, None]] = {}

@@ -16,7 +16,7 @@ from typing import Callable, Optional
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Runner
 
 from .inventory import VirtualError, node_namespace
-from .nodes import PARALLEL, Found, Hosts, Work
+from .nodes import PARALLEL, ExistingHost, Hosts, Work
 
 CLUSTER_LABEL = "baremetal.mpi_roce.cluster"
 SPECIFICATION_LABEL = "baremetal.mpi_roce.specification"
@@ -35,7 +35,7 @@ CAPABILITIES = (
 
 
 @dataclass(frozen=True)
-class Node:
+class Container:
     name: str
     address: str
     interface: str
@@ -76,7 +76,7 @@ def _may_raise_limits(root: Path) -> bool:
 
 
 def podman_run(
-    cluster: str, node: Node, login_key: str, *, runtime: Optional[str], limits: Iterable[str]
+    cluster: str, node: Container, login_key: str, *, runtime: Optional[str], limits: Iterable[str]
 ) -> list[str]:
     """Return the command that creates one node."""
     name = node_namespace(cluster, node.name)
@@ -112,7 +112,7 @@ def specification(command: Sequence[str]) -> str:
     return next(word[len(start) :] for word in command if word.startswith(start))
 
 
-def parse_containers(text: str, root: Path = Path("/")) -> list[Found]:
+def parse_containers(text: str, root: Path = Path("/")) -> list[ExistingHost]:
     """Read containers from `podman ps --all --format json`, and their processes from the kernel.
 
     A container that podman reports as running, but whose processes are gone, can only be removed.
@@ -122,7 +122,7 @@ def parse_containers(text: str, root: Path = Path("/")) -> list[Found]:
         running = entry["State"] not in ("created", "configured", "exited", "stopped")
         dead = running and not _lives(entry["Pid"], entry["Id"], root)
         specified = (entry.get("Labels") or {}).get(SPECIFICATION_LABEL, "")
-        found.append(Found(entry["Names"][0], "" if dead else specified, running))
+        found.append(ExistingHost(entry["Names"][0], "" if dead else specified, running))
     return found
 
 
@@ -144,7 +144,7 @@ class Podman(Hosts):
         super().__init__(cluster, sleep)
         self._run = run
 
-    def found(self) -> list[Found]:
+    def found(self) -> list[ExistingHost]:
         label = f"label={CLUSTER_LABEL}={self.cluster}"
         listed = self._run(["podman", "ps", "--all", "--filter", label, "--format", "json"])
         return parse_containers(listed.stdout)

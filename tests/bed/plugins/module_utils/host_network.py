@@ -19,7 +19,7 @@ from typing import Optional
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Runner
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files import write_atomically
 
-from .cabling import Cable, Plan, Port, Routes
+from .cabling import Cable, Interface, NetworkPlan, Routes
 from .inventory import RUN, VirtualError, controller_interface
 
 NODE_MTU = 1500
@@ -42,7 +42,7 @@ RAISED_INSTANCES = 1024
 
 
 @dataclass(frozen=True)
-class Link:
+class InterfaceState:
     """Actual state of an interface."""
 
     index: int
@@ -54,12 +54,12 @@ class Link:
 
 
 @dataclass(frozen=True)
-class State:
-    links: Mapping[str, Mapping[str, Link]]
+class NetworkState:
+    links: Mapping[str, Mapping[str, InterfaceState]]
     """Links by namespace and interface. `""` is the host; a namespace without `lo` is broken."""
     routes: Mapping[str, Routes] = field(default_factory=dict)
 
-    def of(self, port: Port) -> Optional[Link]:
+    def of(self, port: Interface) -> Optional[InterfaceState]:
         return self.links.get(port.namespace, {}).get(port.name)
 
 
@@ -73,7 +73,7 @@ class Batch:
     """Continue after an error: deleting one end of a veth pair deletes the other."""
 
 
-def changes(plan: Plan, state: State, made_before: Iterable[str]) -> list[Batch]:
+def changes(plan: NetworkPlan, state: NetworkState, made_before: Iterable[str]) -> list[Batch]:
     """Plan the commands from the actual state to the plan: delete first, then create."""
     removed = _wrong(plan, state)
     away = [
@@ -82,7 +82,7 @@ def changes(plan: Plan, state: State, made_before: Iterable[str]) -> list[Batch]
     ]
     gone = {name for name, links in state.links.items() if name and "lo" not in links}
     gone |= {name for name in made_before if name in state.links and name not in plan.namespaces}
-    left = State(
+    left = NetworkState(
         {
             namespace: {
                 name: link for name, link in links.items() if name not in removed[namespace]
@@ -98,7 +98,7 @@ def changes(plan: Plan, state: State, made_before: Iterable[str]) -> list[Batch]
     return [batch for batch in batches if batch.lines]
 
 
-def _wrong(plan: Plan, state: State) -> dict[str, list[str]]:
+def _wrong(plan: NetworkPlan, state: NetworkState) -> dict[str, list[str]]:
     """Interfaces to delete, by namespace: unknown ones, and ends that are not peers."""
     wrong: dict[str, dict[str, None]] = {namespace: {} for namespace in state.links}
     planned = {(port.namespace, port.name) for port in plan.ports}
@@ -113,7 +113,7 @@ def _wrong(plan: Plan, state: State) -> dict[str, list[str]]:
     return {namespace: list(names) for namespace, names in wrong.items()}
 
 
-def _connected(cable: Cable, state: State) -> bool:
+def _connected(cable: Cable, state: NetworkState) -> bool:
     """Return whether two ends are peers: an interface index is unique within its namespace."""
     near = state.of(cable.near)
     if cable.far is None:
@@ -124,7 +124,7 @@ def _connected(cable: Cable, state: State) -> bool:
     )
 
 
-def _creation(plan: Plan, state: State) -> list[Batch]:
+def _creation(plan: NetworkPlan, state: NetworkState) -> list[Batch]:
     """Create cables, then bridges, then the bridges' ports; the host's interface is last."""
     lines: dict[str, list[str]] = {name: [] for name in plan.namespaces}
     veths = []
@@ -151,12 +151,12 @@ def _creation(plan: Plan, state: State) -> list[Batch]:
     ]
 
 
-def _end(port: Port) -> str:
+def _end(port: Interface) -> str:
     namespace = f" netns {port.namespace}" if port.namespace else ""
     return f"name {port.name} mtu {port.mtu or NODE_MTU}{namespace}"
 
 
-def _settings(port: Port, link: Optional[Link]) -> list[str]:
+def _settings(port: Interface, link: Optional[InterfaceState]) -> list[str]:
     lines = []
     if port.bridge and (link is None or link.bridge != port.bridge):
         lines.append(f"link set {port.name} master {port.bridge}")
@@ -170,7 +170,7 @@ def _settings(port: Port, link: Optional[Link]) -> list[str]:
     return lines
 
 
-def _routing(plan: Plan, state: State) -> list[Batch]:
+def _routing(plan: NetworkPlan, state: NetworkState) -> list[Batch]:
     batches = []
     for namespace, desired in plan.routes.items():
         actual = state.routes.get(namespace, {}) if namespace in state.links else {}
@@ -184,7 +184,7 @@ def _routing(plan: Plan, state: State) -> list[Batch]:
     return batches
 
 
-def removal(made: Iterable[str], interface: str, state: State) -> list[Batch]:
+def removal(made: Iterable[str], interface: str, state: NetworkState) -> list[Batch]:
     """Plan the removal. The kernel deletes bridges and veth pairs with their namespace."""
     # Deleted explicitly, because a namespace's interfaces disappear a moment after the namespace.
     lines = [f"link delete {interface}"] if interface in state.links.get("", {}) else []
@@ -192,7 +192,7 @@ def removal(made: Iterable[str], interface: str, state: State) -> list[Batch]:
     return [Batch("", tuple(lines))] if lines else []
 
 
-class Journal:
+class NetworkJournal:
     def __init__(self, cluster: str, folder: Path = RUN) -> None:
         self._path = folder / f"{cluster}.json"
 
@@ -256,10 +256,10 @@ def _remove_empty(folder: Path) -> None:
             empty.rmdir()
 
 
-def parse_links(text: str) -> dict[str, Link]:
+def parse_links(text: str) -> dict[str, InterfaceState]:
     """Parse the output of `ip -json address show`, by interface name."""
     return {
-        entry["ifname"]: Link(
+        entry["ifname"]: InterfaceState(
             index=entry["ifindex"],
             peer=entry.get("link_index"),
             up="UP" in entry["flags"],
@@ -289,7 +289,7 @@ class HostNetwork:
     def __init__(self, run: Runner) -> None:
         self._run = run
 
-    def state(self, namespaces: Iterable[str], interface: str) -> State:
+    def state(self, namespaces: Iterable[str], interface: str) -> NetworkState:
         """Read the links of these namespaces, and the host's one interface."""
         listed = self._run(["ip", "-json", "netns", "list"]).stdout.strip()
         existing = {entry["name"] for entry in json.loads(listed or "[]")}
@@ -300,7 +300,7 @@ class HostNetwork:
             links[name] = parse_links(shown.stdout) if shown.rc == 0 else {}
             shown = self._run(["ip", "-n", name, "-json", "-4", "route", "show"], check=False)
             routes[name] = parse_routes(shown.stdout) if shown.rc == 0 else {}
-        return State(links, routes)
+        return NetworkState(links, routes)
 
     def overlapping_route(self, network: ipaddress.IPv4Network, own_interface: str) -> str:
         """Describe the host's route to a part of the management network; empty if there is none."""
@@ -322,7 +322,9 @@ class HostNetwork:
         self._run(["ip", "netns", "exec", namespace, "sysctl", "-q", "-w", *values])
 
 
-def create(plan: Plan, host: HostNetwork, journal: Journal, *, check_mode: bool) -> tuple[str, ...]:
+def create(
+    plan: NetworkPlan, host: HostNetwork, journal: NetworkJournal, *, check_mode: bool
+) -> tuple[str, ...]:
     """Apply the plan and verify the result. Returns the commands that were run, or would be."""
     made = journal.namespaces()
     state = host.state([*plan.namespaces, *made], plan.controller.name)
@@ -349,7 +351,7 @@ def create(plan: Plan, host: HostNetwork, journal: Journal, *, check_mode: bool)
 
 
 def destroy(
-    cluster: str, host: HostNetwork, journal: Journal, *, check_mode: bool
+    cluster: str, host: HostNetwork, journal: NetworkJournal, *, check_mode: bool
 ) -> tuple[str, ...]:
     """Remove what the journal lists, then the journal."""
     if not journal.exists:
@@ -363,7 +365,7 @@ def destroy(
     return _shown(batches) or ("forget the journal",)
 
 
-def _refuse_foreign(plan: Plan, state: State, made: Sequence[str]) -> None:
+def _refuse_foreign(plan: NetworkPlan, state: NetworkState, made: Sequence[str]) -> None:
     foreign = [name for name in plan.namespaces if name in state.links and name not in made]
     if foreign or (plan.controller.name in state.links[""] and not made):
         named = ", ".join(foreign) or f"interface {plan.controller.name}"

@@ -56,7 +56,7 @@ class VirtualError(Exception):
 
 
 @dataclass(frozen=True)
-class Rail:
+class RailCable:
     """One cable: the node's interface and the leaf at its other end."""
 
     interface: str
@@ -73,17 +73,17 @@ class Rail:
 
 
 @dataclass(frozen=True)
-class Node:
+class VirtualNode:
     name: str
     address: str
     prefix: int
     interface: str
-    rails: tuple[Rail, ...]
+    rails: tuple[RailCable, ...]
     machine: bool = False
     """Whether the node is a machine with a kernel, cabled with taps, and not a container."""
 
 
-def controller_address(nodes: Sequence[Node]) -> str:
+def controller_address(nodes: Sequence[VirtualNode]) -> str:
     """Return the last address of the management network that is not taken by a node."""
     network = management_network(nodes)
     taken = {ipaddress.ip_address(node.address) for node in nodes}
@@ -93,7 +93,7 @@ def controller_address(nodes: Sequence[Node]) -> str:
     return str(candidate)
 
 
-def management_network(nodes: Sequence[Node]) -> ipaddress.IPv4Network:
+def management_network(nodes: Sequence[VirtualNode]) -> ipaddress.IPv4Network:
     networks = {ipaddress.IPv4Interface(f"{node.address}/{node.prefix}").network for node in nodes}
     if len(networks) != 1:
         shown = ", ".join(sorted(str(network) for network in networks)) or "no node"
@@ -108,16 +108,16 @@ def parse_nodes(
     management: Mapping[str, Mapping[str, Any]],
     rails: Mapping[str, Sequence[Mapping[str, Any]]],
     machines: Collection[str] = (),
-) -> tuple[Node, ...]:
+) -> tuple[VirtualNode, ...]:
     """Parse nodes from the variables `cluster_management` and `cluster_rails`, by host name."""
     return tuple(
-        Node(
+        VirtualNode(
             name=name,
             address=str(settings["address"]),
             prefix=int(settings["prefix"]),
             interface=str(settings.get("interface") or MANAGEMENT),
             rails=tuple(
-                Rail(
+                RailCable(
                     interface=str(rail["interface"]),
                     leaf=str(rail["leaf"]),
                     leaf_port=str(rail.get("leaf_port") or ""),

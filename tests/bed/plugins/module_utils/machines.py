@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .inventory import Node, Rail, VirtualError, leaf_port
+from .inventory import RailCable, VirtualError, VirtualNode, leaf_port
 
 FW_CFG = "opt/baremetal.mpi_roce"
 DEVICE = re.compile(r"0000:00:([01][0-9a-f])\.0")
@@ -75,7 +75,7 @@ GIVEN = "given-"
 
 def plan_machine(
     cluster: str,
-    node: Node,
+    node: VirtualNode,
     *,
     image: str,
     login_key: str,
@@ -104,7 +104,7 @@ def plan_machine(
     )
 
 
-def _cards(cluster: str, node: Node, sriov_rails: Sequence[str]) -> list[Card]:
+def _cards(cluster: str, node: VirtualNode, sriov_rails: Sequence[str]) -> list[Card]:
     def card(interface: str, model: str, bus: int, slot: int) -> Card:
         tap = leaf_port(node.name, interface)
         return Card(interface, tap, mac(cluster, node.name, interface), model, bus, slot)
@@ -121,7 +121,7 @@ def _cards(cluster: str, node: Node, sriov_rails: Sequence[str]) -> list[Card]:
     return cards
 
 
-def _slot(name: str, rail: Rail, free: int) -> int:
+def _slot(name: str, rail: RailCable, free: int) -> int:
     """Return the model's slot on bus 00 if a machine can have it, otherwise a free one."""
     if not rail.pci:
         return free

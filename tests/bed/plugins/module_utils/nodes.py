@@ -40,7 +40,7 @@ class Reachable(Protocol):
 
 
 @dataclass(frozen=True)
-class Found:
+class ExistingHost:
     """Actual container or machine. Without a specification it can only be removed."""
 
     name: str
@@ -60,7 +60,7 @@ class Work:
         return [f"{verb} {name}" for verb, names in steps for name in names]
 
 
-def plan_work(desired: Mapping[str, str], found: Sequence[Found]) -> Work:
+def plan_work(desired: Mapping[str, str], found: Sequence[ExistingHost]) -> Work:
     """Compare the desired specifications, by name, with the actual nodes."""
     actual = {host.name: host for host in found}
     same = {
@@ -84,7 +84,7 @@ class Hosts(ABC):
         self.sleep = sleep
 
     @abstractmethod
-    def found(self) -> list[Found]: ...
+    def found(self) -> list[ExistingHost]: ...
 
     @abstractmethod
     def remove(self, names: Sequence[str]) -> None: ...

@@ -51,7 +51,7 @@ from .machines import (
     Machine,
     qemu_command,
 )
-from .nodes import Found, Hosts, Work
+from .nodes import ExistingHost, Hosts, Work
 
 PROGRAM = "qemu-system-x86_64"
 FETCHED = Path("/var/lib/baremetal-mpi-roce/virtual/qemu")
@@ -267,20 +267,20 @@ class Qemu(Hosts):
     def folder(self, name: str) -> Path:
         return self._folder / name
 
-    def found(self) -> list[Found]:
+    def found(self) -> list[ExistingHost]:
         if not self._folder.is_dir():
             return []
         loose = self._loose_taps()
         return [self._look(path.name, loose) for path in sorted(self._folder.iterdir())]
 
-    def _look(self, name: str, loose: Sequence[str]) -> Found:
+    def _look(self, name: str, loose: Sequence[str]) -> ExistingHost:
         folder = self.folder(name)
         try:
             specification, *taps = (folder / SPECIFICATION).read_text(encoding="utf-8").split()
         except (FileNotFoundError, ValueError):
             specification, taps = "", []  # its creation was interrupted
         running = self._process(folder) is not None
-        return Found(name, specification, running and not any(tap in loose for tap in taps))
+        return ExistingHost(name, specification, running and not any(tap in loose for tap in taps))
 
     def _loose_taps(self) -> list[str]:
         """Interfaces of the fabric without a carrier: taps that no QEMU process holds."""

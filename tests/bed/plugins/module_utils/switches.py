@@ -32,7 +32,7 @@ LANES = 8
 
 
 @dataclass(frozen=True)
-class Switch:
+class SimulatedSwitch:
     name: str
     address: str
     system: str
@@ -62,7 +62,7 @@ def parse_switches(
     systems: Mapping[str, str],
     asics: Mapping[str, str],
     ports: Mapping[str, Sequence[Mapping[str, Any]]],
-) -> tuple[Switch, ...]:
+) -> tuple[SimulatedSwitch, ...]:
     """Parse switches from inventory variables, each by host name."""
     for name in management:
         if systems.get(name) not in SYSTEMS:
@@ -72,7 +72,7 @@ def parse_switches(
                 "spines.system in cluster.yml, or leave the host out of virtual_nodes_names."
             )
     return tuple(
-        Switch(
+        SimulatedSwitch(
             name=name,
             address=str(settings["address"]),
             system=systems[name],
@@ -130,10 +130,10 @@ class Folders:
         self._ca, self._ca_key = directory / "switch-ca.pem", directory / "switch-ca.key"
         self._password = directory / "switch_password"
 
-    def of(self, switch: Switch) -> Path:
+    def of(self, switch: SimulatedSwitch) -> Path:
         return self._directory / "switches" / switch.name
 
-    def plan(self, switches: Sequence[Switch]) -> tuple[list[str], list[FilePlan]]:
+    def plan(self, switches: Sequence[SimulatedSwitch]) -> tuple[list[str], list[FilePlan]]:
         """Return what openssl must create (`authority`, or a switch's name) and the plain files."""
         if not self._valid(self._ca, self._ca_key):
             made = [AUTHORITY, *(switch.name for switch in switches)]
@@ -141,7 +141,7 @@ class Folders:
             made = [switch.name for switch in switches if not self._signed(switch)]
         return made, self._files(switches)
 
-    def _files(self, switches: Sequence[Switch]) -> list[FilePlan]:
+    def _files(self, switches: Sequence[SimulatedSwitch]) -> list[FilePlan]:
         password = self._known_password() or secrets.token_urlsafe(PASSWORD_BYTES)
         text = f"{password}\n"
         plans = [_file(self._password, text, secret=True)]
@@ -155,7 +155,10 @@ class Folders:
         return [plan for plan in plans if plan.changed]
 
     def make(
-        self, switches: Sequence[Switch], signatures: Sequence[str], files: Sequence[FilePlan]
+        self,
+        switches: Sequence[SimulatedSwitch],
+        signatures: Sequence[str],
+        files: Sequence[FilePlan],
     ) -> None:
         for plan in files:
             plan.apply()
@@ -198,7 +201,7 @@ class Folders:
         new.chmod(0o644)
         new.replace(certificate)
 
-    def _signed(self, switch: Switch) -> bool:
+    def _signed(self, switch: SimulatedSwitch) -> bool:
         folder = self.of(switch)
         subject = ("-verify_hostname", switch.name, "-verify_ip", switch.address)
         return self._valid(folder / "certificate.pem", folder / "key.pem", *subject)
@@ -210,7 +213,7 @@ class Folders:
         exist = certificate.is_file() and key.is_file()
         return exist and self._run([*verify, str(certificate)], check=False).rc == 0
 
-    def digest(self, switch: Switch) -> str:
+    def digest(self, switch: SimulatedSwitch) -> str:
         """Return the digest of all files of a switch; a change recreates its container."""
         inputs = [switch.description, switch.environment, self._known_password()]
         certificate = self.of(switch) / "certificate.pem"

@@ -89,7 +89,7 @@ from ..module_utils.cabling import plan_network
 from ..module_utils.host_network import (
     HostNetwork,
     Instances,
-    Journal,
+    NetworkJournal,
     create,
     destroy,
 )
@@ -117,7 +117,7 @@ def main() -> None:
     wanted = module.params
     cluster = wanted["cluster"]
     host = HostNetwork(run)
-    journal = Journal(cluster)
+    journal = NetworkJournal(cluster)
     check = module.check_mode
     try:
         if wanted["state"] == "absent":

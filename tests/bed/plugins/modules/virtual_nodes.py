@@ -78,7 +78,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import run
 
 from ..module_utils.containers import (
-    Node,
+    Container,
     Podman,
     choose_limits,
     choose_runtime,
@@ -102,7 +102,7 @@ def present(module: AnsibleModule, podman: Podman) -> dict[str, Any]:
     if absent_images:
         raise VirtualError(f"image {absent_images} does not exist: build or pull it first")
     nodes = [
-        Node(
+        Container(
             name=name,
             address=settings["address"],
             interface=settings.get("interface") or MANAGEMENT,

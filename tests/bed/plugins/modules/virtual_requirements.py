@@ -53,7 +53,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
     run,
 )
 
-from ..module_utils.host_network import Instances, Journal
+from ..module_utils.host_network import Instances, NetworkJournal
 
 KEYRING = "usr/share/keyrings/debian-archive-keyring.gpg"
 INOTIFY_PER_NODE = 10
@@ -194,7 +194,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     cluster = module.params["cluster"]
-    problems = missing(module.params, is_up=bool(cluster) and Journal(cluster).exists)
+    problems = missing(module.params, is_up=bool(cluster) and NetworkJournal(cluster).exists)
     if problems:
         listed = "\n".join(problems)
         module.fail_json(msg=f"This machine cannot run virtual nodes yet:\n{listed}")

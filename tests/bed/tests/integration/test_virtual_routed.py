@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.bed.plugins.module_utils.cabling import (
-    Plan,
+    NetworkPlan,
     plan_network,
 )
 from ansible_collections.baremetal.bed.plugins.module_utils.host_network import (
     HostNetwork,
-    Journal,
+    NetworkJournal,
     create,
     destroy,
 )
@@ -90,9 +90,9 @@ class Routed:
             name: self.variables[name]["cluster_ports"]
             for name in ("leaf01", "leaf02", "spine01", "spine02")
         }
-        self.host, self.journal = HostNetwork(run), Journal(CLUSTER)
+        self.host, self.journal = HostNetwork(run), NetworkJournal(CLUSTER)
 
-    def plan(self) -> Plan:
+    def plan(self) -> NetworkPlan:
         management = {name: self.variables[name]["cluster_management"] for name in self.rails}
         return plan_network(
             CLUSTER,

@@ -12,7 +12,7 @@ from typing import Any, Optional
 import pytest
 from ansible_collections.baremetal.bed.plugins.module_utils import nodes
 from ansible_collections.baremetal.bed.plugins.module_utils.containers import (
-    Node,
+    Container,
     Podman,
     choose_limits,
     choose_runtime,
@@ -24,17 +24,17 @@ from ansible_collections.baremetal.bed.plugins.module_utils.inventory import (
     VirtualError,
 )
 from ansible_collections.baremetal.bed.plugins.module_utils.nodes import (
-    Found,
+    ExistingHost,
     Work,
     plan_work,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
 
-NODE = Node("node01", "10.99.0.11", "mgmt0", "sha256:1")
+NODE = Container("node01", "10.99.0.11", "mgmt0", "sha256:1")
 KEY = "ssh-ed25519 AAAA controller"
 
 
-def command(node: Node = NODE, key: str = KEY, **options: Any) -> list[str]:
+def command(node: Container = NODE, key: str = KEY, **options: Any) -> list[str]:
     options = {"runtime": None, "limits": [], **options}
     return podman_run("test", node, key, **options)
 
@@ -83,10 +83,10 @@ def test_a_switch_has_its_folder() -> None:
 def test_only_what_differs_is_made_anew() -> None:
     wanted = {name: command(replace(NODE, name=name)) for name in ("same", "other", "off", "new")}
     found = [
-        Found("same", specification(wanted["same"]), running=True),
-        Found("other", "something else", running=True),
-        Found("off", specification(wanted["off"]), running=False),
-        Found("gone", "whatever", running=True),
+        ExistingHost("same", specification(wanted["same"]), running=True),
+        ExistingHost("other", "something else", running=True),
+        ExistingHost("off", specification(wanted["off"]), running=False),
+        ExistingHost("gone", "whatever", running=True),
     ]
     work = plan_work({name: specification(words) for name, words in wanted.items()}, found)
     assert (work.remove, work.create, work.start) == (("other", "gone"), ("other", "new"), ("off",))
@@ -102,9 +102,9 @@ def listed(state: str, pid: int = 0) -> str:
 def test_podman_ps_is_read(tmp_path: Path) -> None:
     (tmp_path / "proc/12").mkdir(parents=True)
     (tmp_path / "proc/12/cgroup").write_text("0::/machine.slice/libpod-f00d.scope/init.scope\n")
-    assert parse_containers(listed("exited")) == [Found("test.node01", "f1", running=False)]
+    assert parse_containers(listed("exited")) == [ExistingHost("test.node01", "f1", running=False)]
     alive = parse_containers(listed("running", 12), tmp_path)
-    assert alive == [Found("test.node01", "f1", running=True)]
+    assert alive == [ExistingHost("test.node01", "f1", running=True)]
     assert parse_containers("") == []
     assert parse_containers("null") == []
 
@@ -201,7 +201,7 @@ def test_a_node_that_never_answers_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_old_containers_go_before_new_ones_come() -> None:
     fake = FakePodman(["running"])
-    work = plan_work({"test.node01": "new"}, [Found("test.node01", "old", running=True)])
+    work = plan_work({"test.node01": "new"}, [ExistingHost("test.node01", "old", running=True)])
     Podman("test", fake).apply(work, {"test.node01": command()})
     assert [words[1] for words in fake.calls] == ["rm", "run"]
     assert fake.calls[0][-1] == "test.node01"

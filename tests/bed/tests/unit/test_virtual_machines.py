@@ -9,9 +9,9 @@ from typing import Any, Optional
 
 import pytest
 from ansible_collections.baremetal.bed.plugins.module_utils.inventory import (
-    Node,
-    Rail,
+    RailCable,
     VirtualError,
+    VirtualNode,
 )
 from ansible_collections.baremetal.bed.plugins.module_utils.machines import (
     Machine,
@@ -23,15 +23,17 @@ from ansible_collections.baremetal.bed.plugins.module_utils.machines import (
 FOLDER = Path("/state/test/node01")
 
 
-def rail(number: int, pci: Optional[str] = None) -> Rail:
-    return Rail(f"rail{number}", f"leaf{number}", "", f"10.1.{number}.0/24", None, pci)
+def rail(number: int, pci: Optional[str] = None) -> RailCable:
+    return RailCable(f"rail{number}", f"leaf{number}", "", f"10.1.{number}.0/24", None, pci)
 
 
-def node(*rails: Rail) -> Node:
-    return Node("node01", "10.99.0.11", 24, "mgmt0", rails or (rail(0), rail(1)), machine=True)
+def node(*rails: RailCable) -> VirtualNode:
+    return VirtualNode(
+        "node01", "10.99.0.11", 24, "mgmt0", rails or (rail(0), rail(1)), machine=True
+    )
 
 
-def machine(wanted: Optional[Node] = None, **hardware: Any) -> Machine:
+def machine(wanted: Optional[VirtualNode] = None, **hardware: Any) -> Machine:
     return plan_machine(
         "test", wanted or node(), image="/images/a.raw", login_key="ssh key", **hardware
     )
@@ -71,7 +73,7 @@ def test_rails_are_where_the_model_says() -> None:
         ((rail(0, "0000:00:10.1"),), "0000:00:10.1 in cluster.yml"),
     ],
 )
-def test_an_impossible_pci_address_is_refused(rails: tuple[Rail, ...], messages: str) -> None:
+def test_an_impossible_pci_address_is_refused(rails: tuple[RailCable, ...], messages: str) -> None:
     with pytest.raises(VirtualError, match=messages):
         machine(node(*rails))
 

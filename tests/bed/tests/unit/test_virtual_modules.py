@@ -13,7 +13,7 @@ from ansible_collections.baremetal.bed.plugins.module_utils.inventory import (
     VirtualError,
 )
 from ansible_collections.baremetal.bed.plugins.module_utils.nodes import (
-    Found,
+    ExistingHost,
     Hosts,
     act,
     login_files,
@@ -31,8 +31,8 @@ class Two(Hosts):
     kind = "containers"
     removed: Sequence[str] = ()
 
-    def found(self) -> list[Found]:
-        return [Found(name, "", running=True) for name in ("a", "b")]
+    def found(self) -> list[ExistingHost]:
+        return [ExistingHost(name, "", running=True) for name in ("a", "b")]
 
     def remove(self, names: Sequence[str]) -> None:
         self.removed = names

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from ansible_collections.baremetal.bed.plugins.module_utils.cabling import (
     LEAF_MTU,
-    Plan,
+    NetworkPlan,
     plan_network,
 )
 from ansible_collections.baremetal.bed.plugins.module_utils.host_network import (
     MAX_INSTANCES,
     HostNetwork,
     Instances,
-    Journal,
+    NetworkJournal,
     create,
     destroy,
 )
@@ -62,7 +62,7 @@ def plan(
     per_node: int = 2,
     machines: Sequence[str] = (),
     **options: Any,
-) -> Plan:
+) -> NetworkPlan:
     nodes = parse_nodes(management(count), rails(count, per_node), machines)
     return plan_network(cluster, nodes, **options)
 
@@ -75,10 +75,10 @@ class Machine:
         self.network = HostNetwork(self.fake)
         self.folder = folder
 
-    def journal(self, cluster: str = "test") -> Journal:
-        return Journal(cluster, self.folder / "journal")
+    def journal(self, cluster: str = "test") -> NetworkJournal:
+        return NetworkJournal(cluster, self.folder / "journal")
 
-    def create(self, wanted: Plan, *, check_mode: bool = False) -> tuple[str, ...]:
+    def create(self, wanted: NetworkPlan, *, check_mode: bool = False) -> tuple[str, ...]:
         journal = self.journal(wanted.cluster)
         return create(wanted, self.network, journal, check_mode=check_mode)
 
@@ -433,7 +433,10 @@ def test_the_inotify_limit_is_raised_until_the_last_cluster_is_down(
     tmp_path: Path, limit: Path
 ) -> None:
     folder = tmp_path / "run/virtual"
-    instances, journals = Instances(folder, tmp_path), [Journal(name, folder) for name in "ab"]
+    instances, journals = (
+        Instances(folder, tmp_path),
+        [NetworkJournal(name, folder) for name in "ab"],
+    )
     for journal in journals:
         journal.write([])
         instances.lift()

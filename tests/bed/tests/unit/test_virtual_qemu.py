@@ -19,16 +19,16 @@ import pytest
 from ansible_collections.baremetal.bed.plugins.module_utils import nodes
 from ansible_collections.baremetal.bed.plugins.module_utils import qemu as module
 from ansible_collections.baremetal.bed.plugins.module_utils.inventory import (
-    Node,
-    Rail,
+    RailCable,
     VirtualError,
+    VirtualNode,
 )
 from ansible_collections.baremetal.bed.plugins.module_utils.machines import (
     Machine,
     plan_machine,
 )
 from ansible_collections.baremetal.bed.plugins.module_utils.nodes import (
-    Found,
+    ExistingHost,
     Work,
     plan_work,
 )
@@ -49,8 +49,8 @@ from tests.waiting import deadline
 
 
 def machine(name: str = "node01", memory: int = 1024) -> Machine:
-    rails = (Rail("rail0", "leaf1", "", "10.1.0.0/24", None),)
-    node = Node(name, "10.99.0.11", 24, "mgmt0", rails, machine=True)
+    rails = (RailCable("rail0", "leaf1", "", "10.1.0.0/24", None),)
+    node = VirtualNode(name, "10.99.0.11", 24, "mgmt0", rails, machine=True)
     return plan_machine("test", node, memory_mib=memory, image="/images/a.raw", login_key="key")
 
 
@@ -117,7 +117,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
 
 def test_the_network_is_created_once(host: Host) -> None:
     assert host.apply(machine()) == Work(create=("node01",))
-    assert host.qemu.found() == [Found("node01", machine().specification, running=True)]
+    assert host.qemu.found() == [ExistingHost("node01", machine().specification, running=True)]
     assert (host.state / "test/node01/given-name").read_text() == "node01\n"
     before = len(host.calls)
     assert host.apply(machine()) == Work()

@@ -17,7 +17,7 @@ from ansible_collections.baremetal.bed.plugins.module_utils.inventory import (
 )
 from ansible_collections.baremetal.bed.plugins.module_utils.switches import (
     Folders,
-    Switch,
+    SimulatedSwitch,
     parse_switches,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import run
@@ -31,13 +31,13 @@ PORTS: dict[str, Sequence[dict[str, Any]]] = {
 }
 
 
-def parse(**systems: str) -> tuple[Switch, ...]:
+def parse(**systems: str) -> tuple[SimulatedSwitch, ...]:
     management = {name: {"address": f"10.9.0.{place}"} for place, name in enumerate(systems, 1)}
     return parse_switches(management, systems, {"leaf1": "spectrum4"}, PORTS)
 
 
 LEAF = parse(leaf1="sonic")[0]
-OTHER = Switch("leaf2", "10.9.0.2", "nvue", "spectrum4", ())
+OTHER = SimulatedSwitch("leaf2", "10.9.0.2", "nvue", "spectrum4", ())
 
 
 def test_a_switch_is_described_by_the_inventory() -> None:
@@ -73,13 +73,13 @@ class Made:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
-    def __call__(self, *switches: Switch) -> tuple[list[str], list[str]]:
+    def __call__(self, *switches: SimulatedSwitch) -> tuple[list[str], list[str]]:
         folders = Folders(self.directory, "test", run)
         signed, files = folders.plan(switches)
         folders.make(switches, signed, files)
         return signed, [plan.path.name for plan in files]
 
-    def digest(self, switch: Switch) -> str:
+    def digest(self, switch: SimulatedSwitch) -> str:
         return Folders(self.directory, "test", run).digest(switch)
 
 
@@ -127,7 +127,7 @@ def test_half_a_certificate_is_made_anew(make: Made, lost: str) -> None:
 
 def test_another_address_is_another_certificate(make: Made) -> None:
     make(LEAF)
-    moved = Switch("leaf1", "10.9.0.7", "sonic", "spectrum4", LEAF.ports)
+    moved = SimulatedSwitch("leaf1", "10.9.0.7", "sonic", "spectrum4", LEAF.ports)
     assert make(moved) == (["leaf1"], ["environment"])
 
 
@@ -149,7 +149,7 @@ def test_the_digest_covers_all_files_of_a_switch(make: Made) -> None:
     make(LEAF)
     first = make.digest(LEAF)
     assert make.digest(LEAF) == first
-    renamed = Switch("leaf1", "10.9.0.1", "sonic", "tomahawk5", LEAF.ports)
+    renamed = SimulatedSwitch("leaf1", "10.9.0.1", "sonic", "tomahawk5", LEAF.ports)
     assert make.digest(renamed) != first
     (make.directory / "switches/leaf1/certificate.pem").unlink()
     make(LEAF)
