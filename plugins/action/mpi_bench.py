@@ -14,7 +14,6 @@ from ansible.utils.display import Display
 from ..module_utils.core.checks import as_dicts, failures
 from ..module_utils.core.part import PlanError
 from ..module_utils.mpi.job import LAST_BYTES
-from ..module_utils.mpi.launcher import LAUNCHED
 from ..modules.mpi_bench import ARGUMENTS
 from ..plugin_utils import bench
 from ..plugin_utils.answers import PATH, AnswerError, form_of
@@ -26,9 +25,8 @@ from .mpi_job import ActionModule as JobAction
 display = Display()
 
 LAYER = "bench"
-OF_JOB = (*LAUNCHED, "time_limit_s")
+OF_JOB = ("nodes", "user", "hostfile", "provider", "parameters", "transport", "time_limit_s")
 """Options that go to the module mpi_job as they are."""
-SPEC = {**LAUNCHED, **ARGUMENTS}
 
 
 class ActionModule(JobAction):
@@ -36,7 +34,7 @@ class ActionModule(JobAction):
 
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
         result: dict[str, Any] = super(JobAction, self).run(tmp, task_vars)
-        _spec, given = self.validate_argument_spec(argument_spec=SPEC)
+        _spec, given = self.validate_argument_spec(argument_spec=ARGUMENTS)
         try:
             return {**result, **self.measured(given, task_vars)}
         except (AnswerError, PlanError) as error:
