@@ -13,7 +13,6 @@ from ansible.errors import AnsibleActionFail
 from ..module_utils.core.checks import as_dicts, failures
 from ..module_utils.core.part import PlanError
 from ..module_utils.mpi.job.run import MAX_BYTES
-from ..module_utils.mpi.launch.launcher import LAUNCHED
 from ..modules.mpi_bench import ARGUMENTS
 from ..plugin_utils.answers import PATH, AnswerError, form_of
 from ..plugin_utils.marked import answer, question
@@ -24,16 +23,15 @@ from ..plugin_utils.terminal import display
 from .mpi_job import ActionModule as JobAction
 
 LAYER = "bench"
-OF_JOB = (*LAUNCHED, "time_limit_s")
+OF_JOB = ("nodes", "user", "hostfile", "provider", "parameters", "transport", "time_limit_s")
 """Options that the module mpi_job gets unchanged."""
-SPEC = {**LAUNCHED, **ARGUMENTS}
 
 
 class ActionModule(JobAction):
     LAYER = LAYER
 
     def act(self, task_vars: Any) -> dict[str, Any]:
-        _spec, given = self.validate_argument_spec(argument_spec=SPEC)
+        _spec, given = self.validate_argument_spec(argument_spec=ARGUMENTS)
         try:
             return self.measured(given, task_vars)
         except (AnswerError, PlanError) as error:

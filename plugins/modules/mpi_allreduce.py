@@ -5,7 +5,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: mpi_allreduce
 short_description: Verifies the cluster with an allreduce over every rank
-extends_documentation_fragment: [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.launched]
+extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
   - Launches an mpi4py allreduce from the launcher, as the MPI user, over the hostfile.
   - Verifies on every rank that the results are bit-exact, and checks where the ranks run, which
@@ -20,6 +20,31 @@ description:
   - The action plugin of the same name shows progress and figures, and saves them on the
     controller.
 options: # generated from layers/smoke.yml by tools/generate_layers.py
+  nodes:
+    type: list
+    elements: dict
+    required: true
+    description: Nodes, from RV(baremetal.mpi_roce.cluster_directory#module:directory). Drained
+      nodes and hosts that do not compute are left out.
+  user: {type: str, required: true, description: MPI user that launches the ranks.}
+  hostfile:
+    type: path
+    default: /etc/baremetal-mpi-roce/hostfile
+    description: Hostfile on the launcher, in Open MPI's format.
+  provider:
+    type: str
+    default: distribution
+    description: Provider of the cluster model. V(impi) launches with Intel MPI, any other with Open
+      MPI.
+  parameters:
+    type: dict
+    default: {}
+    description: Additional Open MPI parameters. With Intel MPI, environment variables of the ranks.
+  transport:
+    type: str
+    choices: [tcp, rc]
+    default: rc
+    description: Transport between nodes. With V(rc), the RDMA port of each rail must be active.
   rankfile:
     type: str
     default: ''
@@ -149,7 +174,7 @@ from ..module_utils.core import commands, machine
 from ..module_utils.core.locks import LOCKS, HeldError, alone, progress
 from ..module_utils.core.part import PlanError
 from ..module_utils.mpi.allreduce import gpu, plan, session, traffic
-from ..module_utils.mpi.launch.launcher import LAUNCHED, of_provider
+from ..module_utils.mpi.launch.launcher import of_provider
 from ..module_utils.mpi.launch.node import nodes_of
 
 OF_PLAN = (
@@ -200,6 +225,12 @@ def smoke_test(params: dict[str, Any]) -> session.SmokeTest:
 
 # Generated from layers/ by tools/generate_layers.py.
 ARGUMENTS = {
+    "nodes": {"type": "list", "elements": "dict", "required": True},
+    "user": {"type": "str", "required": True},
+    "hostfile": {"type": "path", "default": "/etc/baremetal-mpi-roce/hostfile"},
+    "provider": {"type": "str", "default": "distribution"},
+    "parameters": {"type": "dict", "default": {}},
+    "transport": {"type": "str", "choices": ["tcp", "rc"], "default": "rc"},
     "rankfile": {"type": "str", "default": ""},
     "max_bytes": {"type": "int", "default": 67108864},
     "size_step": {"type": "int", "default": 4},
@@ -229,7 +260,7 @@ ARGUMENTS = {
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec={**LAUNCHED, **ARGUMENTS}, supports_check_mode=True)
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     module.params["run_id"] = module.params["run_id"] or uuid.uuid4().hex[:12]
     launcher = session.mpirun(module.params["user"], commands.run)
 

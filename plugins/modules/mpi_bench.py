@@ -5,13 +5,38 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: mpi_bench
 short_description: Latency and bandwidth of MPI between ranks, over message sizes
-extends_documentation_fragment: [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.launched]
+extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
   - Measures with the definitions of the OSU micro-benchmarks, as jobs of
     M(baremetal.mpi_roce.mpi_job) on the launcher. Prints a table for each benchmark, saves all of
     them as JSON and, if the controller has matplotlib, draws each as SVG with line rate and
     threshold.
 options: # generated from layers/bench.yml by tools/generate_layers.py
+  nodes:
+    type: list
+    elements: dict
+    required: true
+    description: Nodes, from RV(baremetal.mpi_roce.cluster_directory#module:directory). Drained
+      nodes and hosts that do not compute are left out.
+  user: {type: str, required: true, description: MPI user that launches the ranks.}
+  hostfile:
+    type: path
+    default: /etc/baremetal-mpi-roce/hostfile
+    description: Hostfile of the cluster on the launcher.
+  provider:
+    type: str
+    default: distribution
+    description: Provider of the cluster model. V(impi) launches with Intel MPI, any other with Open
+      MPI.
+  parameters:
+    type: dict
+    default: {}
+    description: Additional Open MPI parameters. With Intel MPI, environment variables of the ranks.
+  transport:
+    type: str
+    choices: [tcp, rc]
+    default: rc
+    description: Transport between nodes. With V(rc), the RDMA port of each rail must be active.
   program:
     type: str
     choices: [mpi4py, osu, nccl]
@@ -87,6 +112,12 @@ checks: {type: list, elements: dict, returned: always, description: See docs/che
 
 # Generated from layers/ by tools/generate_layers.py.
 ARGUMENTS = {
+    "nodes": {"type": "list", "elements": "dict", "required": True},
+    "user": {"type": "str", "required": True},
+    "hostfile": {"type": "path", "default": "/etc/baremetal-mpi-roce/hostfile"},
+    "provider": {"type": "str", "default": "distribution"},
+    "parameters": {"type": "dict", "default": {}},
+    "transport": {"type": "str", "choices": ["tcp", "rc"], "default": "rc"},
     "program": {"type": "str", "choices": ["mpi4py", "osu", "nccl"], "default": "mpi4py"},
     "benchmarks": {
         "type": "list",

@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: mpi_job
 short_description: Runs a program over MPI on the nodes of the hostfile
-extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.launched]
+extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
   - Runs on the launcher, as the MPI user. Before anything starts, each node must respond, with
     its rails up, the program and the working directory present, no other MPI job, idle GPUs, and
@@ -19,6 +19,31 @@ description:
     processes on every node, and removes its session directories and shared memory.
   - The action plugin of the same name runs it detached and shows the output as it arrives.
 options: # generated from layers/job.yml by tools/generate_layers.py
+  nodes:
+    type: list
+    elements: dict
+    required: true
+    description: Nodes, from RV(baremetal.mpi_roce.cluster_directory#module:directory). Drained
+      nodes and hosts that do not compute are left out.
+  user: {type: str, required: true, description: MPI user that launches the ranks.}
+  hostfile:
+    type: path
+    default: /etc/baremetal-mpi-roce/hostfile
+    description: Hostfile of the cluster on the launcher.
+  provider:
+    type: str
+    default: distribution
+    description: Provider of the cluster model. V(impi) launches with Intel MPI, any other with Open
+      MPI.
+  parameters:
+    type: dict
+    default: {}
+    description: Additional Open MPI parameters. With Intel MPI, environment variables of the ranks.
+  transport:
+    type: str
+    choices: [tcp, rc]
+    default: rc
+    description: Transport between nodes. With V(rc), the RDMA port of each rail must be active.
   program:
     type: list
     elements: str
@@ -118,12 +143,18 @@ from ..module_utils.core.locks import LOCKS, HeldError, alone, progress
 from ..module_utils.core.part import PlanError
 from ..module_utils.mpi.job import plan
 from ..module_utils.mpi.job.run import JobError, run
-from ..module_utils.mpi.launch.launcher import LAUNCHED, of_provider
+from ..module_utils.mpi.launch.launcher import of_provider
 from ..module_utils.mpi.launch.node import nodes_of
 from ..module_utils.ssh import account
 
 # Generated from layers/ by tools/generate_layers.py.
 ARGUMENTS = {
+    "nodes": {"type": "list", "elements": "dict", "required": True},
+    "user": {"type": "str", "required": True},
+    "hostfile": {"type": "path", "default": "/etc/baremetal-mpi-roce/hostfile"},
+    "provider": {"type": "str", "default": "distribution"},
+    "parameters": {"type": "dict", "default": {}},
+    "transport": {"type": "str", "choices": ["tcp", "rc"], "default": "rc"},
     "program": {"type": "list", "elements": "str", "required": True},
     "ranks": {"type": "int", "default": 0},
     "places": {"type": "dict", "default": {}},
@@ -142,7 +173,7 @@ ARGUMENTS = {
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={**LAUNCHED, **ARGUMENTS},
+        argument_spec=ARGUMENTS,
         supports_check_mode=True,
         # The environment is neither logged nor returned. As an option with no_log, each of its
         # values, 8 as well, would be masked in all that is returned.

@@ -43,7 +43,7 @@ class Launcher:
         return dict(self.of_job)
 
     def run(self, **given: Any) -> dict[str, Any]:
-        options = {name: of.get("default") for name, of in action.SPEC.items()}
+        options = {name: of.get("default") for name, of in action.ARGUMENTS.items()}
         options.update(nodes=directory(), user="mpi", program="osu", benchmarks=["bw"])
         options.update(given)
         return self.plugin.measured(options, {})
@@ -136,7 +136,7 @@ def test_what_ranks_print_is_a_figure_of_the_plan_or_fails_the_launcher(printed:
     with pytest.MonkeyPatch.context() as patch:
         launcher = Launcher(patch)
         launcher.plugin._output = lambda _directory: OUTPUT + "\n".join(printed)
-        options = {name: of.get("default") for name, of in action.SPEC.items()}
+        options = {name: of.get("default") for name, of in action.ARGUMENTS.items()}
         options.update(nodes=directory(), user="mpi", program="osu", benchmarks=["bw"])
         launcher.plugin.validate_argument_spec = lambda **_given: ({}, options)
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Optional, Union
+from typing import Optional, Union
 
 RUN_ID = "BAREMETAL_RUN_ID"
 """The variable that `hydra-ssh` hands on to the nodes."""
@@ -123,15 +123,6 @@ class Hydra:
 Launcher = Union[OpenMpi, Hydra]
 OPEN_MPI, HYDRA = OpenMpi(), Hydra()
 MAPPINGS = ("gpu", "node", "core")
-LAUNCHED: dict[str, Any] = {
-    "nodes": {"type": "list", "elements": "dict", "required": True},
-    "user": {"type": "str", "required": True},
-    "hostfile": {"type": "path", "default": "/etc/baremetal-mpi-roce/hostfile"},
-    "provider": {"type": "str", "default": "distribution"},
-    "parameters": {"type": "dict", "default": {}},
-    "transport": {"type": "str", "choices": ["tcp", "rc"], "default": "rc"},
-}
-"""Arguments of the modules that launch ranks: plugins/doc_fragments/launched.py."""
 
 
 def of_provider(provider: str) -> Launcher:
