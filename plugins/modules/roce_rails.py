@@ -203,7 +203,7 @@ from ..module_utils.rails.arp import ARP_DEFAULTS
 from ..module_utils.rails.backends import AUTO, BACKENDS, backend_of
 from ..module_utils.rails.boot_unit import BootUnit
 from ..module_utils.rails.converge import Rails
-from ..module_utils.rails.management import Management
+from ..module_utils.rails.management import ManagementNetwork
 from ..module_utils.rails.plan import ROUTINGS, SOURCE, plan_rails
 from ..module_utils.rails.survey import RailsRequest
 
@@ -235,7 +235,7 @@ def converged(given: dict[str, Any], node: Node) -> Settled:
     )
     quick = replace(node, looks=partial(run, timeout_s=QUICK_S))
     nics = Nics(given, quick, given["rails"], given["gpus"])
-    management = Management.of(given["management"], login_address())
+    management = ManagementNetwork.of(given["management"], login_address())
     arp = {name: int(value) for name, value in {**ARP_DEFAULTS, **given["arp"]}.items()}
     request = RailsRequest(plan, arp, given["check_path"], given["wait"], management)
     with locks.alone(node.path(LOCK)):

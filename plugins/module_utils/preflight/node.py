@@ -29,7 +29,7 @@ from ..packages.engine import manager_of
 from ..packages.package import Location, Manager, PackageSet, Wanted
 from ..packages.planning import any_matches, claimed, satisfied, unwanted
 from ..rails.backends import AUTO, backend_of
-from ..rails.management import Management
+from ..rails.management import ManagementNetwork
 from ..rails.plan import plan_rails
 from ..rails.survey import CLAIM, NAME, RailsRequest, Survey
 from ..rdma import THIS, Hardware, drivers
@@ -168,7 +168,7 @@ class Host:
             return
         plan = plan_rails(self.given["rails"])
         request = RailsRequest(
-            plan, management=Management.of(self.given["management"], login_address())
+            plan, management=ManagementNetwork.of(self.given["management"], login_address())
         )
         survey = Survey(request, backend_of(AUTO, self.node), self.node)
         for check in (check for rail in plan for check in survey.checks_of(rail, check_mode=True)):

@@ -23,7 +23,7 @@ from ..core.reboots import Reason
 from ..hardware.iproute import MAIN_TABLE, IpLink, Route, Rule, read_neighbours, read_state
 from . import arp, naming
 from .backends import BACKENDS, FORMER, Backend
-from .management import Management
+from .management import ManagementNetwork
 from .plan import RailPlan
 
 SERVICE = "rails_service"
@@ -50,7 +50,7 @@ class RailsRequest:
     arp: Mapping[str, int] = field(default_factory=lambda: dict(arp.ARP_DEFAULTS))
     check_path: bool = True
     wait_s: float = 30.0
-    management: Management = field(default_factory=Management)
+    management: ManagementNetwork = field(default_factory=ManagementNetwork)
 
 
 class Survey:
