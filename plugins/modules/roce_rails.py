@@ -225,7 +225,7 @@ NIC = {
 
 
 def converged(given: dict[str, Any], node: Node) -> Settled:
-    """The rails, alone on this host; then the boot unit, which takes that lock itself."""
+    """Settle the rails under the lock of this host, then the boot unit, which takes the lock too."""
     plan = plan_rails(
         given["rails"],
         routing=given["routing"],
@@ -245,7 +245,7 @@ def converged(given: dict[str, Any], node: Node) -> Settled:
     interfaces = tuple(rail.interface for rail in plan)
     wait_s, before = given["boot_wait"], tuple(given["boot_before"])
     unit = BootUnit(interfaces, nics, outcome.checks, wait_s, before, given["boot"])
-    # With the record of what waits for a reset of the NICs.
+    # Its record lists what waits for a reset of the NICs.
     of_unit = replace(
         node,
         layer=FIRMWARE_RECORD,
@@ -254,7 +254,7 @@ def converged(given: dict[str, Any], node: Node) -> Settled:
     )
     try:
         boot = settle([unit], of_unit)
-    except PlanError as error:  # it hides nothing of the rails
+    except PlanError as error:  # the result of the rails is returned nevertheless
         boot = Outcome(errors=[f"boot unit: {error}"])
     return Settled(
         Outcome(

@@ -217,7 +217,7 @@ def program_text() -> str:
 
 
 def sources() -> dict[str, str]:
-    """Return the text by path of the loaded modules of this collection, which include the program's.
+    """Return the text by path of the loaded modules of this collection, among them the program's.
 
     Their loaders return it for files as well as for Ansible's zip.
     """
@@ -238,8 +238,8 @@ def unit_text(interfaces: Sequence[str], wait_s: int, before: Sequence[str]) -> 
     So it can be run again by `systemctl start`, and by udev, without `restart`, which would restart
     as well what requires it: the job manager.
     """
-    # Escaped as by systemd-escape. Wants=, not Requires=: if a NIC is missing, the others are set up
-    # and the missing one is reported.
+    # Escaped as by systemd-escape. Wants=, not Requires=: if a NIC is missing, the others are set
+    # up and the missing one is reported.
     escaped = (name.replace("-", r"\x2d") for name in interfaces)
     devices = " ".join(f"sys-subsystem-net-devices-{name}.device" for name in escaped)
     first = f"Before={' '.join(before)}\n" if before else ""

@@ -60,8 +60,8 @@ def rail_name(
 ) -> RailName:
     """Return what a run does about the name of a rail.
 
-    Refused are rails on an interface in `reached_by`, by which the host is reached, and a rail whose
-    address is `held`: the text says what it is to the management of this host.
+    Refused are rails on an interface in `reached_by`, by which the host is reached, and a rail
+    whose address is `held`: the text says what it is to the management of this host.
     """
     here = by_pci.get(rail.pci or "", [])
     refusal = _refusal(rail, state.links, by_pci, reached_by)
@@ -126,7 +126,7 @@ def _busy(interface: str, state: NetworkState) -> str:
 
 
 def plan_link_files(rails: Sequence[RailPlan], kept: Iterable[str], node: Node) -> list[FilePlan]:
-    """Plan link files for all `rails` with a PCI address; our other ones are removed, except `kept`.
+    """Plan link files of `rails` with a PCI address; our others are removed, except `kept`.
 
     `Path=` compares udev's ID_PATH, which for a PCI function is `pci-` and its address. MAC
     addresses are not reliable: ConnectX NICs of one board have been seen with the same identity.
