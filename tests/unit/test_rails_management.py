@@ -58,7 +58,8 @@ def test_a_name_that_is_the_management_interface_is_refused(
         assert why in failed.reason
         assert "in the model" in failed.reason
     assert host.links["mgmt0"]["addresses"] == ["10.10.1.1/22"]
-    assert host.touched == ["rail0"], "the other rails go on"
+    # The other rails are not affected.
+    assert host.touched == ["rail0"]
     assert files_of(host, "mgmt0") == []
     assert [route for route in host.routes if route["dev"] == "mgmt0"] == routes
     assert not host.converge(wanted, management=guard).changed
@@ -112,7 +113,9 @@ def test_a_management_address_that_comes_to_a_rail_is_not_removed(tmp_path):
 def test_a_former_rail_that_became_the_management_interface_keeps_its_address(tmp_path):
     host = FakeHost(tmp_path)
     host.converge([rail(0), rail(1)])
-    host.converge([rail(0)], management=ManagementNetwork.of({"address": "10.100.1.11", "prefix": 24}))
+    host.converge(
+        [rail(0)], management=ManagementNetwork.of({"address": "10.100.1.11", "prefix": 24})
+    )
     assert host.links["rail1"]["addresses"] == ["10.100.1.11/24"]
 
 
