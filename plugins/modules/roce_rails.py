@@ -234,7 +234,7 @@ from ..module_utils.rails.arp import ARP_DEFAULTS
 from ..module_utils.rails.backends import backend_of
 from ..module_utils.rails.boot_unit import BootUnit
 from ..module_utils.rails.converge import Rails
-from ..module_utils.rails.management import Management
+from ..module_utils.rails.management import ManagementNetwork
 from ..module_utils.rails.plan import plan_rails
 from ..module_utils.rails.survey import RailsRequest
 
@@ -256,7 +256,7 @@ NIC = {
 
 
 def converged(given: dict[str, Any], node: Node) -> Settled:
-    """The rails, alone on this host; then the boot unit, which takes that lock itself."""
+    """Settle the rails under the lock of this host, then the boot unit, which takes the lock too."""
     plan = plan_rails(
         given["rails"],
         routing=given["routing"],
@@ -266,7 +266,7 @@ def converged(given: dict[str, Any], node: Node) -> Settled:
     )
     quick = replace(node, looks=partial(run, timeout_s=QUICK_S))
     nics = Nics(given, quick, given["rails"], given["gpus"])
-    management = Management.of(given["management"], login_address())
+    management = ManagementNetwork.of(given["management"], login_address())
     arp = {name: int(value) for name, value in {**ARP_DEFAULTS, **given["arp"]}.items()}
     request = RailsRequest(plan, arp, given["check_path"], given["wait_s"], management)
     with locks.alone(node.path(LOCK)):
@@ -276,7 +276,7 @@ def converged(given: dict[str, Any], node: Node) -> Settled:
     interfaces = tuple(rail.interface for rail in plan)
     wait_s, before = given["boot_wait_s"], tuple(given["boot_before"])
     unit = BootUnit(interfaces, nics, outcome.checks, wait_s, before, given["boot"])
-    # With the record of what waits for a reset of the NICs.
+    # Its record lists what waits for a reset of the NICs.
     of_unit = replace(
         node,
         layer=FIRMWARE_RECORD,
@@ -285,7 +285,7 @@ def converged(given: dict[str, Any], node: Node) -> Settled:
     )
     try:
         boot = settle([unit], of_unit)
-    except PlanError as error:  # it hides nothing of the rails
+    except PlanError as error:  # the result of the rails is returned nevertheless
         boot = Outcome(errors=[f"boot unit: {error}"])
     return Settled(
         Outcome(

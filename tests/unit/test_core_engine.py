@@ -38,6 +38,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.reboots im
 
 from tests.unit.ended import Ended, Module
 
+BROKEN = "it does not work"
+
 
 @dataclass
 class Recorded:
@@ -56,7 +58,7 @@ class Recorded:
     def step(self, name: str, **how: bool) -> Step:
         def act() -> None:
             if name == self.broken:
-                raise StepError("it does not work")
+                raise StepError(BROKEN)
             self.done.append(name)
 
         return Step(name, "no", "yes", act, **how)
@@ -90,7 +92,7 @@ def test_after_an_essential_step_only_what_restores_is_tried(tmp_path, essential
     ]
     outcome = settle(parts, node(tmp_path))
     assert seen == done
-    assert outcome.errors == ["packages: it does not work"]
+    assert outcome.errors == [f"packages: {BROKEN}"]
     assert (tmp_path / "etc/later.conf").exists() is not essential
     assert [each.status for each in outcome.checks] == ["not_applicable" if essential else "ok"]
 
@@ -168,10 +170,10 @@ def test_a_part_that_cannot_plan_hides_nobody_elses_findings(tmp_path, error):
     seen: list[str] = []
     parts = [Failing("plan", error), Recorded(seen, [("step", {})], file="etc/one.conf")]
     check = Check("set", "right", "wrong", "failed")
-    parts.append(Failing("plan", PlanError("the set is wrong", [check])))
+    parts.append(Failing("plan", PlanError("wrong set", [check])))
     with pytest.raises(PlanError) as caught:
         settle(parts, node(tmp_path))
-    assert str(caught.value) == f"{error}\nthe set is wrong"
+    assert str(caught.value) == f"{error}\nwrong set"
     assert caught.value.checks == [check]
     assert seen == [] and list(tmp_path.iterdir()) == []
 
@@ -318,7 +320,8 @@ def test_a_unit_takes_effect_as_a_whole_or_is_restored(tmp_path, fails, values, 
     assert len(reads) == (2 if fails else 1) and reads[-1] == values
     assert {name for name, dial in dials.items() if dial.reason} == set(fails)
     if fails.get("a") == "write":
-        assert reads[0][1] == reads[0][3] == "0", "written after a failure in its unit"
+        # Nothing in a unit is written after a failure in it.
+        assert reads[0][1] == reads[0][3] == "0"
 
 
 class Refused(Exception):
@@ -394,7 +397,7 @@ def test_a_broken_promise_and_a_step_that_failed_say_how_to_go_on() -> None:
     broken = Check("rdma_source", "inbox", "doca", "failed")
     done = ended(Settled(Outcome(checks=[broken], errors=["disk full"])))
     assert done.failed
-    assert "run again with --tags rdma (checks: docs/checks.md)." in done.result["msg"]
+    assert "--tags rdma (checks: docs/checks.md)." in done.result["msg"]
     assert "disk full" in done.result["msg"]
     assert done.result["reboot_required"] is False
 

@@ -74,7 +74,8 @@ def test_a_storage_nic_does_not_take_the_place_of_a_missing_rail() -> None:
     assert tuple(port.pci for port in found.of_kind(RAIL)) == NICS[1:]
     storage = found.device_of("enp10s0np0")
     assert storage is not None
-    assert (storage.kind, storage.gpus) == (OTHER, GPUS[:1]), "it is the nearest that is left"
+    # It is the nearest of the remaining NICs.
+    assert (storage.kind, storage.gpus) == (OTHER, GPUS[:1])
 
 
 def test_everything_about_one_rail() -> None:

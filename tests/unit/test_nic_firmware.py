@@ -214,7 +214,8 @@ def test_second_function_of_a_card_has_its_own_port(machine):
 
     assert first["firmware_link_type"].parameter == "LINK_TYPE_P1"
     assert second["firmware_link_type"].parameter == "LINK_TYPE_P2"
-    assert second["firmware_cnp_802p_prio"].parameter == "CNP_802P_PRIO_P1", "only one is known"
+    # The firmware has only one port of this parameter.
+    assert second["firmware_cnp_802p_prio"].parameter == "CNP_802P_PRIO_P1"
     second["firmware_cnp_dscp"].write()
     assert tool.cards[CARD]["CNP_DSCP_P2"][2] == HOST.cnp_dscp
     assert tool.cards[CARD]["CNP_DSCP_P1"][2] == 0
@@ -246,7 +247,8 @@ def test_an_unknown_parameter_is_named_and_may_be_fulfilled_otherwise(
     assert reading.reason.startswith(f"{where} has no {missing}")
     if not excused:
         null = f"roce_rails_firmware_parameters: {{{missing}: null}}" in reading.reason
-        assert null is (missing not in firmware.FIXED), "which cannot be left out"
+        # A parameter of the contract cannot be omitted.
+        assert null is (missing not in firmware.FIXED)
     found["firmware_sriov_en"].write()
     assert not any(word.startswith(missing) for word in tool.calls[-1])
 
@@ -285,7 +287,7 @@ def test_without_a_tool_or_where_it_fails_the_reason_has_the_way_out(machine):
     tool.broken = True
     reasons = {setting.read().reason for setting in settings(tool, machine, rail).values()}
     assert len(reasons) == 1 and len(tool.calls) == 1
-    assert "Failed to open device" in (reason := reasons.pop())
+    assert "Cannot open" in (reason := reasons.pop())
     assert "lockdown" in reason and "roce_rails_firmware: false" in reason
 
 
@@ -302,7 +304,8 @@ def test_a_value_of_each_function_is_read_and_set_on_each(machine):
     of_each = [found[rail.name]["firmware_tracer_enable"]["status"] for rail in rails]
     assert of_each == ["ok", "reboot"]
     assert tool.functions[f"{CARD}.1"]["TRACER_ENABLE"] == [0, 0, 1]
-    assert tool.counts()[1] == 2, "what both have was set by the first"
+    # The first function set the shared parameters.
+    assert tool.counts()[1] == 2
     (second,) = [call for call in tool.calls if "set" in call and f"{CARD}.1" in call]
     assert second[-1:] == ("TRACER_ENABLE=1",) and "SRIOV_EN=0" not in second
 
@@ -444,7 +447,8 @@ def test_null_leaves_a_parameter_out_and_the_mask_may_be_chosen():
     given = {"ATS_ENABLED": None, "ROCE_CC_PRIO_MASK_P1": "255"}
     wanted = firmware.wanted_parameters(HOST, given)
     assert "ATS_ENABLED" not in wanted and wanted["ROCE_CC_PRIO_MASK_P1"] == 255
-    assert "PCI_WR_ORDERING" not in wanted, "nothing of NVIDIA asks for it"
+    # NVIDIA does not recommend it.
+    assert "PCI_WR_ORDERING" not in wanted
 
 
 # On the recorded B300 nodes

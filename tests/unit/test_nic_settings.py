@@ -185,7 +185,7 @@ def test_a_rail_on_which_a_program_fails_is_as_before(inbox, broken, culprit):
     assert inbox.snapshot("rail0") == before
     assert outcome.rolled_back == ["rail0"]
     assert set(status(outcome, "rail1").values()) == {"ok", "not_applicable"}
-    assert "Device or resource busy" in failed(outcome)["rail0", f"rail_{culprit}"]
+    assert "resource busy" in failed(outcome)["rail0", f"rail_{culprit}"]
     assert "put back" in failed(outcome)["rail0", f"rail_{culprit}"]
     inbox.broken.clear()
     assert failed(inbox.converge()) == {}
@@ -202,7 +202,7 @@ def test_cable_length_is_shown_beside_the_buffer_and_fails_alone(inbox):
     assert "Cannot allocate memory" in why and inbox.ports["rail0"]["pfc"] == {3}
     # 50 m at 800 Gb/s, MTU 9198: 352218 after a pause, and a frame of 9978 and a cell of 128 bytes
     needs = "receive buffer 1 (priority 3) has 220896 bytes; the driver needs 362324 for 50 m"
-    assert needs in why and "dcb buffer set dev rail0 buffer-size 1:362324" in why
+    assert needs in why and "dev rail0 buffer-size 1:362324" in why
     assert needs in reason(outcome, "cable_length", "rail1")
     assert port.lossless_bytes(50, 800, 9198) - port.lossless_bytes(7, 800, 9198) == 74400
 
@@ -216,7 +216,7 @@ def test_a_setting_that_is_taken_without_effect_is_not_believed(doca):
     before = doca.snapshot("rail0")
     doca.deaf.add("pfc set rail0 3:on")
     outcome = doca.converge()
-    assert failed(outcome)["rail0", "rail_pfc"].startswith("was set and read back as []")
+    assert failed(outcome)["rail0", "rail_pfc"].partition(";")[0].endswith(" []")
     assert doca.snapshot("rail0") == before
     assert failed(outcome).keys() & {("rail1", "rail_pfc")} == set()
 
@@ -244,10 +244,8 @@ def test_what_failed_for_one_reason_is_one_check(tmp_path):
     names = {"dcbx", "trust", "dscp_to_priority", "priority_to_tc", "ets", "pfc", "cable_length"}
     assert set(missing.wanted) == set(missing.found) == names
     assert missing.wanted["pfc"] == [3]
-    assert others.reason == (
-        "as it was, all or nothing on a rail: see dcbx, trust, dscp_to_priority, priority_to_tc, "
-        "ets, pfc"
-    )
+    unit = ["dcbx", "trust", "dscp_to_priority", "priority_to_tc", "ets", "pfc"]
+    assert others.reason.endswith(f": see {', '.join(unit)}")
     assert "link_pause" in others.wanted
 
 
@@ -378,7 +376,7 @@ def test_a_program_that_hangs_is_asked_once_for_each_rail(tmp_path):
     node.run = run
     outcome = node.converge()
     assert len(hung) == 1 and outcome.written == ["rail1", "rail2"]
-    assert "no answer within 10 s" in reason(outcome, "pfc")
+    assert "within 10 s" in reason(outcome, "pfc")
 
 
 def test_debugfs_closed_by_lockdown_leaves_cnps_to_the_firmware(inbox, monkeypatch):

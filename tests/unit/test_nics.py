@@ -138,11 +138,8 @@ def test_a_failure_in_the_middle_puts_the_rail_back_and_the_others_go_on():
     assert outcome.rolled_back == ["rail0"]
     assert statuses(outcome, "rail1") == {"a": "ok", "b": "ok", "c": "ok"}
     assert statuses(outcome, "rail0") == {"a": "failed", "b": "failed", "c": "failed"}
-    assert of(outcome, "rail0", "b")["reason"] == (
-        "could not be set: dial: exit status 1: no; what was set with it was put back to what it "
-        "was"
-    )
-    assert of(outcome, "rail0", "a")["reason"] == "as it was, all or nothing on a rail: see b"
+    assert "could not be set: dial" in of(outcome, "rail0", "b")["reason"]
+    assert of(outcome, "rail0", "a")["reason"].endswith(": see b")
     assert of(outcome, "rail0", "a")["found"] == 7
 
 
@@ -213,7 +210,8 @@ def test_running_settings_and_firmware_fail_apart():
     assert set(statuses(store.converge(), "rail1").values()) == {"failed", "reboot"}
     store.pending.clear()
     store.converge()
-    assert store.pending == {}, "what is refused holds for all of the rail"
+    # A refusal applies to the whole rail.
+    assert store.pending == {}
 
 
 def test_a_value_that_would_go_away_at_the_next_reset_is_written():
@@ -417,7 +415,8 @@ def test_a_plane_takes_the_rdma_device_of_the_first_function(
     nics.look({"rail0p0": "rail0p0", "rail0p1": "rail0p1"})
     one, two = (run.rail for run in nics._rails.values())
     assert (one.shared, two.shared, two.pci) == (False, shared, second.pci)
-    assert nics.with_rdma == ("rail0p0",), "a device that is late at boot is missed"
+    # The boot waits for devices of these rails.
+    assert nics.with_rdma == ("rail0p0",)
     names = {setting.name for setting in nics._rails["rail0p1"].settings}
     if shared:
         assert two.device.name == "mlx5_0" and two.device.pci == second.pci

@@ -157,10 +157,12 @@ def test_a_rail_that_does_not_come_up_gets_its_former_configuration_back(settled
     assert outcome.rolled_back == ["rail1"]
     (failed,) = [check for check in outcome.checks if check.status == "failed"]
     assert (failed.name, failed.subject, failed.found) == ("rail_mtu", "rail1", 9000)
-    assert "its former configuration was put back" in failed.reason
+    assert "former configuration" in failed.reason
     assert {path: path.read_text() for path in before} == before
-    assert settled.links["rail0"]["mtu"] == 9100, "the other rails go on"
-    assert settled.now >= 30, "within a bounded time"
+    # The other rails are not affected.
+    assert settled.links["rail0"]["mtu"] == 9100
+    # The wait is bounded.
+    assert settled.now >= 30
 
 
 def test_a_dead_cable_fails_its_rail_and_keeps_its_configuration(host):
@@ -172,7 +174,8 @@ def test_a_dead_cable_fails_its_rail_and_keeps_its_configuration(host):
         ("rail_link", "rail1", "no carrier")
     ]
     again = host.converge(RAILS)
-    assert not again.changed, "no run brings a carrier"
+    # A run cannot connect a cable.
+    assert not again.changed
     assert "failed" in statuses(host.converge(RAILS, check_mode=True))
 
 
@@ -191,7 +194,7 @@ def test_a_gateway_that_answers_in_fragments_fails_with_the_mtu_of_the_leafs_int
     outcome = settled.converge(RAILS)
     failed = [check for check in outcome.checks if check.status == "failed"]
     assert [(check.name, check.subject) for check in failed] == [("rail_path", "rail1")]
-    assert failed[0].found == "in fragments of 1500 bytes at most"
+    assert "1500 bytes" in failed[0].found
     assert "10.100.1.1" in failed[0].reason and "to 9000 or more" in failed[0].reason
     assert not outcome.changed
 
@@ -201,8 +204,9 @@ def test_an_answer_that_was_not_looked_at_is_not_taken_for_whole(settled):
     outcome = settled.converge(RAILS)
     failed = [check for check in outcome.checks if check.status == "failed"]
     assert [(check.name, check.subject) for check in failed] == [("rail_path", "rail1")]
-    assert "and not a second packet: no answer" in failed[0].reason
-    assert settled.now < 10, "within a bounded time"
+    assert "second one: no answer" in failed[0].reason
+    # The wait is bounded.
+    assert settled.now < 10
 
 
 @pytest.mark.parametrize(
@@ -256,7 +260,8 @@ def test_the_file_of_netplan_goes_when_no_rail_needs_it(settled):
     claim = settled.root / "etc/systemd/network/05-mine.network"
     claim.write_text("[Match]\nName=rail1\n[Network]\nAddress=10.9.9.9/24\n")
     settled.converge(RAILS)
-    assert former.exists(), "rail1 is blocked, and may be configured there"
+    # The file may configure rail1, which is blocked.
+    assert former.exists()
     claim.unlink()
     assert settled.converge(RAILS, check_mode=True).changed and former.exists()
     assert settled.converge(RAILS).changed
@@ -290,11 +295,13 @@ def test_a_nic_in_use_waits_for_the_reboot_which_is_recorded(tmp_path):
         "reboot",
         "ok",
     }
-    assert host.links["ens5f0"]["addresses"] == ["10.50.0.1/24"], "nothing is done to it now"
+    # It is not changed now.
+    assert host.links["ens5f0"]["addresses"] == ["10.50.0.1/24"]
     record = tmp_path / "var/lib/baremetal-mpi-roce/reboot-required.d/rails.json"
     (reason,) = json.loads(record.read_text())["reasons"]
     assert (reason["subject"], reason["running"]) == ("rail1", "ens5f0")
-    assert not host.converge(wanted).changed, "waiting for the reboot is no change"
+    # Waiting for a reboot is not a change.
+    assert not host.converge(wanted).changed
 
     net = tmp_path / "sys/class/net"
     (net / "ens5f0").rename(net / "rail1")
@@ -363,7 +370,7 @@ def test_a_file_that_cannot_be_written_stops_the_run_and_the_next_goes_on(settle
     with monkeypatch.context() as patch:
         patch.setattr(FilePlan, "apply", apply)
         outcome = settled.converge(wanted)
-    assert "No space left on device" in outcome.errors[0]
+    assert "[Errno 28]" in outcome.errors[0]
     assert settled.links["rail0"]["mtu"] == settled.links["rail1"]["mtu"] == 9000
     assert statuses(settled.converge(wanted)) == {"ok", "not_applicable"}
     assert settled.links["rail0"]["mtu"] == settled.links["rail1"]["mtu"] == 8000

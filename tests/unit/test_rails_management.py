@@ -10,11 +10,13 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.iprout
     NetworkState,
     parse_routes,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.management import Management
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.management import (
+    ManagementNetwork,
+)
 
 from tests.unit.rails_host import FakeHost, rail
 
-MANAGEMENT = Management.of({"address": "10.10.1.1", "prefix": 22, "interface": ""})
+MANAGEMENT = ManagementNetwork.of({"address": "10.10.1.1", "prefix": 22, "interface": ""})
 PCI = "0000:5d:00.0"
 
 
@@ -48,7 +50,7 @@ def test_a_name_that_is_the_management_interface_is_refused(
         host.add_pci("mgmt0", pci)
     host.routes += routes
     wanted = [rail(0), rail(1, interface="mgmt0", pci=pci)]
-    guard = Management.of(management, login)
+    guard = ManagementNetwork.of(management, login)
     for check_mode in (True, False):
         outcome = host.converge(wanted, management=guard, check_mode=check_mode)
         (failed,) = [check for check in outcome.checks if check.status == "failed"]
@@ -56,7 +58,8 @@ def test_a_name_that_is_the_management_interface_is_refused(
         assert why in failed.reason
         assert "in the model" in failed.reason
     assert host.links["mgmt0"]["addresses"] == ["10.10.1.1/22"]
-    assert host.touched == ["rail0"], "the other rails go on"
+    # The other rails are not affected.
+    assert host.touched == ["rail0"]
     assert files_of(host, "mgmt0") == []
     assert [route for route in host.routes if route["dev"] == "mgmt0"] == routes
     assert not host.converge(wanted, management=guard).changed
@@ -110,7 +113,9 @@ def test_a_management_address_that_comes_to_a_rail_is_not_removed(tmp_path):
 def test_a_former_rail_that_became_the_management_interface_keeps_its_address(tmp_path):
     host = FakeHost(tmp_path)
     host.converge([rail(0), rail(1)])
-    host.converge([rail(0)], management=Management.of({"address": "10.100.1.11", "prefix": 24}))
+    host.converge(
+        [rail(0)], management=ManagementNetwork.of({"address": "10.100.1.11", "prefix": 24})
+    )
     assert host.links["rail1"]["addresses"] == ["10.100.1.11/24"]
 
 
@@ -131,14 +136,14 @@ def test_ports_and_lower_interfaces_of_the_management_interface_count():
 def test_a_late_default_route_makes_no_management_interface_of_a_rail():
     routes = [{"dst": "default", "dev": name} for name in ("mgmt0", "rail1")]
     both = state(link("mgmt0"), link("rail1"), routes=routes)
-    assert set(Management().interfaces(both, ["rail1"])) == {"mgmt0"}
-    assert set(Management().interfaces(both)) == {"mgmt0", "rail1"}
+    assert set(ManagementNetwork().interfaces(both, ["rail1"])) == {"mgmt0"}
+    assert set(ManagementNetwork().interfaces(both)) == {"mgmt0", "rail1"}
     alone = state(link("mgmt0"), link("rail1"), routes=routes[1:])
-    assert set(Management().interfaces(alone, ["rail1"])) == {"rail1"}
+    assert set(ManagementNetwork().interfaces(alone, ["rail1"])) == {"rail1"}
 
 
 def test_a_link_local_login_names_its_interface():
-    found = Management(None, "fe80::1%mgmt0").interfaces(state(link("mgmt0"), link("gmt0")))
+    found = ManagementNetwork(None, "fe80::1%mgmt0").interfaces(state(link("mgmt0"), link("gmt0")))
     assert set(found) == {"mgmt0"}
 
 

@@ -74,8 +74,10 @@ def test_the_packet_is_full_whole_and_valid(monkeypatch):
     echo, largest = probe(monkeypatch, (same, []))
     assert largest is None
     assert len(echo.sent) == 9000 - 20 and echo.sent[:2] == b"\x08\x00"
-    assert path._checksum(echo.sent) == 0, "its own is in it"
-    assert echo.options == {10: 2, 25: 1}, "IP_MTU_DISCOVER, IP_PMTUDISC_DO; IP_RECVFRAGSIZE"
+    # The checksum includes itself.
+    assert path._checksum(echo.sent) == 0
+    # IP_MTU_DISCOVER, IP_PMTUDISC_DO; IP_RECVFRAGSIZE.
+    assert echo.options == {10: 2, 25: 1}
 
 
 def test_the_largest_fragment_of_the_answer_to_this_packet_counts(monkeypatch):

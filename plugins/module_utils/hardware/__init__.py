@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What NICs, GPUs and RDMA devices a machine has, read from sysfs: `survey(root)`.
+"""The NICs, GPUs and RDMA devices of a machine, read from sysfs: `survey(root)`.
 
-The root is `/sys` or a recorded tree; nothing here runs a program or writes a file. `compare` holds
-the machine against the rails of the cluster model. It is not imported here, as most callers only
-look up a device.
+The root is `/sys` or a recorded tree. `compare` compares the machine with the rails of the cluster
+model; it is not imported here, as most callers only look up a device. `iproute` reads the kernel's
+network from `ip`, and `host` the facts of the operating system that precede a model.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The machine against the rails of the cluster model, each difference with its remedy.
+"""Compare the machine with the rails of the cluster model; each difference has a remedy.
 
-Is the NIC there, can it be a rail, does it do RDMA; then its PCIe link, rate, GPU and NUMA node.
+Checked are the NIC, whether it can be a rail, its RDMA device, PCIe link, rate, GPU and NUMA node.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ NOT_A_RAIL: Mapping[str, str] = {
     NVSWITCH_BRIDGE: "a management bridge to the NVSwitches (SW_MNG), for the fabric manager",
     DATA_DIRECT: "a Data Direct function, which has no port",
     BLUEFIELD: "a BlueField DPU, for storage and management",
-    VIRTUAL: "a virtual function, and rails are physical functions",
+    VIRTUAL: "a virtual function, while rails are physical functions",
 }
-CORRECT = "correct rails.pci in the model (nodes.overrides, where only this machine differs)"
+CORRECT = "correct rails.pci in the model (nodes.overrides if only this machine differs)"
 
 
 @dataclass(frozen=True)
-class Rail:
-    """One entry of `cluster_rails`, and what the machine has at its place."""
+class ModelRail:
+    """An entry of `cluster_rails`, and the port of the machine at its PCI address."""
 
     name: str
     entry: Mapping[str, Any]
@@ -52,7 +52,7 @@ class Rail:
 
     @property
     def pci(self) -> str:
-        """Its place by the model; without one, by its interface."""
+        """PCI address in the model or, if the model has none, that of its interface."""
         return self.entry.get("pci") or (self.port.pci if self.port else None) or ""
 
     @property
@@ -61,7 +61,7 @@ class Rail:
         return speed
 
     @property
-    def place(self) -> str:
+    def position(self) -> str:
         """`rail3 at 0000:5d:00.0`, for messages."""
         return f"{self.name} at {self.pci}" if self.pci else self.name
 
@@ -76,7 +76,9 @@ class Modelled:
         gpus: Sequence[Mapping[str, Any]],
     ) -> None:
         self.machine = machine
-        self.rails = [Rail(str(entry["interface"]), entry, self._port(entry)) for entry in rails]
+        self.rails = [
+            ModelRail(str(entry["interface"]), entry, self._port(entry)) for entry in rails
+        ]
         self.gpus = {int(gpu["index"]): str(gpu["pci"]) for gpu in gpus if gpu.get("pci")}
 
     def _port(self, entry: Mapping[str, Any]) -> Optional[RdmaDevice]:
@@ -85,8 +87,8 @@ class Modelled:
         name = str(entry["interface"])
         return next((port for port in self.machine.netdevs if port.netdev == name), None)
 
-    def first_of(self, rail: Rail) -> Optional[Rail]:
-        """The rail whose RDMA device this one shares: another plane of the same, on its card."""
+    def first_of(self, rail: ModelRail) -> Optional[ModelRail]:
+        """Return the rail whose RDMA device this one shares: a plane of the same rail and card."""
         port = self.machine.first_of(rail.port) if rail.port else None
         return next(
             (
@@ -100,24 +102,24 @@ class Modelled:
         )
 
     def spare(self) -> str:
-        """NICs beside a GPU that no rail of the model names."""
+        """Return the NICs next to a GPU that belong to no rail of the model, as text."""
         taken = {rail.pci for rail in self.rails}
         found = [port for port in self.machine.of_kind(RAIL) if port.pci not in taken]
         names = some([f"{port.pci} ({port.netdev or port.name or 'no driver'})" for port in found])
-        return f"NICs beside a GPU without a rail in the model: {names}"
+        return f"NICs next to a GPU without a rail in the model: {names}"
 
-    def on_card(self, pci: str) -> list[Rail]:
-        """The rails of the model that share a card, and so its PCIe link."""
+    def on_card(self, pci: str) -> list[ModelRail]:
+        """Return the rails of the model that share a card and therefore its PCIe link."""
         return [rail for rail in self.rails if card_of(rail.pci) == card_of(pci)]
 
 
 def is_nic(port: Optional[RdmaDevice]) -> bool:
-    """Whether this is a physical RoCE NIC, with its driver or without."""
+    """Return whether this is a physical RoCE NIC, with or without its driver."""
     return port is not None and (port.vendor == MELLANOX or bool(port.name))
 
 
-def nic(model: Modelled, rail: Rail) -> Check:
-    """The function at the rail's PCI address, or the one behind its interface."""
+def nic(model: Modelled, rail: ModelRail) -> Check:
+    """Check the function at the rail's PCI address, or that of its interface."""
     port, machine = rail.port, model.machine
     if port is not None and port.kind not in NOT_A_RAIL:
         return Check(NIC, rail.pci, port.pci, OK, rail.name)
@@ -127,7 +129,7 @@ def nic(model: Modelled, rail: Rail) -> Check:
         found = f"{port.kind} {port.vendor}:{port.device_id}"
         reason = f"{function} is {NOT_A_RAIL[port.kind]}: {CORRECT}. {model.spare()}"
     elif not rail.pci:
-        reason = "the model gives no PCI address, and no NIC has an interface of that name"
+        reason = "the model has no PCI address, and no NIC has an interface of that name"
         return not_applicable(NIC, f"an interface {rail.name}", reason, subject=rail.name)
     elif function is not None:
         found = f"{function.vendor}:{function.device_id}"
@@ -142,15 +144,15 @@ def nic(model: Modelled, rail: Rail) -> Check:
     return Check(NIC, rail.pci, found, FAILED, rail.name, reason)
 
 
-def rdma(model: Modelled, rail: Rail) -> Check:
-    """The RDMA device of a rail whose NIC is there, and that its port is Ethernet."""
+def rdma(model: Modelled, rail: ModelRail) -> Check:
+    """Check the RDMA device of an existing NIC, and that its port is Ethernet."""
     wanted, port = f"an {ETHERNET} RDMA device", rail.port
     if port is None or not is_nic(port):
         device = model.machine.device_of((port.netdev if port else "") or rail.name)
         if device is not None and device.kind == SOFTWARE:
             return Check(RDMA, wanted, device.name, OK, rail.name, "made of software")
-        what = f"driver {port.driver or 'none'}" if port else "a virtual interface"
-        return not_applicable(RDMA, wanted, f"no RoCE NIC ({what})", subject=rail.name)
+        kind = f"driver {port.driver or 'none'}" if port else "a virtual interface"
+        return not_applicable(RDMA, wanted, f"no RoCE NIC ({kind})", subject=rail.name)
     if port.name and port.link_layer == INFINIBAND:
         reason = f"mlxconfig -d {port.pci} set LINK_TYPE_P1=2, then reset the NIC or reboot"
         return Check(RDMA, wanted, f"{port.name}, {INFINIBAND}", FAILED, rail.name, reason)
@@ -161,9 +163,9 @@ def rdma(model: Modelled, rail: Rail) -> Check:
         found = f"{first.port.name} of {first.name}"
         return Check(RDMA, wanted, found, OK, rail.name, "shared: planes balanced by hardware")
     missing = [each for each in ("mlx5_core", "mlx5_ib") if each not in model.machine.modules]
-    reason = f"mlx5_core is not bound to {port.pci}: see dmesg, or reboot"
+    reason = f"mlx5_core is not bound to {port.pci}: check dmesg, or reboot"
     if missing:
-        reason = f"modprobe {missing[0]}; where it is not found, the drivers do not fit this kernel"
+        reason = f"modprobe {missing[0]}; if it is not found, the drivers do not match this kernel"
     elif port.driver:
         reason = (
             f"{port.driver} is bound to {port.pci}. RoCE may be off (devlink dev param show "
@@ -181,11 +183,11 @@ def compare_with_model(
     *,
     check_mode: bool = False,
 ) -> list[Check]:
-    """One check per promise of each rail; `rails` and `gpus` as `cluster_rails`, `cluster_gpus`.
+    """Return one check per promise of each rail of `cluster_rails`.
 
-    Hardware cannot be set, so a difference is `failed` in check mode too; only an interface that
-    the role would set up is `pending` there. A rail without a PCI address is looked up by its
-    interface. What only a physical RoCE NIC has is not asked of anything else.
+    A run cannot change hardware, so a difference is `failed` in check mode too, except for an
+    interface that the role would set up, which is `pending`. A rail without a PCI address is looked
+    up by its interface. Promises of a physical RoCE NIC are not checked on other interfaces.
     """
     model = Modelled(machine, rails, gpus)
     found: list[Optional[Check]] = []
@@ -205,8 +207,8 @@ def compare_with_model(
     return [check for check in found if check is not None]
 
 
-def _pcie(model: Modelled, rail: Rail, port: RdmaDevice) -> Check:
-    """The PCIe link: as good as both its ends can, and enough for all rails of the card."""
+def _pcie(model: Modelled, rail: ModelRail, port: RdmaDevice) -> Check:
+    """Check that the PCIe link is as fast as both ends permit, and as its rails need."""
     functions = model.machine.functions
     function = functions.get(port.pci or "")
     bridges = function.bridges if function else ()
@@ -215,13 +217,15 @@ def _pcie(model: Modelled, rail: Rail, port: RdmaDevice) -> Check:
     found = describe(link.speed_gts, link.width)
     wanted = describe(could.speed_gts or link.speed_gts, could.width or link.width)
     if link.speed_gts is None or link.width is None:
-        reason = f"the kernel does not know the link; see lspci -vv -s {port.pci}"
+        reason = f"the kernel does not report the link; check lspci -vv -s {port.pci}"
         return Check(PCIE, wanted, found, FAILED, rail.name, reason)
     needed = sum(each.speed or 0 for each in model.on_card(rail.pci))
     carries = capacity_gbps(link.speed_gts, link.width)
     reason = f"it carries {carries:.0f} Gb/s, and the rails on it need {needed:g} Gb/s; "
     if link.width < (could.width or 0) or link.speed_gts < (could.speed_gts or 0):
-        reason += "NIC and slot support more: see dmesg (AER) and the BIOS; reseat, then replace it"
+        reason += (
+            "NIC and slot support more: check dmesg (AER) and the BIOS; reseat, then replace it"
+        )
     elif carries < needed:
         wanted = f"{needed:g} Gb/s"
         reason += "move the NIC to a better slot, or correct rails.speed_gbps in the model"
@@ -230,49 +234,49 @@ def _pcie(model: Modelled, rail: Rail, port: RdmaDevice) -> Check:
     return Check(PCIE, wanted, found, FAILED, rail.name, reason)
 
 
-def _speed(rail: Rail, port: RdmaDevice, *, check_mode: bool) -> Optional[Check]:
-    """The rate of the port, which NIC, cable and leaf agree on once its interface is up."""
+def _speed(rail: ModelRail, port: RdmaDevice, *, check_mode: bool) -> Optional[Check]:
+    """Check the rate of the port, which is negotiated once its interface is up."""
     wanted, found = rail.speed, port.speed_gbps
     if wanted is None:
         return None
     if found == wanted:
         return Check(SPEED, wanted, found, OK, rail.name)
     leaf = " ".join(str(rail.entry.get(key) or "") for key in ("leaf", "leaf_port")).strip()
-    look = f"see cable, transceivers, leaf{f' ({leaf})' if leaf else ''}, ethtool {rail.name}"
+    advice = f"check cable, transceivers, leaf{f' ({leaf})' if leaf else ''}, ethtool {rail.name}"
     status = FAILED
     if found is None and not port.name:
         reason = "unknown without a driver: see rail_rdma"
     elif found is None and port.netdev and not port.up:
         status = differs(check_mode)
-        reason = f"the interface {port.netdev} is down, and its link with it"
+        reason = f"the interface {port.netdev} is down, and so is its link"
     else:
-        reason = f"{look}; or correct rails.speed_gbps and rails.planes in the model"
+        reason = f"{advice}; or correct rails.speed_gbps and rails.planes in the model"
     return Check(SPEED, wanted, found, status, rail.name, reason)
 
 
-def _gpu(model: Modelled, rail: Rail, port: RdmaDevice) -> Optional[Check]:
-    """The GPU behind the NIC's switch is the one that the model pairs with the rail."""
+def _gpu(model: Modelled, rail: ModelRail, port: RdmaDevice) -> Optional[Check]:
+    """Check that the GPU below the NIC's switch is the one that the model pairs with the rail."""
     index = rail.entry.get("gpu")
     if index is None:
         return None
     here = [function.pci for function in model.machine.gpus]
     wanted = model.gpus.get(int(index))
     if wanted is None and int(index) < len(here):
-        wanted = here[int(index)]  # The driver counts them by address.
+        wanted = here[int(index)]  # The driver numbers GPUs by address.
     if wanted is None:
-        reason = f"the model pairs them; this machine has {len(here)} GPUs"
+        reason = f"the model pairs the rail with it, but this machine has {len(here)} GPUs"
         return Check(GPU, f"GPU {index}", "none", FAILED, rail.name, reason)
     found = ", ".join(port.gpus) or "none"
     if wanted in port.gpus:
         return Check(GPU, wanted, found, OK, rail.name)
     reason = "correct the order of rails.pci or of gpus.pci in the model"
     if wanted not in model.machine.functions:
-        reason = "no GPU there: it fell off the bus (dmesg: Xid 79), or gpus.pci is wrong"
+        reason = "no GPU at this address: it fell off the bus (dmesg: Xid 79), or gpus.pci is wrong"
     return Check(GPU, wanted, found, FAILED, rail.name, reason)
 
 
-def _numa(rail: Rail, port: RdmaDevice) -> Optional[Check]:
-    """The NUMA node of the NIC, to which ranks are bound."""
+def _numa(rail: ModelRail, port: RdmaDevice) -> Optional[Check]:
+    """Check the NUMA node of the NIC, to which ranks are bound."""
     wanted = rail.entry.get("numa")
     if wanted is None or port.numa is None:
         return None

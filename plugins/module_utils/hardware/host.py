@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What the operating system of a machine has before a model describes it. Nothing is changed.
+"""Facts of the operating system of a machine before a model describes it. Nothing is changed.
 
-What `lldpcli` prints is that of lldpd, tests/integration/test_lldpcli.py (test_json0_output) at
+Output of `lldpcli`: lldpd, tests/integration/test_lldpcli.py (test_json0_output) at
 4c8e6e37142b2d92dc4879ef502cca9e8b02ddd9 (https://github.com/lldpd/lldpd, read on 2026-11-25).
 """
 
@@ -21,7 +21,7 @@ from .survey import interface_speed
 
 LLDP = ("lldpcli", "-f", "json0", "show", "neighbors", "details")
 PACKAGES = ("doca-ofed", "doca-all", "doca-roce", "mlnx-ofa_kernel", "mlnx-ofed-kernel-dkms")
-"""Those whose version is that of the RDMA drivers; rdma-core where there is none of them."""
+"""Packages with the version of the RDMA drivers; without any of them, it is that of rdma-core."""
 DPKG = ("dpkg-query", "-W", "-f", "${Package}\\t${Version}\\t${db:Status-Status}\\n")
 RPM = ("rpm", "-q", "--qf", "%{NAME}\\t%{VERSION}\\tinstalled\\n")
 NETWORK = (
@@ -31,11 +31,11 @@ NETWORK = (
     ("ifcfg", "etc/sysconfig/network-scripts/ifcfg-*"),
     ("ifupdown", "etc/network/interfaces.d/*"),
 )
-"""Where each network service has its files."""
+"""Configuration files by network service."""
 
 
 def read_host(run: Runner, root: Path = Path("/")) -> dict[str, Any]:
-    """All but the hardware, as JSON has it. Raises CommandError where `ip` does not answer."""
+    """Return the facts, except hardware, as JSON. Raises CommandError if `ip` fails."""
     state = read_state(run)
     release = _os_release(root)
     default = [
@@ -72,7 +72,7 @@ def read_host(run: Runner, root: Path = Path("/")) -> dict[str, Any]:
 
 
 def _plain(entry: Path) -> bool:
-    """Whether an interface is no bridge, bond, VLAN or tunnel: a device, or one like veth."""
+    """Return whether an interface is a device or a veth, and no bridge, bond, VLAN or tunnel."""
     stacked = "DEVTYPE=" in tree.text(entry / "uevent") or (entry / "tun_flags").exists()
     return tree.number(entry / "type") == 1 and not stacked
 
@@ -83,7 +83,7 @@ def _os_release(root: Path) -> dict[str, str]:
 
 
 def _packages(run: Runner, release: dict[str, str]) -> dict[str, str]:
-    """Versions of what is installed of PACKAGES and rdma-core."""
+    """Return the versions of the installed PACKAGES and of rdma-core."""
     family = f"{release.get('ID', '')} {release.get('ID_LIKE', '')}".split()
     query = DPKG if "debian" in family or "ubuntu" in family else RPM
     try:
@@ -95,7 +95,7 @@ def _packages(run: Runner, release: dict[str, str]) -> dict[str, str]:
 
 
 def _neighbours(run: Runner) -> Optional[dict[str, dict[str, str]]]:
-    """By interface what LLDP hears there; None where lldpd does not run."""
+    """Return the LLDP neighbour by interface; None if lldpd does not run."""
     try:
         answer = run(LLDP, check=False)
         if answer.rc != 0:

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The machine as plain data. What sysfs does not have is None or empty, never a guess.
+"""A machine as plain data: PCI functions, their paths from the root complex, links and ports.
 
-With it PCI addresses, the way from the root complex, and what a link can carry.
+Values that sysfs does not have are None or empty, never guessed.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Optional
 RAIL = "rail"
 """Physical Ethernet function of a NIC that shares a PCIe switch with a GPU."""
 NVSWITCH_BRIDGE = "nvswitch_bridge"
-"""Manages NVSwitches; SW_MNG in its vital product data. The fabric manager needs it."""
+"""Bridge that manages NVSwitches for the fabric manager; SW_MNG in its vital product data."""
 DATA_DIRECT = "data_direct"
-"""The NIC's second way to GPU memory. It has neither a network interface nor a port."""
+"""Second path of a NIC to GPU memory, without a network interface or port."""
 BLUEFIELD = "bluefield"
 """A DPU, for storage and management."""
 VIRTUAL = "virtual"
 """A virtual function: never a rail on bare metal."""
 SOFTWARE = "software"
-"""Soft-RoCE and the like: RDMA over any network interface, without a PCI function."""
+"""RDMA over any network interface without a PCI function, such as Soft-RoCE."""
 OTHER = "other"
 """Any other NIC: management, storage."""
 
@@ -33,13 +33,13 @@ INFINIBAND = "InfiniBand"
 ROCE_V2 = "RoCE v2"
 MELLANOX = "15b3"
 MLX5_CORE = "mlx5_core"
-"""The driver of a ConnectX."""
+"""Driver of a ConnectX."""
 NVIDIA = "10de"
 
 
 @dataclass(frozen=True)
 class PcieLink:
-    """The link of one PCI function, now and at best. Speeds in GT/s per lane."""
+    """Current and maximum link of a PCI function. Speeds in GT/s per lane."""
 
     speed_gts: Optional[float] = None
     width: Optional[int] = None
@@ -60,13 +60,13 @@ class Function:
     class_code: str = ""
     """`020000`"""
     driver: str = ""
-    """Empty when none is bound."""
+    """Empty if none is bound."""
     numa: Optional[int] = None
     bridges: tuple[str, ...] = ()
-    """PCI addresses on the way to it, the root port first."""
+    """PCI addresses on the path to it, the root port first."""
     link: PcieLink = PcieLink()
     physfn: Optional[str] = None
-    """The physical function that this is a virtual function of."""
+    """Physical function of a virtual one."""
 
     @property
     def network(self) -> bool:
@@ -78,8 +78,8 @@ class Function:
 
     def __str__(self) -> str:
         """`0000:14:00.0 (10de:3182, class 030200, driver nvidia)`"""
-        what = f"{self.vendor}:{self.device_id}, class {self.class_code}"
-        return f"{self.pci} ({what}, driver {self.driver or 'none'})"
+        kind = f"{self.vendor}:{self.device_id}, class {self.class_code}"
+        return f"{self.pci} ({kind}, driver {self.driver or 'none'})"
 
 
 @dataclass(frozen=True)
@@ -90,22 +90,22 @@ class Gid:
     address: str
     """In IPv6 notation; an IPv4 address is `::ffff:10.100.3.11`."""
     type: str
-    """`RoCE v2` or `IB/RoCE v1`, as the kernel calls them."""
+    """`RoCE v2` or `IB/RoCE v1`, the kernel's names."""
     netdev: str
 
 
 @dataclass(frozen=True)
 class RdmaDevice:
-    """One port: an RDMA device, a network interface, or both, and the function they belong to."""
+    """A port: an RDMA device, a network interface, or both, and their PCI function."""
 
     kind: str
     name: str = ""
-    """RDMA device, `mlx5_0`; empty when the function has none."""
+    """RDMA device, `mlx5_0`; empty if the function has none."""
     port: int = 1
     netdev: str = ""
-    """Network interface, `rail0`; empty when there is none."""
+    """Network interface, `rail0`; empty if there is none."""
     up: bool = False
-    """Whether that interface is set up, with a link or without."""
+    """Whether the interface is set up, with or without a link."""
     pci: Optional[str] = None
     numa: Optional[int] = None
     vendor: str = ""
@@ -118,49 +118,49 @@ class RdmaDevice:
     link_layer: str = ""
     """`Ethernet` or `InfiniBand`"""
     speed_gbps: Optional[float] = None
-    """None while the link is down, and where nothing real stands behind the rate."""
+    """None while the link is down, and if the rate is nominal."""
     link: PcieLink = PcieLink()
     gpus: tuple[str, ...] = ()
-    """PCI addresses of the GPUs behind the nearest switch that this function shares with one."""
+    """PCI addresses of the GPUs below the nearest switch that this function shares with one."""
     sriov_totalvfs: Optional[int] = None
-    """None where the function knows no SR-IOV, or its firmware has it off."""
+    """None if the function does not support SR-IOV or its firmware has it disabled."""
     sriov_numvfs: int = 0
     physfn: Optional[str] = None
-    """The physical function that a virtual one belongs to."""
+    """Physical function of a virtual one."""
     gids: tuple[Gid, ...] = ()
 
     @property
     def gpu_pci(self) -> Optional[str]:
-        """The GPU of this NIC, where there is exactly one behind its switch."""
+        """The GPU of this NIC if exactly one is below its switch."""
         return self.gpus[0] if len(self.gpus) == 1 else None
 
     def roce_gid(self, address: str) -> Optional[Gid]:
-        """The entry of RoCE v2 with an IPv4 address: packets leave with that address."""
+        """Return the RoCE v2 entry of an IPv4 address, which packets have as source."""
         wanted = f"::ffff:{address}"
         return next((g for g in self.gids if (g.type, g.address) == (ROCE_V2, wanted)), None)
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What one look at a machine found."""
+    """The result of one survey of a machine."""
 
     ports: tuple[RdmaDevice, ...] = ()
     """Every RDMA port and every PCI network function, ordered by PCI address; software last."""
     functions: Mapping[str, Function] = field(default_factory=lambda: MappingProxyType({}))
     """Every PCI function by its address."""
     slots: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Name of the physical slot by the address of what is in it, without function."""
+    """Name of the physical slot by the PCI address of its card, without function."""
     modules: frozenset[str] = frozenset()
-    """Kernel modules that are loaded or built in."""
+    """Loaded and built-in kernel modules."""
 
     @property
     def devices(self) -> tuple[RdmaDevice, ...]:
-        """Those with an RDMA device."""
+        """Ports with an RDMA device."""
         return tuple(port for port in self.ports if port.name)
 
     @property
     def netdevs(self) -> tuple[RdmaDevice, ...]:
-        """PCI network functions, those without RDMA included."""
+        """PCI network functions, including those without RDMA."""
         return tuple(port for port in self.ports if port.pci)
 
     @property
@@ -172,16 +172,16 @@ class Machine:
         return tuple(port for port in self.ports if port.kind == kind)
 
     def device_of(self, netdev: str) -> Optional[RdmaDevice]:
-        """The port behind a network interface, one with RDMA first."""
+        """Return the port of a network interface, preferably one with RDMA."""
         found = [port for port in self.ports if port.netdev == netdev]
         return max(found, key=lambda port: bool(port.name), default=None)
 
     def first_of(self, port: RdmaDevice) -> Optional[RdmaDevice]:
-        """The first function of a card, where this one shares its RDMA device; None otherwise.
+        """Return the first function of the card if this one shares its RDMA device, else None.
 
-        So do planes that the NIC balances by hardware (Mellanox/nic-configuration-operator
-        632f1295): then no function of a rail's card has one but the first. Whether they are planes
-        the model says, and firmware.
+        Functions of planes that the NIC balances by hardware do (Mellanox/
+        nic-configuration-operator 632f1295): only the first function of each card has a device.
+        Model and firmware tell whether they are planes.
         """
         rails = [each for each in self.of_kind(RAIL) if each.pci and each.driver == MLX5_CORE]
         if port.name or port not in rails or any(e.name and _further(e) for e in rails):
@@ -190,12 +190,12 @@ class Machine:
         return next((e for e in rails if e.name and card_of(e.pci or "") == card), None)
 
     def at(self, pci: str) -> Optional[RdmaDevice]:
-        """The port of a function."""
+        """Return the port of a PCI function."""
         return next((port for port in self.ports if port.pci == pci), None)
 
 
 def _further(port: RdmaDevice) -> bool:
-    """Whether it is a function of its card after the first one."""
+    """Return whether it is not the first function of its card."""
     return not (port.pci or "").endswith(".0")
 
 
@@ -204,56 +204,56 @@ def _further(port: RdmaDevice) -> bool:
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
-def way(path: PurePath) -> tuple[str, ...]:
-    """The PCI functions on a path below /sys/devices, the root port first, itself last."""
+def pci_path(path: PurePath) -> tuple[str, ...]:
+    """Return the PCI functions on a path below /sys/devices, from the root port to the device."""
     return tuple(part for part in path.parts if _ADDRESS.fullmatch(part))
 
 
 def card_of(address: str) -> str:
-    """The address without its function: all functions of a card have one link and one slot."""
+    """Return the address without function; the functions of a card share link and slot."""
     return address.rpartition(".")[0]
 
 
 def common(first: Sequence[str], second: Sequence[str]) -> int:
-    """How many bridges two ways have in common, from the root port down."""
+    """Return the number of bridges that two PCI paths have in common, from the root port down."""
     count = 0
-    for one, other in zip(first, second):
-        if one != other:
+    for left, right in zip(first, second):
+        if left != right:
             break
         count += 1
     return count
 
 
 def parse_speed(text: str) -> Optional[float]:
-    """GT/s of `64.0 GT/s PCIe`; None of `Unknown` and of nothing."""
+    """Parse `64.0 GT/s PCIe` into GT/s; None for `Unknown` or an empty text."""
     match = re.match(r"(\d+(?:\.\d+)?) GT/s", text)
     return float(match.group(1)) if match else None
 
 
 def parse_width(text: str) -> Optional[int]:
-    """Lanes of `16`; None where the kernel does not know."""
+    """Parse the number of lanes; None if the kernel does not report it."""
     return int(text) if text.isdigit() and text not in ("0", "255") else None
 
 
 def capacity_gbps(speed_gts: float, width: int) -> float:
-    """What a link carries one way, after its line code, before packet headers."""
+    """Return the capacity of a link per direction, after line coding and before packet headers."""
     if speed_gts <= 5:
         code = 8 / 10
     elif speed_gts <= 32:
         code = 128 / 130
     else:
-        code = 242 / 256  # FLITs of 256 bytes with 14 of check and correction
+        code = 242 / 256  # 14 of 256 bytes of a FLIT are CRC and FEC
     return speed_gts * width * code
 
 
 def describe(speed_gts: Optional[float], width: Optional[int]) -> str:
-    """`64 GT/s x16`, in the words of lspci."""
+    """Return a link as lspci prints it: `64 GT/s x16`."""
     speed = "unknown speed" if speed_gts is None else f"{speed_gts:g} GT/s"
     return f"{speed} x{'?' if width is None else width}"
 
 
 def best(device: PcieLink, port: Optional[PcieLink]) -> PcieLink:
-    """What a link could be: the least of what the device and the port above it are made for."""
+    """Return the best link that both the device and the port above it support."""
     ends = [device, port or PcieLink()]
     speeds = [each.max_speed_gts for each in ends if each.max_speed_gts is not None]
     widths = [each.max_width for each in ends if each.max_width is not None]

@@ -15,21 +15,21 @@ MAIN_TABLE = 254
 NOWHERE = ""
 """Key of routes without an interface."""
 KINDS = {"6": "blackhole", "7": "unreachable", "8": "prohibit", "9": "throw"}
-"""Numbers of rtnetlink."""
+"""Route types by their numbers in rtnetlink."""
 
 
 @dataclass(frozen=True, order=True)
 class Route:
-    """One route out of a rail. Without gateway it is the directly connected network."""
+    """A route. Without a gateway, its destination is directly connected."""
 
     table: int
     destination: str
     gateway: Optional[str] = None
     metric: Optional[int] = None
     kind: str = ""
-    """`blackhole` or the like: packets go nowhere. Empty for others."""
+    """`blackhole`, `unreachable` and so on; empty for unicast."""
     device: str = ""
-    """Only of a route that leads a rail's network elsewhere."""
+    """Set only for a detour: a route of a rail's network that leaves by another interface."""
 
     @property
     def cidr(self) -> str:
@@ -45,7 +45,7 @@ class Route:
 
 @dataclass(frozen=True, order=True)
 class Rule:
-    """One rule of source routing: packets from `source` use `table`."""
+    """A rule of source routing: packets from `source` use `table`."""
 
     priority: int
     source: str
@@ -57,7 +57,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class IpLink:
-    """One network interface as it runs."""
+    """The running state of a network interface."""
 
     name: str
     mtu: int
@@ -65,23 +65,23 @@ class IpLink:
     carrier: bool
     mac: str
     addresses: tuple[str, ...]
-    """IPv4 and IPv6 with prefix length, without the IPv6 link-local ones that the kernel makes."""
+    """IPv4 and IPv6 with prefix length, without IPv6 link-local addresses."""
     master: Optional[str] = None
-    """The bond or bridge it is a port of."""
+    """Bond or bridge of this port."""
     lower: Optional[str] = None
-    """The interface it is stacked on, as a VLAN is."""
+    """Interface below it, for example that of a VLAN."""
 
 
 @dataclass(frozen=True)
 class NetworkState:
-    """The network of this host at one moment."""
+    """The network of this host at one time."""
 
     links: Mapping[str, IpLink] = field(default_factory=dict)
     routes: Mapping[str, tuple[Route, ...]] = field(default_factory=dict)
-    """Per interface, without those that the kernel makes of an address; those that lead nowhere
-    under NOWHERE."""
+    """Routes by interface, without those that the kernel derives from addresses; discarding routes
+    are under NOWHERE."""
     rules: tuple[Rule, ...] = ()
-    """Those that choose by an IPv4 source and look up a table."""
+    """Rules that select a table by IPv4 source."""
 
     @property
     def in_use(self) -> frozenset[str]:
@@ -91,9 +91,9 @@ class NetworkState:
         return frozenset(lowers | routed)
 
     def detours(self, network: str, table: Optional[int], rails: Collection[str]) -> list[Route]:
-        """What leads a rail's network, or a part of it, elsewhere than to a rail.
+        """Return the routes of a rail's network, or of a part of it, that do not leave by a rail.
 
-        MPI and UCX connect without a source address, so the main table chooses.
+        MPI and UCX connect without a source address, so the main table decides.
         """
         inside = ipaddress.IPv4Network(network, strict=False)
         return [
@@ -108,7 +108,7 @@ class NetworkState:
 
 
 def read_state(run: Runner) -> NetworkState:
-    """Ask the kernel, by three programs for all rails. Raises CommandError."""
+    """Read the network by three calls of `ip`. Raises CommandError."""
 
     def ask(*words: str) -> list[dict[str, Any]]:
         answer: list[dict[str, Any]] = json.loads(run(("ip", *words)).stdout or "[]")
@@ -122,7 +122,7 @@ def read_state(run: Runner) -> NetworkState:
 
 
 def parse_links(answer: list[dict[str, Any]]) -> dict[str, IpLink]:
-    """The links of `ip -j address show`, by name."""
+    """Parse `ip -j address show` into links by name."""
     return {
         entry["ifname"]: IpLink(
             name=entry["ifname"],
@@ -150,7 +150,7 @@ def _addresses(infos: list[dict[str, Any]]) -> list[str]:
 
 
 def parse_routes(answer: list[dict[str, Any]]) -> dict[str, tuple[Route, ...]]:
-    """The routes of `ip -4 -N -j route show table all` by interface, sorted."""
+    """Parse `ip -4 -N -j route show table all` into sorted routes by interface."""
     routes: dict[str, list[Route]] = {}
     for entry in answer:
         table = int(entry.get("table", MAIN_TABLE))
@@ -159,8 +159,8 @@ def parse_routes(answer: list[dict[str, Any]]) -> dict[str, tuple[Route, ...]]:
         by_kernel = entry.get("protocol") in ("2", "kernel")
         if by_kernel or (not kind and type_ not in ("1", "unicast")):
             continue
-        # The metric distinguishes routes of the main table; in a rail's own table the network
-        # service chooses it.
+        # The metric distinguishes routes of the main table; in a rail's table the network service
+        # sets it.
         metric = entry.get("metric", 0) if table == MAIN_TABLE else None
         if kind:
             lost = Route(table, _destination(entry["dst"]), None, metric, kind)
@@ -174,7 +174,7 @@ def parse_routes(answer: list[dict[str, Any]]) -> dict[str, tuple[Route, ...]]:
 
 
 def read_neighbours(run: Runner) -> dict[str, list[str]]:
-    """Static neighbour entries by interface, as `ip neigh` takes them: what ARP cannot correct."""
+    """Return static neighbour entries, which ARP cannot correct, as arguments of `ip`."""
     answer = json.loads(run(("ip", "-j", "neigh", "show", "nud", "permanent")).stdout or "[]")
     found: dict[str, list[str]] = {}
     for entry in answer:
@@ -184,14 +184,14 @@ def read_neighbours(run: Runner) -> dict[str, list[str]]:
 
 
 def _destination(text: str) -> str:
-    """`ip` leaves the prefix length of a single address out."""
+    """Add the prefix length of a single address, which `ip` omits."""
     if text == "default" or "/" in text:
         return "default" if text == "0.0.0.0/0" else text
     return f"{text}/32"
 
 
 def parse_rules(answer: list[dict[str, Any]]) -> tuple[Rule, ...]:
-    """The source rules of `ip -4 -N -j rule show`."""
+    """Parse `ip -4 -N -j rule show` into the rules that select by source."""
     rules = []
     for entry in answer:
         source, table = entry.get("src", "all"), str(entry.get("table", ""))

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""One look at a machine's RDMA devices, network interfaces and GPUs."""
+"""Read a machine's RDMA devices, network interfaces and GPUs from sysfs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .inventory import (
     common,
     parse_speed,
     parse_width,
-    way,
+    pci_path,
 )
 
 SYS = Path("/sys")
@@ -42,20 +42,20 @@ BLUEFIELD_IDS = frozenset({"a2d2", "a2d6", "a2dc", "a2df"})
 """Network functions of BlueField, BlueField-2, -3 and -4."""
 
 SWITCH_MANAGEMENT = b"SW_MNG"
-"""In the vital product data of bridges to NVSwitches, whose device ID is a NIC's. Root reads it."""
+"""In the vital product data, readable by root, of bridges to NVSwitches with the ID of a NIC."""
 
 UNUSED_IN_A_ROW = 64
-"""As many unused entries end the GID table: new addresses take the first that is free, and reading
-all of a thousand takes many seconds on an emulated CPU."""
+"""Unused entries after which the GID table is not read further: a new address takes the first free
+entry, and reading all of a thousand takes many seconds on an emulated CPU."""
 
-# A virtual function's, a sub-function's or the host's interface of the switch inside a NIC.
+# Interfaces of the switch inside a NIC for a virtual function, a sub-function or the host.
 _REPRESENTOR = re.compile(r"(c\d+)?pf\d+(vf\d+|sf\d+|hpf)?")
 _SUBFUNCTION = re.compile(r"\w+\.sf\.\d+")
 _RATE = re.compile(r"(\d+(?:\.\d+)?) Gb/sec")
 
 
 class SurveyError(Exception):
-    """There is nothing to read; the text has the path."""
+    """There is no sysfs; the text has the path."""
 
 
 @dataclass(frozen=True)
@@ -64,26 +64,26 @@ class Interface:
 
     name: str
     path: Path
-    """Where its device is, links resolved."""
+    """Path of its device, links resolved."""
     port: int
-    """Port of the device that it is, from 1."""
+    """Number of its port on the device, from 1."""
     speed_gbps: Optional[float]
     up: bool
     representor: bool
 
     @property
     def pci(self) -> Optional[str]:
-        """The last PCI function on the way: a virtio device sits one step below its own."""
-        return next(reversed(way(self.path)), None)
+        """The last PCI function on its path: a virtio device is one level below it."""
+        return next(reversed(pci_path(self.path)), None)
 
     @property
     def subfunction(self) -> bool:
-        """Whether the path leads through a sub-function of a NIC (`mlx5_core.sf.4`)."""
+        """Whether its path contains a sub-function of a NIC (`mlx5_core.sf.4`)."""
         return any(_SUBFUNCTION.fullmatch(part) for part in self.path.parts)
 
 
 def interfaces(root: Path) -> list[Interface]:
-    """The network interfaces that have a device, physical ones and virtio alike."""
+    """Return the network interfaces that have a device, both physical and virtio."""
     entries = [root / "class/net" / name for name in tree.names(root / "class/net")]
     return [
         Interface(
@@ -100,32 +100,32 @@ def interfaces(root: Path) -> list[Interface]:
 
 
 def pci_address(interface: Path) -> Optional[str]:
-    """The PCI function that a `/sys/class/net` entry belongs to: the last one on its way.
+    """Return the PCI function of a `/sys/class/net` entry: the last one on its path.
 
-    A virtio device sits one step below its PCI function, so the device's own name is not enough.
+    A virtio device is one level below its PCI function, so its name is not the address.
     """
     device = interface / "device"
-    steps = way(device.resolve()) if device.exists() else ()
+    steps = pci_path(device.resolve()) if device.exists() else ()
     return steps[-1] if steps else None
 
 
 def interface_speed(entry: Path) -> Optional[float]:
-    """Gb/s of an interface, or None: it is down, or virtual (-1)."""
+    """Return the rate of an interface in Gb/s; None if it is down or virtual (-1)."""
     megabits = tree.number(entry / "speed")
     return megabits / 1000 if megabits and megabits > 0 else None
 
 
 @dataclass(frozen=True)
-class Port:
-    """A port of an entry of /sys/class/infiniband; `found` lacks what its PCI function has."""
+class RdmaPort:
+    """A port in /sys/class/infiniband; `found` lacks the properties of its PCI function."""
 
     path: Optional[Path]
-    """Where the device is, links resolved; None when it is made of software alone."""
+    """Path of the device, links resolved; None if it exists only in software."""
     found: RdmaDevice
 
 
-def rdma_ports(root: Path) -> Iterator[Port]:
-    """The ports of all RDMA devices, by device."""
+def rdma_ports(root: Path) -> Iterator[RdmaPort]:
+    """Yield the ports of all RDMA devices, by device."""
     directory = root / "class/infiniband"
     for name in tree.names(directory):
         device = directory / name
@@ -139,21 +139,21 @@ def rdma_ports(root: Path) -> Iterator[Port]:
                 kind=SOFTWARE,
                 name=name,
                 port=int(number),
-                # A device made of software names its interface; a VLAN's GID comes after its own.
+                # A software device names its interface; the GID of a VLAN follows its GID.
                 netdev=tree.text(device / "parent") or next((gid.netdev for gid in gids), ""),
                 port_state=state,
                 link_layer=tree.text(port / "link_layer"),
-                # Without a link, the rate is nominal.
+                # Without a link the rate is nominal.
                 speed_gbps=float(rate.group(1)) if rate and state == ACTIVE else None,
                 gids=gids,
                 firmware=tree.text(device / "fw_ver"),
                 board_id=tree.text(device / "board_id"),
             )
-            yield Port(path, found)
+            yield RdmaPort(path, found)
 
 
 def _gids(port: Path) -> Iterator[Gid]:
-    # The types answer with an error for the unused entries, of which there are up to thousands.
+    # Reading the type of an unused entry, of which there may be thousands, returns an error.
     types = port / "gid_attrs/types"
     unused = 0
     for index in sorted(int(name) for name in tree.names(types)):
@@ -168,7 +168,7 @@ def _gids(port: Path) -> Iterator[Gid]:
 
 
 def parse_gid(text: str) -> Optional[str]:
-    """The address in its short form, IPv4 as `::ffff:10.100.3.11`; None of an unused entry."""
+    """Return the address in short form, IPv4 as `::ffff:10.100.3.11`; None for an unused entry."""
     try:
         address = ipaddress.IPv6Address(text)
     except ValueError:
@@ -201,7 +201,7 @@ def read_function(path: Path) -> Function:
         class_code=tree.text(path / "class").removeprefix("0x"),
         driver=tree.target(path / "driver"),
         numa=None if numa is None or numa < 0 else numa,
-        bridges=way(path.parent),
+        bridges=pci_path(path.parent),
         link=PcieLink(
             parse_speed(tree.text(path / "current_link_speed")),
             parse_width(tree.text(path / "current_link_width")),
@@ -212,11 +212,11 @@ def read_function(path: Path) -> Function:
     )
 
 
-def gpus_beside(function: Function, functions: Iterable[Function]) -> tuple[str, ...]:
-    """The GPUs that share this function's nearest switch, if the function is nearest to them too.
+def gpus_near(function: Function, functions: Iterable[Function]) -> tuple[str, ...]:
+    """Return the GPUs below this function's nearest switch, if no other NIC is nearer to them.
 
-    Where a storage NIC hangs off the same outer switch as a GPU, the rail inside the GPU's own
-    switch is nearer to the GPU, and the storage NIC belongs to none.
+    A storage NIC below the same outer switch as a GPU belongs to no GPU if a rail below the inner
+    switch of the GPU is nearer.
     """
     everything = list(functions)
     gpus = [each for each in everything if each.gpu]
@@ -233,10 +233,10 @@ def gpus_beside(function: Function, functions: Iterable[Function]) -> tuple[str,
 
 
 def _alike(ports: Sequence[RdmaDevice]) -> list[RdmaDevice]:
-    """The same, with only the most frequent model of NIC as rails.
+    """Return the ports with only the most frequent model of NIC as rails.
 
-    Where a rail's NIC is missing, a storage NIC further out is the nearest to its GPU that is left,
-    and would be taken for a rail.
+    If the NIC of a rail is missing, a storage NIC becomes the nearest to its GPU and would be taken
+    for a rail.
     """
     models = Counter((port.vendor, port.device_id) for port in ports if port.kind == RAIL)
     most = max(models.values(), default=0)
@@ -277,9 +277,9 @@ class _Survey:
         )
 
     def _of_function(self, function: Function) -> list[RdmaDevice]:
-        """Its RDMA ports with the interfaces beside them; without RDMA, its interfaces."""
+        """Return its RDMA ports with their interfaces; without RDMA, its interfaces."""
         path = self.paths[function.pci]
-        gpus = gpus_beside(function, self.functions.values()) if not function.physfn else ()
+        gpus = gpus_near(function, self.functions.values()) if not function.physfn else ()
         fields: dict[str, Any] = {
             "kind": self._kind(function, path, gpus),
             "pci": function.pci,
@@ -293,16 +293,19 @@ class _Survey:
             "sriov_numvfs": tree.number(path / "sriov_numvfs") or 0,
             "physfn": function.physfn,
         }
-        faces = [each for each in self.interfaces if each.pci == function.pci]
-        faces = [each for each in faces if not each.representor and not each.subfunction]
+        candidates = [each for each in self.interfaces if each.pci == function.pci]
+        candidates = [each for each in candidates if not each.representor and not each.subfunction]
         own = [each.found for each in self.rdma if each.path == path]
         if own:
-            return [_seen(replace(port, **fields, netdev=""), _face(port, faces)) for port in own]
-        bare = [_seen(RdmaDevice(port=each.port, **fields), each) for each in faces]
+            return [
+                _with_interface(replace(port, **fields, netdev=""), _interface_of(port, candidates))
+                for port in own
+            ]
+        bare = [_with_interface(RdmaDevice(port=each.port, **fields), each) for each in candidates]
         return bare or [RdmaDevice(**fields)]
 
     def _kind(self, function: Function, path: Path, gpus: Sequence[str]) -> str:
-        """By what the device reports and where it sits; never by a name."""
+        """Return the kind by the properties and the position of the device, never by a name."""
         if function.physfn:
             return VIRTUAL
         if function.vendor == MELLANOX:
@@ -318,29 +321,29 @@ class _Survey:
         return RAIL if ethernet and gpus else OTHER
 
     def _software(self, port: RdmaDevice) -> RdmaDevice:
-        face = next((each for each in self.interfaces if each.name == port.netdev), None)
-        function = self.functions.get(face.pci or "") if face else None
+        interface = next((each for each in self.interfaces if each.name == port.netdev), None)
+        function = self.functions.get(interface.pci or "") if interface else None
         entry = self.root / "class/net" / port.netdev
-        # The rate of a device made of software is nominal; the interface may know a real one.
+        # The rate of a software device is nominal; its interface may report a real one.
         return replace(
             port,
-            up=bool(face and face.up),
+            up=bool(interface and interface.up),
             numa=function.numa if function else None,
             speed_gbps=interface_speed(entry) if port.netdev else None,
         )
 
 
-def _face(port: RdmaDevice, faces: Sequence[Interface]) -> Optional[Interface]:
-    """The interface of a function that is the same port, by what sysfs links, not by names."""
-    if len(faces) > 1:
-        faces = [each for each in faces if each.port == port.port] or faces
-    named = [each for each in faces if each.name == port.netdev]
-    return next(iter(named or faces), None)
+def _interface_of(port: RdmaDevice, candidates: Sequence[Interface]) -> Optional[Interface]:
+    """Return the interface of the same port, by the links of sysfs."""
+    if len(candidates) > 1:
+        candidates = [each for each in candidates if each.port == port.port] or candidates
+    named = [each for each in candidates if each.name == port.netdev]
+    return next(iter(named or candidates), None)
 
 
-def _seen(port: RdmaDevice, face: Optional[Interface]) -> RdmaDevice:
-    """A port with its network interface."""
-    if face is None:
+def _with_interface(port: RdmaDevice, interface: Optional[Interface]) -> RdmaDevice:
+    """Return a port with the properties of its network interface."""
+    if interface is None:
         return port
-    speed = port.speed_gbps if face.speed_gbps is None else face.speed_gbps
-    return replace(port, netdev=face.name, up=face.up, speed_gbps=speed)
+    speed = port.speed_gbps if interface.speed_gbps is None else interface.speed_gbps
+    return replace(port, netdev=interface.name, up=interface.up, speed_gbps=speed)

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Reading sysfs: what is not there, or does not answer, is empty.
+"""Read sysfs; a file that is missing or returns an error counts as empty.
 
-Many of its files answer with an error where a value would make no sense: the speed of an interface
-that is down, an empty entry of a GID table.
+Many files return an error while their value is undefined: the speed of an interface that is down,
+an unused entry of a GID table.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Optional
 
 PAGE = 65536
-"""More than sysfs has in a file of text: its limit is a page of memory, the largest is this."""
+"""Limit of a text file in sysfs: the largest page of memory, in bytes."""
 
 
 def text(path: Path) -> str:
-    """The file's text without the newline, or nothing."""
+    """Return the text of a file without the newline; empty on an error."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except OSError:
@@ -30,7 +30,7 @@ def text(path: Path) -> str:
 
 
 def number(path: Path) -> Optional[int]:
-    """The file's number, decimal or with 0x, or None."""
+    """Return the number in a file, decimal or with 0x, or None."""
     try:
         return int(text(path), 0)
     except ValueError:
@@ -38,15 +38,15 @@ def number(path: Path) -> Optional[int]:
 
 
 def names(path: Path) -> list[str]:
-    """What a directory holds, sorted; nothing when it is not there."""
+    """Return the sorted names in a directory; empty if it is missing."""
     try:
-        return sorted(os.listdir(path))  # noqa: PTH208 - a Path for each of a thousand GIDs is dear
+        return sorted(os.listdir(path))  # noqa: PTH208 - a Path for each of a thousand GIDs is slow
     except OSError:
         return []
 
 
 def target(path: Path) -> str:
-    """The name that a link points to, such as the driver's; nothing when there is no link."""
+    """Return the name of a link's target, such as the driver; empty if there is no link."""
     try:
         return path.readlink().name
     except OSError:

@@ -30,7 +30,7 @@ from ..packages.installer import manager_of
 from ..packages.package import Location, Manager, PackageSet, WantedPackage
 from ..packages.planning import any_matches, claimed, satisfied, unwanted
 from ..rails.backends import AUTO, backend_of
-from ..rails.management import Management
+from ..rails.management import ManagementNetwork
 from ..rails.plan import plan_rails
 from ..rails.survey import CLAIM, NAME, RailsRequest, Survey
 from ..rdma import THIS, Hardware, drivers
@@ -167,7 +167,7 @@ class Preflight:
             return
         plan = plan_rails(self.given["rails"])
         request = RailsRequest(
-            plan, management=Management.of(self.given["management"], login_address())
+            plan, management=ManagementNetwork.of(self.given["management"], login_address())
         )
         survey = Survey(request, backend_of(AUTO, self.node), self.node)
         for check in (check for rail in plan for check in survey.checks_of(rail, check_mode=True)):

@@ -17,15 +17,15 @@ from ..core.files import FilePlan
 from ..core.part import NAME, Node
 
 ARP_DEFAULTS: Mapping[str, int] = {
-    "arp_ignore": 1,  # answer only for addresses of the interface that was asked
-    "arp_announce": 2,  # ask with the best local address of that interface
-    "rp_filter": 2,  # loose: the source must be reachable, by whatever interface
+    "arp_ignore": 1,  # reply only for addresses of the interface that received the request
+    "arp_announce": 2,  # send requests with the best local address of the interface
+    "rp_filter": 2,  # loose: the source must be reachable by any interface
 }
 ARP_FILE = f"etc/sysctl.d/60-{NAME}-rails.conf"
 
 
 def read_arp(interface: str, root: Path) -> dict[str, Optional[int]]:
-    """The values of one interface as they run; None where the kernel has none."""
+    """Return the running values of one interface; None for a missing one."""
     values: dict[str, Optional[int]] = {}
     for name in ARP_DEFAULTS:
         try:
@@ -36,12 +36,12 @@ def read_arp(interface: str, root: Path) -> dict[str, Optional[int]]:
 
 
 def arp_writable(interface: str, root: Path) -> bool:
-    """Whether the settings are there and may be changed; an ordinary container may not."""
+    """Return whether the settings exist and are writable; in an ordinary container they are not."""
     return all(os.access(_arp_path(interface, name, root), os.W_OK) for name in ARP_DEFAULTS)
 
 
 def write_arp(interface: str, wanted: Mapping[str, int], root: Path) -> str:
-    """Set what differs. Returns why it could not, or nothing."""
+    """Set the values that differ. Returns the error, or nothing."""
     found = read_arp(interface, root)
     for name, value in wanted.items():
         if found.get(name) != value:
@@ -53,7 +53,7 @@ def write_arp(interface: str, wanted: Mapping[str, int], root: Path) -> str:
 
 
 def plan_arp_file(interfaces: Iterable[str], wanted: Mapping[str, int], node: Node) -> FilePlan:
-    """The file that udev and systemd-sysctl apply at boot, as each interface appears."""
+    """Plan the file that udev and systemd-sysctl apply at boot to each interface that appears."""
     lines = [
         f"net.ipv4.conf.{interface}.{name} = {value}\n"
         for interface in interfaces

@@ -1,10 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The network services that configure rails: systemd-networkd and NetworkManager.
 
-A backend keeps one *block* of text per rail, a file of its own. Blocks are what is compared,
-written and, when a rail does not come up with its new block, put back. netplan is a generator of
-networkd's files: where it is, networkd gets the rails' files directly, and they come before those
-that netplan generates.
+A backend has one *block* of text per rail, in a separate file. Blocks are compared, written and, if
+a rail does not come up with its new block, restored. netplan generates files of networkd: with
+netplan, the rails' files are written for networkd directly and sort before the generated ones.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from .plan import RailPlan
 AUTO = "auto"
 READY = "active, starts at boot"
 FORMER = f"etc/netplan/60-{NAME}-rails.yaml"
-"""What earlier versions wrote for netplan; removed."""
+"""File of earlier versions for netplan, which is removed."""
 
 Blocks = Mapping[str, str]
 """Interface to its block."""
@@ -37,7 +36,7 @@ class Backend(ABC):
 
     name = ""
     unit = ""
-    """The systemd unit that configures the rails, now and at boot."""
+    """Systemd unit that configures the rails, now and at boot."""
     directory = ""
     prefix = ""
     suffix = ""
@@ -47,11 +46,11 @@ class Backend(ABC):
         self.node = node
 
     def file(self, interface: str) -> str:
-        """The path of a rail's block, below the root."""
+        """Return the path of a rail's block, relative to the root."""
         return f"{self.directory}/{self.prefix}{interface}{self.suffix}"
 
     def read(self) -> dict[str, str]:
-        """The blocks that are on disk."""
+        """Return the blocks on disk."""
         found = {}
         for path in sorted(self.node.path(self.directory).glob(f"{self.prefix}*{self.suffix}")):
             interface = path.name[len(self.prefix) : -len(self.suffix)]
@@ -59,14 +58,14 @@ class Backend(ABC):
         return found
 
     def files(self, blocks: Blocks) -> list[FilePlan]:
-        """Every file of ours, as it is and as these blocks want it; superfluous ones go."""
+        """Plan every file of ours to have these blocks; other files are removed."""
         return [
             self.node.record(self.file(interface), blocks.get(interface), mode=self.mode)
             for interface in sorted({*blocks, *self.read()})
         ]
 
     def state(self) -> str:
-        """`READY`, or how systemd has the service instead."""
+        """Return `READY`, or the state of the service."""
         values = systemd.show(self.node, self.unit, ("ActiveState", "UnitFileState"))
         active, file = values.get("ActiveState", "unknown"), values.get("UnitFileState", "")
         if active in ("active", "reloading") and file in systemd.AT_BOOT:
@@ -75,21 +74,21 @@ class Backend(ABC):
 
     @abstractmethod
     def render(self, rail: RailPlan) -> str:
-        """The block of a rail."""
+        """Return the block of a rail."""
 
     @abstractmethod
     def owner(self, interface: str) -> str:
-        """What the service names as the rail's configuration once it has taken it over."""
+        """Return the name that the service reports for the configuration after activation."""
 
     @abstractmethod
     def owners(self, interfaces: Sequence[str]) -> dict[str, str]:
-        """What it names now."""
+        """Return the names that it reports now."""
 
     @abstractmethod
     def apply(self, written: Sequence[str], again: Sequence[str]) -> dict[str, str]:
-        """Take over the blocks of `written` and set `again` up anew; leave all else alone.
+        """Activate the blocks of `written` and set up `again` from scratch; touch no other rail.
 
-        Returns the service's errors about single rails. Raises CommandError.
+        Returns the service's errors of single rails. Raises CommandError.
         """
 
 
@@ -141,8 +140,8 @@ class Networkd(Backend):
         return parse_status(self.node.run(argv, check=False).stdout)
 
     def apply(self, written: Sequence[str], again: Sequence[str]) -> dict[str, str]:
-        # Only links whose file is new or changed are touched by that. Those in `again` have drifted
-        # from a file that networkd knows already.
+        # A reload touches only links whose file is new or changed. Links in `again` have drifted from
+        # a file that networkd knows.
         self.node.run(("networkctl", "reload"))
         if again:
             self.node.run(("networkctl", "reconfigure", *again))
@@ -150,7 +149,7 @@ class Networkd(Backend):
 
 
 def parse_status(text: str) -> dict[str, str]:
-    """Interface to network file, out of `networkctl status`; with its state until configured."""
+    """Parse `networkctl status` into network files by interface, with the state if not configured."""
     files: dict[str, str] = {}
     interface = path = ""
     for line in text.splitlines():
@@ -167,7 +166,7 @@ def parse_status(text: str) -> dict[str, str]:
 
 
 class NetworkManager(Backend):
-    """Profiles in /etc/NetworkManager; each is loaded and brought up by itself."""
+    """Profiles in /etc/NetworkManager; each is loaded and activated separately."""
 
     name = "networkmanager"
     unit = "NetworkManager.service"
@@ -176,7 +175,7 @@ class NetworkManager(Backend):
     mode = 0o600
 
     def files(self, blocks: Blocks) -> list[FilePlan]:
-        # The rails keep their addresses, and with them the RoCE GIDs, while a link is down.
+        # Rails retain their addresses, and therefore their RoCE GIDs, while a link is down.
         devices = ",".join(f"interface-name:{name}" for name in blocks)
         text = f"[device-{NAME}-rails]\nmatch-device={devices}\nignore-carrier=yes\n"
         path = f"etc/NetworkManager/conf.d/60-{NAME}-rails.conf"
@@ -202,13 +201,14 @@ class NetworkManager(Backend):
         ]
         for number, route in enumerate(rail.routes, 1):
             metric = None if route.metric is None else str(route.metric)
-            words = [each for each in (route.cidr, route.gateway, metric) if each]
-            lines.append(f"route{number}={','.join(words)}")
+            fields = filter(None, (route.cidr, route.gateway, metric))
+            lines.append(f"route{number}={','.join(fields)}")
             if route.table != MAIN_TABLE:
                 lines.append(f"route{number}_options=table={route.table}")
         if rail.rule:
-            what = f"from {rail.rule.source} table {rail.rule.table}"
-            lines.append(f"routing-rule1=priority {rail.rule.priority} {what}")
+            rule = rail.rule
+            text = f"priority {rule.priority} from {rule.source} table {rule.table}"
+            lines.append(f"routing-rule1={text}")
         lines += [
             "",
             "[ipv6]",
@@ -220,7 +220,7 @@ class NetworkManager(Backend):
         return _text(lines)
 
     def owner(self, interface: str) -> str:
-        """A UUID: the same on every host and in every run, so that a profile is never doubled."""
+        """Return a UUID, which is the same on every host and in every run: a profile exists once."""
         return str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{interface}.rails.{NAME}"))
 
     def owners(self, interfaces: Sequence[str]) -> dict[str, str]:
@@ -260,9 +260,9 @@ BACKENDS: Mapping[str, type[Backend]] = {each.name: each for each in (NetworkMan
 
 
 def backend_of(name: str, node: Node) -> Backend:
-    """The backend of that name; with AUTO the one that this system uses. Raises CommandError.
+    """Return the backend `name`; with AUTO, the one that this system uses. Raises CommandError.
 
-    networkd where netplan generates its files; else NetworkManager where it runs; else networkd.
+    AUTO is networkd if netplan has files; else NetworkManager if it runs; else networkd.
     """
     if name != AUTO:
         return BACKENDS[name](node)
@@ -275,5 +275,5 @@ def backend_of(name: str, node: Node) -> Backend:
         return Networkd(node)
     raise CommandError(
         "no network service found: NetworkManager does not run, and systemd-networkd is not "
-        "installed. Install one, or name it (roce_rails_backend)"
+        "installed. Install one, or select it (roce_rails_backend)"
     )

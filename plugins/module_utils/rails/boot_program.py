@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""`rails --apply` sets at boot what a reboot forgets; `rails --check` shows how things are.
+"""The program `rails`: `--apply` sets at boot what a reboot clears; `--check` shows the state.
 
-Exit status: 0 everything holds (or waits for a reset that is on record), 1 something does not,
-2 it could not be read.
+Exit status: 0 if all settings hold (or wait for a recorded reset), 1 if one does not, 2 if the
+state could not be read.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from ..nic.setting import shown
 from . import LOCK
 
 STATE = "etc/baremetal-mpi-roce/rails.json"
-"""What is wanted of the rails, as the last run of the role left it."""
+"""Desired state of the rails, written by the last run of the role."""
 PROGRAM = "usr/local/libexec/baremetal-mpi-roce/rails"
 RESULT = "run/baremetal-mpi-roce/rails-boot.json"
-"""What the last `--apply` in this boot found; the role removes it with each change."""
+"""Result of the last `--apply` in this boot; the role removes it with each change."""
 LOCK_S = 120
-"""How long the program waits for a run of Ansible on the same host."""
+"""Time that the program waits for a run of Ansible on the same host."""
 HOLDS, DRIFT, UNKNOWN = 0, 1, 2
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 8.0
 _ERROR = "<3>"
-"""Marks a line as an error for the journal."""
+"""Prefix that marks a line as an error for the journal."""
 
 
 def state_text(
     interfaces: Sequence[str], with_rdma: Sequence[str], given: Mapping[str, Any]
 ) -> str:
-    """What every boot has to bring about on this node.
+    """Return the desired state that every boot sets on this node, as JSON.
 
-    `interfaces` are rails, by the names that udev gives them. Those that have an RDMA device now,
-    `with_rdma`, are waited for.
+    `interfaces`: rails by the names that udev gives them. The boot waits for the RDMA devices of
+    those in `with_rdma`.
     """
     asked = {name: given[name] for name in OPTIONS}
     content = {"": HEADER, "rails": list(interfaces), "with_rdma": list(with_rdma), **asked}
@@ -87,7 +87,7 @@ def main(
             if given.apply:
                 _record(node, wrong)
     except (OSError, SurveyError, PlanError, locks.HeldError, ValueError, KeyError) as error:
-        remedy = f"Run this as root; where /{STATE} is at fault, run the role roce_rails"
+        remedy = f"Run this as root; if /{STATE} is wrong, run the role roce_rails"
         sys.stderr.write(f"rails: {type(error).__name__}: {error}. {remedy}\n")
         return UNKNOWN
     settings = nics.settings(check_mode=node.check_mode)
@@ -100,28 +100,32 @@ def main(
 
 def _arguments(words: Sequence[str]) -> Any:
     parser = argparse.ArgumentParser(
-        prog="rails", description="RoCE settings of this host's rails, as the role last left them."
+        prog="rails", description="RoCE settings of this host's rails, as last set by the role."
     )
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--check", action="store_true", help="show, change nothing (the default)")
-    what.add_argument("--apply", action="store_true", help="set what differs, and read it back")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument(
+        "--check", action="store_true", help="show the state, change nothing (default)"
+    )
+    mode.add_argument("--apply", action="store_true", help="set what differs and read it back")
     parser.add_argument("--wait", type=float, default=0.0, metavar="SECONDS")
-    parser.add_argument("--json", action="store_true", help="all settings, as the module has them")
-    parser.add_argument("--root", default="/", help="directory to take for the root of the host")
+    parser.add_argument(
+        "--json", action="store_true", help="print all settings in the form of the module"
+    )
+    parser.add_argument("--root", default="/", help="root directory of the host")
     return parser.parse_args(words)
 
 
 def _once(
     saved: Mapping[str, Any], node: Node, which: Callable[[str], Optional[str]]
 ) -> tuple[Nics, list[Check]]:
-    """Set what differs, or only look; and what does not hold then."""
+    """Set what differs, unless in check mode, and return the failing checks."""
     net = node.path("sys/class/net")
-    there = {name: name for name in saved["rails"] if (net / name).exists()}
-    # A reboot forgets nothing of the firmware, and its tools are slow and may hang. A boot takes
-    # nothing away from what uses it: that is reported, and stays.
+    present = {name: name for name in saved["rails"] if (net / name).exists()}
+    # A reboot clears no firmware parameter, and its tools are slow and may hang. A boot removes no
+    # virtual function in use: that is reported.
     given = {**saved, "firmware": saved["firmware"] and node.check_mode, "remove_vfs_in_use": False}
     nics = Nics(given, node, which=which)
-    nics.look(there)
+    nics.look(present)
     errors: list[str] = []
     if not node.check_mode:
         act([Plan(steps=nics.steps())], node, errors)
@@ -131,25 +135,25 @@ def _once(
     wrong = [
         Check("rail_interface", name, None, FAILED, name, "interface not found")
         for name in saved["rails"]
-        if name not in there
+        if name not in present
     ]
     wrong += [
-        Check("rail_rdma", name, None, FAILED, name, "it had an RDMA device, and has none now")
+        Check("rail_rdma", name, None, FAILED, name, "its RDMA device is missing")
         for name in saved["with_rdma"]
-        if name in there and name not in nics.with_rdma
+        if name in present and name not in nics.with_rdma
     ]
     checks = nics.checks(check_mode=node.check_mode)
     return nics, [*wrong, *(check for check in checks if check.status in (FAILED, PENDING))]
 
 
 def _record(node: Node, wrong: Sequence[Check]) -> None:
-    """What was found, for the next run of Ansible."""
+    """Record the result for the next run of Ansible."""
     text = json.dumps({"failed": [check.line() for check in wrong]}, indent=2) + "\n"
     write_atomically(node.path(RESULT), text, 0o644, node.uid, node.gid)
 
 
 def _show(settings: Mapping[str, Any], wrong: Sequence[Check], *, every: bool) -> None:
-    """What does not hold, or one line that all does; for an operator also every setting."""
+    """Print the failing checks, a summary and, with `every`, all settings."""
     count = 0
     for rail, states in settings.items():
         count += len(states)
@@ -163,6 +167,6 @@ def _show(settings: Mapping[str, Any], wrong: Sequence[Check], *, every: bool) -
 
 
 def _print(line: str) -> None:
-    """A line of this program's own output, at once: a journal shows what it waits for."""
+    """Print a line without buffering, so that the journal shows the progress."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()

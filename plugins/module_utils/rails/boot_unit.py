@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The boot unit on this node: one program file, what is wanted, a systemd unit and a udev rule.
+"""The boot unit of this node: a program file, the desired state, a systemd unit and a udev rule.
 
-The program is an executable zip of the modules that run here, so a boot sets what the role set.
-An unchanged node is recognised by its files alone, without running a program.
+The program is an executable zip of the modules that run here, so a boot sets the same as the role.
+An unchanged node is recognised by its files, without running a program.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CHECK = "rails_boot"
 WANTED = "installed, enabled, and right when it last ran"
 
 _SLOWEST_S = 180
-"""A pass over sixteen rails on which the QoS program hangs takes at most this (QUICK_S)."""
+"""Longest pass over sixteen rails on which `dcb` hangs (QUICK_S), in seconds."""
 _DRIVERS = "openibd.service rdma-hw.target rdma-load-modules@rdma.service"
 _NETWORK = "network.target NetworkManager.service systemd-networkd.service"
 _PACKAGES = ("core", "hardware", "nic", "qos", "rails")
@@ -47,19 +47,19 @@ sys.exit(main(sys.argv[1:]))
 
 @dataclass(frozen=True)
 class BootUnit:
-    """The unit as a part of the engine. It takes the lock of the rails, so that must be free.
+    """The boot unit as a part. The unit takes the lock of the rails, which must be free.
 
-    Its files are written by its step, so that a run which is killed between them is due again.
+    A step writes its files, so that a run that is killed between them is repeated.
     """
 
     interfaces: tuple[str, ...]
     nics: Nics
     rails: Sequence[Check]
-    """The checks of the rails, as this run leaves them."""
+    """The checks of the rails after this run."""
     wait_s: int = 60
-    """Longest time for a rail's devices to appear, and for its settings to hold."""
+    """Time limit for devices to appear and settings to hold at boot, in seconds."""
     before: tuple[str, ...] = ()
-    """Units that start jobs: they wait until the rails are set up."""
+    """Units that start jobs and wait until the rails are set up."""
     asked: bool = True
 
     @property
@@ -86,11 +86,11 @@ class BootUnit:
             each.apply()
         systemd.link(node, BOOT_UNIT, not self._needless)
         if starts:
-            # What it finds is in its result, and in the journal.
+            # Its result is in RESULT and in the journal.
             node.run(("systemctl", "start", BOOT_UNIT), check=False)
 
     def _differing(self, node: Node) -> tuple[list[FilePlan], list[dict[str, str]]]:
-        """The files in the order in which they are written, and the diff of what differs."""
+        """Return the files in the order of writing, and the diff of those that differ."""
         texts: dict[str, Optional[str]] = dict.fromkeys((PROGRAM, STATE, UNIT_FILE, UDEV_RULE))
         wanted = not self._needless
         if wanted:
@@ -111,22 +111,22 @@ class BootUnit:
 
     @property
     def _ours(self) -> list[str]:
-        """Without rails in another mode: no boot sets what the role refuses to set."""
+        """Rails except those in another mode: no boot sets what the role refuses to set."""
         other = self.nics.in_other_mode
         return [name for name in self.interfaces if name not in other]
 
     @property
     def _needless(self) -> str:
-        """Why there is none on this node; empty where there is one."""
+        """Why this node needs no boot unit; empty if it needs one."""
         if not self.asked:
-            return "roce_rails_boot: false; the next run of the role sets what a reboot forgets"
+            return "roce_rails_boot: false; the next run of the role sets what a reboot clears"
         if self._named and not self._forgetful:
-            return "not applicable here: no rail has a setting that a reboot forgets"
+            return "not applicable here: no rail has a setting that a reboot clears"
         return ""
 
     @property
     def _forgetful(self) -> bool:
-        """Whether any rail can be set to something that a reboot forgets."""
+        """Whether a rail has a setting that a reboot clears."""
         settings = self.nics.settings(check_mode=True)
         return any(
             state["persistence"] == RUNTIME and state["status"] != NOT_APPLICABLE
@@ -136,7 +136,7 @@ class BootUnit:
 
     @property
     def _holds(self) -> bool:
-        """Whether names and running settings do; cables and firmware are not its business."""
+        """Whether names and run-time settings hold; the unit sets neither cables nor firmware."""
         settings = self.nics.settings(check_mode=True).values()
         states = [each for of_rail in settings for each in of_rail.items()]
         running = {f"rail_{name}" for name, state in states if state["persistence"] == RUNTIME}
@@ -145,27 +145,27 @@ class BootUnit:
 
     @property
     def _named(self) -> bool:
-        """Whether all rails have their names; the others get theirs at the next boot."""
+        """Whether no rail waits for the next boot to be named."""
         return not any(each.name in (WHOLE, NAME) and each.status == REBOOT for each in self.rails)
 
     def _left_alone(self, node: Node) -> Optional[Check]:
-        """The check where nothing may be done: NICs that cannot be read, or a masked unit."""
+        """Return the check of a unit that is not touched: NICs are unreadable, or it is masked."""
         if self.asked and self._named and not self._forgetful:
-            # Rails whose NICs are gone or refused: that may be why nothing is to be set.
-            seen = self.nics.settings(check_mode=True)
-            unseen = [name for name in self.interfaces if name not in seen]
-            if unseen:
-                why = f"left as it was: {', '.join(unseen)} could not be read"
-                return not_applicable(CHECK, WANTED, why)
+            # NICs that are missing or refused may be why no setting was found.
+            read = self.nics.settings(check_mode=True)
+            unread = [name for name in self.interfaces if name not in read]
+            if unread:
+                reason = f"left as it was: {', '.join(unread)} could not be read"
+                return not_applicable(CHECK, WANTED, reason)
         if not node.path(UNIT_FILE).is_symlink():
             return None
         if self._needless:
             return not_applicable(CHECK, WANTED, self._needless)
-        reason = f"it is a link, so nothing was changed. Run: systemctl unmask {BOOT_UNIT}"
+        reason = f"it is a symbolic link, so nothing was changed. Run: systemctl unmask {BOOT_UNIT}"
         return Check(CHECK, WANTED, f"/{UNIT_FILE} masked", FAILED, reason=reason)
 
     def _check(self, node: Node) -> Check:
-        """The files again, and what the unit's last run found."""
+        """Check the files again, and the result of the unit's last run."""
         left = self._left_alone(node)
         if left:
             return left
@@ -180,21 +180,21 @@ class BootUnit:
         if not trouble:
             return Check(CHECK, WANTED, WANTED, OK)
         if not self._named:
-            status, more = REBOOT, "it runs at the next boot, with the rails' names"
+            status, more = REBOOT, "it runs at the next boot, when the rails have their names"
         elif not self._holds:
-            more = "it was not started, because the rails do not hold: see their checks"
+            more = "it was not started because the rails do not hold: see their checks"
         else:
             more = f"see: systemctl status {BOOT_UNIT}; /{PROGRAM} --check"
         return Check(CHECK, WANTED, "installed, enabled", status, reason=f"{trouble}; {more}")
 
 
 def _longest_s(wait_s: int) -> int:
-    """After this systemd ends a run that does not end by itself."""
+    """Return the time after which systemd terminates the unit, in seconds."""
     return wait_s + LOCK_S + _SLOWEST_S
 
 
 def _trouble(node: Node) -> str:
-    """Why the unit's last run does not prove that it works; empty when it does."""
+    """Return why the last run of the unit does not prove that it works, or nothing."""
     try:
         result = json.loads(node.path(RESULT).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -203,9 +203,9 @@ def _trouble(node: Node) -> str:
 
 
 def program_text() -> str:
-    """The program: a zip, not compressed, that Python runs.
+    """Return the program: an uncompressed zip that Python runs.
 
-    `-IS`: isolated from its caller's environment and from site packages.
+    `-IS` isolates it from the environment of its caller and from site packages.
     """
     entry = boot_program.__name__
     stream = io.BytesIO()
@@ -217,9 +217,9 @@ def program_text() -> str:
 
 
 def sources() -> dict[str, str]:
-    """Path to text of the modules of this collection that are loaded, as all of the program's are.
+    """Return the text by path of the loaded modules of this collection, among them the program's.
 
-    They give their text whether they came from a file or from Ansible's zip.
+    Their loaders return it for files as well as for Ansible's zip.
     """
     base = boot_program.__name__.rpartition(".rails.")[0]
     levels = base.split(".")
@@ -233,13 +233,13 @@ def sources() -> dict[str, str]:
 
 
 def unit_text(interfaces: Sequence[str], wait_s: int, before: Sequence[str]) -> str:
-    """A one-shot service that does not stay active.
+    """Return the unit: a one-shot service that does not stay active.
 
     So it can be run again by `systemctl start`, and by udev, without `restart`, which would restart
     as well what requires it: the job manager.
     """
-    # As systemd-escape writes an interface's name in a unit's. Wanted, not required: with a NIC
-    # missing, the others are still set up, and it is named.
+    # Escaped as by systemd-escape. Wants=, not Requires=: if a NIC is missing, the others are set
+    # up and the missing one is reported.
     escaped = (name.replace("-", r"\x2d") for name in interfaces)
     devices = " ".join(f"sys-subsystem-net-devices-{name}.device" for name in escaped)
     first = f"Before={' '.join(before)}\n" if before else ""
@@ -261,14 +261,14 @@ WantedBy=multi-user.target
 
 
 def udev_rule_text(interfaces: Sequence[str]) -> str:
-    """A NIC or RDMA device that appears has forgotten everything: its driver was loaded again.
+    """Return the rule that starts the unit when a NIC or RDMA device appears without its settings.
 
-    While the unit is running, at boot, that start is the one already under way.
+    Their driver was loaded again. While the unit is running, systemd merges the start with it.
     """
     names = "|".join(interfaces)
     start = f'TAG+="systemd", ENV{{SYSTEMD_WANTS}}+="{BOOT_UNIT}"'
     lines = [
-        # An interface has its name at once, or is given it by this very event (NAME).
+        # An interface has its name already, or gets it by this event (NAME).
         f'ACTION!="remove", SUBSYSTEM=="net", KERNEL=="{names}", {start}',
         f'ACTION!="remove", SUBSYSTEM=="net", NAME=="{names}", {start}',
         f'ACTION=="add", SUBSYSTEM=="infiniband", {start}',

@@ -132,7 +132,7 @@ class Rails:
         return Plan([], steps)
 
     def running(self) -> dict[str, dict[str, Any]]:
-        """By rail its present name, MAC address, MTU, carrier and speed, for the links layer."""
+        """Return name, MAC address, MTU, carrier and speed of each rail, for the layer links."""
         found = {}
         for name, interface in self.survey.present.items():
             link = self.survey.state.links[interface]
@@ -247,8 +247,10 @@ class Rails:
         return any(link is not None and link.up and not link.carrier for link in links)
 
     def _remove_foreign(self) -> bool:
-        """Addresses, rules, default routes and static neighbours, which a rail must not have, and
-        routes that lead its network elsewhere."""
+        """Remove surplus addresses, rules, routes and static neighbours of rails, and detours.
+
+        Returns whether there were any.
+        """
         commands: list[tuple[str, ...]] = []
         for rail in self.survey.live:
             name = rail.interface
@@ -260,8 +262,8 @@ class Rails:
                     kind = (route.kind,) if route.kind else ()
                     via = ("via", route.gateway) if route.gateway else ()
                     dev = () if kind else ("dev", route.device or name)
-                    place = (route.destination, *via, *dev, "table", str(route.table))
-                    commands.append(("ip", "route", "del", *kind, *place))
+                    target = (route.destination, *via, *dev, "table", str(route.table))
+                    commands.append(("ip", "route", "del", *kind, *target))
             commands += [_del(rule) for rule in self.survey.rules(rail) if rule != rail.rule]
             for each in self.survey.neighbours.get(name, ()):
                 commands.append(("ip", "neigh", "del", each.split()[0], "dev", name))
@@ -269,7 +271,7 @@ class Rails:
         return bool(commands)
 
     def _clear_removed(self) -> None:
-        """A former rail keeps neither the address we gave it nor its rule."""
+        """Remove our address and rule from former rails."""
         for name in self.survey.removed:
             for address in self.survey.addresses(name):
                 ours = address in self.survey.old_blocks[name]
@@ -280,7 +282,7 @@ class Rails:
                     self._try([command, *map(_del, rules)])
 
     def _try(self, commands: Iterable[Sequence[str]]) -> None:
-        """What is removed may have gone by itself meanwhile; what stays fails the read-back."""
+        """Run commands whose object may be gone already; one that remains fails the read-back."""
         for command in commands:
             self.node.run(command, check=False)
 
@@ -310,12 +312,12 @@ class Rails:
         self.node.path(UNFINISHED).unlink(missing_ok=True)
 
     def _reason(self, name: str) -> str:
-        """The known cause of a rail that does not hold, and what was done about it."""
+        """Return the known error of a rail, and whether it was restored."""
         parts = [self.complaints.get(name, "")]
         if name in self.rolled_back:
-            had = name in self.survey.old_blocks
+            restored = name in self.survey.old_blocks
             none = "it had no configuration before, and has none now"
-            parts.append("its former configuration was put back" if had else none)
+            parts.append("its former configuration was restored" if restored else none)
         return "; ".join(part for part in parts if part)
 
     def verify(self, node: Node) -> Verdict:
@@ -342,10 +344,10 @@ class Rails:
 
 
 def _explained(checks: list[Check], reason: str) -> list[Check]:
-    """The reason once, at the first check that failed without one of its own."""
-    for place, check in enumerate(checks):
+    """Add `reason` to the first check that failed without a reason."""
+    for index, check in enumerate(checks):
         if reason and check.status == FAILED and not check.reason:
-            checks[place] = replace(check, reason=reason)
+            checks[index] = replace(check, reason=reason)
             break
     return checks
 

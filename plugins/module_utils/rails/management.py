@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Which interfaces the host is reached by: none of them becomes a rail, whatever the model has.
+"""Interfaces that the host is reached by: none of them becomes a rail, whatever the model says.
 
-The model may be wrong, or leave the management interface out. The kernel decides: setting such an
-interface up, or letting it be renamed at the next boot, would cut the host off.
+The model may be wrong or lack the management interface, so the kernel's state decides: configuring
+such an interface, or renaming it at the next boot, would make the host unreachable.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ _Interface = Union[ipaddress.IPv4Interface, ipaddress.IPv6Interface]
 
 
 @dataclass(frozen=True)
-class Management:
-    """By which addresses the host is known to be reached."""
+class ManagementNetwork:
+    """The known addresses by which the host is reached."""
 
     address: Optional[_Interface] = None
     """With the prefix length of the management network."""
     login: str = ""
-    """The address on this host that the SSH connection of this run arrives at, if it is known."""
+    """Address on this host of the SSH connection of this run, if known."""
 
     @classmethod
-    def of(cls, variable: Mapping[str, Any], login: str = "") -> Management:
-        """From `cluster_management`; what is missing or no address is left to the other signs."""
+    def of(cls, variable: Mapping[str, Any], login: str = "") -> ManagementNetwork:
+        """Return the network of `cluster_management`; a missing or invalid address is ignored."""
         text, prefix = variable.get("address") or "", variable.get("prefix")
         with contextlib.suppress(ValueError):
             return cls(ipaddress.ip_interface(f"{text}/{prefix}" if prefix else text), login)
         return cls(None, login)
 
     def holds(self, cidr: str) -> str:
-        """What an address on an interface is to the management of this host, or nothing."""
+        """Return what an address is to the management of this host, or nothing."""
         address = ipaddress.ip_interface(cidr).ip
         with contextlib.suppress(ValueError):
             if address == ipaddress.ip_address(self.login):
@@ -50,19 +50,18 @@ class Management:
         return ""
 
     def interfaces(self, state: NetworkState, rails: Iterable[str] = ()) -> dict[str, str]:
-        """Interface to why the host is reached by it; ports and lower interfaces included.
+        """Return the interfaces that the host is reached by, with the reason, and those below them.
 
-        A default route does not count on one of `rails`, which are configured by us already, where
-        another interface has one too: it came later, and does not belong there.
+        A default route on one of `rails`, which are already configured by us, does not count if
+        another interface has one too: it was added later and does not belong there.
         """
         found: dict[str, str] = {}
         for name, link in state.links.items():
             held = [self.holds(address) for address in link.addresses]
             if self.login.endswith(f"%{name}"):  # an IPv6 link-local address
                 held = [f"{self.login}, where the SSH connection of this run arrives"]
-            for why in held:
-                if why:
-                    found.setdefault(name, f"carries {why}")
+            for use in filter(None, held):
+                found.setdefault(name, f"carries {use}")
         ours = set(rails)
         outward = {
             name
@@ -83,7 +82,7 @@ class Management:
 
 
 def _below(state: NetworkState, upper: str) -> list[str]:
-    """The ports of a bond or bridge, and what a VLAN is stacked on."""
+    """Return the ports of a bond or bridge, and the lower interface of a VLAN."""
     ports = [name for name, link in state.links.items() if link.master == upper]
     lower = state.links[upper].lower if upper in state.links else None
     return [*ports, lower] if lower else ports

@@ -19,31 +19,31 @@ from ..hardware.survey import interfaces
 from .plan import RailPlan
 
 NAMED = "named"
-"""The interface carries its name, at its PCI address where one is given."""
+"""The interface has its name, at its PCI address if the model has one."""
 RENAME = "rename"
-"""It is found by its PCI address, is idle, and can be renamed now."""
+"""The interface at the PCI address is idle and can be renamed now."""
 AT_BOOT = "at_boot"
-"""It is in use under another name; the link file names it at the next boot."""
+"""The interface is in use under another name; the link file names it at the next boot."""
 REFUSED = "refused"
-"""Missing, or the name belongs to another device. Nothing is guessed and nothing is touched."""
+"""The interface is missing, or another device has its name. Nothing is changed."""
 
 LINK_DIRECTORY = "etc/systemd/network"
 NETWORK_PREFIX = f"10-{NAME}-"
-"""Of our files there: before 99-default.link and before what netplan generates."""
+"""Prefix of our files there, which sort before 99-default.link and the files of netplan."""
 
 
 @dataclass(frozen=True)
 class RailName:
-    """What has to be done about one rail's name."""
+    """What a run does about the name of one rail: one of the actions above."""
 
     action: str
     interface: Optional[str]
-    """Its present name."""
+    """Present name of the interface."""
     reason: str = ""
 
 
 def interfaces_by_pci(root: Path = Path("/")) -> dict[str, list[str]]:
-    """PCI address to the interfaces of the function at it, usually one."""
+    """Return the interfaces of each PCI function, usually one, by its address."""
     found: dict[str, list[str]] = {}
     for entry in interfaces(root / "sys"):
         if entry.pci and not entry.representor and not entry.subfunction:
@@ -58,10 +58,10 @@ def rail_name(
     reached_by: Mapping[str, str],
     held: str = "",
 ) -> RailName:
-    """Whether the rail's interface is there under its name.
+    """Return what a run does about the name of a rail.
 
-    `reached_by` has why the host is reached by an interface, `held` what the rail's address is to
-    its management: such rails are refused before anything else.
+    Refused are rails on an interface in `reached_by`, by which the host is reached, and a rail
+    whose address is `held`: the text says what it is to the management of this host.
     """
     here = by_pci.get(rail.pci or "", [])
     refusal = _refusal(rail, state.links, by_pci, reached_by)
@@ -98,22 +98,23 @@ def _refusal(
     if pci is None:
         return f"no interface {name}; found: {some(sorted(links))}. Give its pci in the model"
     if name in links:
-        at = next((place for place, names in by_pci.items() if name in names), "no PCI address")
+        address = next((pci for pci, names in by_pci.items() if name in names), "no PCI address")
         return (
-            f"the interface {name} is at {at}, the model has {pci}, where {some(here)} is. Correct "
+            f"the interface {name} is at {address}; the model has {pci}, where {some(here)} is. "
+            "Correct "
             f"pci of {name} in the model, or free the name (ip link set {name} name OTHER)"
         )
     if len(here) != 1:
-        nics = [f"{place} ({' '.join(names)})" for place, names in sorted(by_pci.items())]
+        nics = [f"{address} ({' '.join(names)})" for address, names in sorted(by_pci.items())]
         return (
-            f"{len(here) or 'no'} network interfaces at PCI address {pci}. Look at the NIC and its "
+            f"{len(here) or 'no'} network interfaces at PCI address {pci}. Check the NIC and its "
             f"driver (lspci -s {pci} -k), or correct pci. NICs found: {some(nics)}"
         )
     return ""
 
 
 def _busy(interface: str, state: NetworkState) -> str:
-    """Why it cannot be renamed now."""
+    """Return why an interface cannot be renamed now, or nothing."""
     link = state.links.get(interface)
     if link is None:
         return "is not visible to ip"
@@ -125,10 +126,10 @@ def _busy(interface: str, state: NetworkState) -> str:
 
 
 def plan_link_files(rails: Sequence[RailPlan], kept: Iterable[str], node: Node) -> list[FilePlan]:
-    """Files for all `rails` with a PCI address; others of ours go, but for those of `kept`.
+    """Plan link files of `rails` with a PCI address; our others are removed, except `kept`.
 
     `Path=` compares udev's ID_PATH, which for a PCI function is `pci-` and its address. MAC
-    addresses would not do: ConnectX NICs of one board have been seen to share an identity.
+    addresses are not reliable: ConnectX NICs of one board have been seen with the same identity.
     """
     wanted = {
         _link_file(rail.interface): f"[Match]\nPath=pci-{rail.pci}\nType=ether\n\n"
@@ -136,10 +137,10 @@ def plan_link_files(rails: Sequence[RailPlan], kept: Iterable[str], node: Node) 
         for rail in rails
         if rail.pci
     }
-    folder = node.path(LINK_DIRECTORY)
-    there = {f"{LINK_DIRECTORY}/{path.name}" for path in folder.glob(f"{NETWORK_PREFIX}*.link")}
+    existing = node.path(LINK_DIRECTORY).glob(f"{NETWORK_PREFIX}*.link")
+    names = {f"{LINK_DIRECTORY}/{path.name}" for path in existing} | set(wanted)
     keep = {_link_file(interface) for interface in kept}
-    return [node.file(name, wanted.get(name)) for name in sorted((there | set(wanted)) - keep)]
+    return [node.file(name, wanted.get(name)) for name in sorted(names - keep)]
 
 
 def _link_file(interface: str) -> str:

@@ -1,11 +1,11 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""One full packet to each rail's gateway, and its answer in one piece.
+"""A packet of full size to each rail's gateway, and its reply without fragments.
 
-The packet may not be fragmented; it proves cable, address, route and what the leaf takes from the
-rail. What the leaf sends into the rail is another matter: the routed interface behind the port (a
-VLAN's, on EOS with 1500 bytes unless set) has a separate MTU. An answer may be fragmented there,
-and arrives whole after that; a RoCE packet is dropped. So the largest fragment of the answer is
-asked of the kernel (Linux 70ecc2484132, IP_RECVFRAGSIZE, since 4.10).
+The packet must not be fragmented; it proves cable, address, route and the MTU of the leaf's port in
+one direction. In the other direction the routed interface behind the port (that of a VLAN, 1500
+bytes on EOS by default) has a separate MTU. The leaf may fragment a reply there, which the kernel
+reassembles; it drops a RoCE packet. Therefore the kernel is asked for the largest fragment of the
+reply (Linux 70ecc2484132, IP_RECVFRAGSIZE, since 4.10).
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from .plan import RailPlan
 
 PATH = "rail_path"
 _PAUSE_S = 0.3
-"""Between two packets: a refusal by this host itself comes immediately."""
+"""Pause between two packets: this host rejects a packet immediately."""
 _HEADERS = 28
-"""Bytes of IPv4 and ICMP headers in a packet."""
+"""Bytes of the IPv4 and ICMP headers."""
 _ANSWER_S = 1.0
-"""As long as ping waits."""
-# Of linux/in.h; Python has no names for them.
+"""Timeout of a reply, that of ping."""
+# From linux/in.h; Python lacks these names.
 _MTU_DISCOVER, _DO, _RECVFRAGSIZE = 10, 2, 25
 _ECHO = struct.Struct("!BBHHH")
 _ASKED, _ANSWERED = 8, 0
-"""Types of ICMP."""
+"""ICMP types."""
 
 Probe = Callable[[RailPlan], Optional[int]]
-"""Sends a full packet to a rail's gateway: the largest fragment of the answer in bytes, None of one
-in one piece. Raises OSError, also where none comes."""
+"""Sends a full packet to a rail's gateway. Returns the largest fragment of the reply in bytes, or
+None if it was not fragmented. Raises OSError, also for a missing reply."""
 
 
 def path_checks(
@@ -63,7 +63,7 @@ def path_checks(
             return inapplicable(PATH, wanted, "no gateway in the model", subject=name)
         wanted = f"a packet of {rail.mtu} bytes returns whole from {rail.gateway}"
         if rail not in sound:
-            reason = "not tried: the rail is not as planned yet"
+            reason = "not sent: the rail is not as planned yet"
             return Check(PATH, wanted, None, PENDING, name, reason) if node.check_mode else None
         size = str(rail.mtu - _HEADERS)
         argv = f"ping -n -q -M do -s {size} -c 1 -W 1 -I {rail.address} {rail.gateway}".split()
@@ -82,7 +82,7 @@ def path_checks(
             try:
                 largest = (probe or largest_fragment)(rail)
             except OSError as error:
-                reason = f"it answers this, and not a second packet: {error}"
+                reason = f"it replies to this packet but not to a second one: {error}"
                 return None
             return _answered(rail, wanted, largest)
 
@@ -99,16 +99,16 @@ def _answered(rail: RailPlan, wanted: str, largest: Optional[int]) -> Check:
     if largest is None:
         return Check(PATH, wanted, wanted, OK, rail.interface)
     found = f"in fragments of {largest} bytes at most"
-    why = (
-        f"the interface of the leaf that has {rail.gateway} (VLAN or routed port) has an MTU of "
-        f"about {largest}: longer RoCE packets from other networks to this rail are dropped. Set "
-        f"it to {rail.mtu} or more on the leaf, by hand: the layer fabric sets ports"
+    reason = (
+        f"the interface of the leaf with {rail.gateway} (VLAN or routed port) has an MTU of about "
+        f"{largest}: longer RoCE packets from other networks to this rail are dropped. Set it to "
+        f"{rail.mtu} or more on the leaf, by hand: the layer fabric sets only ports"
     )
-    return Check(PATH, wanted, found, FAILED, rail.interface, why)
+    return Check(PATH, wanted, found, FAILED, rail.interface, reason)
 
 
 def largest_fragment(rail: RailPlan) -> Optional[int]:
-    """A Probe. Needs CAP_NET_RAW, as ping does."""
+    """A Probe; needs CAP_NET_RAW, like ping."""
     gateway = rail.gateway or ""
     mark = os.urandom(8)
     (number,) = struct.unpack_from("!H", mark)
@@ -123,22 +123,22 @@ def largest_fragment(rail: RailPlan) -> Optional[int]:
         deadline = time.monotonic() + _ANSWER_S
         echo.sendto(packet, (gateway, 0))
         while time.monotonic() < deadline:
-            # Whatever else answers this host comes here too.
+            # The socket also receives replies to other programs of this host.
             answer, more, _flags, _sender = echo.recvmsg(len(packet) + 60, 64)
             start = (answer[0] & 15) * 4 if answer else 0
             kind, *_rest = _ECHO.unpack_from(answer.ljust(start + _ECHO.size, b"\0"), start)
             if kind == _ANSWERED and answer[start + _ECHO.size :].startswith(mark):
                 sizes = (
                     int.from_bytes(value[:4], sys.byteorder)
-                    for level, what, value in more
-                    if (level, what) == (socket.IPPROTO_IP, _RECVFRAGSIZE)
+                    for level, kind, value in more
+                    if (level, kind) == (socket.IPPROTO_IP, _RECVFRAGSIZE)
                 )
                 return next(sizes, None)
     raise TimeoutError(f"no answer from {gateway} within {_ANSWER_S:g} s")
 
 
 def _checksum(data: bytes) -> int:
-    """Of the Internet (RFC 1071)."""
+    """Return the Internet checksum (RFC 1071)."""
     total: int = sum(struct.unpack(f"!{(len(data) + 1) // 2}H", data + b"\0" * (len(data) % 2)))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)

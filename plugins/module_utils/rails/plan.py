@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What is wanted of each rail: pure computation on the cluster model's `cluster_rails`."""
+"""The desired state of each rail, computed from `cluster_rails` of the cluster model."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..core.part import PlanError
 from ..hardware.iproute import MAIN_TABLE, Route, Rule
 
 SOURCE = "source"
-"""Each rail has a routing table of its own, looked up by its source address."""
+"""Each rail has a routing table, looked up by source address."""
 ARP = "arp"
-"""No tables: one flat network, kept apart by the ARP settings alone."""
+"""No tables: one flat network, in which only the ARP settings separate rails."""
 ROUTINGS = (SOURCE, ARP)
 
 FIRST_METRIC = 1000
-"""Metric of routes in the main table: after any route of the management network."""
+"""Metric of routes in the main table, higher than that of any management route."""
 
 _RESERVED_TABLES = (0, 253, 254, 255)
 _MAIN_RULE = 32766
@@ -27,7 +27,7 @@ _PLANES_PER_RAIL = 10
 
 @dataclass(frozen=True)
 class RailPlan:
-    """The wanted state of one rail."""
+    """The desired state of one rail."""
 
     interface: str
     pci: Optional[str]
@@ -51,10 +51,10 @@ def plan_rails(
     priority_base: int = 10000,
     networks: Sequence[str] = (),
 ) -> list[RailPlan]:
-    """The plan of every rail of one host. `networks` lie behind the rails' gateways.
+    """Return the plan of every rail of one host; `networks` are behind the rails' gateways.
 
-    Rail R, plane P has the numbers `base + 10R + P`. Raises PlanError where one of them would
-    change the kernel's own tables, or traffic between rails would not use them.
+    Rail R, plane P has the numbers `base + 10R + P`. Raises PlanError if one of them would change
+    tables of the kernel, or if traffic between rails would not use the rails.
     """
     try:
         behind = [str(ipaddress.IPv4Network(network)) for network in networks]
@@ -84,7 +84,7 @@ def _plan(
         if table in _RESERVED_TABLES or not 0 < priority < _MAIN_RULE:
             raise PlanError(
                 f"{name}: routing table {table} with a rule of priority {priority}: tables "
-                f"{', '.join(map(str, _RESERVED_TABLES))} are the kernel's own, and the rule must "
+                f"{', '.join(map(str, _RESERVED_TABLES))} belong to the kernel, and the rule must "
                 f"come before {_MAIN_RULE}. Correct roce_rails_table_base or "
                 "roce_rails_priority_base"
             )
@@ -92,7 +92,7 @@ def _plan(
         routes.append(Route(table, str(network)))
         if gateway:
             routes.append(Route(table, "default", gateway))
-            # Traffic that is not bound to a rail finds the others too; the first rail is preferred.
+            # Traffic that is not bound to a rail reaches the others too, preferably by the first.
             routes += [Route(MAIN_TABLE, far, gateway, FIRST_METRIC + offset) for far in networks]
     return RailPlan(
         interface=name,

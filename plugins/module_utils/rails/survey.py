@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The rails of one host: what is wanted, what is there, and the checks of what lies between.
+"""The rails of one host: desired state, readings, and the checks that compare them.
 
 Nothing is changed here.
 """
@@ -23,7 +23,7 @@ from ..core.reboots import Reason
 from ..hardware.iproute import MAIN_TABLE, IpLink, Route, Rule, read_neighbours, read_state
 from . import arp, naming
 from .backends import BACKENDS, FORMER, Backend
-from .management import Management
+from .management import ManagementNetwork
 from .plan import RailPlan
 
 SERVICE = "rails_service"
@@ -38,23 +38,23 @@ RULE = "rail_rule"
 ARP = "rail_arp"
 NEIGHBOUR = "rail_neighbour"
 RUNNING = (NAME, LINK, MTU, ADDRESS, ROUTE, RULE, ARP, NEIGHBOUR)
-"""What the running kernel has of a rail; the files have diffs of their own."""
+"""Checks of the running kernel; files have separate diffs."""
 NO_CARRIER = "no carrier"
 
 
 @dataclass(frozen=True)
 class RailsRequest:
-    """What is asked of this host."""
+    """The options of the module for this host."""
 
     rails: Sequence[RailPlan]
     arp: Mapping[str, int] = field(default_factory=lambda: dict(arp.ARP_DEFAULTS))
     check_path: bool = True
     wait_s: float = 30.0
-    management: Management = field(default_factory=Management)
+    management: ManagementNetwork = field(default_factory=ManagementNetwork)
 
 
 class Survey:
-    """One host, its rails as planned and as they were last read."""
+    """The rails of one host as planned and as last read."""
 
     def __init__(self, request: RailsRequest, backend: Backend, node: Node) -> None:
         self.request = request
@@ -96,18 +96,18 @@ class Survey:
         self.arp = {name: arp.read_arp(name, self.node.root) for name in self.by_name}
         self.neighbours = read_neighbours(self.node.run)
 
-    # What may be done with each rail
+    # What a run may change on each rail
 
     def refused(self, name: str) -> bool:
         return self.names[name].action == naming.REFUSED
 
     def blocked(self, name: str) -> bool:
-        """Whether its files are not ours to write."""
+        """Return whether the files of a rail must not be changed."""
         return self.refused(name) or name in self.claims
 
     @property
     def live(self) -> list[RailPlan]:
-        """Rails that can run as planned without a reboot."""
+        """Rails that can be configured without a reboot."""
         return [
             rail
             for name, rail in self.by_name.items()
@@ -116,13 +116,13 @@ class Survey:
 
     @property
     def present(self) -> dict[str, str]:
-        """The live rails that are there, and their present names."""
+        """Present interface names of the live rails."""
         named = {rail.interface: self.names[rail.interface].interface for rail in self.live}
         return {name: now for name, now in named.items() if now and now in self.state.links}
 
     @property
     def later(self) -> dict[str, str]:
-        """Rails that get their names at the next boot, and why."""
+        """Rails that are named at the next boot, with the reason."""
         return {
             name: at.reason
             for name, at in self.names.items()
@@ -142,7 +142,7 @@ class Survey:
         ]
 
     def _wanted_blocks(self) -> dict[str, str]:
-        """A rail that must not be touched keeps the block it has."""
+        """Return the desired blocks; a blocked rail retains its block."""
         blocks = {}
         for name, rail in self.by_name.items():
             if not self.blocked(name):
@@ -151,7 +151,7 @@ class Survey:
                 blocks[name] = self.old_blocks[name]
         return blocks
 
-    # What was read
+    # Readings
 
     def _link(self, name: str) -> Optional[IpLink]:
         return self.state.links.get(name)
@@ -161,8 +161,7 @@ class Survey:
         return link.addresses if link else ()
 
     def routes(self, rail: RailPlan) -> list[Route]:
-        """The routes out of a rail that matter: those planned, its own table, default routes; and
-        those that lead its network elsewhere."""
+        """Return planned and default routes of a rail, those of its table, and detours."""
         table = rail.rule.table if rail.rule else None
         return self.state.detours(rail.cidr, table, self.by_name) + [
             route
@@ -173,7 +172,7 @@ class Survey:
         ]
 
     def rules(self, rail: RailPlan) -> list[Rule]:
-        """The rules that concern a rail: by its address, its priority or its table."""
+        """Return the rules with the address, priority or table of a rail."""
         own = rail.rule
         return [
             rule
@@ -183,7 +182,7 @@ class Survey:
         ]
 
     def arp_locked(self, name: str) -> bool:
-        """Whether this container may not set the ARP settings."""
+        """Return whether this container must not change the ARP settings."""
         if not self.node.container or not self._link(name):
             return False
         return not arp.arp_writable(name, self.node.root)
@@ -191,7 +190,7 @@ class Survey:
     # Checks
 
     def checks_of(self, rail: RailPlan, *, check_mode: bool) -> list[Check]:
-        """One check per promise of a rail."""
+        """Return a check per promise of a rail."""
         name, at = rail.interface, self.names[rail.interface]
         identity = f"{name} at {rail.pci}" if rail.pci else name
         if self.refused(name):
@@ -199,8 +198,8 @@ class Survey:
         first = _name_check(rail, identity, at, check_mode)
         claims = list(self.claims.get(name, ()))
         if claims:
-            why = "remove the rail from that file, or the rail from the model; nothing was changed"
-            return [first, Check(CLAIM, [], claims, FAILED, name, why)]
+            reason = "remove the rail from that file, or from the model; nothing was changed"
+            return [first, Check(CLAIM, [], claims, FAILED, name, reason)]
         rest = self._running_checks(rail, check_mode)
         if at.action == naming.AT_BOOT:
             rest = [
@@ -223,9 +222,9 @@ class Survey:
             owner += " (its text differs)"
         checks = [same(CONFIG, self.backend.owner(name), owner)]
         if link is not None and link.up and not link.carrier:
-            # A run cannot plug in a cable, so this is a failure in check mode as well.
-            why = "look at cable, transceiver and switch port; the configuration stays as it is"
-            checks.append(Check(LINK, "up", NO_CARRIER, FAILED, name, why))
+            # A run cannot connect a cable, so this is a failure in check mode as well.
+            reason = "check cable, transceiver and switch port; the configuration is not changed"
+            checks.append(Check(LINK, "up", NO_CARRIER, FAILED, name, reason))
         else:
             found = "absent" if link is None else "up" if link.up else "down"
             checks.append(same(LINK, "up", found))
@@ -247,7 +246,7 @@ class Survey:
         return [*checks, check]
 
     def differing(self, rail: RailPlan, names: Iterable[str]) -> list[Check]:
-        """Checks that a run could set right: no run brings a carrier."""
+        """Return the failing checks that a run can repair, which excludes a missing carrier."""
         return [
             check
             for check in self.checks_of(rail, check_mode=True)
@@ -257,7 +256,7 @@ class Survey:
         ]
 
     def incomplete(self, rail: RailPlan) -> bool:
-        """Whether something is missing that the network service has to bring about."""
+        """Return whether the network service must set up a rail."""
         return (
             bool(self.differing(rail, (CONFIG, LINK, MTU)))
             or rail.cidr not in self.addresses(rail.interface)
@@ -282,12 +281,12 @@ class Survey:
         ]
 
     def former_file(self) -> list[FilePlan]:
-        """netplan's file of an earlier version. A blocked rail may have its configuration there."""
+        """Plan to remove the file of earlier versions, unless it may configure a blocked rail."""
         kept = any(map(self.blocked, self.by_name))
         return [] if kept else [self.node.record(FORMER, None)]
 
     def running_diff(self) -> list[dict[str, Any]]:
-        """What differs in the running kernel, rail by rail."""
+        """Return a diff per rail of what differs in the running kernel."""
         shown = []
         for rail in self.live:
             checks = self.differing(rail, RUNNING)
@@ -309,11 +308,11 @@ def _name_check(rail: RailPlan, wanted: str, at: naming.RailName, check_mode: bo
     return Check(NAME, wanted, found, status, subject, at.reason)
 
 
-# Files of the operator's that claim a rail as well: that rail is left alone.
+# Claims: files of the operator that also configure a rail, which is then not changed.
 #
-# A claim is the rail's name, its MAC address or its PCI address in a file of any network service,
-# whichever key it stands at. What a key means is left to the service; a file that takes the rail
-# over in another way is found by the read-back (`rail_config`).
+# A claim is the name, MAC address or PCI address of a rail in a file of any network service, for
+# whatever key. A file that configures the rail in another way is found by the read-back
+# (`rail_config`).
 
 _SYSTEMD = [f"{each}/systemd/network" for each in ("etc", "run", "usr/lib", "lib")]
 _KINDS = (
@@ -325,7 +324,7 @@ _KINDS = (
     ["etc/network/interfaces", "etc/network/interfaces.d/*"],
 )
 _ORDERED = (".network", ".link")
-"""Of these the first one that matches an interface is used, in the order of their names."""
+"""Kinds of which the first matching file is used, in the order of names."""
 _COMMENT = re.compile(r"(^|\s)#.*|^\s*;.*")
 _BETWEEN = re.compile(r"[\s,;=\[\]{}\"']+")
 
@@ -333,7 +332,7 @@ _BETWEEN = re.compile(r"[\s,;=\[\]{}\"']+")
 def find_claims(
     rails: Sequence[RailPlan], links: Mapping[str, Optional[IpLink]], root: Path
 ) -> dict[str, tuple[str, ...]]:
-    """By rail the lines that claim it. `links`: by rail its interface, whatever that is called."""
+    """Return the lines that claim each rail. `links`: its interface, under whatever name."""
     found: dict[str, tuple[str, ...]] = {}
     for path in _files(root):
         first = path.suffix not in _ORDERED or path.name < naming.NETWORK_PREFIX
@@ -343,14 +342,14 @@ def find_claims(
             for rail in rails:
                 link = links.get(rail.interface)
                 if any(_claims(word, rail, link.mac if link else "", first) for word in words):
-                    where = f"/{path.relative_to(root)} line {number}"
-                    claim = f"{where}: {line.strip()!r} claims {rail.interface}"
+                    location = f"/{path.relative_to(root)} line {number}"
+                    claim = f"{location}: {line.strip()!r} claims {rail.interface}"
                     found[rail.interface] = (*found.get(rail.interface, ()), claim)
     return found
 
 
 def _files(root: Path) -> Iterator[Path]:
-    """Those that are neither ours nor netplan's product; a name hides itself in later places."""
+    """Yield files that are not ours or generated by netplan; the first of a name hides others."""
     for kind in _KINDS:
         seen: dict[str, Path] = {}
         for path in (path for pattern in kind for path in sorted(root.glob(pattern))):
@@ -360,11 +359,11 @@ def _files(root: Path) -> Iterator[Path]:
 
 
 def _claims(word: str, rail: RailPlan, mac: str, first: bool) -> bool:
-    """`first`: the file is used before ours, so a pattern in it is enough."""
+    """Return whether a word claims a rail; patterns count if the file is used `first`."""
     if word == rail.interface:
         return True
     if not first or not word:
         return False
     same_mac = mac.lower() == word.lower().replace("-", ":")
-    at = f"pci-{rail.pci}"
-    return same_mac or fnmatchcase(rail.interface, word) or fnmatchcase(at, word)
+    path = f"pci-{rail.pci}"
+    return same_mac or fnmatchcase(rail.interface, word) or fnmatchcase(path, word)

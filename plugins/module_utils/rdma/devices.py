@@ -13,7 +13,7 @@ from ..core.checks import FAILED, OK, PENDING, Check, not_applicable
 from ..core.commands import CommandError
 from ..core.part import Node, Plan, PlanError, Verdict
 from ..hardware import RdmaDevice, SurveyError
-from ..hardware.compare import Modelled, Rail, is_nic, nic, rdma
+from ..hardware.compare import Modelled, ModelRail, is_nic, nic, rdma
 from ..hardware.inventory import ETHERNET
 from ..software.software_set import DOCA, INBOX
 from . import Hardware
@@ -62,14 +62,14 @@ class Devices:
         nics = {name: port for name, port in ports.items() if port.firmware}
         return Verdict([*checks, *self._firmware(nics)])
 
-    def _device(self, node: Node, model: Modelled, rail: Rail) -> Check:
+    def _device(self, node: Node, model: Modelled, rail: ModelRail) -> Check:
         found, port = nic(model, rail), rail.port
         if found.status != FAILED:
             found = rdma(model, rail)
             if found.status == FAILED and self.hardware.wrong(node) == PENDING:
                 found = replace(found, status=PENDING)
             elif found.status == OK and port and is_nic(port) and port.driver != DRIVER:
-                reason = f"{rail.place} is not a ConnectX with its own driver"
+                reason = f"{rail.position} is not a ConnectX with its own driver"
                 found = replace(found, found=f"driver {port.driver}", status=FAILED, reason=reason)
         return replace(found, name=DEVICE, wanted=WANTED)
 
