@@ -126,24 +126,35 @@ def _signing_keys() -> Iterator[str]:
 
 
 def _packages(software: SoftwareSet) -> Iterator[str]:
+    """One row per transaction, one column per node."""
+    columns = [_transactions(software, *node) for node in NODES]
+    yield "| layer | transaction | " + " | ".join(f"{name} {at}" for name, at, _ in NODES) + " |"
+    yield "|---|---|" + "---|" * len(NODES)
+    for layer, transaction in dict.fromkeys(key for column in reversed(columns) for key in column):
+        first, *others = (column.get((layer, transaction), "-") for column in columns)
+        cells = [first, *("same" if cell == first else cell for cell in others)]
+        yield f"| {layer} | {transaction} | {' | '.join(cells)} |"
+
+
+def _transactions(
+    software: SoftwareSet, name: str, version: str, kernel: str
+) -> dict[tuple[str, str], str]:
+    """Packages by layer and transaction."""
     keys = {"cuda": b"-", "doca": b"-"}
-    for name, version, kernel in NODES:
-        distribution = distribution_of(name, version)
-        yield f"\n{name} {version}, kernel `{kernel}`:\n"
-        yield "| layer | transaction | packages |"
-        yield "|---|---|---|"
-        for layer, wanted in (
-            ("rdma", rdma_packages(software, distribution, keys, kernel)),
-            ("gpu", gpu_packages(software, distribution, kernel, keys)),
-        ):
-            for stream in wanted.streams:
-                yield f"| {layer} | module stream | `{stream.module}:{stream.stream}` |"
-            for stage in wanted.stages:
-                packages = ", ".join(
-                    f"`{package.name}`" + (f" {package.version}" if package.version else "")
-                    for package in stage.packages
-                )
-                yield f"| {layer} | {stage.name} | {packages} |"
+    distribution = distribution_of(name, version)
+    found = {}
+    for layer, wanted in (
+        ("rdma", rdma_packages(software, distribution, keys, kernel)),
+        ("gpu", gpu_packages(software, distribution, kernel, keys)),
+    ):
+        for stream in wanted.streams:
+            found[layer, "module stream"] = f"`{stream.module}:{stream.stream}`"
+        for stage in wanted.stages:
+            found[layer, stage.name] = ", ".join(
+                f"`{package.name}`" + (f" {package.version}" if package.version else "")
+                for package in stage.packages
+            )
+    return found
 
 
 if __name__ == "__main__":

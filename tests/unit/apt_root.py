@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The real apt and dpkg on a root directory of their own, with packages and repositories made here.
+"""The real apt and dpkg in a separate root directory, with packages and repositories made here.
 
-The programs are sent to that root by APT_CONFIG and by wrappers that stand first in PATH, so that
-the code under test runs the very commands that it runs on a node. Packages are tiny and real
-(dpkg-deb); repositories are directories signed with a key that lives as long as the tests do.
+APT_CONFIG and wrappers in PATH direct the programs to that root, so the code under test runs the
+same commands as on a node. Packages are small but real (dpkg-deb); repositories are directories
+signed with a key that exists for the test run.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ DPKG_OPTIONS = (
 
 
 class SigningKey:
-    """A key pair in a keyring of its own."""
+    """A key pair in a separate keyring."""
 
     def __init__(self, home: Path, name: str) -> None:
         self.home = home
@@ -80,7 +80,7 @@ class SigningKey:
 
 @contextmanager
 def signing_keys(*names: str) -> Iterator[list[SigningKey]]:
-    """Not below tmp_path: the path of gpg-agent's socket has to be short."""
+    """Not below tmp_path: the path of gpg-agent's socket must be short."""
     with tempfile.TemporaryDirectory(prefix="gpg-") as where:
         keys = []
         try:
@@ -112,7 +112,7 @@ class AptRepository:
         conffiles: Sequence[str] = (),
         **fields: str,
     ) -> None:
-        """A package; `fields` are those of control (Depends, Conflicts, ...)."""
+        """Add a package; `fields` are those of control (Depends, Conflicts, ...)."""
         tree = self.where.parent / f"{self.name}.build" / f"{name}_{version.replace(':', '%3a')}"
         (tree / "DEBIAN").mkdir(parents=True)
         control = {
@@ -150,7 +150,7 @@ class AptRepository:
         (key or self.key).sign(release)
 
     def _stanza(self, deb: Path) -> str:
-        """The record of a package, as apt-ftparchive writes it."""
+        """The package's record, as apt-ftparchive writes it."""
         tree = self.where.parent / f"{self.name}.build" / deb.name.rsplit("_", 1)[0]
         control = (tree / "DEBIAN/control").read_text()
         content = deb.read_bytes()
@@ -160,7 +160,7 @@ class AptRepository:
         )
 
     def repository(self, **changed: object) -> Repository:
-        """As a set names it."""
+        """The repository as in a set."""
         key = self.key.armoured
         wanted = {
             "name": self.name,
@@ -219,7 +219,7 @@ class AptRoot:
         )
 
     def manager(self, wanted: Optional[PackageSet] = None, layer: str = "gpu") -> Apt:
-        """A manager as a new run of the module would make it."""
+        """A new manager, as in a new run of the module."""
         owner = {"uid": os.getuid(), "gid": os.getgid()}
         return Apt(wanted or PackageSet(), layer, self.run, root=self.root, **owner)
 
@@ -230,7 +230,7 @@ class AptRoot:
         return set(self.manager().held())
 
     def called(self, program: str, *words: str) -> list[list[str]]:
-        """The calls of a program that have all of these words."""
+        """Calls of a program that contain all of these words."""
         return [
             call for call in self.calls if program in call and all(word in call for word in words)
         ]
@@ -239,12 +239,12 @@ class AptRoot:
         return bool(self.called("apt-get", "update"))
 
     def upgrade_everything(self) -> str:
-        """What an operator does: everything to its newest."""
+        """Upgrade everything, as an operator does."""
         self.run(["apt-get", "update"])
         return self.run(["apt-get", "-y", "dist-upgrade"]).stdout
 
     def snapshot(self) -> dict[str, str]:
-        """Every file but caches, to see that nothing was written."""
+        """Every file except caches, to show that nothing was written."""
         found = {}
         for path in sorted(self.root.rglob("*")):
             name = str(path.relative_to(self.root))

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""An EL-like root directory with the real dnf and rpm at work in it, and repositories for it.
+"""An EL-like root directory for the real dnf and rpm, and repositories for it.
 
-Packages hold nothing but scriptlets in Lua, which rpm runs itself: the root needs no shell. They
-are built and signed once for all workers of a test run.
+Packages contain only scriptlets in Lua, which rpm runs itself, so the root needs no shell. They are
+built and signed once for all workers of a test run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PROGRAMS = ("createrepo_c", "dnf", "gpg", "modifyrepo_c", "rpm", "rpmbuild", "rp
 MISSING = [name for name in PROGRAMS if shutil.which(name) is None]
 PLUGINS = Path("/usr/lib/python3/dist-packages/dnf-plugins")
 WHY_NOT = (
-    "has to be root: rpm enters a root directory of its own"
+    "must be root: rpm changes its root directory"
     if os.geteuid() != 0
     else f"not installed: {', '.join(MISSING)} (requirements/apt-test.txt)"
     if MISSING
@@ -43,7 +43,7 @@ WHY_NOT = (
 ARCHITECTURE = platform.machine()
 
 DIE = 'posix.kill(posix.getprocessid("pid"), 9)'
-"""A scriptlet that kills the very process that runs the transaction."""
+"""A scriptlet that kills the process that runs the transaction."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class Rpm:
     conflicts: Sequence[str] = ()
     post: str = ""
     stream: str = ""
-    """`module:stream` that the package belongs to."""
+    """`module:stream` of the package."""
     key: str = "ours"
-    """`ours`, `foreign`, or empty for a package without signature."""
+    """`ours`, `foreign`, or empty for an unsigned package."""
 
     @property
     def epoch(self) -> str:
@@ -97,7 +97,7 @@ class Rpm:
                 "Summary: made for a test",
                 "License: GPLv3+",
                 "AutoReqProv: no",
-                # Without it dnf takes no package of a module for one.
+                # dnf would not accept a package as part of a module without it.
                 *([f"ModularityLabel: {self.stream}:1:1"] if self.stream else []),
                 *(f"{tag}: {word}" for tag, words in relations.items() for word in words),
                 "%description",
@@ -110,7 +110,7 @@ class Rpm:
 
 
 class Workshop:
-    """Keys and packages, made once in a directory that the workers of a run share."""
+    """Keys and packages, made once in a directory that all workers share."""
 
     def __init__(self, where: Path) -> None:
         self.where = where
@@ -174,7 +174,7 @@ class Workshop:
 
 
 class Alone:
-    """One worker at a time; the lock of a worker that dies is free."""
+    """Locks out other workers; the lock of a dead worker is released."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -188,7 +188,7 @@ class Alone:
 
 
 class DnfRoot:
-    """A node, as far as dnf and rpm see one."""
+    """A node as dnf and rpm see it."""
 
     def __init__(self, where: Path, workshop: Workshop) -> None:
         self.root, self.repositories, self.workshop = where / "root", where / "repo", workshop
@@ -214,8 +214,7 @@ class DnfRoot:
         key: str = "ours",
         modules: Optional[Mapping[str, str]] = None,
     ) -> Repository:
-        """A signed repository of these packages, in place of what it had before. `modules` are the
-        default streams."""
+        """Publish a signed repository of exactly these packages. `modules`: default streams."""
         folder = self.repositories / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -242,7 +241,7 @@ class DnfRoot:
         return DnfManager(wanted, layer, root=self.root, plugin_paths=[PLUGINS])
 
     def dnf(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """dnf as an operator on that node would run it."""
+        """dnf as an operator on the node runs it."""
         root = self.root
         options = {
             "reposdir": f"{root}/etc/yum.repos.d",
@@ -269,7 +268,7 @@ class DnfRoot:
 
 
 def module_metadata(streams: Mapping[str, Sequence[str]], defaults: Mapping[str, str]) -> str:
-    """modules.yaml of libmodulemd's version 2."""
+    """modules.yaml in libmodulemd's format 2."""
     documents = []
     for name, artifacts in streams.items():
         module, _, stream = name.partition(":")

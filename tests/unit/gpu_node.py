@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A node on which the programs of the GPU stack have their real effect, in a directory.
+"""A node in a directory on which the programs of the GPU stack take effect.
 
-`GpuNode.run` plays systemctl, dkms, modprobe, mokutil, ldconfig, nvcc, nvidia-smi and what makes an
-initramfs; `Installer` plays the engine of packages. As on a node, a fabric manager of another
-version than the running driver does not start, a module in use is not unloaded, and the driver
-that runs changes by a reboot. Findings about GPUs are short: whether driver and fabric manager run.
+`GpuNode.run` simulates systemctl, dkms, modprobe, mokutil, ldconfig, nvcc, nvidia-smi and the tools
+for an initramfs; `Installer` simulates package installation. As on a node, a fabric manager of
+another version than the running driver does not start, a module in use cannot be unloaded, and a
+reboot changes the running driver. Findings about GPUs are reduced to driver and fabric manager.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ UNITS = {
     FABRIC_MANAGER: "nvidia-fabricmanager",
     DCGM: "datacenter-gpu-manager-4-cuda13",
 }
-"""Each with the package that brings it."""
+"""Modules by the package that contains them."""
 DRIVER = ("nvidia-open-580", "nvidia-persistenced", "nvidia-fabricmanager")
 FABRIC_LOG = """\
 [May 12 2026 03:05:12] [INFO] Connected to 1 node.
 [May 12 2026 03:05:42] [ERROR] not all local fabric manager instances finished their configuration
 [May 12 2026 03:05:42] [ERROR] failed to configure all the available GPUs or NVSwitches
 """
-"""The messages of pytorch/ci-infra pull 552."""
+"""Messages of pytorch/ci-infra pull 552."""
 LOOKING = {
     ("systemctl", "show"),
     ("dkms", "status"),
@@ -100,12 +100,12 @@ OPTIONS: dict[str, Any] = {
 
 @dataclass
 class Installer:
-    """The engine of packages on a node, for one set."""
+    """Installs the packages of one set on a node."""
 
     node: GpuNode
     wanted: Mapping[str, str]
     fails: str = ""
-    """`before`: no package changed yet; `between`: driver libraries new, the rest old."""
+    """`before`: no package changed yet; `between`: driver libraries are new, others old."""
 
     def plan(self) -> PackagePlan:
         there = self.node.installed
@@ -153,7 +153,7 @@ class Installer:
 
 @dataclass
 class GpuNode(Host):
-    """One node. `steps_left`: so many changes, and then it is killed."""
+    """One node. `steps_left`: number of changes before it is killed."""
 
     layer = "gpu"
     root: Path
@@ -162,7 +162,7 @@ class GpuNode(Host):
     installed: dict[str, str] = field(default_factory=dict)
     interrupted: str = ""
     lacks: set[str] = field(default_factory=set)
-    """Packages that no repository has, which is known once they were `asked`."""
+    """Packages that no repository has, as is known once they were `asked`."""
     asked: bool = False
     dkms: dict[tuple[str, str], str] = field(default_factory=dict)
     dkms_name: str = "nvidia"
@@ -175,10 +175,10 @@ class GpuNode(Host):
     calls: list[list[str]] = field(default_factory=list)
     linker: set[str] = field(default_factory=set)
     fabric: list[str] = field(default_factory=list)
-    """The state of the fabric at each look; the last one stays."""
+    """State of the fabric at each reading; the last one remains."""
     steps_left: Optional[int] = None
     races: int = 0
-    """So often the fabric manager starts before the GPUs are ready for it."""
+    """Number of starts of the fabric manager before the GPUs are ready."""
 
     def __post_init__(self) -> None:
         self.write("proc/sys/kernel/osrelease", f"{KERNEL}\n")
@@ -192,7 +192,7 @@ class GpuNode(Host):
         self.write("sys/bus/pci/devices/0000:40:00.0/vendor", "0x10de\n")
         self.write("sys/bus/pci/devices/0000:40:00.0/class", "0x068000\n")
 
-    # What the tests do.
+    # Actions of tests.
 
     def process(self, pid: int, comm: str, *, opens: str = "", environment: str = "") -> None:
         self.write(f"proc/{pid}/comm", f"{comm}\n")
@@ -215,7 +215,7 @@ class GpuNode(Host):
         return {unit for unit, (_boot, state) in self.units.items() if state == "active"}
 
     def reboot(self) -> None:
-        """The next boot loads what DKMS built, the modules of modules-load.d, and the services."""
+        """The next boot loads modules built by DKMS, those of modules-load.d, and services."""
         self.boot += 1
         for module in ("nvidia", "nvidia_uvm", "gdrdrv", "nouveau"):
             self._unload(module)
@@ -273,7 +273,7 @@ class GpuNode(Host):
     # The node.
 
     def spend(self) -> None:
-        """One change; the one after the last is never made."""
+        """Count one change; the node is killed at the last one."""
         if self.steps_left is None:
             return
         if self.steps_left == 0:

@@ -43,11 +43,11 @@ MODEL_RAILS = [
 
 
 def unused(argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None) -> Result:
-    raise CommandError(f"{argv[0]}: judging runs no program")
+    raise CommandError(f"{argv[0]}: evaluation runs no program")
 
 
 def wanted(**more: Any) -> GpuTarget:
-    """What a node of the reference cluster wants."""
+    """Desired state for a node of the reference cluster."""
     return GpuTarget(**{"driver": VERSION, "gpus": MODEL_GPUS, "rails": MODEL_RAILS, **more})
 
 
@@ -58,7 +58,7 @@ class NVMLError(Exception):
 
 
 class FakeNvml:
-    """The part of pynvml that the probe uses, answering from nvml.txt."""
+    """The part of pynvml that the probe uses, with answers from nvml.txt."""
 
     NVMLError = NVMLError
 
@@ -98,7 +98,7 @@ class FakeNvml:
 
 
 class Tools:
-    """Runs nothing: answers as the tools of that node would."""
+    """Answers like the tools of the node; runs nothing."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -141,7 +141,7 @@ class Tools:
 
 
 class Trees:
-    """Trees of /sys: two thousand files each, so that each is built once."""
+    """Trees of /sys, built once, as each has two thousand files."""
 
     def __init__(self) -> None:
         self.below = tempfile.TemporaryDirectory(dir=MEMORY)
@@ -157,17 +157,17 @@ class Trees:
 
 tree_of = Trees()
 surveyed = functools.cache(survey)
-"""Of a tree that is not changed any more."""
+"""A reading of an unchanged tree."""
 
 
 @functools.cache
 def look_at(name: str) -> Gpus:
-    """What is read of a node in the state of that name."""
+    """The reading of a node in the state with this name."""
     return look(state(name))
 
 
 def look(found: State | str) -> Gpus:
-    """What is read of a node in that state."""
+    """The reading of a node in a state."""
     if isinstance(found, str):
         return look_at(found)
     with scratch() as directory:

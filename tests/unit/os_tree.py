@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Recorded nodes on which the programs that os_baseline runs have their real effect.
+"""Recorded nodes on which programs of os_baseline take effect.
 
-A tree of tests/unit/data/os_baseline is copied, and `Tree.run` plays systemctl, runuser, swapoff,
-update-grub, grubby and chronyc on the copy. What systemd has loaded changes only
-at daemon-reload, and the kernel command line only at `reboot`, as on a node.
+A tree of tests/unit/data/os_baseline is copied, and `Tree.run` simulates systemctl, runuser,
+swapoff, update-grub, grubby and chronyc on the copy. As on a node, systemd's loaded units change
+only at daemon-reload, and the kernel command line only at `reboot`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Tree(Host):
     def __init__(self, kind: str, where: Path) -> None:
         super().__init__(where / kind)
         shutil.copytree(DATA / kind, self.root, symlinks=True)
-        if kind == "container":  # git keeps no read-only files
+        if kind == "container":  # git cannot store read-only files
             (self.root / "proc/sys/net/core/rmem_max").chmod(0o444)
         self.users = {"nobody"}
         self.tracking = IN_STEP
@@ -77,7 +77,7 @@ class Tree(Host):
         self.loaded: dict[str, str] = {}
         self._load()
 
-    # What the tests do.
+    # Actions of tests.
 
     def options(self, **wanted: Any) -> dict[str, Any]:
         return {**DEFAULTS, **wanted}
@@ -96,7 +96,7 @@ class Tree(Host):
         else:
             self.write("proc/cmdline", f"BOOT_IMAGE=vmlinuz {self._entry()}\n")
 
-    # The programs.
+    # Programs.
 
     def _systemctl_daemon_reload(self, words: list[str]) -> tuple[int, str]:
         self._load()
@@ -211,7 +211,7 @@ class Tree(Host):
 
 
 def found(outcome: Outcome, name: str) -> dict[str, Any]:
-    """Subject -> check, of the checks called `name`."""
+    """Check by subject, of the checks with this name."""
     return {check.subject: check for check in outcome.checks if check.name == name}
 
 

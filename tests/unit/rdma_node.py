@@ -1,9 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A node of either family with a B300's hardware, on which the RDMA stack's programs have effect.
+"""A node of either family with a B300's hardware, on which RDMA programs take effect.
 
-The operating system is the one of os_tree. Hardware is a recorded tree below `hw`, with drivers,
-configuration spaces and IOMMU groups that tests change. Packages are those of `Store`, which takes
-the place of the package engine.
+The operating system is that of os_tree. Hardware is a recorded tree below `hw`, with drivers,
+configuration spaces and IOMMU groups that tests change. `Store` replaces the package manager.
 """
 
 from __future__ import annotations
@@ -89,14 +88,14 @@ ANSWERS = {
 
 @dataclass
 class Store:
-    """Packages of a node and of its repositories, as far as the stack asks for them."""
+    """Packages of a node and of its repositories."""
 
     packages: dict[str, str] = field(default_factory=dict)
     pins: dict[str, str] = field(default_factory=dict)
     acted: list[PackageSet] = field(default_factory=list)
     downgrade: Optional[bool] = None
 
-    # What of Manager is asked for.
+    # Methods of Manager.
 
     def installed(self) -> Mapping[str, str]:
         return dict(self.packages)
@@ -111,7 +110,7 @@ class Store:
     def upstream(self, version: str) -> str:
         return version.partition("-")[0]
 
-    # What of the engine is.
+    # Methods of the installer.
 
     def plan(self, wanted: PackageSet, allow_downgrade: bool) -> PackagePlan:
         self.downgrade = allow_downgrade
@@ -146,7 +145,7 @@ class Store:
 
 
 class StoreInstaller(Installer):
-    """The package engine over a store, which is its manager."""
+    """An installer whose manager is a store."""
 
     manager: Any
 
@@ -185,7 +184,7 @@ class RdmaNode:
             for bridge in self.bridges():
                 self.configuration(bridge, 0x1D)
 
-    # What tests change.
+    # Changes by tests.
 
     def write(self, name: str, text: str) -> None:
         self.tree.write(name, text)
@@ -194,7 +193,7 @@ class RdmaNode:
         return self.hw / "sys" / name
 
     def bridges(self) -> list[str]:
-        """PCI bridges of the recorded part of the machine."""
+        """PCI bridges of the recorded machine."""
         devices = self.sys("bus/pci/devices")
         return sorted(
             path.name
@@ -248,7 +247,7 @@ class RdmaNode:
         for name, (version, source, _path) in list(self.modinfo.items()):
             self.load(name, version, source)
 
-    # What tests do.
+    # Actions of tests.
 
     def settle(
         self,
@@ -279,7 +278,7 @@ class RdmaNode:
             rebooted_for=tuple(reboots.recorded("rdma", self.tree.root)),
         )
 
-    # The programs.
+    # Programs.
 
     def run(
         self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
@@ -339,7 +338,7 @@ def found(outcome: Outcome, name: str) -> dict[str, checks.Check]:
 
 
 def wrong(outcome: Outcome) -> list[str]:
-    """Every check that is not well, one line each."""
+    """Failed checks, one line each."""
     return [
         f"{check.status} {check.line()}"
         for check in outcome.checks

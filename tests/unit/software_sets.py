@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Sets for tests: one that has everything, and ways to change it."""
+"""Sets for tests: a complete one, and changed copies of it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ WHOLE: dict[str, Any] = {
 
 
 def value(**changes: Any) -> dict[str, Any]:
-    """The whole set with keys changed; `driver__gpu` is `driver.gpu`, and None takes one away."""
+    """The complete set with changed keys: `driver__gpu` is `driver.gpu`, None removes one."""
     result = copy.deepcopy(WHOLE)
     for path, item in changes.items():
         *sections, key = path.split("__")
@@ -63,5 +63,6 @@ def install(installer: Installer) -> PackagePlan:
     try:
         run.act()
     except (CommandError, OSError) as error:
-        raise PackageError("\n".join(filter(None, (str(error), run.undo())))) from error
+        text = "\n".join(filter(None, (str(error), run.undo())))
+        raise PackageError(text, getattr(error, "refusals", ())) from error
     return run.plan

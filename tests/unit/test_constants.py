@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Numbers of the QoS contract and versions of the software set stand in one place each.
+"""Numbers of the QoS contract and versions of the software set are each defined once.
 
 A second DSCP 26, or a driver's version in a role, would be the one that is forgotten.
 """
@@ -38,6 +38,7 @@ ALLOWED = {
         f"{SIMULATORS}/sonic/yang.py",  # the largest MTU of SONiC's models
     },
     VERSION: {
+        "plugins/module_utils/core/distribution.py",  # NVIDIA's first packages for a release
         "plugins/plugin_utils/model/software_rules.py",  # bounds that a set is compared with
         "plugins/plugin_utils/model/software.py",  # examples in messages
     },

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Reading GPUs: what tools print when they are well, when they are not, and when they break off."""
+"""Reading GPUs: output of healthy, failing and interrupted tools."""
 
 from __future__ import annotations
 
@@ -115,8 +115,8 @@ def test_xids_are_found(line: str, number: int, pci: str) -> None:
     assert found is not None and (found.number, found.pci) == (number, pci)
 
 
-def test_the_journal_is_read_with_its_bytes_odd_line_ends_and_cut_end() -> None:
-    """By U+2028 Python ends a line, and journalctl does not."""
+def test_journal_with_bytes_line_separators_and_truncation() -> None:
+    """Python ends a line at U+2028, journalctl does not."""
     messages = [
         list("NVRM: Xid (PCI:0000:ad:00): 62, \xff".encode("latin-1")),
         f"NVRM: Xid (PCI:{GPUS[5][:-2]}): 63, of\u2028two lines",
@@ -139,7 +139,7 @@ def test_a_journal_that_fails_or_is_empty_is_an_error() -> None:
 
 
 def test_the_pinned_module_loads_as_a_file() -> None:
-    """With a driver it answers, without one it returns an error; it never breaks."""
+    """With a driver it responds, without one it returns an error; it never raises."""
     found = importlib.util.find_spec("pynvml")
     assert found is not None and found.origin is not None
     answer = reading.ask_nvml(commands.run, Path(found.origin))

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The whole GPU stack on a played node: installed, upgraded, interrupted, and left alone."""
+"""The GPU stack on a simulated node: installation, upgrade, interruption."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def node(tmp_path, monkeypatch):
 
 
 def found(result, name):
-    """Subject -> status, of the checks called `name`."""
+    """Status by subject, of the checks with this name."""
     return {check.subject: check.status for check in result.outcome.checks if check.name == name}
 
 
@@ -46,11 +46,11 @@ def statuses(result):
 
 
 def changes(node):
-    """What was run, by its first words."""
+    """The programs that ran, by their first words."""
     return [" ".join(call[:3]) for call in node.calls]
 
 
-# Installing.
+# Installation.
 
 
 def test_a_fresh_node_is_installed_and_verified_once(node):
@@ -103,7 +103,7 @@ def test_without_gpus_or_driver_there_is_one_check_and_no_change(node, options):
     assert node.snapshot() == before
 
 
-def test_a_container_has_no_driver_of_its_own_unless_a_tree_stands_in(node, tmp_path):
+def test_container_is_not_applicable_unless_hardware_is_simulated(node, tmp_path):
     node.write("run/systemd/container", "podman\n")
     [check] = node.converge().outcome.checks
     assert (check.name, check.status) == ("gpu_stack", "not_applicable")
@@ -112,10 +112,10 @@ def test_a_container_has_no_driver_of_its_own_unless_a_tree_stands_in(node, tmp_
         node.converge(hardware_root=str(tmp_path / "tree"))
 
 
-# Upgrading.
+# Upgrade.
 
 
-def test_an_upgrade_stops_services_waits_for_the_reboot_and_is_whole_after_it(node):
+def test_upgrade_completes_after_the_reboot(node):
     node.converge()
     node.calls.clear()
     result = node.converge(NEW)
@@ -142,7 +142,7 @@ def test_an_upgrade_stops_services_waits_for_the_reboot_and_is_whole_after_it(no
     assert not node.converge(NEW).outcome.changed
 
 
-def test_a_changed_module_is_exchanged_at_once_where_that_is_asked_for(node):
+def test_reload_driver_replaces_the_module(node):
     node.converge()
     node.load("nvidia_uvm")
     node.calls.clear()
@@ -193,7 +193,7 @@ def test_the_driver_is_not_changed_under_a_job_which_is_named(node, name, how):
 
 
 def test_a_job_that_comes_after_the_plan_keeps_its_driver(node, monkeypatch):
-    """Looked for again directly before services stop."""
+    """Read again directly before services stop."""
     node.converge()
     node.calls.clear()
 
@@ -209,8 +209,8 @@ def test_a_job_that_comes_after_the_plan_keeps_its_driver(node, monkeypatch):
     assert node.active() == {PERSISTENCED, FABRIC_MANAGER, DCGM}
 
 
-def test_what_waits_for_jobs_keeps_no_driver_and_an_open_gpu_does(node):
-    """On a drained node of Slurm; MPS has been started in a prolog."""
+def test_only_open_gpus_block_a_driver_change(node):
+    """On a node drained in Slurm, where a prolog has started MPS."""
     node.converge()
     node.process(1361, "slurmstepd")
     node.write("proc/1361/cmdline", "/usr/sbin/slurmstepd\0infinity\0")
@@ -263,7 +263,7 @@ def test_an_interrupted_installation_is_not_finished_under_a_job(node):
         node.converge()
 
 
-def test_an_outline_of_a_change_may_replace_the_driver_under_a_job(node, monkeypatch):
+def test_unsolved_plan_counts_as_a_driver_change(node, monkeypatch):
     plan = Installer.plan
 
     def unsolved(self):
@@ -283,7 +283,7 @@ def test_an_outline_of_a_change_may_replace_the_driver_under_a_job(node, monkeyp
 
 @pytest.mark.parametrize("start", ["fresh", "upgrade"])
 def test_a_run_killed_before_any_change_is_made_up_for(tmp_path, monkeypatch, start):
-    """Stopped before the first, second, ... file, program or package, it is reached again."""
+    """A run that was killed before any file, program or package is completed by the next."""
 
     def prepared(name):
         node = play(GpuNode(tmp_path / name), monkeypatch)
@@ -338,9 +338,7 @@ def test_half_a_transaction_starts_nothing_that_does_not_fit(node):
     assert failed(node.converge(NEW)) == []
 
 
-def test_a_full_disk_in_the_middle_leaves_services_running_and_the_reboot_recorded(
-    node, monkeypatch
-):
+def test_failed_upgrade_restarts_services_and_records_the_reboot(node, monkeypatch):
     node.converge()
     write = files.write_atomically
     (node.root / "etc/profile.d/baremetal-mpi-roce-cuda.sh").unlink()

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Each refusal, and each part of the GPU stack by itself."""
+"""Refusals and single resources of the GPU stack."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def node(tmp_path, monkeypatch):
 
 
 def refusal(node, **options):
-    """Why the node is refused, with nothing touched, in check mode as well."""
+    """The refusal of a node; nothing changes, also in check mode."""
     before = node.snapshot()
     with pytest.raises(PlanError) as caught:
         node.converge(**options)
@@ -51,10 +51,10 @@ def refusal(node, **options):
     return str(caught.value)
 
 
-# Machines that are refused.
+# Refused machines.
 
 
-def test_secure_boot_without_an_enrolled_key_is_refused_with_the_way_to_enrol(node):
+def test_secure_boot_without_an_enrolled_key_is_refused(node):
     node.secure_boot = True
     assert "update-secureboot-policy" in refusal(node)
     node.write("var/lib/shim-signed/mok/MOK.der", "key")
@@ -81,7 +81,7 @@ def test_a_driver_of_another_source_is_refused(node, package):
 
 @pytest.mark.parametrize("kernel", ["6.8.0-1019-nvidia", "nvidia-64k", "generic"])
 def test_gpudirect_storage_of_ubuntus_kernel_is_no_driver(node, kernel):
-    """linux-nvidia depends on it (control of its linux-meta-nvidia)."""
+    """linux-nvidia depends on it (control file of linux-meta-nvidia)."""
     node.installed[f"linux-modules-nvidia-fs-{kernel}"] = "6.8.0-1019.20"
     assert failed(node.converge()) == []
 
@@ -132,7 +132,7 @@ def test_dkms_is_asked_for_this_version_and_this_kernel(node, monkeypatch, text,
 
 
 def test_other_modules_than_dkms_built_are_a_finding_and_stay(node, monkeypatch):
-    """They may have been put there on purpose, and signed. GPUs are checked all the same."""
+    """They may be intentional, and signed. GPUs are checked nevertheless."""
     node.converge()
     node.calls.clear()
     ask = GpuNode._dkms
@@ -152,13 +152,13 @@ def test_other_modules_than_dkms_built_are_a_finding_and_stay(node, monkeypatch)
 
 @pytest.mark.parametrize("name", ["nvidia", "nvidia-open"])
 def test_what_the_package_did_not_build_is_built(node, name):
-    """EL calls the open modules otherwise."""
+    """EL names the open modules differently."""
     node.dkms_name, node.dkms_builds = name, False
     assert statuses(node.converge()) == {"ok"}
     assert f"dkms install -m {name} -v {OLD} -k {KERNEL}" in [" ".join(c) for c in node.calls]
 
 
-def test_a_build_that_fails_is_an_error_with_the_errors_of_its_log(node):
+def test_failed_build_reports_errors_of_its_log(node):
     node.dkms_breaks = True
     result = node.converge()
     assert any("cc: error: no headers" in error for error in result.outcome.errors)
@@ -199,8 +199,8 @@ def test_the_blacklist_is_in_the_initramfs_also_after_an_interruption(node):
 
 @pytest.mark.parametrize("image", [f"boot/initrd.img-{KERNEL}", f"boot/initramfs-{KERNEL}.img"])
 def test_dracut_makes_the_image_that_the_node_boots_from(node, image):
-    """Ubuntu 26.04 has dracut in place of initramfs-tools (packages.ubuntu.com/resolute-updates/
-    linux-initramfs-tool), EL has it as ever; their images have different names."""
+    """Ubuntu 26.04 has dracut instead of initramfs-tools (packages.ubuntu.com/resolute-updates/
+    linux-initramfs-tool), as EL; their images have different names."""
     (node.root / "usr/sbin/update-initramfs").unlink()
     (node.root / f"boot/initrd.img-{KERNEL}").unlink()
     node.write(image, "old")
@@ -227,7 +227,7 @@ def test_nvidia_peermem_is_the_fallback_of_dma_buf(release, choice, is_open, nee
 
 
 def test_gdrcopy_that_no_repository_has_keeps_nothing_back(node):
-    """Its packages are known to be missing when the repository was read: while acting."""
+    """Reading the repository, during the change, shows that packages are missing."""
     at_boot = node.root / "etc/modules-load.d/90-baremetal-mpi-roce-gpu.conf"
     node.lacks = {"gdrdrv-dkms"}
     shown = node.converge(check_mode=True)
@@ -247,7 +247,7 @@ def test_gdrcopy_that_no_repository_has_keeps_nothing_back(node):
 
 
 class PeerMemory:
-    """Modules of DOCA-OFED and of the driver on disk, and a kernel that takes what fits."""
+    """Modules of DOCA-OFED and of the driver on disk, and a kernel that accepts matching ones."""
 
     CORE = f"lib/modules/{KERNEL}/updates/dkms/ib_core.ko.zst"
     OWN = f"lib/modules/{KERNEL}/updates/dkms/nvidia-peermem.ko.zst"
@@ -299,7 +299,7 @@ def test_peermem_is_built_again_when_the_rdma_core_changed_under_it(node, monkey
 
 
 def test_peermem_that_the_kernel_refuses_is_built_again(node, monkeypatch):
-    """Times of files do not always tell."""
+    """File times are not conclusive."""
     peer = PeerMemory(node, monkeypatch)
     peer.fits = False
     result = node.converge(gpudirect="peermem")
@@ -325,7 +325,7 @@ def test_peermem_over_the_kernels_own_rdma_core_is_not_built_again(node, monkeyp
     assert peer.calls() == []
 
 
-def test_peermem_that_is_asked_for_is_loaded_now_and_at_every_boot(node):
+def test_peermem_is_loaded_now_and_at_boot(node):
     result = node.converge(gpudirect="peermem")
     assert found(result, "kernel_module") == {"gdrdrv": "ok", "nvidia_peermem": "ok"}
     file = node.read("etc/modules-load.d/90-baremetal-mpi-roce-gpu.conf")
@@ -335,7 +335,7 @@ def test_peermem_that_is_asked_for_is_loaded_now_and_at_every_boot(node):
     assert file.splitlines()[1:] == ["gdrdrv"]
 
 
-def test_persistence_mode_is_switched_on_where_the_daemon_runs_as_its_package_has_it(node):
+def test_persistence_mode_is_enabled_for_a_running_daemon(node):
     node.converge()
     (
         node.root / "etc/systemd/system/nvidia-persistenced.service.d/90-baremetal-mpi-roce.conf"
@@ -361,7 +361,7 @@ DGX_OS = {
 
 @pytest.mark.parametrize("check_mode", [False, True])
 def test_a_driver_that_others_installed_is_verified_and_nothing_is_touched(node, check_mode):
-    """Packages of Ubuntu and of DGX OS, and what NVIDIA's .run file leaves, are no refusal."""
+    """Packages of Ubuntu and DGX OS, and files of NVIDIA's .run installer, are no refusal."""
     node.installed.update(DGX_OS)
     node.write("usr/bin/nvidia-uninstall", "")
     node.load("nvidia", OLD)
@@ -371,7 +371,7 @@ def test_a_driver_that_others_installed_is_verified_and_nothing_is_touched(node,
     result = node.converge(extra=OTHERS, check_mode=check_mode)
     assert node.snapshot() == before
     assert (node.calls, result.outcome.changed, result.outcome.errors) == ([], False, [])
-    assert [check.name for check in result.outcome.checks] == ["gpu_fabric"]  # of the played GPUs
+    assert [check.name for check in result.outcome.checks] == ["gpu_fabric"]  # simulated GPUs
     assert result.outcome.reasons == []
 
 
@@ -437,7 +437,7 @@ def test_a_link_to_another_toolkit_is_set_right(node):
     assert statuses(node.converge()) == {"ok"}
 
 
-def test_the_bindings_of_nvml_come_from_the_controller_and_stay_the_same(node):
+def test_nvml_bindings_are_installed_once(node):
     name = "usr/local/libexec/baremetal-mpi-roce/pynvml.py"
     result = node.converge()
     assert node.read(name) == "# pynvml\n"
@@ -456,7 +456,7 @@ def _health(node, wait_s, slept):
 
 @pytest.mark.parametrize("check_mode", [False, True])
 def test_the_fabric_gets_its_time_and_no_more(node, check_mode):
-    """In check mode too: so a node is verified that has just booted."""
+    """In check mode too, as a node that has just booted is verified that way."""
     node.converge()
     slept = []
     waiting = _health(node, 30.0, slept)

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Every state of a node's GPUs: its one finding, its remedy, and nothing besides."""
+"""Every state of a node's GPUs, with its single finding and its remedy."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_what_a_reboot_did_not_cure_has_failed(name: str, driver: str) -> None:
     later = evaluate(seen, goal, node(unused, rebooted_for=recorded))
     [found] = findings(later)
     assert found.status == FAILED and "boot-1" in found.reason
-    # Still recorded: else the run after this one would ask for a reboot again.
+    # Still recorded, or the next run would ask for a reboot again.
     assert [each.wanted for each in later.reasons] == [reason.wanted]
 
 
@@ -147,12 +147,12 @@ def test_a_module_that_was_not_built_is_no_reason_to_reboot() -> None:
     assert result.reasons == []
 
 
-def test_only_a_fabric_that_is_being_set_up_is_worth_waiting_for() -> None:
+def test_only_an_initialising_fabric_is_settling() -> None:
     settling = [name for name in STATES if verdict(name).settling]
     assert settling == ["fabric-in-progress"]
 
 
-def test_check_mode_waits_for_what_a_run_mends_and_not_for_hardware() -> None:
+def test_check_mode_is_pending_only_for_repairable_faults() -> None:
     pending = {
         name
         for name in FINDINGS
@@ -167,7 +167,7 @@ def test_check_mode_waits_for_what_a_run_mends_and_not_for_hardware() -> None:
 OTHERS = {"driver": "", "managed": False}
 
 
-def test_a_driver_that_others_installed_may_have_any_version_that_all_parts_have() -> None:
+def test_unmanaged_driver_may_have_any_consistent_version() -> None:
     assert findings(verdict("healthy", **OTHERS)) == []
     assert findings(verdict(gpu_states.healthy(UPGRADED), **OTHERS)) == []
     assert {check.name for check in verdict("healthy", **OTHERS).checks} == set(NAMES)
@@ -175,7 +175,7 @@ def test_a_driver_that_others_installed_may_have_any_version_that_all_parts_have
     assert (found.name, found.wanted) == ("gpu_fabric_manager_version", gpu_states.VERSION)
 
 
-def test_an_upgrade_by_others_waits_for_its_reboot_and_no_other_driver_is_wanted() -> None:
+def test_unmanaged_upgrade_awaits_its_reboot() -> None:
     [found] = findings(verdict("mismatch", **OTHERS))
     assert (found.name, found.wanted, found.status) == ("gpu_driver_version", UPGRADED, REBOOT)
     result = verdict("healthy", driver=UPGRADED, managed=False)
@@ -192,7 +192,7 @@ def test_no_run_mends_what_others_installed(name: str) -> None:
 
 
 @pytest.mark.parametrize("on_disk", ["", UPGRADED])
-def test_a_module_that_the_next_boot_does_not_load_is_a_finding(on_disk: str) -> None:
+def test_module_on_disk_must_match(on_disk: str) -> None:
     seen = look("healthy")
     seen = replace(seen, driver=replace(seen.driver, on_disk=on_disk))
     [found] = findings(evaluate(seen, wanted(), node(unused)))
@@ -215,7 +215,7 @@ def test_gpus_behind_each_others_switch_are_a_finding_each() -> None:
     assert found == [("gpu_rail", "gpu0", "0000:2f:00.0"), ("gpu_rail", "gpu1", "0000:11:00.0")]
 
 
-def test_an_xid_of_a_gpu_with_another_finding_is_no_second_one() -> None:
+def test_xid_of_a_faulty_gpu_is_no_second_finding() -> None:
     changed = state("link-x8")
     changed.xid(48, 1, "DBE")
     changed.xid(13, 1, "a program's own mistake, which is no fault of the GPU")
@@ -277,7 +277,7 @@ def test_an_idle_gpu_may_slow_its_link_and_not_narrow_it() -> None:
 )
 @pytest.mark.parametrize("how", ["N/A", "[Unknown Error]", "ERR!", None])
 def test_an_unknown_value_is_never_fine(path: str, check: str, how: str | None) -> None:
-    """Not even where the element has gone or been renamed."""
+    """Not even if the element is gone or renamed."""
     changed = state("healthy")
     gpu = changed.gpus[GPUS[5]]
     if how is None:
@@ -294,7 +294,7 @@ def test_an_unknown_value_is_never_fine(path: str, check: str, how: str | None) 
 
 
 def test_what_no_gpu_of_the_node_knows_is_no_fault() -> None:
-    """Repairs of the memory are of Blackwell; a driver before R565 has flags for the action."""
+    """Blackwell repairs memory; a driver before R565 has flags instead of the action."""
     changed = state("healthy")
     for path in ("ecc_errors/tpc_repair_pending", "ecc_errors/unrepairable_memory"):
         changed.put(path, "N/A")
@@ -313,10 +313,10 @@ def test_what_no_gpu_of_the_node_knows_is_no_fault() -> None:
 
 @pytest.mark.parametrize(
     "error",
-    # The second one is nvmlErrorString's of NVML_ERROR_OPERATING_SYSTEM.
+    # The second is nvmlErrorString's for NVML_ERROR_OPERATING_SYSTEM.
     ["[Unknown Error]", "GPU access blocked by the operating system"],
 )
-def test_an_error_of_one_gpu_says_nothing_about_what_the_others_lack(error: str) -> None:
+def test_error_of_one_gpu_does_not_affect_others(error: str) -> None:
     changed = state("healthy")
     for path in ("ecc_errors/tpc_repair_pending", "retired_pages/pending_retirement"):
         changed.put(path, "N/A")
@@ -334,7 +334,7 @@ def test_a_summary_of_one_gpu_alone_is_an_error() -> None:
 
 
 def test_a_number_without_an_end_is_unknown() -> None:
-    """Python reads no more than 4300 digits."""
+    """Python refuses to parse more than 4300 digits."""
     changed = state("healthy")
     changed.put("remapped_rows/remapped_row_unc", "9" * 5000, 2)
     [found] = findings(verdict(changed))
@@ -448,7 +448,7 @@ def test_the_page_has_every_check_and_every_default() -> None:
     assert "`xids`" in defaults and "`xids_ignored`" in defaults
 
 
-def test_an_nvidia_smi_that_stops_at_the_lost_gpu_blames_no_other() -> None:
+def test_lost_gpu_that_stops_nvidia_smi_is_the_only_finding() -> None:
     changed = state("xid-79")
     changed.gpus.clear()
     changed.rc = "255"

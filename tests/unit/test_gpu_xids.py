@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Xids: what NVIDIA's catalogue says, what the driver itself says first, and what a reset ends.
+"""Xids: NVIDIA's catalogue, precedence of the driver's recovery action, and resets.
 
-The expected values are those of Xid-Catalog.xlsx, as oracle-quickstart/oci-hpc b5285a68 has it in
+Expected values are from Xid-Catalog.xlsx, in oracle-quickstart/oci-hpc b5285a68,
 playbooks/roles/healthchecks/files/xid_catalog_data.json.
 """
 
@@ -102,7 +102,7 @@ def test_nvlink5_is_decoded(
 @pytest.mark.parametrize(
     ("text", "action"),
     [
-        # Of NVIDIA/NVSentinel and leptonai/gpud; the last without its registers.
+        # From NVIDIA/NVSentinel and leptonai/gpud; the last without its registers.
         ("NETIR_LINK_EVT  Fatal   XC0 i0 Link 09 (0x025525c6 0x00000000 0x0)", RESET),
         ("NETIR_LINK_EVT Fatal XC0 i0 Link 00 (0x025001c6 0x00000000 0x0)", RESET),
         ("NETIR_BER_EVENT Nonfatal XC0 i0 Link 03 (0x00086226 0x00000001 0x0)", HARMLESS),
@@ -113,7 +113,7 @@ def test_nvlink5_is_decoded(
         ("RLW_RXPIPE Fatal XC0 i0 Link 13 (0x00000086 0x00000001 0x0)", RESET),
         ("RLW_RXPIPE Fatal XC0 i0 Link 13 (0x000004c2 0x00000004 0x0)", RESET),
         ("RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x00000006 0x00000001 0x0)", HARMLESS),
-        # Beyond the table: the line's own severity, and without one nothing is known.
+        # Outside the table: the line's severity; without one the action is unknown.
         ("RLW_FUTURE Fatal XC0 i0 Link 13 (0x00000001 0x00000001 0x0)", RESET),
         ("RLW_FUTURE Nonfatal XC0 i0 Link 13 (0x00000001 0x00000001 0x0)", HARMLESS),
         ("RLW_REMAP Fatal XC0 i0 Link 13 (0x00000004 0x00010000 0x0)", RESET),
@@ -127,11 +127,11 @@ def test_nvlink5_by_cause_promotion_and_severity(text: str, action: str) -> None
 @pytest.mark.parametrize(
     ("message", "action"),
     [
-        # Forms of kern_gpu_error_cont_ga100.c.
+        # Formats of kern_gpu_error_cont_ga100.c.
         ("94, pid=7194, Contained: CE User Channel (0x9). RST: No, D-RST: No", HARMLESS),
         ("94, pid=7194, Contained: CE User Channel (0x9). RST: No, D-RST: Yes", RESET),
         ("94, pid=1, name=RST: Yes, Contained: SM (0x1). RST: No, D-RST: No", HARMLESS),
-        # WORKFLOW_NVLINK_ERR: bits that mean nothing, and one that does.
+        # WORKFLOW_NVLINK_ERR: harmless bits, and a harmful one.
         (
             "74, pid=1, NVLink: error on link 6(0x800000, 0x0, 0x0, 0x0, 0x100000, 0x0, 0x0)",
             HARMLESS,
@@ -184,7 +184,7 @@ def test_an_sxid_is_judged_by_its_severity(text: str, action: str) -> None:
     assert asked(f"nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): {text}") == action
 
 
-def test_an_nvswitch_and_a_gpu_that_is_gone_have_findings_of_their_own() -> None:
+def test_nvswitch_and_missing_gpu_have_separate_findings() -> None:
     changed = state("healthy")
     changed.kernel_log += [
         "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up",
@@ -197,7 +197,7 @@ def test_an_nvswitch_and_a_gpu_that_is_gone_have_findings_of_their_own() -> None
     assert len(found) == 2
 
 
-def test_the_errors_of_an_nvswitch_end_with_a_reset_of_all_gpus() -> None:
+def test_reset_of_all_gpus_clears_sxids() -> None:
     switch = "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
     changed = state("healthy")
     changed.kernel_log += [BEFORE[0], switch, f"GPU reset executed: {uuid(0)}"]
@@ -230,7 +230,7 @@ def test_the_operators_list_has_the_last_word() -> None:
 
 
 def test_an_error_that_only_its_cleanup_names_is_known_too() -> None:
-    """NVIDIA/open-gpu-kernel-modules issue 1150: the log has Xid 45, and not its cause."""
+    """NVIDIA/open-gpu-kernel-modules issue 1150: the log has Xid 45 without its cause."""
     changed = state("healthy")
     changed.xid(45, 3, "pid=1818990, name=python3, Ch 00000001 caused by previous Xid 13")
     assert findings(verdict(changed)) == []
@@ -241,7 +241,7 @@ def test_an_error_that_only_its_cleanup_names_is_known_too() -> None:
     assert findings(verdict(changed)) == []
 
 
-# The driver's own word.
+# The driver's own recovery action.
 
 ASKED = "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)"
 
@@ -250,10 +250,10 @@ ASKED = "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)
     ("words", "action"),
     [
         ("0x1 (GPU Reset Required)", RESET),
-        ("0x1 (PF FLR)", RESET),  # of driver 610
+        ("0x1 (PF FLR)", RESET),  # driver 610
         ("0x4 (Drain and Reset)", RESET),
         ("0x2 (Node Reboot Required)", xids.REBOOT),
-        ("0x2 (OS Reboot)", xids.REBOOT),  # of driver 610
+        ("0x2 (OS Reboot)", xids.REBOOT),  # driver 610
         ("0x0 (None)", HARMLESS),
     ],
 )
@@ -276,7 +276,7 @@ def test_the_recovery_action_is_judged_first() -> None:
 
 
 @pytest.mark.parametrize("name", ["numa", "vbios"])
-def test_a_fault_of_the_model_or_of_settings_explains_no_error_of_the_gpu(name: str) -> None:
+def test_settings_do_not_explain_xids(name: str) -> None:
     changed = state(name)
     index = {"numa": 2, "vbios": 6}[name]
     changed.xid(119, index, "Timeout after 6s of waiting for RPC response from GPU")
@@ -296,12 +296,12 @@ BEFORE = [
     ("after", "left"),
     [
         ([], True),
-        # It asked for a reset and nvidia-smi shows that it does no more.
+        # It requested a reset, which nvidia-smi no longer shows.
         ([line(154, ASKED)], False),
         ([line(154, ASKED), line(45, "pid=1, name=a, Ch 00000001")], False),
         ([line(154, ASKED.replace("0x1 (GPU Reset", "0x2 (Node Reboot"))], True),
         ([line(154, "GPU recovery action changed from 0x3 (Drain P2P) to 0x0 (None)")], False),
-        # Taken up anew: the same line again, once for each time; or the whole driver.
+        # Initialised again: the same line each time; or the whole driver.
         ([BEFORE[0]], False),
         ([BEFORE[0], line(13, "Graphics Exception")], False),
         ([BEFORE[0], line(64, "Row Remapper")], True),
@@ -324,8 +324,8 @@ def test_a_reset_that_succeeded_ends_what_was_before_it(after: list[str], left: 
     assert xid_check(verdict(changed)).status == (FAILED if left else "ok")
 
 
-def test_the_journal_is_asked_for_the_kernel_and_for_roots_word_alone() -> None:
-    """Anybody may write into the journal under any tag."""
+def test_journal_query() -> None:
+    """Any user may write to the journal with any tag."""
     asked_for: list[tuple[str, ...]] = []
 
     def run(argv: Any, **_more: Any) -> Result:

@@ -1,4 +1,4 @@
-"""What filters incoming connections, from outputs of firewalld, ufw, nftables and iptables."""
+"""Filters of incoming connections, from output of firewalld, ufw, nftables and iptables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline imp
 
 from tests.unit import host
 
-# What programs printed on nodes: firewalld 1.3.3, ufw 0.36.2, nftables 1.0.6, iptables 1.8.9.
+# Output on nodes: firewalld 1.3.3, ufw 0.36.2, nftables 1.0.6, iptables 1.8.9.
 
 ADDRESSES = json.dumps(
     [
@@ -155,7 +155,7 @@ def iptables_step(program: str, chain: str) -> str:
 
 
 class Programs:
-    """Those that are there, by command; others are missing, and None fails."""
+    """Programs by command; others are missing, and None fails."""
 
     def __init__(self, answers: Mapping[str, Optional[str]]) -> None:
         self.answers = {"ip -j -4 address show": ADDRESSES, **answers}
@@ -287,7 +287,7 @@ BANS = [
 
 
 def test_a_policy_is_named_first_and_each_table_gets_its_command() -> None:
-    """A packet passes every table: what one admits, another one may drop."""
+    """A packet passes every table: one may drop what another accepts."""
     ruleset = nft(*BANS, chain("inet filter", "input", "input", "drop"))
     found, step = filters.filters(Programs({"nft -j list ruleset": ruleset}), [MGMT])
     assert found[MGMT].startswith(
@@ -355,7 +355,7 @@ def test_a_service_is_not_blamed_for_the_loopback(service: str) -> None:
 
 @pytest.mark.parametrize("text", [None, "", "no json", "{}", "[5]", '[{"addr_info": [5]}]'])
 def test_no_command_admits_an_address_that_is_not_of_this_host(text: Optional[str]) -> None:
-    """A node says by which one it calls."""
+    """A node reports the addresses that it calls."""
     programs = Programs({**firewalld(""), "ip -j -4 address show": text})
     what = {MGMT: f"{MGMT} is no address of this host"}
     assert filters.filters(programs, [MGMT]) == (what, filters.TRANSLATED)
@@ -373,7 +373,7 @@ def test_what_nft_answers_is_not_trusted(text: str) -> None:
     assert list(filters.nftables(text)) == []
 
 
-def test_a_command_holds_no_word_of_a_shell_that_a_name_brings() -> None:
+def test_commands_quote_names() -> None:
     text = nft(chain("inet $(reboot)", "a;b\n", "input", "drop"))
     (rule,) = filters.nftables(text)
     (_nft, words) = shlex.split(rule.admit(["10.0.0.0/8"]))
@@ -386,7 +386,7 @@ MANAGEMENT, RAIL, OPERATOR = "10.0.0.0/24", "10.1.0.0/24", "172.16.0.0/12"
 
 
 class Filtered(host.Host):
-    """A host with firewalld or ufw, and what each admits."""
+    """A host with firewalld or ufw, and the networks that it admits."""
 
     layer = "os"
 
@@ -395,7 +395,7 @@ class Filtered(host.Host):
         self.service = service
         self.admitted = {"": {OPERATOR}, "--permanent": {OPERATOR}}
         self.zones = ""
-        """Beyond `trusted`."""
+        """Networks of zones other than `trusted`."""
         self.targets = {"internal": "default", "cluster": "ACCEPT"}
         self.stuck = False
 
@@ -483,10 +483,8 @@ def test_what_could_not_be_taken_back_stays_in_the_record(filtered: Filtered) ->
 
 
 @pytest.mark.parametrize("source", [RAIL, "10.0.0.0/8"])
-def test_a_zone_that_takes_a_network_and_refuses_is_named_before_anything(
-    source: str, tmp_path: Path
-) -> None:
-    """firewalld 1.3.3 refuses the one (ZONE_CONFLICT), and admits nothing by the other."""
+def test_refusing_zone_is_reported_before_any_change(source: str, tmp_path: Path) -> None:
+    """firewalld 1.3.3 refuses one (ZONE_CONFLICT), and does not admit the other."""
     filtered = Filtered(tmp_path, "firewalld")
     filtered.zones = f"internal\n  sources: {source}\n"
     with pytest.raises(PlanError, match=f"zone=internal --remove-source={source} && "):

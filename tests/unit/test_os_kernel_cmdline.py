@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Kernel command line: GRUB and grubby, own arguments only, and the reboot recorded."""
+"""Kernel command line: GRUB and grubby, own arguments only, recorded reboots."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ def test_check_mode_says_pending_and_runs_no_boot_loader(tree):
     assert not tree.ran("grubby", "--update-kernel=ALL")
 
 
-def test_a_reboot_that_did_not_bring_it_is_a_failure_not_another_reboot(tree):
+def test_ineffective_reboot_is_a_failure(tree):
     judged(tree, "iommu=pt")
     command_line = tree.read("proc/cmdline")
     tree.reboot()
-    tree.write("proc/cmdline", command_line)  # booted from elsewhere
+    tree.write("proc/cmdline", command_line)  # booted from another entry
     outcome = tree.settle(kernel_arguments=["iommu=pt"])
     check = found(outcome, "kernel_argument")["iommu=pt"]
     assert check.status == "failed"
@@ -165,7 +165,7 @@ def test_a_layer_gives_up_its_own_alone(tree: Tree) -> None:
     run(tree, "os")
     assert "nosmt" not in entry(tree)
     assert "iommu=pt" in entry(tree)
-    # It still runs, and is not put back by the layer that never had it.
+    # It is still running, and is not added by the layer that never had it.
     assert not run(tree, "rdma", "iommu=pt").changed
     assert "nosmt" not in entry(tree)
     assert [each.wanted for each in reboots.recorded("os", tree.root)] == ["absent"]
@@ -203,7 +203,7 @@ WISHES = st.lists(
 @pytest.mark.parametrize("kind", ["ubuntu", "rocky"])
 @limits(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(wishes=WISHES)
-def test_the_boot_loader_has_what_the_layers_want_last_and_nothing_else(
+def test_boot_loader_has_the_latest_arguments_of_all_layers(
     kind: str, tmp_path_factory: pytest.TempPathFactory, wishes: list[tuple[str, Sequence[str]]]
 ) -> None:
     tree = Tree(kind, tmp_path_factory.mktemp("layers"))

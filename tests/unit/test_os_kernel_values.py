@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Values of the kernel: parameters, hugepages, governor; written now and at every boot."""
+"""Kernel settings: parameters, hugepages, governor; now and at every boot."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_tabs_of_the_kernel_are_no_difference(tree):
     assert not tree.settle(sysctls=same).changed
 
 
-def test_a_later_file_that_wins_at_boot_fails_by_name_and_line(tree):
+def test_overriding_file_fails_with_name_and_line(tree):
     tree.write("etc/sysctl.conf", "# by hand\nkernel.numa_balancing = 1\n")
     outcome = tree.settle(sysctls={NUMA: 0})
     check = found(outcome, "sysctl_at_boot")[""]
@@ -128,7 +128,7 @@ def test_one_cpu_that_differs_is_told_by_its_path(tree):
     assert "policy1" in check.found
 
 
-def test_a_governor_the_driver_does_not_offer_fails_with_what_it_offers(tree):
+def test_unavailable_governor_fails_with_the_available_ones(tree):
     check = found(tree.settle(governor="schedutil"), "cpu_governor")[""]
     assert check.status == "failed"
     assert "performance, powersave" in check.reason
@@ -164,7 +164,7 @@ def test_pages_of_1_gib_are_kernel_arguments(tree, pools, arguments):
     assert tree.read("boot/grub/grub.cfg").count(arguments or "hugepagesz") == bool(arguments)
 
 
-def test_a_kernel_out_of_memory_in_one_piece_waits_for_a_reboot_without_trying_again(tmp_path):
+def test_hugepages_in_fragmented_memory_await_a_reboot(tmp_path):
     """The kernel of this test grants 100 pages, whatever is written."""
     tree = Tree("ubuntu", tmp_path)
     wanted = {"hugepages": [{"size": "2M", "count": 512, "node": 0}]}

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Limits: units of PAM, kernel and systemd, and no locked-out operator."""
+"""Limits: units of PAM, kernel and systemd; no setting locks users out."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_files_written_but_not_loaded_are_loaded_by_the_next_run(tree):
     assert not tree.settle(**wanted).changed
 
 
-def test_a_later_line_of_limits_d_that_wins_fails_with_what_a_session_has(tree):
+def test_overriding_limit_fails_with_the_session_s_value(tree):
     tree.write("etc/security/limits.d/99-site.conf", "* - memlock 64\n")
     check = found(tree.settle(limits={"memlock": "unlimited"}), "session_limit")["memlock"]
     assert (check.status, check.found) == ("failed", "65536")

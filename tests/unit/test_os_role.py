@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What the role installs, and whose clock it does not touch."""
+"""Packages of the role, and its check of time services."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ done
 """
 
 
-def test_chrony_is_installed_where_it_keeps_the_time_and_after_the_look_at_others() -> None:
+def test_chrony_is_installed_after_the_check_of_time_services() -> None:
     tasks = yaml.safe_load((ROLE / "tasks/main.yml").read_text(encoding="utf-8"))
     names = [task["name"] for task in tasks]
     look = names.index("Check that chrony replaces no other time service")
@@ -51,7 +51,7 @@ def test_chrony_is_installed_where_it_keeps_the_time_and_after_the_look_at_other
 
 
 def looked(tmp_path: Path, active: str, *options: str) -> tuple[int, str]:
-    """Exit status and output of the look at the services that are active."""
+    """Exit status and output of the check with these active services."""
     program = tmp_path / "systemctl"
     program.write_text(SYSTEMCTL, encoding="utf-8")
     program.chmod(0o755)
@@ -106,7 +106,7 @@ def test_facts_of_a_node_s_former_system_are_read_anew_once(
 
 
 def readings(role: str) -> list[dict[str, Any]]:
-    """The tasks of a role that read facts."""
+    """Tasks of a role that read facts."""
     tasks = yaml.safe_load((ROOT / f"roles/{role}/tasks/main.yml").read_text(encoding="utf-8"))
     tasks += [task for outer in tasks for task in outer.get("block", [])]
     return [task for task in tasks if "ansible.builtin.setup" in task]

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Time: chrony's file, its service and figures of the clock; irqbalance; no swap."""
+"""chrony's file, service and tracking; irqbalance; swap."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_our_servers_are_asked_instead_of_the_distributions(tree):
 
 
 CHRONY_26_04 = "confdir /etc/chrony/conf.d\nsourcedir /etc/chrony/sources.d\nsourcedir /run/x\n"
-"""Ubuntu's from 25.10 on has no server: ubuntu-ntp-pools.sources is copied to sources.d."""
+"""chrony.conf of Ubuntu 25.10 and later has no server: another file is copied to sources.d."""
 
 
 def test_ubuntus_servers_of_a_folder_are_set_aside_too(tmp_path):
@@ -106,7 +106,7 @@ def test_only_a_real_run_waits_for_the_first_synchronisation(tree):
     assert tree.ran("chronyc", "waitsync", "1", "0.1")
 
 
-def test_without_chrony_a_real_run_fails_and_a_check_says_what_is_to_come(tree):
+def test_missing_chrony_fails_a_run_and_is_pending_in_check_mode(tree):
     for path in tree.root.glob("usr/lib/systemd/system/chrony*"):
         path.unlink()
     with pytest.raises(PlanError, match="chrony is not installed"):
@@ -200,8 +200,8 @@ def test_what_an_interrupted_dpkg_left_is_named_and_finished_by_hand(tree):
     assert check.found == "half (half-configured), broken (unpacked, reinstreq)"
 
 
-def test_what_is_half_done_of_a_software_set_is_left_to_its_layer(tree):
-    """Else a second run would stop here, and its layer could not finish what it began."""
+def test_unfinished_packages_of_a_set_are_left_to_its_layer(tree):
+    """Otherwise a second run would stop here, before its layer finishes them."""
     if tree.root.name == "rocky":
         return
     stanza = "\nPackage: {}\nStatus: install ok unpacked\nArchitecture: amd64\nVersion: 1\n"

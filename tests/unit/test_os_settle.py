@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The whole baseline on recorded nodes: fresh, converged, drifted, interrupted, and a container."""
+"""The baseline on recorded nodes: fresh, converged, drifted, interrupted, and a container."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_drift_is_seen_and_repaired(tree, name, text, check):
     repaired = tree.settle(**FULL)
     assert repaired.changed
     assert "failed" not in statuses(repaired)
-    if "enabled" not in name:  # the recorded kernel does not put brackets around the choice
+    if "enabled" not in name:  # the recorded kernel does not put brackets around the value
         assert not tree.settle(**FULL).changed
 
 
@@ -107,7 +107,7 @@ LOOKING = ("id", "runuser", "chronyc")
 
 
 def test_a_run_killed_before_any_change_is_made_up_for(tree, tmp_path, monkeypatch):
-    """Stopped before the first, second, ... file or program, it is reached by running again."""
+    """Killed before the first, second, ... file or program, a run is completed by the next."""
     tree.settle(**FULL)
     goal = tree.snapshot()
     write = files.write_atomically
@@ -150,7 +150,7 @@ def test_a_run_killed_before_any_change_is_made_up_for(tree, tmp_path, monkeypat
     pytest.fail("never ran to its end")
 
 
-def test_in_a_container_the_hosts_things_are_not_applicable_and_the_rest_works(container):
+def test_container(container):
     before = container.read("proc/sys/kernel/numa_balancing")
     outcome = container.settle(**FULL)
     assert statuses(outcome) == {"ok", "not_applicable"}

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Why apt-get failed, in the words of dpkg, DKMS and apt, as users reported them."""
+"""Causes of failed apt-get runs, from output of dpkg, DKMS and apt that users reported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEADING = "dpkg: error processing package"
 SUMMARY = "E: Sub-process /usr/bin/dpkg returned an error code (1)"
 SCRIPT = "post-installation script subprocess returned error exit status"
 
-# The form is that of ROCm/legacy-rocm-build issue 1375 and ROCm/amdgpu issue 192.
+# The format is that of ROCm/legacy-rocm-build issue 1375 and ROCm/amdgpu issue 192.
 MAKE_LOG = "var/lib/dkms/mlnx-ofed-kernel/25.10.OFED.25.10.1.7.1.1/build/make.log"
 DKMS_OUT = """\
 Setting up mlnx-ofed-kernel-dkms (25.10.OFED.25.10.1.7.1.1-1) ...
@@ -24,7 +24,7 @@ Loading new mlnx-ofed-kernel-25.10.OFED.25.10.1.7.1.1 DKMS files...
 Building for 6.14.0-24-generic
 Building initial module for 6.14.0-24-generic
 """
-# A second failure finds the report of the first one (linux-surface/linux-surface issue 573).
+# A second failure finds the report of the first (linux-surface/linux-surface issue 573).
 DKMS_ERROR = f"""\
 ERROR (dkms apport): kernel package linux-headers-6.14.0-24-generic is not supported
 ERROR: Cannot create report: [Errno 17] File exists: '/var/crash/mlnx-ofed-kernel-dkms.0.crash'
@@ -62,7 +62,7 @@ update-initramfs: failed for /boot/initrd.img-6.8.0-79-generic with 1.
  installed initramfs-tools package {SCRIPT} 1
 {SUMMARY}
 """
-# dpkg asks without a newline.
+# dpkg's prompt ends without a newline.
 CONFFILE = f"""\
 Setting up pmix (4.2.9-2) ...
 *** pmix-mca-params.conf (Y/I/N/O/D/Z) [default=N] ? {HEADING} pmix (--configure):
@@ -71,7 +71,7 @@ Setting up pmix (4.2.9-2) ...
 """
 SERVICE_OUT = "Setting up nvidia-fabricmanager (580.95.05-1) ...\nJob for x.service failed.\n"
 SERVICE_ERROR = f"{HEADING} nvidia-fabricmanager (--configure):\n installed {SCRIPT} 1\n{SUMMARY}\n"
-# apt 3, of Ubuntu 26.04 and Debian 13.
+# apt 3 of Ubuntu 26.04 and Debian 13.
 SOLVER_3 = """\
 Unsatisfied dependencies:
  openroad : Depends: libpython3.10 (>= 3.10.0) but it is not installable
@@ -110,7 +110,7 @@ CASES = (
         "pmix: ",
         ["end of file on stdin at conffile prompt", "--force-confold --configure -a"],
     ),
-    # The cause is on the other output than the heading.
+    # The cause and the heading are on different streams.
     ((SERVICE_OUT, SERVICE_ERROR), "nvidia-fabricmanager: Job for x.service failed.", []),
     (
         (SOLVER_3, ""),
@@ -123,7 +123,7 @@ CASES = (
         ["'x'"],
     ),
     (("", "E: Failed to fetch http://a/b.deb  404  Not Found\n"), "E: Failed to fetch", ["404"]),
-    # /var is full before anything is unpacked.
+    # /var is full before any package is unpacked.
     (
         ("", "E: You don't have enough free space in /var/cache/apt/archives/.\n"),
         "E: You don't have enough free space in /var/cache/apt/archives/.",
@@ -147,7 +147,7 @@ CASES = (
         "nvidia-dkms-580-open: Error! Your kernel headers for kernel 6.14.0-24-generic cannot",
         [],
     ),
-    # The script of a package that is only being unpacked, from one of apt's numbered archives.
+    # The script of a package being unpacked, from one of apt's numbered archives.
     (
         (
             "Preparing to unpack .../03-mlnx-tools_25.10-1_amd64.deb ...\nError: mlx5_ib is used\n",

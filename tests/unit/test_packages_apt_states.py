@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Nodes that had something before, on the real apt and dpkg: what users came with."""
+"""Nodes with earlier software, on the real apt and dpkg, as users reported them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def site(tmp_path, keys):  # noqa: F811
     return Site(tmp_path, keys)
 
 
-# A file of two packages (Azure/azhpc-images, components/install_doca.sh at 0d4b898).
+# A file in two packages (Azure/azhpc-images, components/install_doca.sh at 0d4b898).
 
 SHARED = "etc/pmix-mca-params.conf"
 
@@ -57,7 +57,7 @@ def with_pmix(site):
     return PackageSet(repositories=(doca.repository(),), stages=stages)
 
 
-def test_every_run_names_the_file_and_the_package_that_has_it_too(site):
+def test_file_conflict_names_file_and_package(site):
     wanted = with_pmix(site)
     for _run in range(2):
         with pytest.raises(PackageError) as failed:
@@ -70,27 +70,28 @@ def test_every_run_names_the_file_and_the_package_that_has_it_too(site):
     assert not site.run(wanted)[0].changed
 
 
-def test_a_file_that_is_known_to_be_of_two_packages_is_found_before_anything_changes(site):
+def test_known_file_conflict_is_refused_before_any_change(site):
     wanted = replace(with_pmix(site), claims={f"/{SHARED}": "openmpi"})
     before = site.root.snapshot()
     for _run in range(2):
-        (why,) = site.refused(wanted)
-        assert f"/{SHARED} belongs to openmpi" in why and "Remove pmix first" in why
+        (refused,) = site.refused(wanted)
+        assert refused.code == "file_in_two_packages"
+        assert refused.values == {"path": f"/{SHARED}", "name": "openmpi", "owner": "pmix"}
     assert site.root.snapshot() == before
     site.root.run(["dpkg", "--remove", "pmix"])
     site.run(wanted)
     assert not site.run(wanted)[0].changed
 
 
-# A driver of another branch. Relations after Ubuntu's packaging of the driver: each name has the
-# branch, and provides, conflicts with and replaces the name without it.
+# A driver of another branch. Relations follow Ubuntu's packaging: each name contains the branch,
+# and provides, conflicts with and replaces the name without it.
 
 FULL = {"550": "550.163.01-0ubuntu1", "580": "580.95.05-0ubuntu1"}
 UBUNTUS = "595.71.05-0ubuntu0.24.04.1"
 
 
 def driver(repository, branch, full, end=""):
-    """The packages of a branch: a driver, its modules and its libraries."""
+    """The packages of a branch: driver, modules and libraries."""
 
     def one(name, tail="", *needs):
         plain, depends = name + tail, ", ".join(f"{each} (= {full})" for each in needs)
@@ -107,7 +108,7 @@ def driver(repository, branch, full, end=""):
 
 
 def vendors(site):
-    """NVIDIA's repository of a set with the driver 580, and of what was before it."""
+    """NVIDIA's repository for a set with driver 580, and for earlier sets."""
     found = AptRepository("nv", site.where / "nv", site.vendor)
     driver(found, "550", FULL["550"], "-550")
     driver(found, "580", FULL["580"], "-580")
@@ -147,7 +148,7 @@ def wanted_of(repository, dcgm=""):
 
 
 def before(site, repository, *names):
-    """Installed by the operator from this repository, in a definition that is gone by now."""
+    """Installed by the operator from this repository, whose definition is gone."""
     apt = site.root.root / "etc/apt"
     (apt / "trusted.gpg.d/nv.asc").write_bytes(site.vendor.armoured)
     old = apt / "sources.list.d/old.list"
@@ -156,7 +157,7 @@ def before(site, repository, *names):
     old.unlink()
 
 
-def test_branch_550_makes_way_in_the_same_plan_with_its_fabric_manager(site):
+def test_branch_550_is_removed_in_the_same_plan(site):
     """NVIDIA/ansible-role-nvidia-driver, pull request 33; `apt-get install cuda` before."""
     repository = vendors(site)
     before(site, repository, "cuda-runtime-12-4", "nvidia-fabricmanager-550")
@@ -169,7 +170,7 @@ def test_branch_550_makes_way_in_the_same_plan_with_its_fabric_manager(site):
     assert not site.run(wanted)[0].changed
 
 
-def test_the_branch_of_ubuntu_makes_way_with_its_libraries_of_another_architecture(site):
+def test_foreign_architecture_libraries_of_a_branch_are_removed(site):
     """nvidia-driver-* recommends them, and Ubuntu's installer may add that architecture."""
     site.root.run(["dpkg", "--add-architecture", "i386"])
     with site.root.config.open("a") as config:
@@ -187,7 +188,7 @@ def test_the_branch_of_ubuntu_makes_way_with_its_libraries_of_another_architectu
 
 
 def test_headless_packages_without_a_branch_make_way(site):
-    """As NVIDIA/gpu-driver-container installs them from 590 on."""
+    """As NVIDIA/gpu-driver-container installs them since 590."""
     repository = vendors(site)
     before(site, repository, "nvidia-headless-no-dkms-open", "nvidia-dkms-open")
     wanted = wanted_of(repository)
@@ -197,7 +198,7 @@ def test_headless_packages_without_a_branch_make_way(site):
 
 
 def test_ubuntus_fabric_manager_of_the_same_branch_makes_way(site):
-    """The file is the same, and the names differ: packages.ubuntu.com, fabric-manager-580."""
+    """The same file in packages with different names: packages.ubuntu.com, fabric-manager-580."""
     archive = site.archive()
     archive.add("nvidia-fabricmanager-580", "580.126.20-0ubuntu1", files={FABRIC_MANAGER: "u"})
     archive.publish()
@@ -225,7 +226,7 @@ def test_dcgm_3_makes_way_for_4_with_its_profiling(site):
 
 
 def keyring(site, name, text):
-    """As cuda-keyring leaves it, with another key, and what apt has fetched with it."""
+    """As cuda-keyring leaves it: with another key, and metadata that apt has fetched with it."""
     apt = site.root.root / "etc/apt"
     key = apt / "keyrings/cuda-archive-keyring.asc"
     key.write_bytes(site.vendor.armoured)
@@ -257,7 +258,7 @@ def test_the_vendors_own_definition_is_turned_off_and_kept(site, name, text):
     site.run(site.set())
     assert site.root.installed()["driver"].startswith("580.95.05")
     assert WHY in path.read_text() and path.stat().st_mode & 0o777 == 0o640
-    site.root.run(["apt-get", "update"])  # of everything, as the operator does
+    site.root.run(["apt-get", "update"])  # all repositories, as an operator updates
     assert not site.run(site.set())[0].changed
     path.write_text(written)  # by an installation of cuda-keyring
     with pytest.raises(PackageError, match=f"{path}: .* run --tags rdma,gpu"):

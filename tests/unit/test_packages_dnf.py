@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""dnf's definitions, keys and locks, and what is read from rpm: without dnf or rpm."""
+"""Definitions, keys and locks of dnf, and queries of rpm, without dnf or rpm."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def repository(name: str = "cuda") -> Repository:
 
 
 class Recorded:
-    """Answers by the first words that match, and remembers what it was asked."""
+    """Answers by the first words that match, and records the calls."""
 
     def __init__(self, answers: dict[str, str]) -> None:
         self.answers, self.asked = answers, []  # type: ignore[var-annotated]
@@ -162,7 +162,7 @@ def test_what_an_older_set_defined_goes_and_the_other_layer_stays(tmp_path: Path
     assert gone == ["baremetal-mpi-roce-gpu-old.repo"]
 
 
-# What rpm has
+# Queries of rpm
 
 
 @pytest.mark.skipif(shutil.which("rpm") is None, reason="rpm is not installed (apt-test.txt)")
@@ -267,7 +267,7 @@ def test_streams_are_read_as_dnf_writes_them(tmp_path: Path) -> None:
     ]
 
 
-# What is asked of the solver
+# Requests to the solver
 
 
 @pytest.fixture
@@ -285,7 +285,7 @@ def test_noise_on_standard_output_is_no_answer(node: Path) -> None:
         DnfManager(PackageSet(), "gpu", root=node, run=run).available(["a"])
 
 
-def test_what_is_simulated_carries_the_set_and_no_lock_of_the_layer(node: Path) -> None:
+def test_simulation_has_the_set_and_no_lock_of_the_layer(node: Path) -> None:
     with_locks(node, THEIRS, gpu={"a": {"1.0-1"}})
     change = {"name": "a", "before": "2.0-1", "after": "1.0-1", "kind": "downgrade"}
     reply = json.dumps({"done": {"changes": [change]}})

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The package engine over the real dnf and rpm: modular repositories, locks, and what breaks."""
+"""Package sets with the real dnf and rpm: modular repositories, locks, and failures."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.distributi
     REDHAT,
     distribution_of,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.messages import Message
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.installer import (
     NOTHING_CHANGED,
     Installer,
@@ -45,12 +46,12 @@ pytestmark = [
 VERIFIED = r"repository cuda .*verified by the key"
 OLD, NEW, NEXT = "3:580.95.05-1.el9", "3:580.105.08-1.el9", "3:590.44.01-1.el9"
 ONCE = f'local f = io.open("/armed"); if f then f:close(); os.remove("/armed"); {DIE} end'
-"""A scriptlet that is deadly while a test has it armed, and only once."""
+"""A scriptlet that kills dnf once, if a test has armed it."""
 FAILING = 'error("the module does not build")'
 
 
 def driver(evr: str, stream: str = "", post: str = "", key: str = "ours") -> list[Rpm]:
-    """A driver, with a library that comes with it."""
+    """A driver with its library."""
     modular = f"nvidia-driver:{stream}" if stream else ""
     return [
         Rpm("nvidia-open", evr, requires=[f"libnvidia = {evr.rpartition('-')[0]}"], stream=modular),
@@ -91,10 +92,12 @@ def installer(node: DnfRoot, wanted: PackageSet, layer: str = "gpu") -> Installe
     return Installer(wanted, node.manager(wanted, layer), layer)
 
 
-def refusal(node: DnfRoot, wanted: PackageSet) -> list[str]:
+def refusal(node: DnfRoot, wanted: PackageSet) -> list[Message]:
     with pytest.raises(PackageError) as refused:
         converge(node, wanted)
-    return str(refused.value).removesuffix(f"\n{NOTHING_CHANGED}").splitlines()
+    lines = "\n".join(refused.value.refusals)
+    assert str(refused.value).removesuffix(f"\n{NOTHING_CHANGED}") == lines
+    return refused.value.refusals
 
 
 def converge(
@@ -112,7 +115,7 @@ def installed(node: DnfRoot) -> dict[str, str]:
 
 
 def tree(root: Path) -> dict[str, tuple[int, bytes]]:
-    """Every file of the root but dnf's cache, and rpm's database, which rpm -q makes."""
+    """Every file of the root except dnf's cache and rpm's database, which rpm -q changes."""
     return {
         str(path): (path.stat().st_mtime_ns, path.read_bytes())
         for path in sorted(root.rglob("*"))
@@ -120,14 +123,14 @@ def tree(root: Path) -> dict[str, tuple[int, bytes]]:
     }
 
 
-def test_a_set_is_installed_from_nothing_and_a_second_run_asks_nothing(node: DnfRoot) -> None:
+def test_first_installation_is_idempotent(node: DnfRoot) -> None:
     wanted = modular(node.publish("cuda", STREAMS), "580.95.05", "580-open")
 
     done = converge(node, wanted)
 
     assert installed(node) == {"nvidia-open": OLD, "libnvidia": OLD}
     assert [change.after for change in done.streams] == ["580-open"]
-    # Without its repository: an unchanged run has nothing to fetch, and dnf is not even started.
+    # Without its repository: an unchanged run fetches nothing, and does not start dnf.
     shutil.rmtree(node.repositories)
     second = installer(node, wanted)
     second.manager._ask = None  # type: ignore[attr-defined]
@@ -159,7 +162,7 @@ def test_a_newer_version_that_appears_changes_nothing(node: DnfRoot) -> None:
     assert asked.returncode != 0
     assert installed(node) == {"nvidia-open": OLD, "libnvidia": OLD}
 
-    # It is the locks that held it, and no other accident.
+    # Only the locks held it.
     node.locks.write_text("")
     node.dnf("upgrade")
     assert installed(node) == {"nvidia-open": NEW, "libnvidia": NEW}
@@ -197,7 +200,7 @@ def test_a_downgrade_is_refused_and_can_be_forced(node: DnfRoot) -> None:
 
     (refused,) = refusal(node, lower)
 
-    assert "nvidia_gpu_allow_downgrade" in refused
+    assert (refused.code, refused.values["role"]) == ("package_downgrade", "nvidia_gpu")
     converge(node, lower, allow_downgrade=True)
     assert installed(node) == {"nvidia-open": OLD, "libnvidia": OLD}
 
@@ -214,11 +217,11 @@ def test_metadata_of_another_signer_stop_everything(node: DnfRoot) -> None:
 
 
 def test_a_key_that_was_replaced_vouches_for_nothing(node: DnfRoot) -> None:
-    """libdnf keeps every key that it ever imported for a repository."""
+    """libdnf still trusts every key that it has imported for a repository."""
     repository = node.publish("cuda", driver(OLD), key="foreign")
     public = node.workshop.public("foreign")
     digest = hashlib.sha256(public).hexdigest()
-    with pytest.raises(PackageError, match="must be signed by"):  # the packages are by another
+    with pytest.raises(PackageError, match="must be signed by"):  # signed by another key
         converge(node, the_set(replace(repository, key=public, key_sha256=digest)))
     assert subprocess.run(["pgrep", "-f", f"gpg-agent.*{node.root}"]).returncode == 1
 
@@ -235,11 +238,11 @@ def test_metadata_without_a_signature_are_refused(node: DnfRoot) -> None:
     assert not list((node.root / "etc/yum.repos.d").iterdir())
 
     unsigned = replace(repository, check_metadata=False)
-    converge(node, the_set(unsigned))  # the packages are signed all the same
+    converge(node, the_set(unsigned))  # the packages are signed
 
 
 @pytest.mark.parametrize("key", ["foreign", ""])
-def test_a_package_that_is_not_signed_by_the_key_is_not_installed(node: DnfRoot, key: str) -> None:
+def test_wrongly_signed_package_is_not_installed(node: DnfRoot, key: str) -> None:
     converge(node, the_set(node.publish("cuda", driver(OLD))))
     repository = node.publish("cuda", [*driver(OLD), *driver(NEW, key=key)])
     locks, definitions = node.locks.read_text(), tree(node.root / "etc/yum.repos.d")
@@ -266,7 +269,7 @@ def test_a_transaction_that_was_killed_is_repaired_by_the_next_run(node: DnfRoot
     assert "libnvidia-580.105.08" in node.rpm("-qa")
     assert not (node.root / "settled").exists()
     repairs = plan_of(node, wanted).repairs
-    assert f"libnvidia-{OLD}.x86_64 is still recorded beside libnvidia-{NEW}.x86_64" in repairs
+    assert f"libnvidia-{OLD}.x86_64 is still recorded next to libnvidia-{NEW}.x86_64" in repairs
 
     converge(node, wanted)
 
@@ -277,7 +280,7 @@ def test_a_transaction_that_was_killed_is_repaired_by_the_next_run(node: DnfRoot
 
 
 def test_a_failed_scriptlet_is_an_error(node: DnfRoot) -> None:
-    """dnf itself exits with 0, and rpm has the package installed."""
+    """dnf exits with 0, and rpm lists the package as installed."""
     wanted = the_set(node.publish("cuda", driver(OLD, post=FAILING)))
 
     with pytest.raises(PackageError, match="POSTIN scriptlet in rpm package libnvidia"):
@@ -293,17 +296,16 @@ def test_an_unwanted_removal_is_refused_by_name(node: DnfRoot) -> None:
     wanted = the_set(repository)
     node.locks.write_text("")
 
-    refused = refusal(node, wanted)
+    (refused,) = refusal(node, wanted)
 
-    assert len(refused) == 1
-    assert "in-the-way 1.0-1.el9 would be removed" in refused[0]
+    assert (refused.code, refused.values["name"]) == ("package_removal", "in-the-way")
     assert installed(node) == {"in-the-way": "1.0-1.el9"}
     converge(node, replace(wanted, absent={"in-the-way": "it conflicts with the driver"}))
     assert installed(node) == {"nvidia-open": OLD}
 
 
-def test_what_el_had_of_an_earlier_branch_and_dcgm_goes_in_the_same_plan(node: DnfRoot) -> None:
-    """Names of branch 570 and of DCGM 3, as images of AWS have them."""
+def test_earlier_branch_and_dcgm_are_removed_in_the_same_plan(node: DnfRoot) -> None:
+    """Names of branch 570 and of DCGM 3, as in images of AWS."""
     before = {
         "nvidia-fabric-manager": "570.211.01-1",
         "nvidia-imex-570": "570.211.01-1",
@@ -326,10 +328,10 @@ def test_what_el_had_of_an_earlier_branch_and_dcgm_goes_in_the_same_plan(node: D
     assert not plan_of(node, wanted).changed
 
 
-def test_of_two_repositories_the_preferred_one_wins_also_against_a_newer_version(
+def test_preferred_repository_wins_over_a_newer_version(
     node: DnfRoot,
 ) -> None:
-    """The module of one lists the package as its own, which hides the other's from plain dnf."""
+    """One repository's module lists the package, which hides the other's from plain dnf."""
     doca = node.publish("doca", [Rpm("mft", "4.33.0-1.el9")])
     newer = Rpm("mft", "4.34.1-1.el9", stream="nvidia-driver:580-open")
     cuda = node.publish("cuda", [*driver(OLD, "580-open"), newer])
@@ -359,7 +361,7 @@ def test_a_package_of_another_layers_repository_waits_for_that_layer(node: DnfRo
 
     (refused,) = refusal(node, gpu)
 
-    assert "Repository doca, the source of mft*, is not defined" in refused
+    assert (refused.code, refused.values["repository"]) == ("package_source_undefined", "doca")
     assert not installed(node)
     assert not list((node.root / "etc/yum.repos.d").iterdir())
     rdma = a_set(doca, stages={"tools": {"mft": ""}}, preferred=preferred)
@@ -368,7 +370,7 @@ def test_a_package_of_another_layers_repository_waits_for_that_layer(node: DnfRo
     assert installed(node) == {"nvlink5-580": "580.95.05-1.el9", "mft": "4.33.0-1.el9"}
 
 
-def test_a_lock_of_an_operator_that_is_in_the_way_is_a_refusal(node: DnfRoot) -> None:
+def test_conflicting_operator_lock_is_refused(node: DnfRoot) -> None:
     repository = node.publish("cuda", [*driver(OLD), *driver(NEW)])
     converge(node, the_set(repository))
     node.locks.write_text(node.locks.read_text() + f"nvidia-open-{OLD}.*\n")
@@ -403,7 +405,7 @@ def test_kernels_are_held_in_every_version_that_is_installed(node: DnfRoot) -> N
 
 @pytest.mark.parametrize("name", ["kernel-rt-core", "kernel-64k-core", "kernel-uek-core"])
 def test_no_upgrade_brings_another_kernel_whatever_it_is_called(node: DnfRoot, name: str) -> None:
-    """Known by what it provides, as dnf's own installonlypkgs: dnf.conf(5)."""
+    """Recognised by a capability, as dnf's installonlypkgs: dnf.conf(5)."""
     versions, provided = ("5.14.0-570.el9", "5.14.0-611.el9"), ["installonlypkg(kernel)"]
     kernels = [Rpm(name, version, provides=provided) for version in versions]
     base = node.publish("base", kernels[:1])
@@ -423,10 +425,10 @@ def test_no_upgrade_brings_another_kernel_whatever_it_is_called(node: DnfRoot, n
     assert not plan_of(node, wanted).changed
 
 
-def test_kernels_stand_beside_each_other_and_the_one_of_the_set_is_enough(node: DnfRoot) -> None:
-    """A newer one is no reason to refuse, neither when the wanted one is there nor when it comes.
+def test_kernels_install_in_parallel(node: DnfRoot) -> None:
+    """A newer kernel is no reason to refuse the set's, whether that is installed or not.
 
-    Parts of it come from the distribution, and the other layer holds what it found.
+    Parts of it come from the distribution, and the other layer holds the installed kernel.
     """
     beside = ["installonlypkg(kernel)"]
     kernels = [
@@ -484,7 +486,7 @@ def test_locks_that_dnf_does_not_read_hold_nothing(node: DnfRoot, how: str) -> N
 
 
 def test_another_dnf_is_waited_for(node: DnfRoot) -> None:
-    """Its lock file names a process that lives: this one."""
+    """The lock file names a living process: this one."""
     wanted = the_set(node.publish("cuda", driver(OLD)))
     lock = node.root / "var/lib/dnf/rpmdb_lock.pid"
     lock.parent.mkdir(parents=True)
@@ -495,7 +497,7 @@ def test_another_dnf_is_waited_for(node: DnfRoot) -> None:
     with pytest.raises(PackageError, match="another package manager is running"):
         found.plan()
 
-    lock.write_text("999999999")  # no process has such a number
+    lock.write_text("999999999")  # no process has this number
     converge(node, wanted)
 
 

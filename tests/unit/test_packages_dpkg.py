@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""apt's files, dpkg's database, and the commands that apt and dpkg get, with recorded answers."""
+"""apt's files, dpkg's database, and commands of apt and dpkg, with recorded answers."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_database_of_dpkg():
     assert state.unfinished == {"half": "half-installed, reinstreq"}
 
 
-def test_what_a_package_needs_is_found_at_any_depth_and_through_what_others_provide():
+def test_transitive_and_virtual_dependencies():
     state = dpkg.parse_state(DATABASE, "amd64")
     assert state.needs(["driver"]) == {"lib", "base", "postfix"}
     assert state.needs(["aside"]) == {"driver", "lib", "base", "postfix"}
@@ -79,7 +79,7 @@ TOOL = "\t".join(["tool", "1", "amd64", "hold", "installed", "ok", "", "", ""]) 
 
 
 class Recorded:
-    """Answers by the words of a command; anything else succeeds and prints nothing."""
+    """Answers by the words of a command; other commands succeed without output."""
 
     def __init__(self, answers: Mapping[tuple[str, ...], object]) -> None:
         self.answers = {
@@ -115,7 +115,7 @@ def root(tmp_path):
     return tmp_path
 
 
-def test_a_transaction_asks_nothing_keeps_files_waits_for_locks_and_removes_nothing(root):
+def test_options_of_a_transaction(root):
     run = Recorded({})
     Apt(PackageSet(), "gpu", run, root=root).apply({"driver": "2-1"}, [])
     call = run.one("-y")
@@ -171,12 +171,12 @@ def test_a_database_that_was_being_written_is_an_interruption(root):
     assert list(interrupted(root)) == [""]
 
 
-def test_unmet_dependencies_are_an_interruption_and_other_troubles_of_apt_are_not(root):
+def test_unmet_dependencies_are_an_interruption(root):
     line = "x : Depends: y (>= 2) but it is not installed"
     text = f"The following packages have unmet dependencies:\n {line}\n"
     found = interrupted(root, {("apt-get", "check"): (100, text, "E: Unmet dependencies.\n")})
     assert found == {"x": f"unmet dependency: {line}"}
-    # As apt 2.6 prints several of one package, and an alternative.
+    # Several dependencies of one package, and an alternative, as apt 2.6 prints them.
     more = (
         "          Depends: z (= 3) but it is not installable or\n          a\n other : Breaks: x\n"
     )
@@ -205,7 +205,7 @@ def test_only_installed_packages_are_held(root):
     run.one("apt-mark")
 
 
-def test_the_owner_of_a_file_is_who_has_it_and_no_diversion():
+def test_owner_of_a_diverted_file():
     """Lines as dpkg-query(1) prints them."""
     diverted = "diversion by slurm from: /etc/a\ndiversion by slurm to: /etc/a.distrib\n"
     for text, owner in (

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What would stop the first run on a node, and how findings of many nodes are shown."""
+"""Conditions that stop the first run on a node, and the display for many nodes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HEADERS = f"linux-headers-{KERNEL}"
 
 @dataclass
 class Site:
-    """A server of a repository, or a proxy before it."""
+    """A repository server, or a proxy in front of it."""
 
     there: Mapping[str, int]
     asked: list[str] = field(default_factory=list)
@@ -112,7 +112,7 @@ def test_a_login_of_the_address_is_used_and_not_shown() -> None:
 
 
 def test_a_repository_is_asked_through_the_proxy_of_the_package_manager() -> None:
-    """The name resolves nowhere: only a proxy can have answered for it."""
+    """The name does not resolve, so only a proxy can have answered."""
     site, url = Site({"http://repo.invalid/InRelease": 200}), "http://repo.invalid/InRelease"
     with site.serving() as address:
         (through,) = found(Location([url], proxy=f"http://{address}"))
@@ -123,7 +123,7 @@ def test_a_repository_is_asked_through_the_proxy_of_the_package_manager() -> Non
     assert "Name or service not known" in why or "name resolution" in why
 
 
-def test_one_that_is_late_or_not_needed_and_no_password_is_shown(
+def test_late_or_optional_repository_shows_no_password(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(answers, "TOTAL_S", 1.0)
@@ -145,7 +145,7 @@ def test_one_that_is_late_or_not_needed_and_no_password_is_shown(
 
 @dataclass
 class Packages:
-    """A package manager: what is installed, and what repositories have."""
+    """A package manager with installed and available packages."""
 
     installed_: dict[str, str] = field(default_factory=dict)
     available_: dict[str, list[str]] = field(default_factory=lambda: {"dpkg": ["1"]})
@@ -212,7 +212,7 @@ class Looked:
 
 @pytest.fixture
 def looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Looked:
-    """A node of a set with everything, on which nothing is in the way."""
+    """A node with a complete set, on which nothing blocks a layer."""
     host, packages = GpuNode(tmp_path), Packages({HEADERS: "6.8.0-79.79"})
     for path, text in (
         ("etc/os-release", "ID=ubuntu\nVERSION_ID=24.04\n"),
@@ -269,7 +269,7 @@ CUDA_LIST = "/etc/apt/sources.list.d/cuda-ubuntu2404-x86_64.list"
 
 
 def half_done(looked: Looked) -> None:
-    """apt refuses every change until it is configured: the layer os would stop."""
+    """apt refuses every change until it is configured, which would stop the layer os."""
     looked.packages.interrupted_ = {"pmix": "dpkg left pmix half done (half-configured)"}
 
 
@@ -316,7 +316,7 @@ def management(looked: Looked) -> None:
 
 
 def other_kernel(looked: Looked) -> None:
-    """rdma installs it, or has."""
+    """The layer rdma installs it."""
     looked.given["software"] = software_sets.software(kernel="6.8.0-90-generic").as_variable()
     looked.packages.available_["linux-headers-6.8.0-90-generic"] = ["6.8.0-90.91"]
     looked.packages.available_["linux-image-6.8.0-90-generic"] = ["6.8.0-90.91"]
@@ -329,7 +329,7 @@ def hpcx_away(looked: Looked) -> None:
 
 
 def no_interface(looked: Looked) -> None:
-    """It may come with DOCA's drivers, which are not installed yet."""
+    """DOCA's drivers, which are not installed yet, may create it."""
     looked.given["rails"][1]["interface"] = "rail9"
 
 
@@ -370,7 +370,7 @@ def test_what_is_in_the_way_is_named(
 def test_the_running_kernel_is_checked_where_the_set_names_none(
     looked: Looked, release: str, status: str
 ) -> None:
-    """DOCA builds for it. Built drivers need no table."""
+    """DOCA builds for it. Drivers that are built already need no table."""
     looked.host.write("proc/sys/kernel/osrelease", f"{release}\n")
     looked.packages.installed_[f"linux-headers-{release}"] = "1"
     found = [each for each in looked.checks() if each.name == "doca_kernel"]
@@ -443,7 +443,7 @@ def test_a_layer_with_nothing_to_do_is_not_looked_at(looked: Looked) -> None:
 
 
 def test_each_layer_without_packages_for_the_system_is_named(looked: Looked) -> None:
-    """What NVIDIA has for Ubuntu 26.04 begins with the driver 595 and DOCA 3.4."""
+    """NVIDIA's packages for Ubuntu 26.04 begin with driver 595 and DOCA 3.4."""
     looked.host.write("etc/os-release", "ID=ubuntu\nVERSION_ID=26.04\n")
     foreign(looked)
     refused = {("layer_plan", layer, "failed") for layer in ("rdma", "gpu")}
@@ -457,7 +457,7 @@ def test_each_layer_without_packages_for_the_system_is_named(looked: Looked) -> 
 def test_an_open_mpi_that_jobs_cannot_be_started_by_is_named(
     looked: Looked, installed: bool
 ) -> None:
-    """packages.ubuntu.com/resolute: openmpi-bin (5.0.10-1), which needs libprrte-bin."""
+    """packages.ubuntu.com/resolute: openmpi-bin (5.0.10-1), which depends on libprrte-bin."""
     packages = {"openmpi-bin": "5.0.10-1"} if installed else {}
     looked.packages.installed_ |= packages
     looked.packages.available_["openmpi-bin"] = ["4.1.6-7ubuntu2" if installed else "5.0.10-1"]
@@ -492,14 +492,14 @@ def test_a_python_that_ansible_does_not_know_is_a_note(
         assert each.reason.endswith(remedy or "")
 
 
-def test_what_cannot_be_read_is_a_finding_and_the_rest_goes_on(looked: Looked) -> None:
+def test_unreadable_condition_is_a_finding(looked: Looked) -> None:
     looked.host.write("etc/os-release", "ID=slackware\nVERSION_ID=15\n")
     foreign(looked)
     expected = {("layer_plan", "packages", "failed"), ("rail_claim", "rail1", "failed")}
     assert looked.findings() == expected
 
 
-# How it is shown
+# Display
 
 
 def test_the_same_finding_of_many_hosts_is_one_line() -> None:

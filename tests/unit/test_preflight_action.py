@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The action cluster_preflight as Ansible runs it: hosts that cannot be read, keys, and the end."""
+"""The action cluster_preflight in Ansible: unreadable hosts, keys, and the exit status."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The facts of a machine, and the model that they suggest."""
+"""Facts of a machine, and the model that they suggest."""
 
 from __future__ import annotations
 

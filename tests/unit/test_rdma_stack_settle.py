@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The RDMA stack of a node: each source, both families, and every refusal."""
+"""The RDMA stack of a node: each source, both families, every refusal."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_back_to_inbox_asks_for_the_distribution_s_versions_by_name(node: RdmaNo
 
 
 def refusal(node: RdmaNode) -> str:
-    """Why DOCA-OFED is refused, with nothing touched, in check mode as well."""
+    """The refusal of DOCA-OFED; nothing changes, also in check mode."""
     before = node.tree.snapshot()
     with pytest.raises(PlanError) as caught:
         node.settle(DOCA_SET)
@@ -154,7 +154,7 @@ def refusal(node: RdmaNode) -> str:
     return str(caught.value)
 
 
-def test_with_secure_boot_drivers_that_would_not_load_are_refused_before_a_package_changes(
+def test_secure_boot_is_checked_before_any_change(
     node: RdmaNode,
 ) -> None:
     node.install_doca_drivers()
@@ -184,7 +184,7 @@ def test_a_key_of_the_site_s_own_is_asked_for_first(ubuntu: RdmaNode) -> None:
 
 def test_secure_boot_allows_drivers_that_load(ubuntu: RdmaNode) -> None:
     ubuntu.secure_boot = True
-    assert ubuntu.settle().errors == []  # the kernel's own
+    assert ubuntu.settle().errors == []  # the kernel's own drivers
     assert ubuntu.settle(NONE).errors == []
     ubuntu.store.acted.clear()
     refusal(ubuntu)
@@ -204,7 +204,7 @@ def nvlsm(node: RdmaNode) -> None:
 
 USES = {
     "a process": (lambda node: node.open_device(4711, "xhpl"), r"xhpl \(4711\)"),
-    # On every drained B300, too.
+    # As on every drained B300.
     "NVLSM": (nvlsm, r"nvlsm \(4712, nvidia-fabricmanager.service\).*systemctl stop"),
     "NFS": (
         lambda node: mounted(node, "/home rw - nfs4 a:/x rw,proto=rdma,port=20049"),
@@ -235,7 +235,7 @@ def test_drivers_are_not_changed_while_rdma_is_in_use_unless_asked(
     assert source_of(ubuntu.store.packages) == "doca"
 
 
-def test_a_new_version_of_one_source_is_a_change_of_drivers_too(ubuntu: RdmaNode) -> None:
+def test_new_release_is_a_driver_change(ubuntu: RdmaNode) -> None:
     ubuntu.install_doca_drivers()
     ubuntu.settle(DOCA_SET)
     ubuntu.store.packages["doca-ofed"] = "3.1.0-1"
@@ -290,9 +290,7 @@ def test_a_container_with_a_recorded_machine_is_judged_by_that(
     assert not ubuntu.tree.ran("modprobe")
 
 
-def test_soft_roce_has_no_module_of_nvidia_s_and_its_devices_are_the_rails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_soft_roce(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = made("ubuntu", tmp_path, monkeypatch, "qemu-soft-roce")
     node.seen = ["rxe0", "rxe1"]
     rails = [{"interface": f"rail{k}", "pci": f"0000:00:1{k}.0"} for k in (0, 1)]

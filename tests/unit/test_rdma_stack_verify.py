@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What the RDMA stack finds: each fault by its own check, once, with what to do."""
+"""Findings about the RDMA stack: one check per fault, with its remedy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.unit.rdma_node import DOCA_SET, RdmaNode, StoreInstaller, found, wron
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RdmaNode:
-    """An Ubuntu node with DOCA-OFED, rebooted, everything well."""
+    """An Ubuntu node with DOCA-OFED, rebooted, without faults."""
     node = RdmaNode("ubuntu", tmp_path)
     monkeypatch.setattr(packages, "Installer", StoreInstaller)
     node.install_doca_drivers()
@@ -190,7 +190,7 @@ def test_a_leftover_of_doca_is_no_inbox_driver(node: RdmaNode) -> None:
 def test_drivers_that_were_not_built_say_whether_doca_knows_the_kernel(
     node: RdmaNode, release: str, doubted: bool
 ) -> None:
-    """The kernel that runs; the set names none."""
+    """The running kernel; the set names none."""
     make, name, subject = FAULTS["drivers of the kernel"]
     make(node)
     node.write("proc/sys/kernel/osrelease", f"{release}\n")
@@ -208,7 +208,7 @@ def test_the_kernel_of_the_set_has_to_run(node: RdmaNode) -> None:
     software = {**DOCA_SET, "kernel": "6.8.0-60-generic"}
     check = found(node.settle(software), "kernel_release")[""]
     assert (check.status, check.found) == ("failed", "6.8.0-49-generic")
-    # What the plan installs is no failure of check mode.
+    # The plan installs it, so it is pending in check mode.
     del node.store.packages["mft"]
     assert found(node.settle(software, check_mode=True), "kernel_release")[""].status == "pending"
     (node.tree.root / "lib/modules/6.8.0-60-generic").mkdir(parents=True)
@@ -268,7 +268,7 @@ def test_off_is_no_group_at_all(node: RdmaNode) -> None:
     assert wrong(node.settle(DOCA_SET, iommu="off")) == []
 
 
-def test_a_machine_without_iommu_is_not_one_that_does_not_use_it(node: RdmaNode) -> None:
+def test_missing_and_unused_iommu_differ(node: RdmaNode) -> None:
     shutil.rmtree(node.sys("kernel/iommu_groups"))
     check = found(node.settle(DOCA_SET), "iommu_group")[""]
     assert check.status == "not_applicable"
@@ -282,7 +282,7 @@ def test_a_machine_without_iommu_is_not_one_that_does_not_use_it(node: RdmaNode)
 # ACS
 
 
-def test_redirection_is_turned_off_below_the_common_bridge_and_no_other_bit(
+def test_only_redirection_bits_below_the_common_bridge_are_cleared(
     node: RdmaNode,
 ) -> None:
     for bridge in node.bridges():
@@ -293,12 +293,12 @@ def test_redirection_is_turned_off_below_the_common_bridge_and_no_other_bit(
     assert between
     for bridge in node.bridges():
         assert node.control(bridge) == (0x7F & ~0x2C if bridge in between else 0x7F)
-    # The root port and what both have in common pass everything on.
+    # The root port and the common bridge forward everything.
     assert "0000:07:01.0" not in between
     assert {"0000:10:00.0", "0000:10:01.0"} <= between
 
 
-def test_a_bridge_that_redirects_is_pending_in_check_mode_and_failed_for_verify(
+def test_redirecting_bridge(
     node: RdmaNode,
 ) -> None:
     node.configuration("0000:10:00.0", 0x04)

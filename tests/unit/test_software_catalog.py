@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Packages of a set: their names by family and branch, their order, what must not be there."""
+"""Packages of a set: names by family and branch, their order, and packages that must be absent."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ SETS: dict[str, dict[str, Any]] = {
         "cuda": "12.9",
         "rdma": {"source": "inbox"},
     },
-    "H100, 580, proprietary, driver alone": {
+    "H100, 580, proprietary, driver only": {
         "driver": {"version": "580.95.05", "gpu": "H100", "modules": "proprietary"},
         "rdma": {"source": "none"},
         **dict.fromkeys(("cuda", "dcgm", "gdrcopy", "nccl"), ""),
@@ -101,10 +101,10 @@ def both(name: str, distribution: Distribution, kernel: str) -> dict[str, Packag
 
 
 def test_the_packages_are_those_of_the_golden_file() -> None:
-    """Names and order were compared with the vendors' lists; a change here is to be, too."""
+    """Names and order were compared with the vendors' lists; compare changes too."""
     found = {
         f"{distribution.label if nodes is LATER else distribution.name}: {name}": {
-            # Absent packages differ by branch and family, which those of NODES have.
+            # Absent packages depend only on branch and family, which NODES covers.
             layer: {
                 key: value
                 for key, value in shown(wanted).items()
@@ -131,16 +131,16 @@ def test_the_packages_are_those_of_the_golden_file() -> None:
         ("B300, 590, DOCA, kernel", versions.NEXT, versions.FIRST),
     ],
 )
-def test_all_of_another_branch_leaves_ubuntu_and_nothing_of_the_own_one(
+def test_only_other_branches_are_absent_on_ubuntu(
     name: str, own: versions.Driver, other: versions.Driver
 ) -> None:
-    """apt keeps a piece of the old branch, rather than let one of the new branch push it out."""
+    """apt would not replace a package of the old branch by one of the new branch."""
     absent = both(name, *NODES[0])["gpu"].absent
     here = {package.name for package in table.ubuntu_driver(own)}
     there = {package.name for package in table.ubuntu_driver(other)}
     leave = {each for each in here | there if any_matches(each, absent)}
     assert there - here <= leave
-    # The modules that Blackwell does not work with, and pins that are not ours.
+    # Modules that do not support Blackwell, and foreign pins.
     suffix = own.suffix
     wrong = {f"cuda-drivers{suffix}", f"nvidia-driver{suffix}", f"nvidia-dkms{suffix}"}
     assert leave & here <= wrong | {f"nvidia-driver-pinning-{own.branch}"}
@@ -187,7 +187,7 @@ def test_every_other_branch_leaves_ubuntu_whatever_its_number(version: str) -> N
     suffixed = int(own) <= 580
     for name in BY_UBUNTU:
         assert any_matches(name, wanted.absent) is (suffixed and name not in installed), name
-    # Of the own branch, those that the set has otherwise: Ubuntu's, or an earlier suffix.
+    # Other names for packages of the set's branch: Ubuntu's, or with an earlier suffix.
     for name in (each.format(own) for each in FABRIC_ONCE):
         gone = any_matches(name, wanted.absent) and name not in installed
         assert gone is (int(own) > 575), name
@@ -196,7 +196,7 @@ def test_every_other_branch_leaves_ubuntu_whatever_its_number(version: str) -> N
 
 
 def test_what_el_called_otherwise_goes_with_its_branch() -> None:
-    """Names of 570 next to those of 580, as images of AWS have them (nvidia-imex-570)."""
+    """Names of 570 next to those of 580, as in images of AWS (nvidia-imex-570)."""
     for version, gone, stays in (
         ("580.95.05", ("nvidia-fabric-manager", "nvidia-imex-570"), "nvidia-fabricmanager"),
         ("575.57.08", ("nvidia-fabricmanager", "nvidia-imex"), "nvidia-fabric-manager"),
@@ -204,7 +204,7 @@ def test_what_el_called_otherwise_goes_with_its_branch() -> None:
         found = software(driver={"version": version, "gpu": "H100"}, cuda="12.9")
         absent = gpu_packages(found, ROCKY, NODES[1][1], KEYS).absent
         both = ("libnvidia-nscq-550", "cuda-drivers-fabricmanager-550", "nvidia-fabricmanager-450")
-        kernel = "kmod-nvidia-555.42.02-5.14.0-427.20.1"  # as NVIDIA built it, without DKMS
+        kernel = "kmod-nvidia-555.42.02-5.14.0-427.20.1"  # as built by NVIDIA, without DKMS
         assert all(any_matches(name, absent) for name in (*gone, *both, kernel))
         branch = version[:3]
         for name in (stays, f"nvlink5-{branch}", "kmod-nvidia-open-dkms", "nvidia-kmod-common"):
@@ -217,7 +217,7 @@ DCGM = "datacenter-gpu-manager"
 @pytest.mark.parametrize(
     ("changes", "names"),
     [
-        # By the CUDA of the driver: NVIDIA/DCGM issues 254 and 255, infra-controller PR 384.
+        # For the CUDA of the driver: NVIDIA/DCGM issues 254 and 255, infra-controller PR 384.
         ({"cuda": "12.9"}, ["-4-cuda13", "-4-proprietary", "-4-proprietary-cuda13"]),
         ({"cuda": ""}, ["-4-cuda13", "-4-proprietary", "-4-proprietary-cuda13"]),
         ({"cuda": "14.0"}, ["-4-cuda14", "-4-proprietary", "-4-proprietary-cuda14"]),
@@ -272,7 +272,7 @@ def test_the_launcher_has_nothing_of_a_gpu() -> None:
 
 
 @pytest.mark.parametrize(("distribution", "kernel"), NODES)
-def test_a_kernel_of_the_set_is_installed_and_held_with_inbox_drivers_too(
+def test_named_kernel_is_installed_with_inbox_drivers(
     distribution: Distribution, kernel: str
 ) -> None:
     inbox = software(kernel=kernel, rdma={"source": "inbox"})
@@ -285,7 +285,7 @@ def test_a_kernel_of_the_set_is_installed_and_held_with_inbox_drivers_too(
 
 
 @pytest.mark.parametrize("release", ["6.8.0-60-generic", "6.8.0-1030-aws"])
-def test_inbox_drivers_of_ubuntu_come_with_the_rest_of_the_kernels_modules(release: str) -> None:
+def test_inbox_drivers_need_extra_modules_on_ubuntu(release: str) -> None:
     """linux-virtual has no mlx5_ib and no ib_umad: NVIDIA/gpu-operator 2781."""
     extra = WantedPackage(f"linux-modules-extra-{release}", "", MODULES, optional=True)
     for kernel in ("", release):
@@ -324,10 +324,10 @@ def test_the_ucx_of_doca_takes_the_place_of_ubuntus() -> None:
 
 
 @pytest.mark.parametrize("provider", ["hpcx", "impi"])
-def test_another_mpi_takes_the_place_of_ubuntus_where_doca_provides_no_libucx0(
+def test_other_mpi_replaces_ubuntu_s(
     provider: str,
 ) -> None:
-    """DOCA 2.9 does not. With the distribution's MPI its removal stays refused: it is wanted."""
+    """DOCA 2.9 does not. The distribution's MPI, if it is the set's, is not removed."""
     found = software(rdma__version="2.9.3")
     kept = rdma_packages(found, UBUNTU, KEYS).stages[-1].replaced
     assert not any_matches("libopenmpi3t64", kept)
@@ -415,7 +415,7 @@ def test_el_10_has_no_module_streams() -> None:
         ("rocky", "9.6", "570.172.08", "2.9.3", ""),
     ],
 )
-def test_what_a_vendor_has_not_for_a_system_is_refused_by_name(
+def test_software_missing_for_a_system_is_refused(
     name: str, release: str, driver: str, doca: str, refused: str
 ) -> None:
     node = distribution_of(name, release)

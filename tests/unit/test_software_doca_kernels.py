@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""For which kernels DOCA's drivers are known to build, and where the table ends."""
+"""Kernels for which DOCA's drivers are known to build, and the limits of the table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EL98 = "5.14.0-687.5.1.el9_8.x86_64"
         ("3.2.2", "5.14.0-687.25.1.el9_8.x86_64", FAILS),
         ("3.2.3", "5.14.0-687.25.1.el9_8.x86_64", ""),
         ("3.2.10", EL98, ""),
-        ("3.3.0", EL98, UNKNOWN),  # of 2026-02; EL 9.8 is of 2026-05
+        ("3.3.0", EL98, UNKNOWN),  # released in 2026-02, EL 9.8 in 2026-05
         ("3.3.0", "5.14.0-611.el9.x86_64", ""),
         ("3.2.3", "6.12.0-211.33.1.el10_2.x86_64", ""),
         ("3.2.2", "6.12.0-211.33.1.el10_2.x86_64", FAILS),

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Keys of repositories: missed when a layer needs them, and only then, with what to do."""
+"""Repository keys: needed only when a layer uses them; messages name the remedy."""
 
 from __future__ import annotations
 

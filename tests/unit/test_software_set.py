@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The set: read, judged by rules, compiled from a model, and its page."""
+"""The software set: reading, rules, compilation from a model, and its page."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ URLS = st.text(st.characters(codec="ascii"), max_size=30)
 
 @given(URLS)
 def test_no_url_is_a_template(tail: str) -> None:
-    """The plugin marks what it computes as trusted: a template in it would be run."""
+    """The plugin marks its results as trusted, so a template in them would be rendered."""
     try:
         found = software(repositories__cuda__url=f"https://mirror/{tail}")
     except SoftwareError:
@@ -210,7 +210,7 @@ def test_no_url_is_a_template(tail: str) -> None:
 
 
 def unjudged(**changes: Any) -> SoftwareSet:
-    """A set as it is written, also where a rule refuses it."""
+    """The set as written, even if a rule refuses it."""
     findings = Findings()
     checked = SOFTWARE.check(value(**changes), findings)
     assert not findings, [finding.text() for finding in findings.found]
@@ -227,7 +227,7 @@ CASES: tuple[tuple[dict[str, Any], list[str]], ...] = (
     ({"driver__version": "575.57.08"}, ["cuda_driver"]),
     ({"cuda": "13.1"}, ["cuda_minor"]),
     ({"cuda": "13.1", "driver__version": "590.44.01"}, []),
-    # What NVIDIA's release notes pair; nvidia-smi 615.71.09 prints "CUDA Version: 13.4".
+    # Pairs from NVIDIA's release notes; nvidia-smi 615.71.09 prints "CUDA Version: 13.4".
     ({"cuda": "13.2"}, ["cuda_minor"]),
     ({"cuda": "13.3"}, ["cuda_minor"]),
     ({"cuda": "13.3", "driver__version": "595.71.05"}, ["cuda_minor"]),
@@ -246,7 +246,7 @@ CASES: tuple[tuple[dict[str, Any], list[str]], ...] = (
         {"driver__version": "610.57.04", "driver__modules": "proprietary", "driver__gpu": "H100"},
         ["dma_buf_modules"],
     ),
-    (  # The rule is about packages of the repository.
+    (  # The rule concerns packages of the repository.
         {
             **{"driver__version": "620.10.01", "driver__modules": "proprietary"},
             **{"driver__gpu": "H100", "driver__manage": False},
@@ -272,7 +272,7 @@ def test_combinations(changes: dict[str, Any], wanted: list[str]) -> None:
     assert [rule.name for rule in evaluate(unjudged(**changes))] == wanted
 
 
-def test_every_rule_is_met_by_a_combination_and_is_about_a_key_of_the_set() -> None:
+def test_every_rule_has_a_combination_and_a_key() -> None:
     met = {rule for _changes, wanted in CASES for rule in wanted}
     assert sorted(met) == sorted(rule.name for rule in RULES)
     for rule in RULES:
@@ -317,14 +317,14 @@ def test_a_model_gives_its_set_whole_and_once() -> None:
 
 
 @pytest.mark.parametrize(("transport", "nfs"), [("rdma", True), ("tcp", False)])
-def test_a_model_with_nfs_over_rdma_says_so_to_the_layer_rdma(transport: str, nfs: bool) -> None:
+def test_nfs_over_rdma_is_part_of_the_set(transport: str, nfs: bool) -> None:
     text = MODEL + "filesystems:\n  - {name: a, type: nfs, source: 'nas:/a', mount: /a, "
     text += f"purpose: scratch, hosts: [compute], nfs: {{transport: {transport}}}}}\n"
     software = compiled(text).group_variables["all"]["cluster_software"]
     assert software["rdma"]["nfs"] is nfs
 
 
-def test_the_reference_has_a_set_and_the_virtual_clusters_have_no_driver() -> None:
+def test_sets_of_the_inventories() -> None:
     def driver(name: str) -> Any:
         inventory = inventory_of(load(str(ROOT / f"inventories/{name}/cluster.yml")))
         return inventory.group_variables["all"]["cluster_software"]["driver"]
@@ -335,7 +335,7 @@ def test_the_reference_has_a_set_and_the_virtual_clusters_have_no_driver() -> No
 
 
 def test_versions_are_read_as_they_are_written() -> None:
-    """YAML makes 13.1 of 13.10; a model has the file."""
+    """YAML reads 13.10 as 13.1; the model reads the file's text."""
     text = MODEL + 'software: {driver: {version: 590.44.01}, cuda: 13.10, dcgm: "", '
     text += 'repositories: {cuda: {key: a, key_sha256: ""}}}\n'
     assert compiled(text).group_variables["all"]["cluster_software"]["cuda"] == "13.10"
@@ -365,7 +365,7 @@ def test_the_tables_are_what_the_code_has() -> None:
     assert generator.page(PAGE) == PAGE, "run docs/generate_software_set.py"
 
 
-def test_the_example_can_be_installed_and_is_the_one_of_the_reference() -> None:
+def test_example_of_the_docs() -> None:
     found = re.search(r"```yaml\n(.*?)```", PAGE, re.S)
     assert found is not None
     example = yaml.safe_load(found[1])["software"]

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Packages of the Lustre client by distribution, and the part that installs them."""
+"""Packages of the Lustre client by distribution, and their installation."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_what_is_not_published_is_refused():
 
 
 class Engine:
-    """In the place of the package engine."""
+    """Replaces the installer."""
 
     def __init__(self, changes=(), solved=True):
         self.changes, self.solved = list(changes), solved

@@ -45,8 +45,9 @@ def running(node: Node) -> list[str]:
 class BootLoader(Protocol):
     """Where a node configures its kernel's arguments."""
 
-    exclusive: bool
-    """Whether the collection's arguments are separate from the operator's."""
+    @property
+    def exclusive(self) -> bool:
+        """Whether the collection's arguments are separate from the operator's."""
 
     def entries(self) -> list[list[str]]:
         """Return the arguments of each entry that starts this system."""

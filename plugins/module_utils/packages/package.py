@@ -12,6 +12,7 @@ from typing import Optional
 
 from ..core.commands import CommandError, Runner
 from ..core.files import FilePlan, plan_file
+from ..core.messages import Message
 from ..core.waiting import until
 
 OURS = "baremetal-mpi-roce-"
@@ -21,7 +22,14 @@ WAIT_S = 300.0
 
 
 class PackageError(CommandError):
-    """Packages cannot be planned or changed; the text has the package, the reason, the remedy."""
+    """Packages cannot be planned or changed; the text has the package, the reason, the remedy.
+
+    `refusals`: the lines of a refused plan.
+    """
+
+    def __init__(self, text: str, refusals: Sequence[Message] = ()) -> None:
+        super().__init__(text)
+        self.refusals = list(refusals)
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import Optional
 
 from ..core.commands import CommandError
 from ..core.files import FilePlan, diff, diffs
+from ..core.messages import Message, message
 from ..core.text import some
 from .package import (
     DOWNGRADE,
@@ -126,7 +128,9 @@ def unwanted(wanted: PackageSet, installed: Iterable[str]) -> list[str]:
     )
 
 
-def claimed(wanted: PackageSet, manager: Manager, removed: Iterable[str] = ()) -> dict[str, str]:
+def claimed(
+    wanted: PackageSet, manager: Manager, removed: Iterable[str] = ()
+) -> dict[str, Message]:
     """Return packages of the set that share a file with an installed one, each with the reason.
 
     `removed`: packages that the same transaction removes.
@@ -137,9 +141,13 @@ def claimed(wanted: PackageSet, manager: Manager, removed: Iterable[str] = ()) -
         owner = manager.owner(path)
         # A removed package may still own a configuration file; that is no conflict.
         if owner in installed and owner not in (name, *removed):
-            reasons[name] = (
-                f"{path} belongs to {name}, which the set installs, and to {owner}, which is "
-                f"installed: dpkg would fail. Remove {owner} first (and what needs it)"
+            reasons[name] = message(
+                "file_in_two_packages",
+                "{path} belongs to {name}, which the set installs, and to {owner}, which is "
+                "installed: dpkg would fail. Remove {owner} first (and what needs it)",
+                path=path,
+                name=name,
+                owner=owner,
             )
     return reasons
 
@@ -166,7 +174,7 @@ class Planner:
                 if package not in self.pending
             }
         )
-        self.refusals: list[str] = []
+        self.refusals: list[Message] = []
 
     def outline(self) -> list[tuple[str, list[PackageChange]]]:
         """Return the stages without dependencies, for a plan before the solver can be asked."""
@@ -190,7 +198,7 @@ class Planner:
             self._solve_stages()
             self._check_changes()
         if self.refusals:
-            raise PackageError("\n".join(self.refusals))
+            raise PackageError("\n".join(self.refusals), self.refusals)
         return self.plan
 
     # Versions
@@ -244,7 +252,15 @@ class Planner:
             except CommandError as error:
                 origins = {self._undefined(origin) for origin in self.wanted.preferred.values()}
                 hints = "".join(f". {text}" for text in origins if text)
-                self.refusals.append(f"stage {name}: the solver refuses: {error}{hints}")
+                self.refusals.append(
+                    message(
+                        "package_conflict",
+                        "stage {stage}: the solver refuses: {error}{hints}",
+                        stage=name,
+                        error=error,
+                        hints=hints,
+                    )
+                )
                 return
             new = [change for change in changes if change not in former]
             if new:
@@ -259,8 +275,8 @@ class Planner:
         replaced = {stage.name: stage.replaced for stage in self.wanted.stages}
         for stage, changes in self.plan.stages:
             removable = (*self.wanted.absent, *own, *replaced.get(stage, ()))
-            reasons = [self._refusal(change, removable) for change in changes]
-            self.refusals += [f"stage {stage}: {reason}" for reason in reasons if reason]
+            refusals = (self._refusal(stage, change, removable) for change in changes)
+            self.refusals += [refusal for refusal in refusals if refusal]
         changes = self.plan.changes
         installing = {change.name for change in changes if change.kind == INSTALL}
         if installing.intersection(self.wanted.claims.values()):
@@ -268,28 +284,48 @@ class Planner:
             conflicts = claimed(self.wanted, self.manager, removed)
             self.refusals += [text for name, text in conflicts.items() if name in installing]
 
-    def _refusal(self, change: PackageChange, removable: Sequence[str]) -> str:
-        """Return the reason against one change, or nothing. `removable`: names and patterns."""
+    def _refusal(
+        self, stage: str, change: PackageChange, removable: Sequence[str]
+    ) -> Optional[Message]:
+        """Return the reason against one change, or None. `removable`: names and patterns."""
         named = change.name in self.plan.exact
         if change.kind == REMOVE:
             if any_matches(change.name, removable):
-                return ""
-            return (
-                f"{change.name} {change.before} would be removed, which the set does not ask for. "
-                "Remove it first (and what needs it), or leave out what conflicts with it"
+                return None
+            return message(
+                "package_removal",
+                "stage {stage}: {name} {version} would be removed, which the set does not ask for. "
+                "Remove it first (and what needs it), or leave out what conflicts with it",
+                stage=stage,
+                name=change.name,
+                version=change.before,
             )
         if change.kind == DOWNGRADE and not named and not self.allow_downgrade:
-            return self._downgrade(change.name, change.before, change.after, " (a dependency)")
+            return self._downgrade(
+                change.name, change.before, change.after, f" (a dependency, stage {stage})"
+            )
         if change.kind == UPGRADE and not named and only_held([change.name], self.manager):
-            return (
-                f"{change.name} would go from {change.before} to {change.after}, but is held at "
-                "the installed version. To change it, name its version in the set"
+            return message(
+                "package_held",
+                "stage {stage}: {name} would go from {before} to {after}, but is held at the "
+                "installed version. To change it, name its version in the set",
+                stage=stage,
+                name=change.name,
+                before=change.before,
+                after=change.after,
             )
         for pattern, origin in self.wanted.preferred.items():
-            reason = self._undefined(origin) if fnmatchcase(change.name, pattern) else ""
-            if reason:
-                return f"{change.name}: {reason}"
-        return ""
+            hint = self._undefined(origin) if fnmatchcase(change.name, pattern) else ""
+            if hint:
+                return message(
+                    "package_source_undefined",
+                    "stage {stage}: {name}: {hint}",
+                    stage=stage,
+                    name=change.name,
+                    hint=hint,
+                    repository=origin,
+                )
+        return None
 
     def _undefined(self, origin: str) -> str:
         if self.manager.defined(origin):
@@ -299,21 +335,34 @@ class Planner:
             " on this node: run the layer that defines it first (--tags rdma,gpu)"
         )
 
-    def _downgrade(self, name: str, before: str, after: str, origin: str) -> str:
-        return (
-            f"{name}: {before} is installed, and {after} is lower{origin}. Set the version that is "
-            f"installed, or {ROLES.get(self.layer, self.layer)}_allow_downgrade: true"
+    def _downgrade(self, name: str, before: str, after: str, origin: str) -> Message:
+        return message(
+            "package_downgrade",
+            "{name}: {before} is installed, and {after} is lower{origin}. Set the version that is "
+            "installed, or {role}_allow_downgrade: true",
+            name=name,
+            before=before,
+            after=after,
+            origin=origin,
+            role=ROLES.get(self.layer, self.layer),
         )
 
 
-def _not_available(package: WantedPackage, versions: Sequence[str]) -> str:
+def _not_available(package: WantedPackage, versions: Sequence[str]) -> Message:
     component = f" (software.{package.component})" if package.component else ""
     if not versions:
-        return (
-            f"{package.name}: not in any repository of this node. Check the repositories of the set"
-            f" for this distribution{component}"
+        return message(
+            "package_unknown",
+            "{name}: not in any repository of this node. Check the repositories of the set for "
+            "this distribution{component}",
+            name=package.name,
+            component=component,
         )
-    return (
-        f"{package.name}: no repository has version {package.version}{component}; "
-        f"available: {some(versions, MAX_LISTED_VERSIONS)}"
+    return message(
+        "package_version_unknown",
+        "{name}: no repository has version {version}{component}; available: {available}",
+        name=package.name,
+        version=package.version,
+        component=component,
+        available=some(versions, MAX_LISTED_VERSIONS),
     )
