@@ -50,7 +50,7 @@ CONFIRM_S = 300
 PAUSE_S = 3
 PROBE_S = 30
 CENSORED = "censored"
-"""In Ansible's message where no_log hides the connection's own."""
+"""In the message of Ansible if no_log hides that of the connection."""
 REMEDY = "Repair with: site.yml --tags fabric --limit {}"
 
 
@@ -66,7 +66,7 @@ class ActionModule(SteppedAction):
         }
 
     def _plan(self, task_vars: Any) -> dict[str, Any]:
-        """Returns a `problem` instead of failing: the report is of use all the same."""
+        """Return a `problem` instead of failing, since other layers use the report."""
         variables = _Variables(self._templar, task_vars)
         if not variables.text("cluster_system"):
             key = "spines.system" if variables.text("cluster_role") == SPINE else "leaves.system"
@@ -85,8 +85,8 @@ class ActionModule(SteppedAction):
         until(settled, float(self._task.args.get("settle_s", 0)), PAUSE_S)
         if outcome.report is None or outcome.difference is None:
             return _unplanned(outcome.error)
-        # playbooks/verify.yml: what is pending has failed.
-        strict = any(STRICT in (words or {}) for words in self._task.environment or [])
+        # playbooks/verify.yml: pending counts as failed.
+        strict = any(STRICT in (names or {}) for names in self._task.environment or [])
         checks = port_checks(intent, outcome.report, outcome.remaining, check_mode=not strict)
         wrong = failure_message(LAYER, checks, REMEDY.format(intent.name))
         problem = "\n".join(text for text in (outcome.error, wrong) if text)
@@ -94,7 +94,7 @@ class ActionModule(SteppedAction):
             display.display(line)
         differs = bool(outcome.difference)
         if differs and not problem and not self._task.check_mode:
-            checks = []  # those that count are made when it is applied
+            checks = []  # step apply returns the checks that count
         return _result(
             checks,
             changed=differs and bool(self._task.check_mode),
@@ -109,24 +109,24 @@ class ActionModule(SteppedAction):
         return {"failed": True, "msg": problem} if problem else {"changed": False}
 
     def _batches(self, task_vars: Any) -> dict[str, Any]:
-        here, hostvars = task_vars["ansible_play_hosts"], task_vars["hostvars"]
+        hosts, hostvars = task_vars["ansible_play_hosts"], task_vars["hostvars"]
         if self._task.check_mode:
             return {"changed": False, "batches": [], "turns": {}}
-        lost = [name for name in task_vars["ansible_play_hosts_all"] if name not in here]
+        lost = [name for name in task_vars["ansible_play_hosts_all"] if name not in hosts]
         if lost:
             without = ":".join(f"!{name}" for name in lost)
             raise AnsibleActionFail(
                 f"{LAYER}: no switch was changed, because {len(lost)} of them failed above: "
-                f"{', '.join(lost)}. Repair them, or leave them out: --limit 'all:{without}'"
+                f"{', '.join(lost)}. Repair them, or exclude them: --limit 'all:{without}'"
             )
         switches = [
             (name, hostvars[name]["cluster_role"], hostvars[name].get("cluster_ports") or [])
-            for name in here
+            for name in hosts
             if SwitchResult.of(hostvars[name]).differs
         ]
-        found = batches(switches, int(self._task.args.get("at_once", 1)))
-        turns = {name: turn for turn, batch in enumerate(found) for name in batch}
-        return {"changed": False, "batches": found, "turns": turns}
+        ordered = batches(switches, int(self._task.args.get("at_once", 1)))
+        turns = {name: turn for turn, batch in enumerate(ordered) for name in batch}
+        return {"changed": False, "batches": ordered, "turns": turns}
 
     def _apply(self, task_vars: Any) -> dict[str, Any]:
         if self._task.check_mode:
@@ -151,9 +151,9 @@ class ActionModule(SteppedAction):
             **_of(intent, outcome.difference),
         )
         if message:
-            # Ansible prints a failed result whole.
-            shown = ("layer", "checks", "changed", "impact")
-            return {**{key: result[key] for key in shown}, **_failure(message)}
+            # Ansible prints all of a failed result.
+            kept = ("layer", "checks", "changed", "impact")
+            return {**{key: result[key] for key in kept}, **_failure(message)}
         return result
 
     def _session(
@@ -187,9 +187,9 @@ def _intent(variables: _Variables) -> SwitchIntent:
 
 
 class _Variables:
-    """Variables of the host as values. Secrets are read here and nowhere else.
+    """Templated variables of the host. Secrets are read only here.
 
-    They are no arguments of the task: those Ansible prints.
+    They are not arguments of the task, because Ansible prints those.
     """
 
     def __init__(self, templar: Any, task_vars: Mapping[str, Any]) -> None:
@@ -197,8 +197,8 @@ class _Variables:
         self._variables = task_vars
 
     def value(self, name: str, default: Any) -> Any:
-        found = self._templar.template(self._variables.get(name))
-        return default if found is None else found
+        value = self._templar.template(self._variables.get(name))
+        return default if value is None else value
 
     def text(self, name: str) -> str:
         return str(self.value(name, ""))
@@ -223,14 +223,14 @@ class AnsibleShell:
         self._name = name
 
     def run(self, command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
-        # Input always, so that Ansible asks for no terminal: with one, output is altered and a
-        # lost connection would end the command.
+        # With input, Ansible requests no terminal. A terminal would alter the output, and end the
+        # command when the connection is lost.
         whole = f"/bin/sh -c {shlex.quote(command)}" + ("" if stdin else " </dev/null")
         with self._quiet():
             done, problem = self._try(whole, stdin or "\n", timeout_s)
         if CENSORED in problem:
             _done, problem = self._try("exit 0", "\n", PROBE_S)
-            problem = problem or "lost over SSH, and there again"
+            problem = problem or "the SSH connection was lost, and works again"
         if problem or done is None:
             raise SwitchError(f"{self._address()}: {problem}")
         return Completed(int(done["rc"]), done["stdout"], done["stderr"])
@@ -238,7 +238,7 @@ class AnsibleShell:
     def _try(
         self, command: str, stdin: str, timeout_s: int
     ) -> tuple[Optional[dict[str, Any]], str]:
-        """The answer, or why there is none."""
+        """Return the answer, or the reason why there is none."""
         try:
             with time_limit(timeout_s):
                 done: dict[str, Any] = self._action._low_level_execute_command(
@@ -252,7 +252,7 @@ class AnsibleShell:
 
     @contextlib.contextmanager
     def _quiet(self) -> Iterator[None]:
-        """Hide answers, which hold secrets of others, and let Ansible repeat no command."""
+        """Hide answers, which contain secrets, and keep Ansible from repeating commands."""
         connection = self._action._connection
         with contextlib.suppress(KeyError):  # a connection that has no such option
             connection.set_option("reconnection_retries", 0)
@@ -265,8 +265,8 @@ class AnsibleShell:
             context.no_log = former
 
     def reconnect(self) -> None:
-        """The next command opens a new connection."""
-        # A connection that cannot be closed is gone already.
+        """Open a new connection for the next command."""
+        # A connection that cannot be closed is already gone.
         with contextlib.suppress(AnsibleError, OSError):
             self._action._connection.reset()
 
@@ -280,9 +280,9 @@ class AnsibleShell:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """Raise Ctrl-C and SIGTERM in the session, which undoes what it applied.
+    """Raise Interrupted on Ctrl-C and SIGTERM, so that the session undoes its change.
 
-    Once: a second signal is ignored while it does.
+    Further signals are ignored while it does.
     """
     numbers = (signal.SIGINT, signal.SIGTERM)
 
@@ -341,7 +341,7 @@ def _of(intent: SwitchIntent, difference: Difference) -> dict[str, Any]:
 
 
 def _cost(intent: SwitchIntent, difference: Difference) -> list[str]:
-    """For the operator, before anything is touched: how much changes, and what it costs."""
+    """Lines for the operator before a change: the number of values and the impact."""
     if not difference:
         return []
     impact = difference.impact
@@ -365,13 +365,13 @@ def _untouched(reason: str) -> dict[str, Any]:
 
 
 def _check_turn(host: str, plan: Any, hostvars: Any) -> None:
-    """Fail unless every switch of an earlier batch was changed, whatever the play's strategy."""
+    """Fail unless all switches of earlier batches were changed, whatever the play's strategy."""
     turns = (plan or {}).get("turns") or {}
     earlier = [name for name, turn in turns.items() if turn < turns.get(host, 0)]
     undone = [name for name in earlier if not SwitchResult.of(hostvars[name]).applied]
     if undone or host not in turns:
-        why = f"{', '.join(undone)} come before it" if undone else "it is in none of the batches"
+        reason = f"{', '.join(undone)} come before it" if undone else "it is in none of the batches"
         raise AnsibleActionFail(
-            f"{LAYER}: it is not the turn of {host}: {why}. The play needs the strategy linear, "
+            f"{LAYER}: it is not the turn of {host}: {reason}. The play needs the strategy linear, "
             "as in playbooks/fabric.yml"
         )

@@ -176,7 +176,7 @@ def test_a_page_that_is_not_json_is_named(authority: Authority, issued: tuple[Pa
 def test_an_answer_is_bounded_and_only_prints(
     authority: Authority, issued: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(https, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(https, "MAX_BYTES", 1 << 20)
     with serving(*issued, Served(body=b"[" + b" " * (1 << 20) + b"]")) as port:
         message = failing(login(port, authority), Lost)
     assert message.endswith("longer than 1 MiB.")
@@ -273,7 +273,7 @@ def test_a_small_answer_fills_no_memory(authority: Authority, issued: tuple[Path
             finally:
                 tracemalloc.stop()
         assert named in message
-        assert peak < 2 * https.MOST_BYTES, f"{named}: {peak >> 20} MiB"
+        assert peak < 2 * https.MAX_BYTES, f"{named}: {peak >> 20} MiB"
 
 
 @pytest.mark.parametrize("content", [None, "no certificate in here"])

@@ -1,20 +1,20 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Switch chips: their ports, their headroom, and how they round ECN thresholds.
+"""Switch chips: ports, headroom, and rounding of ECN thresholds.
 
-Only what can be checked against something published stands here. The rest a site takes from its
-vendor and writes into its inventory (`cluster_asics`): it is never derived from another chip.
+Every value has a published source. A site takes other values from its vendor and writes them into
+the model (`cluster_asics`); nothing is derived from another chip.
 
-Headroom is the buffer of a lossless priority group, for what arrives after a pause was sent. For
-Spectrum it is NVIDIA's own formula, which SONiC runs on the switch (sonic-swss e6b0c5b5,
+Headroom is the buffer of a lossless priority group for data in flight after a pause is sent. For
+Spectrum it follows NVIDIA's formula, which also runs on SONiC switches (sonic-swss e6b0c5b5,
 cfgmgr/buffer_headroom_mellanox.lua), with the constants of each chip (sonic-buildimage 086b03bd,
 platform/mellanox/asic_table.j2):
 
     xoff = lossless MTU + occupancy * (frame + MAC and PHY + 64 * pause quanta + tile + 2 * cable)
 
-rounded up to KiB. A pause waits for the frame that is just being sent, takes its time on the cable,
-and the peer its own until it stops: so much is still on its way, and then the cable's content. All
-of it may come as the smallest packets, each of which takes whole cells of the buffer. Whole numbers
-and fractions only: the figures are right to the byte.
+rounded up to KiB. A pause waits for the frame that is being sent, then crosses the cable, and the
+peer needs time to stop. Everything sent meanwhile, and then the contents of the cable, must fit. It
+may all arrive as the smallest packets, each of which occupies whole cells. Integers and fractions
+keep the result exact to the byte.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from typing import Any, Optional
 from ..schema.findings import Finding
 
 ETHERNET_GBPS = (1, 10, 25, 40, 50, 100, 200, 400, 800, 1600)
-"""Rates that Ethernet ports have."""
+"""Rates of Ethernet ports."""
 
-MOST_LANES = 8
-"""Of one port: so many have QSFP-DD and OSFP."""
+MAX_LANES = 8
+"""Lanes of a QSFP-DD or OSFP port."""
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """What comes after a pause (LOSSLESS_TRAFFIC_PATTERN of CONFIG_DB)."""
+    """Traffic that arrives after a pause (LOSSLESS_TRAFFIC_PATTERN of CONFIG_DB)."""
 
     lossless_mtu: int
-    """Bytes of a packet that is no small one."""
+    """Size of the large packets, in bytes."""
     small_percent: int
-    """Of the packets: how many have 64 bytes."""
+    """Share of packets with 64 bytes."""
 
 
 WORST = Traffic(1024, 100)
-"""Nothing but small packets. A switch that computes for itself has 50 per cent by default, so that
-it asks for less; of a contract that holds for any mix of traffic none can be lost."""
+"""Only small packets. A switch that computes its own headroom assumes 50 per cent by default and so
+reserves less; the contract must hold for any mix of traffic."""
 
 
 @dataclass(frozen=True)
@@ -54,18 +54,18 @@ class Formula:
     """Constants of NVIDIA's formula, for one chip."""
 
     cell_bytes: int
-    """A buffer cell: the smallest packet takes a whole one."""
+    """Size of a buffer cell; the smallest packet occupies a whole one."""
     pipeline_kib: int = 19
-    """XON. A port of eight lanes has two buffers, and so twice that."""
+    """XON. A port of eight lanes has two buffers, and therefore twice this value."""
     tile_ns: int = 0
-    """On the way from the die with the lanes."""
+    """Delay from the die with the lanes."""
     further_bytes: int = 0
-    """Of the room after XOFF, rounded already."""
+    """Added to the headroom after rounding."""
     traffic: Traffic = WORST
 
     @property
     def occupancy(self) -> Fraction:
-        """Bytes of buffer for each byte that comes."""
+        """Bytes of buffer occupied per byte received."""
         cell, traffic = self.cell_bytes, self.traffic
         small = (
             Fraction(cell, SMALLEST_PACKET_BYTES)
@@ -83,8 +83,8 @@ class Formula:
         tile = self.tile_ns * bytes_per_second / 10**9
         cable = 2 * cable_metres * bytes_per_second / METRES_PER_SECOND
         waiting = mtu_frame + MAC_PHY_BYTES + peer + tile + cable
-        room = self.traffic.lossless_mtu + self.occupancy * waiting
-        return _whole_units(room) + self.further_bytes
+        needed = self.traffic.lossless_mtu + self.occupancy * waiting
+        return _whole_units(needed) + self.further_bytes
 
     def headroom(
         self, speed_gbps: int, cable_metres: int, mtu_frame: int, eight_lanes: bool
@@ -97,54 +97,56 @@ class Formula:
 
 @dataclass(frozen=True)
 class Headroom:
-    """As a row of pg_profile_lookup.ini has it. What its figures are to each other differs from
-    vendor to vendor: the room after XOFF may lie in the size, or in the pool; XON may be 0, and so
-    may the size."""
+    """A row of pg_profile_lookup.ini.
+
+    The relation of the values depends on the vendor: the headroom after XOFF may be part of the
+    size or of the pool, and XON and size may be 0.
+    """
 
     size_bytes: int
-    """Reserved for the group. NVIDIA: XON and room after XOFF; XON where ports share headroom."""
+    """Reserved for the group. NVIDIA: XON plus headroom; only XON if ports share headroom."""
     xon_bytes: int
     xoff_bytes: int
-    """Room after XOFF, which is what a pause that comes late fills."""
+    """Headroom after XOFF, which fills until a pause takes effect."""
     threshold: Optional[int] = None
-    """Of the shared buffer: a power of two in a pool of mode dynamic, bytes in one of mode static.
+    """Share of the buffer: a power of two in a pool of mode dynamic, bytes in one of mode static.
     None: not given."""
     xon_offset_bytes: Optional[int] = None
-    """The pause ends as well so far below XOFF. None: the chip has none."""
+    """The pause also ends this far below XOFF. None: unsupported by the chip."""
 
 
 @dataclass(frozen=True)
 class Asic:
     name: str
-    """`spectrum4`, `tomahawk5`, ..., or what the inventory calls its own. Empty: unknown."""
+    """`spectrum4`, `tomahawk5`, ..., or a name of the inventory. Empty: unknown."""
     lanes: Optional[int] = None
-    """Of the whole chip; None where it is not known here."""
+    """Lanes of the whole chip; None if unknown."""
     lane_gbps: Optional[int] = None
-    """The most of one."""
+    """Highest rate of a lane."""
     formula: Optional[Formula] = None
     values: Mapping[tuple[int, int], Headroom] = field(default_factory=dict, hash=False)
-    """By speed and cable length, from the inventory. They come before the formula."""
+    """By speed and cable length, from the inventory. They take precedence over the formula."""
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Values of the keys that switch systems add to a chip (`System.chip_keys`), where set."""
 
     def has_port(self, speed_gbps: int) -> bool:
-        """Whether a port can have this speed, as far as that is known."""
-        fastest = self.lane_gbps * MOST_LANES if self.lane_gbps else ETHERNET_GBPS[-1]
+        """Whether a port may have this speed, as far as known."""
+        fastest = self.lane_gbps * MAX_LANES if self.lane_gbps else ETHERNET_GBPS[-1]
         return speed_gbps in ETHERNET_GBPS and speed_gbps <= fastest
 
     def fewest_lanes(self, speed_gbps: int) -> int:
-        """Of a port of this speed. SONiC's names count one, two, four or eight."""
+        """Lanes that a port of this speed needs: one, two, four or eight."""
         lanes = 1
-        while self.lane_gbps and lanes < MOST_LANES and lanes * self.lane_gbps < speed_gbps:
+        while self.lane_gbps and lanes < MAX_LANES and lanes * self.lane_gbps < speed_gbps:
             lanes *= 2
         return lanes
 
     def lanes_of_port(self, ports: int, speed_gbps: int) -> Optional[int]:
-        """Lanes of each of `ports` like ports that share the chip: as many as fit, since cages are
-        wired to all lanes of the chip. None where that is not known, or where they do not fit."""
+        """Lanes of each of `ports` equal ports that share the chip: as many as fit, since cages are
+        wired to all lanes. None if unknown, or if the ports do not fit."""
         if self.lanes is None:
             return None
-        fits = [lanes for lanes in (1, 2, 4, MOST_LANES) if lanes * ports <= self.lanes]
+        fits = [lanes for lanes in (1, 2, 4, MAX_LANES) if lanes * ports <= self.lanes]
         return fits[-1] if fits and fits[-1] >= self.fewest_lanes(speed_gbps) else None
 
 
@@ -167,12 +169,12 @@ ASICS = {
         Asic("tomahawk5", lanes=512, lane_gbps=100),
     )
 }
-"""Chips by name. Those without a formula are known by their ports alone."""
+"""Chips by name. Of those without a formula only the ports are known."""
 SPECTRUM4 = ASICS["spectrum4"]
 
 
 def asic_named(name: str, asics: Mapping[str, Mapping[str, Any]]) -> Optional[Asic]:
-    """The chip with its entry in `asics` (`cluster_asics`); None where neither knows it."""
+    """The chip with its entry in `asics` (`cluster_asics`); None if unknown to both."""
     if name not in ASICS and name not in asics:
         return None if name else Asic("")
     chip, entry = ASICS.get(name, Asic(name)), asics.get(name, {})
@@ -193,7 +195,7 @@ def asic_named(name: str, asics: Mapping[str, Mapping[str, Any]]) -> Optional[As
 
 
 class WantedError(Exception):
-    """The intent cannot be kept on this system or chip. `findings` has every reason."""
+    """The system or chip cannot comply with the intent. `findings` lists every reason."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
         self.findings = tuple(findings)
@@ -201,14 +203,14 @@ class WantedError(Exception):
 
 
 PAUSE_QUANTA = {10: 67, 25: 80, 40: 118, 50: 147, 100: 394, 200: 453, 400: 905, 800: 905}
-"""By speed: how long a peer may take to stop, of 512 bits each (IEEE 802.3, 31B.3.7)."""
+"""By speed: time that a peer may take to stop, in quanta of 512 bits (IEEE 802.3, 31B.3.7)."""
 QUANTUM_BYTES = 64
 SMALLEST_PACKET_BYTES = 64
 MAC_PHY_BYTES = Fraction(8 * 1024, 10)
 METRES_PER_SECOND = 198_000_000
-"""Of light in a fibre."""
+"""Speed of light in fibre."""
 MOST_METRES = 300
-"""The longest cable that the formula was checked for."""
+"""Longest cable for which the formula was verified."""
 UNIT_BYTES = 1024
 
 
@@ -219,9 +221,10 @@ def headroom(
     mtu_frame: int,
     lanes: Optional[int] = None,
 ) -> Headroom:
-    """What a port needs to lose nothing. WantedError where it is not known.
+    """Headroom of a port for lossless operation. Raises WantedError if it is unknown.
 
-    `mtu_frame`: the largest Ethernet frame. `lanes`: of the port; None: the fewest for its speed.
+    `mtu_frame`: largest Ethernet frame in bytes. `lanes`: of the port; None: the fewest for its
+    speed.
     """
     given = asic.values.get((speed_gbps, cable_metres))
     if given is not None:
@@ -229,13 +232,12 @@ def headroom(
     known = asic.has_port(speed_gbps) and speed_gbps in PAUSE_QUANTA
     if asic.formula is None or not known or cable_metres > MOST_METRES:
         raise WantedError([_missing(asic, speed_gbps, cable_metres)])
-    eight = (asic.fewest_lanes(speed_gbps) if lanes is None else lanes) == MOST_LANES
+    eight = (asic.fewest_lanes(speed_gbps) if lanes is None else lanes) == MAX_LANES
     return asic.formula.headroom(speed_gbps, cable_metres, mtu_frame, eight)
 
 
 def in_flight(speed_gbps: int, cable_metres: int) -> int:
-    """Bytes that a cable holds in both directions. Less room than that after XOFF loses packets,
-    whatever the chip."""
+    """Bytes that a cable holds in both directions: the lower bound of headroom on any chip."""
     return 2 * cable_metres * speed_gbps * 10**9 // (8 * METRES_PER_SECOND)
 
 
@@ -258,16 +260,16 @@ def _missing(asic: Asic, speed_gbps: int, cable_metres: int) -> Finding:
     return Finding(
         "fabric.headroom_unknown",
         (),
-        f"the headroom of {asic.name} at {speed_gbps}G over {cable_metres} m is not known here",
+        f"the headroom of {asic.name} at {speed_gbps}G over {cable_metres} m is unknown",
         f"Take it from the switch vendor and write it into the model: asics: {{{asic.name}: "
         f"{{headroom: [{{{row}, size_bytes: ..., xon_bytes: ..., xoff_bytes: ...}}]}}}}",
         value=link,
     )
 
 
-# A Spectrum counts ECN thresholds in steps of 64 buffer cells and rounds up. 150000 bytes become
-# 159744 on Spectrum-4 (13 steps of 64 cells of 192 bytes) and 156672 on Spectrum-2 and -3 (17 steps
-# of 64 cells of 144 bytes), as NVIDIA documents for both. Only the next step is tolerated.
+# Spectrum rounds ECN thresholds up to steps of 64 buffer cells: 150000 bytes become 159744 on
+# Spectrum-4 (13 steps of 64 cells of 192 bytes) and 156672 on Spectrum-2 and -3 (17 steps of 64
+# cells of 144 bytes), as NVIDIA documents. Only the next step is tolerated.
 
 STEP_CELLS = 64
 
@@ -279,6 +281,6 @@ def _cells(asic: Asic) -> tuple[int, ...]:
 
 
 def rounded(asic: Asic, asked: int, found: int) -> bool:
-    """Whether the chip makes `found` of `asked`."""
+    """Whether the chip rounds `asked` to `found`."""
     steps = (STEP_CELLS * cell for cell in _cells(asic))
     return any(found == -(-asked // step) * step for step in steps)

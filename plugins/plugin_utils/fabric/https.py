@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A switch's JSON interface over HTTPS, with certificates verified.
+"""JSON interfaces of switches over HTTPS, with verified certificates.
 
-No error, text or log holds a password or token. An error names the switch, method and path, what
-happened and the remedy; it never carries httpx's own exception, whose request has the headers.
+No error, text or log contains a password or token. An error names the switch, method and path, the
+cause and the remedy. It is never chained to an exception of httpx, whose request has the headers.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ except ImportError as error:
 else:
     HTTPX_MISSING = None
 
-LONGEST_MESSAGE = 400
-"""Characters of a switch's own message that are shown."""
-MOST_BYTES = 32 << 20
-"""Of an answer: the state of all ports of a large switch is a tenth of it. It is asked for as it
-is, and one that is compressed is refused: of such, a few bytes fill the memory."""
-MOST_VALUES = 1 << 20
-"""Of an answer, counted before it is read: an empty list takes 3 bytes of it, and 64 of memory."""
-MOST_OF_AN_ERROR = 64 << 10
-MOST_TIMEOUTS = 3
-"""For a whole answer, with its headers. httpx limits each part of it."""
+MAX_MESSAGE = 400
+"""Characters shown of a switch's own message."""
+MAX_BYTES = 32 << 20
+"""Largest answer; the state of all ports of a large switch is a tenth of it. Compressed answers are
+refused, because a few bytes of one could fill the memory."""
+MAX_VALUES = 1 << 20
+"""Values in an answer, counted before it is parsed: an empty list is 3 bytes of JSON, and 64 bytes
+of memory."""
+MAX_ERROR_BYTES = 64 << 10
+TIMEOUTS_PER_ANSWER = 3
+"""Limit of a whole answer with its headers. The timeout of httpx applies to each part."""
 
 
 class Lost(SwitchError):
-    """No answer came: the switch may or may not have acted."""
+    """No answer: the switch may or may not have acted."""
 
 
 class Refused(SwitchError):
@@ -57,22 +58,22 @@ class Service:
     """One JSON interface of a switch system."""
 
     name: str
-    """As its documentation calls it: `NVUE REST API`."""
+    """As in the documentation of the vendor."""
     port: int
     how_to_enable: str
-    """Commands of the switch that turn it on, or show that it is."""
+    """Commands on the switch that enable it, or show whether it is enabled."""
 
 
 def where(login: Login, service: Service) -> str:
-    """Names a switch in messages."""
+    """Address and port, for messages."""
     return f"{login.address} port {login.port or service.port}"
 
 
 class Https:
-    """A connection to one switch, open while in use as a context manager.
+    """A connection to one switch, open while used as a context manager.
 
-    The environment (proxies, .netrc) is not used. Redirects are not followed, because the
-    credentials would go along.
+    Proxies and .netrc of the environment are ignored. Redirects are not followed, because the
+    credentials would be sent along.
     """
 
     def __init__(
@@ -121,36 +122,37 @@ class Https:
         body: Any = None,
         timeout_s: Optional[float] = None,
     ) -> Any:
-        """The answer, read as JSON and printable; None where it is empty.
+        """Return the parsed JSON answer, made printable; None if it is empty.
 
-        `path` is used as it is: quote what may hold a slash.
+        `path` is sent unchanged: quote segments that may contain a slash. Raises Lost, Refused or
+        SwitchError.
         """
         asked = f"{self.where}: {method} {path}"
         timeout = self._login.timeout_s if timeout_s is None else timeout_s
         answer: Optional[httpx.Response] = None
         content, reason = bytearray(), ""
-        limit = MOST_TIMEOUTS * timeout
+        limit = TIMEOUTS_PER_ANSWER * timeout
         asking = self._client.stream(method, path, params=query, json=body, timeout=timeout)
         try:
             with time_limit(limit), asking as answer:
                 reason = _packed(answer)
                 for part in () if reason else answer.iter_bytes():
                     content += part
-                    if len(content) > MOST_BYTES:
-                        reason = f"the answer is longer than {bytes_text(MOST_BYTES)}."
+                    if len(content) > MAX_BYTES:
+                        reason = f"the answer is longer than {bytes_text(MAX_BYTES)}."
                         break
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             reason = self._reason(error, timeout)
         except TimeIsUpError:
             reason = (
-                f"the answer did not end in {limit:g} s. switch_qos_timeout_s sets a third of it."
+                f"the answer was incomplete after {limit:g} s, three times switch_qos_timeout_s."
             )
         if answer is None or reason:
-            # Raised here, where no exception is being handled: chained to httpx's, it would carry
-            # the request and with it the Authorization header.
+            # Raised outside the exception handler: chained to an exception of httpx, it would carry
+            # the request with its Authorization header.
             raise Lost(f"{asked}: {reason}")
         if not answer.is_success:
-            message = text_of(content[:MOST_OF_AN_ERROR].decode(errors="replace"))
+            message = text_of(content[:MAX_ERROR_BYTES].decode(errors="replace"))
             for secret in _secrets(self._login):
                 message = message.replace(secret, "***")
             message = f": {message.rstrip('. ')}" if message else ""
@@ -160,8 +162,8 @@ class Https:
         if not content.strip():
             return None
         values = sum(map(content.count, b"[{,"))
-        if values > MOST_VALUES:
-            raise SwitchError(f"{asked}: the answer has more than {MOST_VALUES} values.")
+        if values > MAX_VALUES:
+            raise SwitchError(f"{asked}: the answer has more than {MAX_VALUES} values.")
         with contextlib.suppress(ValueError, RecursionError):
             return printable(json.loads(content))
         raise SwitchError(
@@ -173,7 +175,7 @@ class Https:
         causes = tuple(_chain(error))
         for cause in causes:
             if isinstance(cause, ssl.SSLCertVerificationError):
-                trusted = self._login.ca_file or "the authorities of this machine"
+                trusted = self._login.ca_file or "those of the controller"
                 return (
                     f"its certificate is not accepted ({cause.verify_message}; authorities: "
                     f"{trusted}). It must be valid for {self._login.address}; switch_qos_ca_file "
@@ -196,18 +198,18 @@ class Https:
 
 
 def _packed(answer: httpx.Response) -> str:
-    """Why an answer is not read; empty where it comes as it is."""
+    """Why an answer is not read; empty if it is not compressed."""
     encoding = answer.headers.get("content-encoding", "").strip().lower()
     if encoding in ("", "identity"):
         return ""
     return (
-        f"the answer is compressed ({shortened(one_line(encoding), 40)}), and it was asked for as "
-        "it is. Is a proxy in between, or another service on this port?"
+        f"the answer is compressed ({shortened(one_line(encoding), 40)}), although that was not "
+        "requested. Is a proxy in between, or another service on this port?"
     )
 
 
 def _secrets(login: Login) -> tuple[str, ...]:
-    """Every form in which an answer could return the credentials."""
+    """Every form in which an answer could contain the credentials."""
     basic = base64.b64encode(f"{login.user}:{login.password}".encode()).decode()
     known = (login.token.strip(), login.password, basic if login.password else "")
     return tuple(filter(None, known))
@@ -215,7 +217,7 @@ def _secrets(login: Login) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=8)
 def _authorities(ca_file: str) -> ssl.SSLContext:
-    """Once per file: reading those of a whole machine takes longer than most answers."""
+    """Cached per file: loading the system's authorities takes longer than most answers."""
     if not ca_file:
         return ssl.create_default_context()
     return ssl.create_default_context(cafile=str(Path(ca_file).expanduser()))
@@ -225,8 +227,8 @@ def _tls(login: Login) -> ssl.SSLContext:
     try:
         return _authorities(login.ca_file)
     except OSError as error:  # of which SSLError is one
-        why = error.strerror or str(error)
-    raise SwitchError(f"{login.address}: switch_qos_ca_file {login.ca_file}: {why}.")
+        reason = error.strerror or str(error)
+    raise SwitchError(f"{login.address}: switch_qos_ca_file {login.ca_file}: {reason}.")
 
 
 def _chain(error: Optional[BaseException]) -> Iterator[BaseException]:
@@ -236,11 +238,11 @@ def _chain(error: Optional[BaseException]) -> Iterator[BaseException]:
 
 
 def text_of(text: str) -> str:
-    """A server's own message, in one line of bounded length."""
+    """The message of a server, in one line of bounded length."""
     with contextlib.suppress(ValueError, RecursionError):
         text = _message(json.loads(text))
     text = one_line(text)
-    return text if len(text) <= LONGEST_MESSAGE else text[:LONGEST_MESSAGE] + " ..."
+    return text if len(text) <= MAX_MESSAGE else text[:MAX_MESSAGE] + " ..."
 
 
 def _message(value: Any) -> str:
@@ -248,7 +250,7 @@ def _message(value: Any) -> str:
         for key in ("detail", "message", "error", "title"):
             if value.get(key):
                 return _message(value[key])
-        return "; ".join(f"{key}: {_message(one)}" for key, one in value.items())
+        return "; ".join(f"{key}: {_message(part)}" for key, part in value.items())
     if isinstance(value, list):
         return "; ".join(map(_message, value))
     return str(value)

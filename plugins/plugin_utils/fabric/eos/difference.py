@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What differs between the wanted configuration and one that was read, of what is ours to change.
+"""Differences between desired and present configuration, limited to lines that we own.
 
-Ours are: objects whose name begins with OWNED; on ports of the model the lines that keep or break
-the contract; the map of all DSCPs, the queues of the contract's classes, and the few lines for the
-whole switch that would undo it. Everything else is the operator's.
+We own objects whose name begins with OWNED; on ports of the model, the lines that affect the
+contract; the map of all DSCPs, the queues of the contract's classes, and a few switch-wide lines
+that would override it. Everything else belongs to the operator.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ OVERRIDING = (
     WATCHDOG,
     "service-policy type qos input",
 )
-"""An interface's own lines come before those of its profile."""
+"""Lines of an interface that override its profile."""
 OVERRIDING_QUEUE = (
     "priority",
     "bandwidth percent",
@@ -86,7 +86,7 @@ class Item:
 
 
 def compare(wanted: Wanted, found: Settings) -> list[Item]:
-    """In a stable order: as the wanted configuration has it, then what goes."""
+    """Differences in a stable order: as in the desired configuration, then removals."""
     new = {path[0] for path in wanted.settings if is_object(path) and path not in found}
     items = [
         Item(path, found.get(path), line)
@@ -94,8 +94,8 @@ def compare(wanted: Wanted, found: Settings) -> list[Item]:
         if meaning(path, found.get(path)) != meaning(path, line) or _is_written_out(path, new)
     ]
     if [item.path for item in items] == [(WATCHDOG_POLLING,)] and items[0].found is None:
-        # EOS leaves its default out. The times themselves are right, and EOS never polls less
-        # often than twice within the shorter of them.
+        # EOS omits the default: it polls at least twice within the shorter of the times, which are
+        # as desired.
         items = []
     left, bundled = _left(wanted, found), _bundled(found)
     items += [
@@ -110,30 +110,30 @@ def compare(wanted: Wanted, found: Settings) -> list[Item]:
 
 
 def _left(wanted: Wanted, found: Settings) -> set[Path]:
-    """The MTU of ports that left the model, where they have the contract's and our profile."""
+    """MTU lines of ports that left the model, if they have the contract's value and our profile."""
     set_here = {line for path, line in wanted.settings.items() if is_mtu(path)}
     bound = {
         path[0]
         for path, line in found.items()
         if path[1:] == (SERVICE_PROFILE,) and line.split()[-1].startswith(OWNED)
     }
-    places = ((block, MTU) for block in bound if port_of((block,)) not in wanted.ports)
-    return {place for place in places if found.get(place) in set_here}
+    paths = ((block, MTU) for block in bound if port_of((block,)) not in wanted.ports)
+    return {path for path in paths if found.get(path) in set_here}
 
 
 def _bundled(found: Settings) -> set[str]:
-    """Port channels and their members are set by hand, also with our profile."""
+    """Port channels and their members, which the operator configures, also with our profile."""
     channel = f"{INTERFACE}Port-Channel"
     return {p[0] for p in found if p[0].startswith(channel) or p[1:] == (CHANNEL_GROUP,)}
 
 
 def _is_written_out(path: Path, new: set[str]) -> bool:
-    """With a new profile every line is typed once, also EOS's defaults."""
+    """Whether the line belongs to a new profile, of which defaults are typed too."""
     return path[0] in new or (f"{PROFILE}{OWNED}" in new and path[0].startswith(TRAFFIC_CLASS))
 
 
 def is_object(path: Path) -> bool:
-    """Whether it is an object with a name itself, not a line of it."""
+    """Whether the path is a named object, not a line in it."""
     return len(path) == 1 and path[0].startswith((PROFILE, MMU_PROFILE)) and path != MMU_APPLIED
 
 
@@ -145,7 +145,7 @@ def _is_ours(path: Path, line: str, wanted: Wanted) -> bool:
         return line[len(MMU_PROFILE) :].startswith(OWNED)
     for kind in (PROFILE, MMU_PROFILE):
         if block.startswith(kind):
-            # What else divides the buffers was the operator's before, or is now.
+            # Other lines that divide the buffers belong to the operator.
             set_here = len(path) == 1 or kind == PROFILE or path[1] == HEADROOM
             return set_here and block[len(kind) :].startswith(OWNED)
     if not block.startswith(INTERFACE):
@@ -162,14 +162,14 @@ def _overrides(path: Path) -> bool:
 
 
 def _repeats(path: Path, line: str, wanted: Wanted) -> bool:
-    """What repeats the profile does no harm."""
+    """Whether the line repeats the profile, which is harmless."""
     of_profile = (f"{PROFILE}{OWNED}", *path[1:])
-    there = wanted.settings.get(of_profile)
-    return there is not None and meaning(of_profile, there) == meaning(of_profile, line)
+    desired = wanted.settings.get(of_profile)
+    return desired is not None and meaning(of_profile, desired) == meaning(of_profile, line)
 
 
 def port_of(path: Path) -> str:
-    """Empty where the item is about no interface."""
+    """The interface of a path; empty if none."""
     return path[0][len(INTERFACE) :] if path[0].startswith(INTERFACE) else ""
 
 
@@ -177,11 +177,11 @@ def is_mtu(path: Path) -> bool:
     return bool(port_of(path)) and path[1:] == (MTU,)
 
 
-# What has to be typed in a configuration session so that what differs no longer does.
+# Lines to type in a configuration session
 
 
 def commands(items: Sequence[Item]) -> list[str]:
-    """Objects, then the lines that refer to them, then removals of unused objects."""
+    """Lines in order: objects, lines that refer to them, removal of unused objects."""
     gone = {item.path[0] for item in items if is_object(item.path) and item.wanted is None}
     applied = [item for item in items if item.path == MMU_APPLIED]
     kept = [item for item in items if item.path[0] not in gone and item.path != MMU_APPLIED]
@@ -196,16 +196,16 @@ def commands(items: Sequence[Item]) -> list[str]:
 def _top(items: Sequence[Item]) -> Iterator[str]:
     for item in items:
         if item.path == (WATCHDOG_POLLING,) and item.found:
-            # EOS never lets it be more than half of the times, which may just become shorter.
+            # EOS caps it at half of the detection and restoration times, which this change may shorten.
             yield undo(item.found)
-    # A map is set to its default by writing that out: the same as `no`, and it groups.
+    # A map is reset by typing its default, which can be grouped, unlike `no`.
     yield from grouped(
         item.wanted or default_of(item.path) or undo(item.found or "") for item in items
     )
 
 
 def grouped(lines: Iterable[str]) -> Iterator[str]:
-    """Lines that map one DSCP each, joined as EOS shows them."""
+    """Join lines that map one DSCP each, as EOS shows them."""
     together: dict[str, list[str]] = {}
     others = []
     for line in lines:
@@ -244,7 +244,7 @@ def _lines(items: Sequence[Item]) -> Iterator[str]:
 
 
 def undo(line: str) -> str:
-    """What takes a line out of the configuration."""
+    """The line that removes a line from the configuration."""
     if line.startswith("no "):
         return f"default {line[3:]}"
     if line.startswith(TRAFFIC_CLASS):
@@ -253,7 +253,7 @@ def undo(line: str) -> str:
 
 
 def as_text(items: Sequence[Item], side: str) -> str:
-    """One side of items as lines, after the block that they stand in, for a unified diff."""
+    """One side of the items as lines with their block, for a unified diff."""
     lines = []
     for item in items:
         line = getattr(item, side) or default_of(item.path)
@@ -263,8 +263,7 @@ def as_text(items: Sequence[Item], side: str) -> str:
     return "".join(f"{line}\n" for line in grouped(lines))
 
 
-SHOWN = 8
-"""Ports that a message names before it counts."""
+MAX_LISTED_PORTS = 8
 
 
 def difference(intent: SwitchIntent, wanted: Wanted, present: Present) -> Difference:
@@ -279,18 +278,18 @@ def difference(intent: SwitchIntent, wanted: Wanted, present: Present) -> Differ
     paused = [port for port in wanted.ports if port in pausing]
     if paused:
         raise SwitchError(
-            f"{intent.name}: {some(paused, SHOWN)} pauses the whole link (`flowcontrol`), "
-            "every class of it: `no flowcontrol receive`, `no flowcontrol send`."
+            f"{intent.name}: {some(paused, MAX_LISTED_PORTS)} pauses every class of the link "
+            "(`flowcontrol`): `no flowcontrol receive`, `no flowcontrol send`."
         )
     word = present.queue or intent.asic.options.get(QUEUE_KEY)
     if not word:
         chip = intent.asic.name or "<chip>"
         raise SwitchError(
-            f"{intent.name}: `show running-config all | include tx-queue` does not show how this "
-            f"switch calls its queues. Write asics: {{{chip}: {{{QUEUE_KEY}: "
+            f"{intent.name}: `show running-config all | include tx-queue` does not show the name of "
+            f"unicast queues. Write asics: {{{chip}: {{{QUEUE_KEY}: "
             f"{' or '.join(QUEUES)}}}}}, as `qos map traffic-class 0 to ?` has it on the switch"
         )
-    wanted = _beside_buffers(with_queue(intent, word, present.mapped), found)
+    wanted = _with_operators_buffers(with_queue(intent, word, present.mapped), found)
     items = shown = compare(wanted, _with_mtu(wanted, found))
     changes = tuple(_changes(items))
     if not items and not present.unconfirmed:
@@ -298,24 +297,24 @@ def difference(intent: SwitchIntent, wanted: Wanted, present: Present) -> Differ
         if shown:
             changes = (Change("startup-config", "not saved", "as running-config"),)
     before, after = as_text(shown, "found"), as_text(shown, "wanted")
-    # Lines to be typed in a session. None: all is in force, and only not saved.
+    # Without lines to type, the configuration only needs to be saved.
     return Difference(changes, _impact(items, wanted), before, after, tuple(commands(items)))
 
 
 def _with_mtu(wanted: Wanted, found: Settings) -> Settings:
-    """With the MTU of ports that have it from `interface defaults`."""
+    """Add the MTU that ports inherit from `interface defaults`."""
     if DEFAULTS_MTU not in found:
         return found
     line = f"{MTU} {default_mtu(found)}"
     return {**{(f"{INTERFACE}{port}", MTU): line for port in wanted.ports}, **found}
 
 
-def _beside_buffers(wanted: Wanted, found: Settings) -> Wanted:
-    """One profile divides the buffers of the switch: what the operator has applied stays.
+def _with_operators_buffers(wanted: Wanted, found: Settings) -> Wanted:
+    """Respect a buffer profile that the operator has applied, since a switch has only one.
 
-    A profile with at least the contract's headroom stays itself. Of another one ours takes over
-    the other lines, such as `ingress threshold`: the share of the free buffer that a lossless
-    queue may take.
+    A profile with at least the contract's headroom stays applied. Otherwise our profile takes over
+    its other lines, such as `ingress threshold`, the share of the free buffer that a lossless queue
+    may use.
     """
     ours = f"{MMU_PROFILE}{OWNED}"
     needed = headroom_of(wanted.settings.get((ours, HEADROOM), ""))
@@ -353,7 +352,7 @@ _PARTS = {
     "bandwidth": SHARES,
     "random-detect": MARKING,
 }
-"""Of the contract, by how a line of the switch or of a queue begins."""
+"""Part of the contract by the start of a line of the switch or of a queue."""
 
 
 def _part_of(path: Path) -> str:
@@ -362,7 +361,7 @@ def _part_of(path: Path) -> str:
 
 
 def _impact(items: Sequence[Item], wanted: Wanted) -> Impact:
-    """By rule: Arista documents for none of these changes how long it is felt."""
+    """Impact by rule: Arista documents the duration of none of these changes."""
     losses = []
     blocks = {item.path[0] for item in items}
     changing = {_part_of(item.path) for item in items}
@@ -378,8 +377,8 @@ def _impact(items: Sequence[Item], wanted: Wanted) -> Impact:
         losses.append("PFC changes for every port of the switch")
     if any(block.startswith(MMU_PROFILE) for block in blocks):
         losses.append(
-            "the buffers of the whole switch are divided anew: every port can lose packets, for "
-            "how long EOS does not document"
+            "the buffers of the whole switch are divided again: every port can lose packets; the "
+            "duration is not documented"
         )
     new_profile = [
         port_of(item.path) for item in items if port_of(item.path) and not is_mtu(item.path)
@@ -388,13 +387,12 @@ def _impact(items: Sequence[Item], wanted: Wanted) -> Impact:
         new_profile += wanted.ports
     if new_profile:
         losses.append(
-            f"PFC and queues are set anew on {named_ports(new_profile)}: packets can be lost for a "
-            "moment"
+            f"PFC and queues change on {named_ports(new_profile)}: packets can be lost for a moment"
         )
     new_mtu = [port_of(item.path) for item in items if is_mtu(item.path)]
     if new_mtu:
         losses.append(
             f"the MTU of {named_ports(new_mtu)} changes: longer packets are dropped until the "
-            "other end has it too. Whether the link goes down for it EOS does not document"
+            "other end has it too. Whether the link goes down is not documented"
         )
     return Impact(losses=tuple(losses))

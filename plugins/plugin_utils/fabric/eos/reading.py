@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What was read of one switch."""
+"""The state of one switch, and its report."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ from .settings import (
     read_settings,
 )
 
-MOST_BITS = 1e15
-"""A second, of a port."""
+MAX_BITS_S = 1e15
+"""Of a port, in bit/s."""
 SESSION_PREFIX = "baremetal-"
-"""Configuration sessions of this collection begin so."""
+"""Prefix of this collection's configuration sessions."""
 
 
 @dataclass(frozen=True)
@@ -61,25 +61,25 @@ class Present:
     interfaces: Mapping[str, Mapping[str, Any]]
     """`interfaceStatuses` of `show interfaces status`."""
     neighbours: Optional[tuple[Mapping[str, Any], ...]]
-    """`lldpNeighbors` of `show lldp neighbors`; None where LLDP is off."""
+    """`lldpNeighbors` of `show lldp neighbors`; None if LLDP is disabled."""
     unconfirmed: bool = False
-    """Its own change is in force and waits to be confirmed: it is not saved yet."""
+    """A change of this run waits for confirmation and is not saved yet."""
     queue: str = ""
-    """One of QUEUES, as its configuration with all defaults has it; empty: not shown."""
+    """One of QUEUES, from the configuration with all defaults; empty if not shown."""
     mapped: str = ""
-    """The same, as the target of traffic classes; empty: not shown."""
+    """The same, in the map of traffic classes; empty if not shown."""
 
 
 def sessions(detail: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Of `show configuration sessions detail`, by name."""
+    """Sessions in `show configuration sessions detail`, by name."""
     found = mapping(detail.get("sessions"))
     return {name: dict(mapping(state)) for name, state in found.items()}
 
 
 def session_with_timer(detail: Mapping[str, Any]) -> str:
-    """The session whose commit timer runs; empty: none.
+    """The session whose commit timer runs; empty if none.
 
-    Up to EOS 4.31 it is the state of the session, from 4.32 on it stands beside the sessions.
+    Up to EOS 4.31 it is a state of the session, from 4.32 on a separate key.
     """
     name = detail.get("commitTimerSessionName")
     if name:
@@ -91,7 +91,7 @@ def session_with_timer(detail: Mapping[str, Any]) -> str:
 
 
 def abandoned_sessions(detail: Mapping[str, Any]) -> list[str]:
-    """Own ones that were opened and neither committed nor aborted: EOS has room for a few."""
+    """Our sessions that are neither committed nor aborted: EOS allows only a few."""
     return [
         name
         for name, state in sessions(detail).items()
@@ -123,7 +123,7 @@ class _Switch:
         self._present = present
         self._settings = read_settings(present.running)
         self._blocks: dict[str, Settings] = {}
-        """Settings by the block that they stand in, without its name."""
+        """Settings by block, with paths below it."""
         for path, line in self._settings.items():
             self._blocks.setdefault(path[0], {})[path[1:]] = line
         self._heard = {str(entry.get("port")): entry for entry in present.neighbours or ()}
@@ -143,7 +143,7 @@ class _Switch:
         if (PFC_ALL_OFF,) not in self._settings and lines.get("priority-flow-control") in _PFC_ON:
             found = map(_NO_DROP.match, lines.values())
             paused = tuple(sorted(int(match[1]) for match in found if match))
-        bandwidth = amount(status.get("bandwidth"), MOST_BITS)
+        bandwidth = amount(status.get("bandwidth"), MAX_BITS_S)
         mtu, vlan = self._mtu_of(lines), self._vlan(lines)
         routed = self._mtu_of(self._interface(vlan)) if vlan else None
         if mtu is None or routed is None or routed >= mtu:
@@ -158,7 +158,7 @@ class _Switch:
             trust=_trust(lines),
             dscp_to_traffic_class=self._dscps,
             pfc_priorities=paused,
-            # A no-drop queue has its lossless buffer from EOS itself.
+            # EOS provides the lossless buffer of a no-drop queue.
             lossless_priorities=paused,
             strict_queues=tuple(sorted((self._classes | set(queues)) - shared)),
             weights={
@@ -181,7 +181,7 @@ class _Switch:
         return int(match[1]) if match else -1
 
     def _in_force(self, port: str) -> tuple[dict[str, str], dict[int, dict[str, str]]]:
-        """Lines of a port and of each of its queues: its own come before those of its profile."""
+        """Lines of a port and its queues. Lines of the port take precedence over its profile."""
         own = self._blocks.get(f"{INTERFACE}{port}", {})
         profile = own.get((SERVICE_PROFILE,), "").partition(" ")[2]
         lines: dict[str, str] = {}
@@ -198,14 +198,14 @@ class _Switch:
         return {path[0]: line for path, line in own.items() if len(path) == 1}
 
     def _mtu_of(self, lines: Mapping[str, str]) -> Optional[int]:
-        """None where the line has no number: then it is not what was wanted either."""
+        """The MTU; None if the line has no number."""
         return _last_number(lines[MTU]) if MTU in lines else default_mtu(self._settings)
 
     def _vlan(self, lines: Mapping[str, str]) -> str:
-        """The routed interface that packets of a switched port leave by, if it has an address.
+        """The routed interface of a switched port's VLAN, if it has an address; otherwise empty.
 
-        EOS compares the MTU where a packet leaves it, only routed packets, and drops those that
-        may not be fragmented (aristaeos.blogspot.com, "Arista EOS MTU Behavior", 1 and 3, 2020).
+        EOS checks the MTU on egress, of routed packets only, and drops those that must not be
+        fragmented (aristaeos.blogspot.com, "Arista EOS MTU Behavior", 1 and 3, 2020).
         """
         if lines.get("switchport") == "no switchport":
             return ""
@@ -216,7 +216,7 @@ class _Switch:
         return name if any(line.startswith(_GATEWAY) for line in self._interface(name)) else ""
 
     def _headroom(self) -> Optional[int]:
-        """What the applied profile sets; EOS does not show what it computes by itself."""
+        """Headroom of the applied profile; EOS does not show the value that it computes."""
         profile = self._settings.get(MMU_APPLIED, "").rpartition(" apply")[0]
         return headroom_of(self._blocks.get(profile, {}).get((HEADROOM,), ""))
 
@@ -228,7 +228,7 @@ class _Switch:
         action = self._settings.get((WATCHDOG_ACTION,), "errdisable").split()[-1]
         return PfcWatchdog(
             enabled=bool(timeout) and lines.get(WATCHDOG) != f"no {WATCHDOG}",
-            # Where EOS chooses how often to poll, it is twice within the shorter time.
+            # By default EOS polls twice within the shorter time.
             poll_ms=polling or min(timeout, recovery) // 2,
             detection_ms=timeout,
             restoration_ms=recovery,
@@ -248,7 +248,7 @@ def _milliseconds(line: str) -> int:
 
 
 def _trust(lines: Mapping[str, str]) -> str:
-    """Routed ports trust DSCP, switched ones the VLAN tag, unless configured otherwise."""
+    """By default, routed ports trust DSCP, and switched ports the VLAN tag."""
     if "qos trust" not in lines:
         return "dscp" if lines.get("switchport") == "no switchport" else "pcp"
     return {"qos trust dscp": "dscp", "qos trust cos": "pcp"}.get(lines["qos trust"], "none")
@@ -259,5 +259,5 @@ def _neighbour(heard: Optional[Mapping[str, Any]]) -> Optional[Neighbour]:
         return None
     system = str(heard.get("neighborDevice", ""))
     port = str(heard.get("neighborPort", ""))
-    # A sender without a name shows by its chassis id.
+    # EOS shows the chassis id of a sender without a name.
     return Neighbour("" if is_mac(system) else system, port_id(port))

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The wanted configuration of a switch: data in, written by pyavd.
+"""The desired configuration of a switch, rendered by pyavd.
 
-pyavd is Arista's own library and needs no switch. Its schema knows which values EOS takes: tests
-hold the data of any contract against it. A run does not, which would take half of its time.
+pyavd is Arista's library and needs no switch. Tests validate the data of any contract against its
+schema; a run does not, because that would double its duration.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ else:
     PYAVD_MISSING = None
 
 CONTROL_CLASS = 7
-"""Its traffic class and queue belong together on every platform: there is no line for it."""
+"""Traffic class and queue of control traffic, which no line changes on any platform."""
 TIMER_STEP_MS = 10
-"""The watchdog's timers are written in hundredths of a second."""
+"""The watchdog's timers have a resolution of a hundredth of a second."""
 LONGEST_TIMER_MS = 60_000
 
 ACTIONS = {"drop": "drop", "alert": "notify-only"}
-"""The contract's word, and EOS's. EOS has none for `forward`."""
+"""EOS keyword by action of the contract. EOS does not support `forward`."""
 
 _MMU_CHIPS = ("tomahawk", "trident")
 _ANY_PORT = "Ethernet1/1"
@@ -41,14 +41,15 @@ _ANY_PORT = "Ethernet1/1"
 @dataclass(frozen=True)
 class Wanted:
     text: str
-    """As EOS would show it, for golden files and eyes."""
+    """As EOS would show it, for golden files."""
     settings: Settings
     ports: tuple[str, ...]
-    """Names of the interfaces that the model has."""
+    """Interfaces in the model."""
 
 
 def wanted(intent: SwitchIntent) -> Wanted:
-    """WantedError where EOS cannot keep the contract, with every reason at once."""
+    """The intent as configuration. Raises WantedError, listing every setting that EOS cannot
+    represent."""
     findings = _findings(intent)
     if findings:
         raise WantedError(findings.found)
@@ -56,7 +57,10 @@ def wanted(intent: SwitchIntent) -> Wanted:
 
 
 def with_queue(intent: SwitchIntent, word: str, mapped: str = "") -> Wanted:
-    """How the switch calls its queues, and as targets of traffic classes; empty: the same."""
+    """The configuration with the switch's keyword for queues.
+
+    `mapped`: the keyword in the map of traffic classes; empty: the same.
+    """
     counts, words = bool(intent.asic.options.get(ECN_COUNT)), (word, mapped or word)
     top, interface = _rendered(intent.fabric, words, _headroom_bytes(intent), counts)
     blocks = [interface.replace(_ANY_PORT, port.name) for port in intent.ports]
@@ -65,23 +69,23 @@ def with_queue(intent: SwitchIntent, word: str, mapped: str = "") -> Wanted:
 
 
 def _findings(intent: SwitchIntent) -> Findings:
-    fabric, place = intent.fabric, (intent.name,)
+    fabric, path = intent.fabric, (intent.name,)
     found = Findings()
-    check_lossless_class(intent, "EOS knows a lossless class by one number", found)
-    _check_queues(fabric, place, found)
+    check_lossless_class(intent, "EOS has one number for a lossless class", found)
+    _check_queues(fabric, path, found)
     check_mtu(intent, found)
-    _check_watchdog(fabric, place, found)
+    _check_watchdog(fabric, path, found)
     return found
 
 
-def _check_queues(fabric: FabricIntent, place: Path, found: Findings) -> None:
+def _check_queues(fabric: FabricIntent, path: Path, found: Findings) -> None:
     shared = [queue.traffic_class for queue in fabric.queues if not queue.strict]
     for queue in fabric.queues:
         if queue.strict and shared and queue.traffic_class < max(shared):
             found.add(
                 "eos.strict_below_shared",
-                place,
-                f"class {queue.name}: EOS serves every queue below a shared one in turn as well: "
+                path,
+                f"class {queue.name}: EOS serves every queue below a shared one in turn, so "
                 f"queue {queue.traffic_class} cannot be strict below queue {max(shared)}",
                 "Give it a higher traffic class",
                 (queue.traffic_class, max(shared)),
@@ -89,14 +93,14 @@ def _check_queues(fabric: FabricIntent, place: Path, found: Findings) -> None:
         if queue.traffic_class == CONTROL_CLASS and not queue.strict:
             found.add(
                 "eos.control_queue",
-                place,
-                f"class {queue.name}: queue {CONTROL_CLASS} is EOS's own for control traffic",
+                path,
+                f"class {queue.name}: EOS reserves queue {CONTROL_CLASS} for control traffic",
                 "Give the class a lower traffic class",
                 queue.name,
             )
 
 
-def _check_watchdog(fabric: FabricIntent, place: Path, found: Findings) -> None:
+def _check_watchdog(fabric: FabricIntent, path: Path, found: Findings) -> None:
     watchdog = fabric.watchdog
     if not watchdog.enabled:
         return
@@ -107,7 +111,7 @@ def _check_watchdog(fabric: FabricIntent, place: Path, found: Findings) -> None:
         if value % TIMER_STEP_MS or value > LONGEST_TIMER_MS:
             found.add(
                 "eos.watchdog_step",
-                place,
+                path,
                 f"roce_qos.pfc.watchdog.{key}: {value} ms: EOS counts in steps of {TIMER_STEP_MS} "
                 f"ms up to {LONGEST_TIMER_MS}",
                 f"Write a multiple of {TIMER_STEP_MS}",
@@ -116,8 +120,8 @@ def _check_watchdog(fabric: FabricIntent, place: Path, found: Findings) -> None:
     if watchdog.action not in ACTIONS:
         found.add(
             "eos.watchdog_action",
-            place,
-            f"roce_qos.pfc.watchdog.action: EOS cannot {watchdog.action} what waits in a stuck "
+            path,
+            f"roce_qos.pfc.watchdog.action: EOS cannot {watchdog.action} the packets of a stuck "
             "queue",
             f"Write {' or '.join(ACTIONS)}",
             watchdog.action,
@@ -125,10 +129,9 @@ def _check_watchdog(fabric: FabricIntent, place: Path, found: Findings) -> None:
 
 
 def _headroom_bytes(intent: SwitchIntent) -> Optional[int]:
-    """The most that any port needs: EOS has one figure for the switch. None: EOS's own.
+    """The largest headroom of any port, since EOS has one value per switch. None: left to EOS.
 
-    Set only where the inventory gives values for this chip; else it is left to EOS. Rows
-    for other speeds and lengths, such as SONiC's of 5, 40 and 300 m, are for other switches.
+    Set only if the inventory has rows for the speeds and cable lengths of all ports.
     """
     if not intent.asic.name.startswith(_MMU_CHIPS):
         return None
@@ -141,9 +144,9 @@ def _headroom_bytes(intent: SwitchIntent) -> Optional[int]:
 def _rendered(
     fabric: FabricIntent, words: tuple[str, str], headroom_bytes: Optional[int], counts: bool
 ) -> tuple[str, str]:
-    """Everything with one interface, and the block of this interface: all ports have the same.
+    """The configuration with one interface, and the block of that interface.
 
-    A fabric has few sorts of switches: pyavd writes each once.
+    All ports have the same block, and a fabric has few kinds of switches: each is rendered once.
     """
     text = render(structured(fabric, *words, headroom_bytes, counts))
     start = text.index(f"{INTERFACE}{_ANY_PORT}\n")
@@ -151,11 +154,11 @@ def _rendered(
 
 
 def render(data: dict[str, Any]) -> str:
-    """Structured data, as the schema of pyavd takes it, as EOS configuration."""
+    """Render structured configuration of pyavd as EOS configuration."""
     if PYAVD_MISSING is not None:
-        problem = "pyavd is not installed on the controller, which writes the configuration of EOS"
+        problem = "pyavd, which renders EOS configuration, is not installed on the controller"
         remedy = "Install requirements/controller.txt"
-        raise WantedError([Finding("eos.no_pyavd", (), f"{problem} with it", remedy)])
+        raise WantedError([Finding("eos.no_pyavd", (), problem, remedy)])
     return str(pyavd.get_device_config(data))
 
 
@@ -166,7 +169,7 @@ def structured(
     headroom_bytes: Optional[int] = None,
     counts: bool = False,
 ) -> dict[str, Any]:
-    """The contract as pyavd's structured configuration, with one interface for all."""
+    """The contract as structured configuration of pyavd, with one interface."""
     data: dict[str, Any] = {
         "qos": {
             "map": {

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a configuration sets of all that the contract is about: one line per thing that is set.
+"""Parse the settings of a configuration that concern the contract, one line per setting.
 
-Wanted and present configuration are read by the same code, so that neither the order of lines, nor
-how EOS groups DSCPs, nor how it writes a number makes a difference.
+Desired and present configuration are parsed by the same code, so that the order of lines, the
+grouping of DSCPs and the format of numbers make no difference.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from ...qos.contract import DSCPS
 BANNER_END = "EOF"
 
 Path = tuple[str, ...]
-"""Where a line stands and what it sets: `("interface Ethernet1/1", "mtu")`."""
+"""Block and subject of a line: `("interface Ethernet1/1", "mtu")`."""
 Settings = dict[Path, str]
-"""Lines by what they set, in the order of the configuration."""
+"""Lines by path, in the order of the configuration."""
 
 PROFILE, INTERFACE = "qos profile ", "interface "
 MMU_PROFILE = "platform trident mmu queue profile "
 MMU_APPLIED: Path = ("platform trident mmu queue profile applied",)
 HEADROOM, THRESHOLD = "ingress headroom", "ingress threshold"
 DEFAULTS_MTU: Path = ("interface defaults", "mtu")
-"""The MTU of ports that have no line of their own."""
+"""MTU of ports without a line for it."""
 DSCP, TRAFFIC_CLASS = "qos map dscp ", "qos map traffic-class "
 PFC_ALL_OFF = "priority-flow-control all off"
 REWRITE_DSCP = "qos rewrite dscp"
@@ -43,7 +43,7 @@ SWITCH_WIDE = (
     WATCHDOG_POLLING,
     WATCHDOG_ACTION,
 )
-"""Lines of the whole switch that keep or break the contract. Others are the operator's."""
+"""Switch-wide lines that affect the contract. Others belong to the operator."""
 
 FLOWCONTROL = "flowcontrol"
 SERVICE_PROFILE, MTU, CHANNEL_GROUP = "service-profile", "mtu", "channel-group"
@@ -71,7 +71,7 @@ _WORDS = (
     THRESHOLD,
     CHANNEL_GROUP,
 )
-"""What a line sets, longest first where one begins with another; the rest of it is the value."""
+"""Subjects of lines, longer ones first; the rest of a line is the value."""
 
 QUEUE = re.compile(r"(uc-|mc-)?tx-queue \d+$")
 _DSCP_MAP = re.compile(r"qos map dscp ([\d ,-]+) to traffic-class (\d+(?: drop-precedence \d+)?)$")
@@ -85,17 +85,17 @@ _HEADROOM = re.compile(rf"{HEADROOM} (?:bytes )?(\d+)$")
 _RANGE = re.compile(r"(\d{1,3})(?:-(\d{1,3}))?")
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 
-LONGEST_LINE = 1000
-"""Of a setting; longer ones are no lines of QoS."""
+MAX_LINE = 1000
+"""Longest line of a setting; longer lines do not concern QoS."""
 
 UNITS = {"bytes": 1, "kbytes": 1000, "mbytes": 1_000_000}
-"""Thresholds are also in `segments`, whose size differs from chip to chip."""
+"""Thresholds may also be in `segments`, whose size depends on the chip."""
 
 DEFAULT_MTU = 1500
 
 
 def read_settings(configuration: str) -> Settings:
-    """What is indented below a line belongs to it. The text of a banner is not configuration."""
+    """Parse a configuration: indented lines belong to the line above, and banners are skipped."""
     settings: Settings = {}
     blocks: list[tuple[int, str]] = []
     in_banner = False
@@ -105,7 +105,7 @@ def read_settings(configuration: str) -> Settings:
             in_banner = text != BANNER_END
             continue
         in_banner = raw.startswith("banner ")
-        if not text or text.startswith("!") or raw == "end" or len(text) > LONGEST_LINE:
+        if not text or text.startswith("!") or raw == "end" or len(text) > MAX_LINE:
             continue
         indent = len(raw) - len(raw.lstrip())
         while blocks and blocks[-1][0] >= indent:
@@ -116,7 +116,7 @@ def read_settings(configuration: str) -> Settings:
 
 
 def _settings_of(above: Path, text: str) -> Iterator[tuple[Path, str]]:
-    """Of one line below others."""
+    """The settings of a line in the given blocks."""
     if above:
         own = above[0].startswith((PROFILE, MMU_PROFILE, INTERFACE))
         if own and all(map(QUEUE.match, above[1:])) and not QUEUE.match(text):
@@ -132,7 +132,7 @@ def _settings_of(above: Path, text: str) -> Iterator[tuple[Path, str]]:
 
 
 def _map(text: str) -> Iterator[tuple[Path, str]]:
-    """A map line of many DSCPs or classes as one line for each."""
+    """Split a map line of several DSCPs or classes into one line for each."""
     for start, pattern in ((DSCP, _DSCP_MAP), (TRAFFIC_CLASS, _CLASS_MAP)):
         match = pattern.match(text)
         if match:
@@ -142,7 +142,7 @@ def _map(text: str) -> Iterator[tuple[Path, str]]:
 
 
 def _numbers(text: str) -> Iterator[int]:
-    """Of a line of another form, those that are numbers."""
+    """The numbers in a list; other parts are ignored."""
     for part in re.split(r"[ ,]+", text.strip()):
         match = _RANGE.fullmatch(part)
         if match:
@@ -151,7 +151,7 @@ def _numbers(text: str) -> Iterator[int]:
 
 
 def subject_of(text: str) -> str:
-    """What a line of a block sets: `no qos trust` and `qos trust dscp` set the same."""
+    """The subject of a line in a block, the same for `no qos trust` and `qos trust dscp`."""
     bare = text[3:] if text.startswith("no ") else text
     priority = _PFC_PRIORITY.match(bare)
     if priority:
@@ -163,7 +163,7 @@ def subject_of(text: str) -> str:
 
 
 class Threshold(NamedTuple):
-    """ECN marking of a queue. None: in a unit that is no number of bytes."""
+    """ECN marking of a queue. None: in another unit than bytes."""
 
     minimum_bytes: Optional[int]
     maximum_bytes: Optional[int]
@@ -172,7 +172,7 @@ class Threshold(NamedTuple):
 
 
 def ecn_of(text: str) -> Optional[Threshold]:
-    """None where the line sets no thresholds."""
+    """The thresholds in a line; None if it sets none."""
     match = _ECN.match(text)
     if match is None:
         return None
@@ -184,16 +184,19 @@ def ecn_of(text: str) -> Optional[Threshold]:
 
 
 def headroom_of(text: str) -> Optional[int]:
-    """In bytes, which EOS may leave out: `ingress headroom 64000` (docs.habana.ai, switch
-    configuration of Gaudi: 250 cells of 254 bytes). None for cells, and for any other line."""
+    """Headroom in bytes; None for cells and other lines.
+
+    EOS may omit the unit: `ingress headroom 64000` (docs.habana.ai, switch configuration of Gaudi:
+    250 cells of 254 bytes).
+    """
     match = _HEADROOM.match(text)
     return int(match[1]) if match else None
 
 
 def meaning(path: Path, text: Optional[str]) -> object:
-    """What two lines have in common that set the same; None for what EOS does by itself.
+    """A value that is equal for equivalent lines; None for a default.
 
-    EOS leaves out of its running-config what is set to a default.
+    EOS omits defaults from its running-config.
     """
     if text is None:
         return default_of(path)
@@ -210,12 +213,12 @@ def meaning(path: Path, text: Optional[str]) -> object:
     threshold = ecn_of(bare)
     if threshold is not None and None not in threshold:
         return threshold
-    room = headroom_of(bare)
-    return bare if room is None else (HEADROOM, room)
+    size = headroom_of(bare)
+    return bare if size is None else (HEADROOM, size)
 
 
 def default_of(path: Path) -> Optional[str]:
-    """EOS's default map, the same on all its platforms."""
+    """The line of a default, from EOS's DSCP map, which is the same on all platforms."""
     if path[0].startswith(DSCP):
         dscp = int(path[0][len(DSCP) :])
         traffic_class = {0: 1, 1: 0}.get(dscp // 8, dscp // 8)
@@ -224,7 +227,7 @@ def default_of(path: Path) -> Optional[str]:
 
 
 def default_mtu(settings: Settings) -> int:
-    """Of a port of this switch without a line for it."""
+    """MTU of a port without a line for it."""
     words = settings.get(DEFAULTS_MTU, "").split()
     return int(words[1]) if len(words) == 2 and words[1].isdecimal() else DEFAULT_MTU
 

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""One EOS switch over eAPI (JSON-RPC over HTTPS): read, and changed in a configuration session.
+"""One EOS switch over eAPI (JSON-RPC over HTTPS), changed in a configuration session.
 
-`commit timer` puts a session in force; a second `commit` of it keeps that. Otherwise EOS undoes it
-when the timer ends, and `abort` does so at once. Neither touches startup-config, which is saved by
-a command of its own: what is kept and could not be saved, the next run saves.
+`commit timer` puts a session in force, and a second `commit` keeps it. Otherwise EOS undoes it when
+the timer expires; `abort` does so immediately. Neither changes startup-config, which is saved
+separately: if saving fails, the next run saves.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SERVICE = Service(
 PATH = "/command-api"
 
 SESSION_TIMEOUT_S = 120
-"""To type and commit a session of some hundred lines, or to save: seconds on a busy switch."""
+"""Limit for typing and committing a session of some hundred lines, or saving."""
 
 
 class CommandError(SwitchError):
@@ -61,7 +61,7 @@ class Eapi:
         self._https.__exit__(*details)
 
     def texts(self, commands: Sequence[str], timeout_s: Optional[float] = None) -> list[str]:
-        """What each command prints."""
+        """The output of each command."""
         return [str(answer.get("output", "")) for answer in self._run(commands, "text", timeout_s)]
 
     def objects(self, commands: Sequence[str]) -> list[dict[str, Any]]:
@@ -94,16 +94,17 @@ class Eapi:
         return list(results[1:])
 
     def _refused(self, typed: Sequence[str], error: Mapping[str, Any]) -> SwitchError:
-        """`data` has one entry for each command that ran, the refused one last."""
+        """The error of a refused command: `data` has one entry per command, the refused one
+        last."""
         data = sequence(error.get("data"))[: len(typed)]
         errors = sequence(mapping(data[-1]).get("errors")) if data else ()
-        why = text_of(json.dumps([*errors] or str(error.get("message", "no reason given"))))
+        reason = text_of(json.dumps([*errors] or str(error.get("message", "no reason given"))))
         if not data:
-            return SwitchError(f"{self.where}: EOS refuses the commands: {why.rstrip('. ')}.")
+            return SwitchError(f"{self.where}: EOS refuses the commands: {reason.rstrip('. ')}.")
         if len(data) == 1:
-            why += ". The user needs privileged mode without a further password (`privilege 15`)"
+            reason += ". The user needs privileged mode without a further password (`privilege 15`)"
         return CommandError(
-            f"{self.where}: EOS refuses `{typed[len(data) - 1]}`: {why.rstrip('. ')}."
+            f"{self.where}: EOS refuses `{typed[len(data) - 1]}`: {reason.rstrip('. ')}."
         )
 
 
@@ -115,7 +116,7 @@ SAVE = "copy running-config startup-config"
 
 RETRY_S = 3
 PATIENCE_S = 90
-"""So long a switch that does not answer is asked again to keep or undo a change."""
+"""How long to retry a switch that does not answer, to keep or undo a change."""
 
 
 class EosSwitch:
@@ -133,7 +134,7 @@ class EosSwitch:
         self._sleep = sleep
         self._clock = clock
         self._session = ""
-        """The one that this object put in force."""
+        """The session that this object applied."""
 
     def read(self) -> Present:
         with self.connected() as eapi:
@@ -141,9 +142,9 @@ class EosSwitch:
             waiting = session_with_timer(detail)
             if waiting.startswith(SESSION_PREFIX) and waiting != self._session:
                 raise SwitchError(
-                    f"{eapi.where}: a change of an earlier run still waits to be confirmed "
-                    f"(session {waiting}). EOS undoes it by itself when its timer ends: run again "
-                    f"then, or undo it now with `configure session {waiting} abort`."
+                    f"{eapi.where}: a change of an earlier run waits for confirmation (session "
+                    f"{waiting}). EOS undoes it when its timer expires: run again then, or undo "
+                    f"it now with `configure session {waiting} abort`."
                 )
             (running,) = eapi.texts([RUNNING])
             startup = _saved(eapi)
@@ -164,7 +165,7 @@ class EosSwitch:
     def apply(self, difference: Difference, confirm_s: int) -> Applied:
         lines: tuple[str, ...] = difference.steps
         with self.connected() as eapi:
-            self._make_way(eapi)
+            self._abort_abandoned(eapi)
             if not lines:
                 save(eapi)
                 return Saved()
@@ -183,31 +184,31 @@ class EosSwitch:
             raise SwitchError(f"{failure} {self._after(name, confirm_s)}")
         return EosApplied(self, name)
 
-    def _make_way(self, eapi: Eapi) -> None:
-        """Abort open sessions of earlier runs; never those of others."""
+    def _abort_abandoned(self, eapi: Eapi) -> None:
+        """Abort open sessions of earlier runs, but not those of others."""
         (sessions,) = eapi.objects([SESSIONS])
         waiting = session_with_timer(sessions)
         if waiting:
             raise SwitchError(
-                f"{eapi.where}: session {waiting} is in force and waits to be confirmed. Have it "
-                "committed or aborted by its owner, and run again."
+                f"{eapi.where}: session {waiting} is in force and waits for confirmation. Have its "
+                "owner commit or abort it, and run again."
             )
         for name in abandoned_sessions(sessions):
             eapi.texts([f"configure session {name} abort"])
 
     def _after(self, name: str, confirm_s: int) -> str:
-        """What is left of a session that failed, as a sentence."""
+        """Abort a failed session, and return a sentence on what remains in force."""
         try:
             self.patiently(lambda eapi: _abort(eapi, name))
         except SwitchError as error:
             return (
-                f"Whether anything of it is in force is not known ({error}). If so, EOS undoes it "
-                f"by itself within {confirm_s} s."
+                f"Whether anything of it is in force is unknown ({error}). If so, EOS undoes it "
+                f"within {confirm_s} s."
             )
         return "Nothing of it is in force."
 
     def patiently(self, act: Callable[[Eapi], None]) -> None:
-        """Do it on a new connection, again while the switch does not answer."""
+        """Call `act` with a new connection, and again while the switch does not answer."""
         lost: Optional[Lost] = None
 
         def done() -> bool:
@@ -235,13 +236,14 @@ class EosApplied:
         self._switch = switch
         self._session = session
         self._proved: Optional[Settings] = None
-        """In force when it was confirmed."""
+        """The settings in force when the session was confirmed."""
 
     def confirm(self) -> None:
         self._switch.patiently(self._confirm)
 
     def _confirm(self, eapi: Eapi) -> None:
-        """Once more after a lost answer: the switch may have kept it already, or undone it."""
+        """Confirm. Repeatable after a lost answer: the switch may have kept or undone the
+        change."""
         running, waits = _running(eapi), self._waits(eapi)
         if waits:
             self._proved = running
@@ -250,13 +252,13 @@ class EosApplied:
         if waits:
             raise SwitchError(
                 f"{eapi.where}: session {self._session} was committed again, and still waits "
-                "to be confirmed."
+                "for confirmation."
             )
         if running != self._proved:
             raise SwitchError(
-                f"{eapi.where}: session {self._session} waits no longer to be confirmed, and its "
-                "change is not what is in force now: its timer has ended, and EOS has undone it. "
-                "Nothing was saved. Raise switch_qos_confirm_s."
+                f"{eapi.where}: session {self._session} no longer waits for confirmation, and its "
+                "change is not in force: its timer has expired, and EOS has undone it. Nothing "
+                "was saved. Raise switch_qos_confirm_s."
             )
         save(eapi)
 
@@ -265,23 +267,23 @@ class EosApplied:
         return session_with_timer(sessions) == self._session
 
     def rollback(self) -> None:
-        """Of what waits. What is confirmed stays in force, and may not be saved."""
+        """Abort a session that waits. A confirmed one stays in force, and may be unsaved."""
         self._switch.patiently(lambda eapi: _abort(eapi, self._session))
 
 
 def save(eapi: Eapi) -> None:
-    """Saves all that runs, the operator's changes too: EOS has no other way."""
+    """Save the running configuration, which includes changes of the operator."""
     (printed,) = eapi.texts([SAVE], timeout_s=SESSION_TIMEOUT_S)
     if _running(eapi) != read_settings(_saved(eapi)):
         raise SwitchError(
             f"{eapi.where}: `{SAVE}` did not save ({' '.join(printed.split()) or 'no message'}): "
-            "the switch would come up with the former configuration. Is its flash full or "
+            "a restart would load the former configuration. Is its flash full or "
             "read-only (`dir flash:`)?"
         )
 
 
 def _abort(eapi: Eapi, name: str) -> None:
-    """Of a session that is not over: confirmed, undone by its timer, or never there."""
+    """Abort a session, unless it is confirmed, undone by its timer, or does not exist."""
     (detail,) = eapi.objects([SESSIONS])
     state = sessions(detail).get(name, {}).get("state")
     if session_with_timer(detail) != name and state != "pending":
@@ -298,7 +300,7 @@ def _running(eapi: Eapi) -> Settings:
 
 
 def _saved(eapi: Eapi) -> str:
-    """EOS refuses to show a configuration that was never saved."""
+    """The saved configuration; empty if it was never saved, which EOS refuses to show."""
     try:
         (startup,) = eapi.texts(["show startup-config"])
     except CommandError:
@@ -306,8 +308,8 @@ def _saved(eapi: Eapi) -> str:
     return startup
 
 
-# How the platform calls a unicast queue. As the target of the map of traffic classes it may have
-# another name than as a block: guides for EOS 4.36 have `uc-tx-queue 3` below a port and
+# The platform's keyword for a unicast queue. The map of traffic classes may use another one than the
+# blocks: guides for EOS 4.36 have `uc-tx-queue 3` below a port and
 # `qos map traffic-class 3 to tx-queue 3` on one switch.
 
 _BLOCK = re.compile(r"^[ \t]*((?:uc-)?tx-queue) [0-9]+[ \t\r]*$", re.MULTILINE)
@@ -315,11 +317,11 @@ _MAP = re.compile(r"^qos map traffic-class [0-9, -]+ to ((?:uc-)?tx-queue) [0-9]
 
 
 _OURS = f"{PROFILE}{OWNED}\n"
-"""Where it is, the map was written out with it: a default is not typed again."""
+"""With this profile the map was typed too, so that its defaults need not be read."""
 
 
 def _queues(eapi: Eapi) -> str:
-    """With defaults EOS lists the queues of each port, and the whole map."""
+    """The queues of each port and the whole map, from the configuration with defaults."""
     try:
         (shown,) = eapi.texts([QUEUES], timeout_s=SESSION_TIMEOUT_S)
     except CommandError:

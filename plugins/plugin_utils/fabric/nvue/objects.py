@@ -1,13 +1,13 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""An intent in NVUE's objects, and what differs between these and those of a switch.
+"""An intent as NVUE objects, and their differences from those of a switch.
 
-Objects are wanted in full: no default of a release is relied on. None: the key must be absent.
-They are spelled as releases before 5.15 do (`tree.py`).
+Every value is set explicitly, because defaults differ between releases. None: the key must be
+absent. Keys are spelled as before release 5.15 (`tree.py`).
 
-Compared are the values that are written, not those that defaults fill in; and what the chip does,
-as far as the switch reports it: an apply can be accepted and carried out by half. Beyond the wanted
-values only what stands against them goes: a second PFC priority, a share for a queue that nothing
-leads to, another profile on a port of the model.
+The comparison covers explicitly configured values, not defaults, and the state of the chip as far
+as the switch reports it, because an apply can be accepted and only half carried out. Other settings
+are removed only if they contradict the contract: a second PFC priority, a share for an unused
+queue, another profile on a port of the model.
 """
 
 from __future__ import annotations
@@ -59,15 +59,16 @@ MODE = "lossless"
 TRUST_DSCP = "l3"
 
 _SHARED_BY_ROCE = {0, 3}
-"""Traffic classes with half of the bandwidth each, and with ECN, as soon as RoCE is on, unless set
-otherwise."""
+"""Traffic classes that get half of the bandwidth each, and ECN, when RoCE is enabled, unless
+configured otherwise."""
 
 BINDINGS = ("mapping", "remark", "egress-scheduler", "congestion-control", "pfc", "link-pause")
-"""Profiles that a port can be bound to, and that would make it another one than the contract's."""
+"""Profiles whose binding to a port would override the contract."""
 
 
 def wanted(intent: SwitchIntent) -> Tree:
-    """The intent as one object. WantedError with everything that NVUE cannot keep."""
+    """The intent as one object. Raises WantedError, listing every setting that NVUE cannot
+    represent."""
     _check(intent)
     return {
         "qos": _qos(intent),
@@ -76,7 +77,8 @@ def wanted(intent: SwitchIntent) -> Tree:
 
 
 def cable_metres(intent: SwitchIntent) -> int:
-    """RoCE of NVUE has one length for the whole switch: the longest, which no port can lose by."""
+    """The cable length of RoCE, one for the whole switch: the longest, which is safe for every
+    port."""
     return max(port.cable_metres for port in intent.ports)
 
 
@@ -84,7 +86,7 @@ def _qos(intent: SwitchIntent) -> Tree:
     fabric, metres = intent.fabric, cable_metres(intent)
     to_class = {queue.priority: queue.traffic_class for queue in fabric.queues}
     to_priority = {queue.traffic_class: queue.priority for queue in fabric.queues}
-    # Priorities without a class lead where unmarked packets go.
+    # Priorities without a class use the traffic class of unmarked packets.
     others = fabric.dscp_to_traffic_class[0]
     lossless = {str(priority) for priority in fabric.pfc_priorities}
     watchdog = fabric.watchdog
@@ -99,7 +101,7 @@ def _qos(intent: SwitchIntent) -> Tree:
                 },
             }
         },
-        # Packets leave with the DSCP that they came with: the next switch sorts by it as well.
+        # Packets keep their DSCP, by which the next switch classifies them.
         "remark": {PROFILE: {"rewrite": None}},
         "egress-queue-mapping": {
             PROFILE: {
@@ -140,10 +142,10 @@ def _pools(percent: Optional[int], lossless: set[str]) -> Tree:
 
 
 def _shares(fabric: FabricIntent) -> Tree:
-    """bw-percent is taken away from strict ones: NVUE has it for DWRR alone.
+    """Scheduling by traffic class. bw-percent is removed from strict queues: it applies only to
+    DWRR.
 
-    A queue that RoCE gives a share to and the contract leads nothing to is strict as well: so it
-    has none, and the others can have all of it.
+    An unused queue that RoCE would give a share to is strict too, so that it has none.
     """
     idle = _SHARED_BY_ROCE - {queue.traffic_class for queue in fabric.queues}
     shares: Tree = {str(queue): {"mode": "strict", "bw-percent": None} for queue in sorted(idle)}
@@ -157,9 +159,10 @@ def _shares(fabric: FabricIntent) -> Tree:
 
 
 def _marking(fabric: FabricIntent) -> Tree:
-    """A switch marks class 0 from the factory, and 3 by RoCE: other classes are disabled.
+    """ECN by traffic class. Disabled for other classes: by default a switch marks class 0, and with
+    RoCE class 3.
 
-    Also where nothing leads to it now: it may have been the contract's until its priority moved.
+    That includes unused classes, which may have been the contract's before its priority changed.
     """
     idle = _SHARED_BY_ROCE - {queue.traffic_class for queue in fabric.queues}
     result: Tree = {str(number): {"ecn": "disable"} for number in sorted(idle)}
@@ -195,8 +198,8 @@ def _check(intent: SwitchIntent) -> None:
         findings.add(
             "nvue.watchdog_action",
             (name,),
-            "roce_qos.pfc.watchdog.action: NVUE's PFC watchdog drops the packets of a stuck queue "
-            f"and can do nothing else, and the contract has {fabric.watchdog.action!r}",
+            "roce_qos.pfc.watchdog.action: NVUE's PFC watchdog can only drop the packets of a "
+            f"stuck queue, and the contract has {fabric.watchdog.action!r}",
             f"Write {ACTION}, or enabled: false",
             fabric.watchdog.action,
         )
@@ -205,13 +208,13 @@ def _check(intent: SwitchIntent) -> None:
 
 
 THRESHOLDS = ("min-threshold", "max-threshold")
-"""Of ECN, which the hardware rounds."""
+"""ECN thresholds, which the hardware rounds."""
 
 
-# What applying a difference costs.
+# Impact of a difference.
 #
-# NVUE reloads switchd, and no port goes down for it. Forwarding is touched where the buffers of
-# the chip are laid out anew: NVIDIA names PFC, link pause and whatever changes qos_infra.conf.
+# NVUE reloads switchd, which takes no port down. Forwarding is affected if the buffers of the chip
+# are divided again: NVIDIA lists PFC, link pause and all changes of qos_infra.conf.
 
 _BUFFERS = {
     "roce": "RoCE",
@@ -220,14 +223,14 @@ _BUFFERS = {
     "egress-queue-mapping": "queue mapping",
     "link-pause": "link pause",
 }
-"""Branches of qos that lay out the buffers anew."""
+"""Branches of qos whose change divides the buffers again."""
 _CHANGING = {
     "mapping": DSCP_MAP,
     "remark": DSCP_MAP,
     "egress-scheduler": SHARES,
     "congestion-control": MARKING,
 }
-"""Branches of qos that do not, and change what becomes of packets all the same."""
+"""Branches of qos that affect packets without dividing the buffers."""
 
 
 def impact(paths: Iterable[Path]) -> Impact:
@@ -238,7 +241,7 @@ def impact(paths: Iterable[Path]) -> Impact:
     }
     if buffers:
         losses.append(
-            f"buffers of the whole switch are laid out anew ({', '.join(buffers)}): packets can be "
+            f"buffers of the whole switch are divided again ({', '.join(buffers)}): packets can be "
             "lost for a moment on all of its ports"
         )
     parts = [path[1] if path[0] == "qos" else path[3] for path in paths if "qos" in path[::2]]
@@ -273,11 +276,11 @@ _WHOLE = (
     ("traffic-pool", LOSSLESS_POOL, "switch-priority"),
     ("traffic-pool", LOSSY_POOL, "switch-priority"),
 )
-"""Collections in qos that hold what is wanted and nothing else."""
+"""Collections in qos that may contain only the desired entries."""
 
 _WATCHED: Path = ("qos", "pfc-watchdog", "state")
 _PAUSED: Path = ("qos", "pfc", PROFILE, "switch-priority")
-"""What else is paused by the chip is a difference too, whatever is written."""
+"""Further priorities that the chip pauses are a difference too, even if they are not configured."""
 
 _NOTHING_ELSE_THAN = {
     "rx": "enable",
@@ -286,7 +289,7 @@ _NOTHING_ELSE_THAN = {
     "profile": PROFILE,
     "rewrite": "l2",
 }
-"""Where nothing is wanted, this may stand all the same: it is what nothing means."""
+"""Values that are equivalent to an absent key."""
 
 
 _WORDS = {
@@ -296,26 +299,30 @@ _WORDS = {
 }
 
 
-SHOWN = 8
-"""Pools that a message names before it counts."""
+MAX_LISTED_POOLS = 8
 
 
 def _check_pools(intent: SwitchIntent, wanted: Tree, explicit: Tree) -> None:
-    """NVUE refuses more than 100 per cent in all pools together (Cumulus Linux 5.x, Quality of
-    Service, Flow Control Buffers), as where `default-lossless` is left of PFC without RoCE."""
-    there, ours = (objects_at(tree, "qos", "traffic-pool") for tree in (explicit, wanted))
+    """Raise SwitchError if all pools together exceed 100 per cent, which NVUE refuses (Cumulus
+    Linux 5.x, Quality of Service, Flow Control Buffers), for example with a `default-lossless` pool
+    of PFC without RoCE."""
+    present, ours = (objects_at(tree, "qos", "traffic-pool") for tree in (explicit, wanted))
     shares = {
-        name: number(at(ours, name, "memory-percent") or at(there, name, "memory-percent")) or 0
-        for name in {**there, **ours}
+        name: number(at(ours, name, "memory-percent") or at(present, name, "memory-percent")) or 0
+        for name in {**present, **ours}
     }
     total = sum(shares.values())
     if total > 100 or (total == 100 and not shares[LOSSLESS_POOL]):
         others = [name for name in shares if name not in ours and shares[name]] or [LOSSY_POOL]
-        parts = some([f"{name} {share} %" for name, share in shares.items() if share], SHOWN)
-        commands = [f"nv unset qos traffic-pool {quote(name)}" for name in others[:SHOWN]]
+        parts = some(
+            [f"{name} {share} %" for name, share in shares.items() if share], MAX_LISTED_POOLS
+        )
+        commands = [
+            f"nv unset qos traffic-pool {quote(name)}" for name in others[:MAX_LISTED_POOLS]
+        ]
         raise SwitchError(
             f"{intent.name}: traffic pools would have more than 100 % of the buffer: {parts}, and "
-            f"{LOSSLESS_POOL} needs its share. {'; '.join(commands)}, or divide them anew "
+            f"{LOSSLESS_POOL} needs its share. {'; '.join(commands)}, or divide them differently "
             "(roce_qos.pfc.pool_percent)"
         )
 
@@ -326,7 +333,7 @@ def difference(intent: SwitchIntent, wanted: Tree, present: Present) -> Differen
     running: Tree = {"qos": present.running_qos, "interface": present.ports}
     roce = objects_at(uniform(present.filled_qos), "roce")
     if is_on(roce.get("enable")) and "cable-length" not in roce:
-        # RoCE that is on would show it: not every release has it beside that of the PFC profile.
+        # With RoCE enabled a switch shows the key; some releases have only that of the PFC profile.
         wanted = {**wanted, "qos": {**wanted["qos"], "roce": dict(wanted["qos"]["roce"])}}
         del wanted["qos"]["roce"]["cable-length"]
     values, found = _differing(intent, wanted, present.explicit, running)
@@ -337,7 +344,7 @@ def difference(intent: SwitchIntent, wanted: Tree, present: Present) -> Differen
         values, found = _differing(intent, wanted, present.startup or {}, {})
     changes, before, after = _compared(values, found, spelling)
     if unsaved and values:
-        # All is in force, and would be gone after a restart: a run was killed before it saved.
+        # In force but not saved, because a run was killed: a restart would lose it.
         changes = [Change("startup", "not saved", "as applied")]
     return Difference(
         changes=tuple(changes),
@@ -351,7 +358,7 @@ def difference(intent: SwitchIntent, wanted: Tree, present: Present) -> Differen
 def _differing(
     intent: SwitchIntent, wanted: Tree, explicit: Tree, running: Tree
 ) -> tuple[dict[Path, Any], dict[Path, Any]]:
-    """By path, what is wanted there and what was found instead."""
+    """Desired and actual values of the differences, by path."""
     values: dict[Path, Any] = {}
     found: dict[Path, Any] = {}
     for path, value in ends(wanted):
@@ -363,13 +370,13 @@ def _differing(
     for path in _left(wanted, explicit, running):
         values[path], found[path] = None, at(explicit, *path)
     for collection in _WHOLE:
-        place: Path = ("qos", *collection)
-        needed = objects_at(wanted, *place)
-        written = objects_at(explicit, *place)
-        done = objects_at(running, *place) if place == _PAUSED else {}
+        branch: Path = ("qos", *collection)
+        needed = objects_at(wanted, *branch)
+        written = objects_at(explicit, *branch)
+        done = objects_at(running, *branch) if branch == _PAUSED else {}
         for key, held in {**done, **written}.items():
             if key not in needed:
-                path = (*place, key)
+                path = (*branch, key)
                 values[path], found[path] = None, held
     return values, found
 
@@ -377,8 +384,9 @@ def _differing(
 def _left(wanted: Tree, explicit: Tree, running: Tree) -> Iterator[Path]:
     """MTU and watchdog of ports that left the model.
 
-    NVUE has no name of ours on a port. It is taken for one where both have the contract's values,
-    its link is down, and it is in no bond: what others set up by hand alike stays while it is used.
+    NVUE does not mark ports as ours. A port counts as one that left if both settings have the
+    contract's values, its link is down, and it is in no bond: ports that an operator configured the
+    same way are left alone while in use.
     """
     ours, bonds = wanted["interface"], bonds_of(explicit)
     kept: Tree = next(iter(ours.values()), {})
@@ -386,13 +394,13 @@ def _left(wanted: Tree, explicit: Tree, running: Tree) -> Iterator[Path]:
         status = at(running, "interface", name, "link", "oper-status")
         if not kept or name in ours or name in bonds or str(status).lower() != "down":
             continue
-        places = [("interface", name, *rest) for rest in (("link", "mtu"), _WATCHED)]
-        if all(same(path[-1], at(explicit, *path), at(kept, *path[2:])) for path in places):
-            yield from places
+        paths = [("interface", name, *rest) for rest in (("link", "mtu"), _WATCHED)]
+        if all(same(path[-1], at(explicit, *path), at(kept, *path[2:])) for path in paths):
+            yield from paths
 
 
 def bonds_of(explicit: Tree) -> dict[str, str]:
-    """By member."""
+    """Bonds by member."""
     return {
         member: bond
         for bond, settings in explicit.get("interface", {}).items()
@@ -403,13 +411,13 @@ def bonds_of(explicit: Tree) -> dict[str, str]:
 def _compared(
     values: dict[Path, Any], found: dict[Path, Any], spelling: Spelling
 ) -> tuple[list[Change], list[str], list[str]]:
-    """Changes, and what is there of them and will be, as lines."""
+    """Changes, with their lines before and after."""
     changes, before, after = [], [], []
     for path in sorted(values, key=natural_path):
-        there, sent = spelling.of(path, values[path])
-        changes.append(Change(words(there), _shown(found[path]), _shown(sent)))
-        before += [] if found[path] is None else _lines(there, found[path])
-        after += [] if sent is None else _lines(there, sent)
+        sent_path, sent = spelling.of(path, values[path])
+        changes.append(Change(words(sent_path), _shown(found[path]), _shown(sent)))
+        before += [] if found[path] is None else _lines(sent_path, found[path])
+        after += [] if sent is None else _lines(sent_path, sent)
     return changes, before, after
 
 
@@ -421,7 +429,7 @@ def _kept(intent: SwitchIntent, path: Path, value: Any, found: Any) -> bool:
 
 
 def _alike(intent: SwitchIntent, leaf: str, value: Any, found: Any) -> bool:
-    """Equal, or rounded by the chip."""
+    """Whether two values are equal, or one is rounded by the chip."""
     if leaf in THRESHOLDS:
         asked, got = number(value), number(found)
         if asked is not None and got is not None and rounded(intent.asic, asked, got):
@@ -430,7 +438,7 @@ def _alike(intent: SwitchIntent, leaf: str, value: Any, found: Any) -> bool:
 
 
 def _contradicts(intent: SwitchIntent, path: Path, value: Any, running: Tree) -> bool:
-    """Whether the switch does something else. What it does not report contradicts nothing."""
+    """Whether the switch reports another state. Unreported values contradict nothing."""
     leaf, found = path[-1], at(running, *path)
     if value == {}:
         among = objects_at(running, *path[:-1])
@@ -443,7 +451,7 @@ def _contradicts(intent: SwitchIntent, path: Path, value: Any, running: Tree) ->
 
 
 def _understood(leaf: str, value: Any, found: Any) -> bool:
-    """Whether it is written as in a configuration. Much is worded for people: 1.43 MB, pcp,dscp."""
+    """Whether a value has the form of a configuration. Some are for people: 1.43 MB, pcp,dscp."""
     if isinstance(value, int):
         return number(found) is not None
     if is_switch(leaf, value):

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a switch reports: what is written, what defaults make of it, what its ports do."""
+"""Read a switch: explicit configuration, configuration with defaults, and state of the ports."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from .tree import Tree, at, expanded, is_on, number, objects_at, uniform
 
 ROOT = "/nvue_v1/"
 PROFILE = "default-global"
-"""Applies to every port that is bound to no profile of its own."""
+"""Applies to every port that is not bound to another profile."""
 ACTION = "drop"
-"""All that NVUE's PFC watchdog does to a queue that is stuck."""
+"""The only action of NVUE's PFC watchdog."""
 _WRITTEN = {"filled": "false"}
 _OF_PORTS = (
     "type",
@@ -39,33 +39,33 @@ _OF_PORTS = (
     "qos/congestion-control",
     "qos/pfc-watchdog/state",
 )
-"""Of the interfaces, whose whole answer has counters and more for every port."""
+"""Parts of an interface to request; the whole answer includes counters."""
 
 
 @dataclass(frozen=True)
 class Present:
     version: str
     explicit: Tree
-    """`qos` and `interface` as they are written; ranges of ports are taken apart."""
+    """`qos` and `interface` as configured, with ranges of ports expanded."""
     filled_qos: Tree
-    """`qos` with all defaults, in the switch's own spelling."""
+    """`qos` with all defaults, in the spelling of the switch."""
     running_qos: Tree = field(default_factory=dict)
-    """`qos` as the chip has it. A part that is missing there is unknown."""
+    """`qos` in the chip. Missing parts are unknown."""
     ports: Tree = field(default_factory=dict)
-    """What interfaces do now, by name."""
+    """Operational state by interface."""
     startup: Optional[Tree] = None
-    """As `explicit`, of what the switch comes up with after a restart. None: unknown, or a
-    change of our own is in force and cannot be saved yet."""
+    """As `explicit`, for the startup configuration. None: unknown, or a change of this run is in
+    force and cannot be saved yet."""
 
     @property
     def release(self) -> tuple[int, ...]:
-        """(5, 12, 1) of `Cumulus Linux 5.12.1`; empty where it is not known."""
+        """(5, 12, 1) of `Cumulus Linux 5.12.1`; empty if unknown."""
         match = re.search(r"\b(\d+)\.(\d+)(?:\.(\d+))?", self.version)
         return tuple(int(part) for part in match.groups() if part) if match else ()
 
 
 def read(https: Https, unconfirmed: bool = False) -> Present:
-    """`unconfirmed`: a change of this run is in force and cannot be saved yet."""
+    """Read a switch. `unconfirmed`: a change of this run is in force and cannot be saved yet."""
     ports = {"include": ",".join(f"/*/{part}" for part in _OF_PORTS)}
     here = _get(https, "interface", ports, 400)
     if here is None:  # an older release, without `include`
@@ -84,7 +84,7 @@ def read(https: Https, unconfirmed: bool = False) -> Present:
 def _get(
     https: Https, path: str, query: Optional[dict[str, str]] = None, *unknown: int
 ) -> Optional[Tree]:
-    """None where it is refused with a status of `unknown`: this release does not have it."""
+    """Get an object; None if refused with a status in `unknown`: the release does not have it."""
     try:
         answer = https.get(f"{ROOT}{path}", query)
     except Refused as error:
@@ -92,7 +92,7 @@ def _get(
             raise
         return None
     if answer is not None and not isinstance(answer, Mapping):
-        # Not the value itself: an answer may hold what was sent, credentials included.
+        # Without the value: an answer may repeat what was sent, including credentials.
         raise SwitchError(
             f"{https.where}: GET {ROOT}{path}: the answer is not an object. Is this NVUE?"
         )
@@ -110,9 +110,9 @@ def _version(system: Any) -> str:
 
 
 _TRUST = {"l3": "dscp", "both": "dscp", "l2": "pcp", "port": "none"}
-"""With `both`, IP packets are sorted by DSCP, and only others by PCP."""
+"""With `both`, IP packets are classified by DSCP, and only others by PCP."""
 _DSCPS_OF_A_PRIORITY = 8
-"""Without a mapping, DSCPs 0 to 7 lead to priority 0, and so on."""
+"""By default, DSCPs 0 to 7 map to priority 0, and so on."""
 _POLLING_MS, _ROBUSTNESS = 100, 3  # the watchdog of a switch without settings
 _GIGABITS = {"T": 1000.0, "G": 1.0, "M": 0.001}
 
@@ -129,7 +129,7 @@ def report(intent: SwitchIntent, present: Present) -> SwitchReport:
 
 
 _PROFILES = ("mapping", "egress-scheduler", "congestion-control", "pfc")
-"""Branches of qos whose profiles a port can be bound to."""
+"""Branches of qos with profiles that ports can be bound to."""
 
 
 class _Switch:
@@ -137,7 +137,7 @@ class _Switch:
         self._present = present
         self._qos = _in_force(present)
         self._known: dict[tuple[str, ...], dict[str, Any]] = {}
-        """By profiles. Most ports have the same: they share what follows from it."""
+        """Cache by profiles: most ports have the same."""
 
     def port(self, name: str) -> PortReport:
         now = self._present.ports.get(name)
@@ -185,10 +185,12 @@ class _Switch:
         }
 
     def _fixed_headroom(self, profile: str) -> Optional[int]:
-        """Where a buffer is set in bytes, cable lengths have no effect; NVIDIA's template for a
-        SuperPOD has one (NVIDIA/nv-config-manager 50d4d776, qos.j2). It is the room after XOFF:
-        with `xoff-threshold` it makes the whole (NVUE Reference, nv set qos pfc), and the 363000
-        of the template are those of 40 m at 800G."""
+        """The headroom set in bytes, which overrides cable lengths; None if unset.
+
+        NVIDIA's template for a SuperPOD sets it (NVIDIA/nv-config-manager 50d4d776, qos.j2). It is
+        the headroom after XOFF: with `xoff-threshold` it makes up the whole (NVUE Reference, nv set
+        qos pfc), and the 363000 of the template correspond to 40 m at 800G.
+        """
         return number(at(self._present.explicit, "qos", "pfc", profile, "port-buffer"))
 
     def _by_dscp(self, profile: str, trust: str) -> tuple[int, ...]:
@@ -210,13 +212,13 @@ class _Switch:
         return priority if found is None else found
 
     def _in_use(self, branch: str, profile: str) -> Tree:
-        """Of traffic classes that something leads to; the others do nothing."""
+        """Settings of traffic classes in use; the others have no effect."""
         classes = objects_at(self._qos, branch, profile, "traffic-class")
         used = {str(self._class_of(priority)) for priority in range(PRIORITIES)}
         return {tc: classes[tc] for tc in sorted(used) if tc in classes}
 
     def _paused(self, profile: str) -> tuple[int, ...]:
-        """Those that are paused in both directions."""
+        """Priorities that are paused in both directions."""
         pfc = objects_at(self._qos, "pfc", profile)
         if not all(is_on(pfc.get(way, "on")) for way in ("rx", "tx")):
             return ()
@@ -224,7 +226,7 @@ class _Switch:
         return tuple(sorted(priority for priority in priorities if priority is not None))
 
     def _lossless(self, paused: tuple[int, ...]) -> tuple[int, ...]:
-        """Of those that are paused: RoCE's lossless modes and the lossless pool buffer them."""
+        """Paused priorities with a buffer: a lossless mode of RoCE, or the lossless pool."""
         roce = objects_at(self._qos, "roce")
         roce_on = is_on(roce.get("enable", "off"))
         pools = objects_at(self._qos, "traffic-pool")
@@ -254,13 +256,13 @@ class _Switch:
             enabled="pfc-watchdog" in bound and is_on(at(bound, "pfc-watchdog", "state") or "on"),
             poll_ms=poll,
             detection_ms=poll * intervals,
-            restoration_ms=0,  # no setting: after one interval without pauses
+            restoration_ms=0,  # not configurable: one interval without pauses
             action=ACTION,
         )
 
 
 def _in_force(present: Present) -> Tree:
-    """What the chip has; where it does not report it, what is applied to it."""
+    """Settings in the chip; where unreported, the applied configuration."""
     applied, running = uniform(present.filled_qos), present.running_qos
     result = {**applied, **{branch: value for branch, value in running.items() if value}}
     result["roce"] = {**objects_at(applied, "roce"), **objects_at(running, "roce")}
@@ -268,7 +270,7 @@ def _in_force(present: Present) -> Tree:
 
 
 def _in_hardware(ecn: Mapping[int, EcnReport], now: Tree) -> dict[int, EcnReport]:
-    """With the thresholds that the chip has made of those that are set, where it reports them."""
+    """With thresholds as rounded by the chip, if it reports them."""
     result = dict(ecn)
     marked = expanded(at(now, "qos", "congestion-control", "traffic-class"))
     for tc, wanted in ecn.items():
@@ -282,7 +284,7 @@ def _in_hardware(ecn: Mapping[int, EcnReport], now: Tree) -> dict[int, EcnReport
 
 
 def _up(link: Tree) -> Optional[bool]:
-    """Releases from 5.11 on have oper-status; before, state was what it is."""
+    """Operational state: `oper-status` from release 5.11 on, `state` before."""
     status = link.get("oper-status")
     if status is not None:
         return str(status).lower() == "up"
@@ -293,16 +295,16 @@ def _up(link: Tree) -> Optional[bool]:
 
 
 def _gbps(speed: Any) -> Optional[int]:
-    """800 of 800G; None for auto, and for a port that is down."""
+    """800 of `800G`; None for auto, and for a port that is down."""
     match = re.match(r"^\s*(\d{1,6}(?:\.\d+)?)\s*([TGM])", str(speed), re.IGNORECASE)
     return round(float(match[1]) * _GIGABITS[match[2].upper()]) if match else None
 
 
 def _neighbour(heard: Tree) -> Optional[Neighbour]:
-    """The one heard last: a port can still remember who was there before."""
+    """The newest neighbour: a port may still list a previous one."""
     if not heard:
         return None
-    name, sent = min(heard.items(), key=lambda one: number(at(one[1], "age")) or 0)
+    name, sent = min(heard.items(), key=lambda entry: number(at(entry[1], "age")) or 0)
     system = str(at(sent, "chassis", "system-name") or ("" if is_mac(name) else name))
     port = str(at(sent, "port", "name") or at(sent, "port", "description") or "")
     return Neighbour(system, port_id(port))

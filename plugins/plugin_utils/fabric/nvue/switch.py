@@ -1,11 +1,11 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""One NVUE switch over its REST interface: revisions are made, filled, applied, confirmed.
+"""One NVUE switch over its REST interface: revisions are created, filled, applied and confirmed.
 
-An apply with `state-controls.confirm` waits in state `confirm` for so many seconds; unless it is
-answered `confirm_yes`, the switch applies what was there before. NVIDIA's own client waits for
-state `ays` instead, and confirms by answering that (nv-config-manager, 0f569b0f, cumulus.py): when
-the change is in force already, `ays` is this question, and not answered before the change is
-proved.
+An apply with `state-controls.confirm` waits in state `confirm` for that time; unless it is answered
+with `confirm_yes`, the switch applies the previous configuration. NVIDIA's own client waits for
+state `ays` instead and confirms by answering it (nv-config-manager, 0f569b0f, cumulus.py). If the
+change is in force already, `ays` is that question, and is answered only after the change is
+verified.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ SERVICE = Service(
     "On the switch, nv show system api shows whether it is on and where it listens.",
 )
 CONFIRM = "confirm"
-"""In force, and waiting to be kept."""
+"""In force, and waiting for confirmation."""
 UNCONFIRMED = "confirm_fail"
-"""Was in force, and the switch has taken it back."""
+"""Was in force until the switch undid it."""
 SURE = "ays"
 """Asks for confirmation although `auto-prompt` was sent."""
 YES = {"ays": "ays_yes"}
 
 FIRST_LOOK_S, LONGEST_PAUSE_S, BACKOFF = 0.1, 5.0, 1.6
 REACHABLE_AGAIN_S = 20
-"""A switch that reloads its web server answers again within that; longer, and it is cut off."""
+"""Time in which a switch that reloads its web server answers again; after it, it is cut off."""
 APPLY_LIMIT_S = 180
-"""Longest time of an apply until it is in force."""
+"""Longest time until an apply is in force."""
 SAVE_LIMIT_S = 60
 NEWEST = 3
-"""Earlier revisions that are compared with what is applied."""
+"""Number of earlier revisions to compare with the applied configuration."""
 ATTEMPTS = 3
-"""To keep a change whose answer got lost: the question is repeated, it does no harm twice."""
+"""Attempts to confirm a change if the answer is lost. Repeating the request is harmless."""
 
 
 def in_force(state: str) -> bool:
@@ -65,8 +65,8 @@ def failed(state: str) -> bool:
 
 
 class NvueSwitch:
-    """See `fabric.system.Switch`. Every call makes its own connection, since an apply can restart
-    the web server."""
+    """See `fabric.system.Switch`. Every call opens a connection, since an apply can restart the web
+    server."""
 
     undone_within_s = 0
 
@@ -83,9 +83,9 @@ class NvueSwitch:
         self._clock = clock
         self.where = where(login, SERVICE)
         self.own = ""
-        """The revision that this run put in force."""
+        """The revision that this run applied."""
         self._before: Optional[Tree] = None
-        """What was applied before it."""
+        """The configuration applied before it."""
         self._confirms_by_ays = False
 
     def _connect(self) -> Https:
@@ -101,22 +101,24 @@ class NvueSwitch:
             return read(https, unconfirmed=self.own in waiting)
 
     def _refuse_waiting(self) -> set[str]:
-        """SwitchError where a change of others waits to be confirmed; else those that wait."""
+        """Return revisions that wait for confirmation. Raises SwitchError if one is not ours."""
         asked = (CONFIRM, SURE)
-        waiting = {name: one for name, one in self._all().items() if at(one, "state") in asked}
-        for revision, one in waiting.items():
+        waiting = {
+            name: details for name, details in self._all().items() if at(details, "state") in asked
+        }
+        for revision, details in waiting.items():
             if revision != self.own:
-                issues = _issues(one)
+                issues = _issues(details)
                 raise SwitchError(
                     f"{self._login.address}: revision {revision} waits to be confirmed"
                     f"{' (' + issues + ')' if issues else ''}: the change of an earlier run, or "
-                    "of another user. The switch takes it back by itself (nv config apply "
-                    "--confirm-status shows when). Run again then."
+                    "of another user. The switch will undo it (nv config apply --confirm-status "
+                    "shows when). Run again then."
                 )
         return set(waiting)
 
     def apply(self, difference: Difference, confirm_s: int) -> Applied:
-        self._refuse_waiting()  # since it was read
+        self._refuse_waiting()  # again, since the switch was read
         if not difference.steps:
             self.save()
             return Saved()
@@ -137,7 +139,7 @@ class NvueSwitch:
         try:
             self.patch(revision, {"state": "apply", "state-controls": {"confirm": confirm_s}})
         except Lost as error:
-            lost = str(error)  # the switch may have acted all the same
+            lost = str(error)  # the switch may have acted
         except Refused:
             self._discard(revision)
             raise
@@ -148,12 +150,12 @@ class NvueSwitch:
         if state == UNCONFIRMED:
             raise SwitchError(
                 f"{self.where}: revision {revision} was in force, but the switch could not be "
-                f"reached for the {confirm_s} s after which it takes a change back by itself: it "
-                "has done so. Look whether the change cuts its management network off, or raise "
+                f"reached for the {confirm_s} s after which it undoes a change, and it did so. "
+                "Check whether the change interrupts its management network, or raise "
                 "switch_qos_confirm_s."
             )
-        why = message or lost or "the switch gives no reason"
-        problem = f"{self.where}: revision {revision} was not applied ({state}): {why}"
+        reason = message or lost or "the switch gives no reason"
+        problem = f"{self.where}: revision {revision} was not applied ({state}): {reason}"
         if state == "invalid":
             self._discard(revision)
             raise SwitchError(f"{problem}. Nothing of it is in force.")
@@ -167,7 +169,7 @@ class NvueSwitch:
         try:
             self._ask("PATCH", "", {"rev": revision}, steps)
         except Refused as error:
-            # Whether a release has it shows only where RoCE is on.
+            # Only a switch with RoCE enabled shows whether the release has this key.
             roce = {**objects_at(steps, "qos", "roce")}
             if error.status not in (400, 422) or roce.pop("cable-length", None) is None:
                 raise
@@ -176,11 +178,11 @@ class NvueSwitch:
 
     def _discard(self, revision: str) -> None:
         self.own = ""
-        with contextlib.suppress(SwitchError):  # a fault that matters is raised already
+        with contextlib.suppress(SwitchError):  # the relevant fault is already raised
             self._ask("DELETE", _of(revision))
 
     def _applied(self, revision: str, confirm_s: int) -> tuple[str, str]:
-        """The state once the change is in force or has failed."""
+        """Wait until the change is in force or has failed; return the state."""
         try:
             return self.wait(
                 revision,
@@ -190,18 +192,20 @@ class NvueSwitch:
         except Lost as error:
             raise SwitchError(
                 f"{error}. The connection was lost while revision {revision} was being applied. "
-                f"The switch takes it back by itself {confirm_s} s after it came into force."
+                f"The switch undoes it {confirm_s} s after it came into force."
             ) from None
 
     def _all(self) -> Tree:
         return objects_at(self._ask("GET", "revision"))
 
     def applied(self) -> list[str]:
-        """Revisions that are in force, or were until a later one was applied."""
-        return [name for name, one in self._all().items() if in_force(str(at(one, "state")))]
+        """Revisions that are in force, or were until another was applied."""
+        return [
+            name for name, details in self._all().items() if in_force(str(at(details, "state")))
+        ]
 
     def _earlier(self) -> str:
-        """The revision that holds what is applied now: to apply it again is to go back to it."""
+        """The revision with the configuration applied now: applying it again undoes a change."""
         written = {"filled": "false"}
         applied = self._before = self._ask("GET", "", {"rev": "applied", **written})
         held = self.applied()
@@ -210,8 +214,9 @@ class NvueSwitch:
                 if self._ask("GET", "", {"rev": name, **written}) == applied:
                     return name
         raise SwitchError(
-            f"{self.where}: no earlier revision holds what is applied, so there would be nothing "
-            "to go back to. On the switch, save what it has (nv config save), then run again."
+            f"{self.where}: no earlier revision has the applied configuration, so a change could "
+            "not be undone. On the switch, save its configuration (nv config save), then run "
+            "again."
         )
 
     def patch(self, revision: str, body: Tree) -> None:
@@ -219,7 +224,7 @@ class NvueSwitch:
         self._ask("PATCH", _of(revision), body={**body, **prompts})
 
     def answer(self, revision: str, word: str) -> None:
-        """To an apply that waits to be confirmed, in the words of either kind of releases."""
+        """Answer an apply that waits for confirmation, as the release expects."""
         if self._confirms_by_ays:
             word = word.replace(CONFIRM, SURE)
             self.patch(revision, {"state": "apply", "auto-prompt": {SURE: word}})
@@ -232,9 +237,9 @@ class NvueSwitch:
             self.patch(revision, {"state": "apply", "auto-prompt": {"confirm": word}})
 
     def state(self, revision: str) -> tuple[str, str]:
-        """State, and the switch's own message."""
+        """State of a revision, and the message of the switch."""
         found = self._ask("GET", _of(revision))
-        # Some answers have the number around them.
+        # Some answers nest the revision under its number.
         found = objects_at(found, revision) or objects_at(found)
         state = str(found.get("state", ""))
         if state == SURE and revision == self.own and self._is_in_force():
@@ -242,16 +247,16 @@ class NvueSwitch:
         return state, _issues(found)
 
     def _is_in_force(self) -> bool:
-        """Of a revision that asks: whether its change is. Once that was so, it asks to keep it."""
+        """Whether the change of a revision that asks is in force: then it asks for confirmation."""
         if not self._confirms_by_ays:
             query = {"rev": "applied", "filled": "false"}
             self._confirms_by_ays = self._ask("GET", "", query) != self._before
         return self._confirms_by_ays
 
     def wait(self, revision: str, until: Callable[[str], bool], limit_s: float) -> tuple[str, str]:
-        """State and message once `until` holds of the state, or it has failed.
+        """Wait until `until` holds for the state, or it has failed. Return state and message.
 
-        `Lost` when it is cut off; SwitchError when `limit_s` are over.
+        Raises Lost if the switch is cut off, and SwitchError after `limit_s`.
         """
         begun, pause = self._clock(), FIRST_LOOK_S
         heard = begun
@@ -272,18 +277,18 @@ class NvueSwitch:
             pause = min(pause * BACKOFF, LONGEST_PAUSE_S)
         raise SwitchError(
             f"{self.where}: revision {revision} is in state {state!r} after {limit_s:g} s"
-            f"{': ' + message if message else ''}. Look at it with nv config revision."
+            f"{': ' + message if message else ''}. See nv config revision."
         )
 
     def save(self) -> None:
-        """Saves all that is applied, an operator's changes too: NVUE has no other way."""
+        """Save the applied configuration, which includes changes of the operator."""
         self.patch("applied", {"state": "save"})
         state, message = self.wait("applied", saved, SAVE_LIMIT_S)
         if not saved(state):
             raise SwitchError(
-                f"{self.where}: what is applied could not be saved ({state})"
-                f"{': ' + message if message else ''}. It would be gone after a restart. Look at "
-                "the free space of the switch."
+                f"{self.where}: the applied configuration could not be saved ({state})"
+                f"{': ' + message if message else ''}. A restart would lose it. Check the free "
+                "space of the switch."
             )
 
 
@@ -296,14 +301,14 @@ class NvueApplied:
         self._earlier = earlier
         self._by_hand = f"nv config apply {shlex.quote(earlier)}"
         self._saved = False
-        """By this run."""
+        """This run has saved the change."""
 
     def confirm(self) -> None:
         state, message = self._keep()
         if not in_force(state):
             raise SwitchError(
                 f"{self._switch.where}: revision {self._revision} is {state!r} and not kept"
-                f"{': ' + message if message else ''}. The switch has taken it back."
+                f"{': ' + message if message else ''}. The switch has undone it."
             )
         self._save(state)
 
@@ -321,13 +326,13 @@ class NvueApplied:
         return state, message
 
     def _save(self, state: str) -> None:
-        """So that it survives a restart; most switches have saved it by themselves."""
+        """Save the change, unless the switch has done so."""
         if not saved(state):
             self._saved = True
             self._switch.save()
 
     def rollback(self) -> None:
-        """The saved configuration goes back too, where this run saved."""
+        """Undo the change, and restore the saved configuration if this run saved."""
         state = self._switch.state(self._revision)[0]
         if state == CONFIRM:
             self._switch.answer(self._revision, "confirm_no")
@@ -341,7 +346,7 @@ class NvueApplied:
         self._switch.own = ""
 
     def _refuse_newer(self) -> None:
-        """Going back would undo what others applied meanwhile, such as a management address."""
+        """Raise SwitchError if going back would undo a later change of others."""
         newer = [name for name in self._switch.applied() if _age(name) > _age(self._revision)]
         if newer:
             raise SwitchError(
@@ -368,12 +373,12 @@ def _of(revision: str) -> str:
 
 
 def _age(name: str) -> tuple[int, str]:
-    """Numbers grow; the names of older releases end in the time they were made at."""
+    """Sort key: numbers grow; names of older releases end in their time of creation."""
     return (int(name), "") if name.isdecimal() else (-1, name.rpartition("/")[2])
 
 
 def _issues(revision: Any) -> str:
-    """The switch's message on a transition, in one line."""
+    """The messages of a transition, in one line."""
     transition = objects_at(revision, "transition")
     issues = objects_at(transition, "issue").values()
     texts = [

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Configuration as NVUE has it: objects within objects, with plain values at the ends."""
+"""NVUE configuration: nested objects with plain values as leaves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Path = tuple[str, ...]
 
 
 def at(tree: Any, *path: str) -> Any:
-    """What stands there; None where there is nothing."""
+    """The value at a path; None if absent."""
     for key in path:
         if not isinstance(tree, Mapping):
             return None
@@ -26,7 +26,7 @@ def at(tree: Any, *path: str) -> Any:
 
 
 def objects_at(tree: Any, *path: str) -> Tree:
-    """The object there; an empty one where there is none."""
+    """The object at a path; empty if absent."""
     found = at(tree, *path)
     return dict(found) if isinstance(found, Mapping) else {}
 
@@ -38,7 +38,7 @@ def put(tree: Tree, path: Path, value: Any) -> None:
 
 
 def ends(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Every value with its path. An empty object is a value: that it is there."""
+    """Every value with its path. An empty object counts as a value."""
     if isinstance(tree, Mapping) and tree:
         for key, value in tree.items():
             yield from ends(value, (*path, str(key)))
@@ -52,73 +52,73 @@ def natural_path(path: Path) -> tuple[Any, ...]:
 
 
 def words(path: Path, value: Any = None) -> str:
-    """As it follows `nv set`."""
+    """Path and value as arguments of `nv set`."""
     return " ".join(path if value is None or value == {} else (*path, str(value)))
 
 
-# Keys that stand for several. NVIDIA prints `lo,swp51-54,vlan10,20,30` (CumulusNetworks, demos of
-# Cumulus Linux 5.1, `nv config show`) and takes `swp1-64s0-1` (Cumulus Linux 5.x, NVUE CLI): a part
-# that begins with a number continues the name before it.
+# Keys that name several objects. NVUE prints `lo,swp51-54,vlan10,20,30` (CumulusNetworks, demos of
+# Cumulus Linux 5.1, `nv config show`) and accepts `swp1-64s0-1` (Cumulus Linux 5.x, NVUE CLI). A
+# part that begins with a number continues the previous name.
 
-_MOST = 4096
-"""More are the numbers of one name, such as vx-10-4000010."""
-_MOST_NAMES = 1 << 18
-"""Of one collection: a few bytes name thousands."""
-_LONGEST = 64
-"""Of a part with ranges; nothing that NVUE numbers has a longer name."""
+_MAX_RANGE = 4096
+"""A longer range is part of one name, such as vx-10-4000010."""
+_MAX_NAMES = 1 << 18
+"""Names of one collection, since a few bytes can name thousands."""
+_MAX_PART = 64
+"""Length of a part with ranges; numbered objects of NVUE have shorter names."""
 _NUMBERS = re.compile(r"([0-9]+(?:-[0-9]+)*)")
 
 
 def names(key: str) -> list[str]:
-    """Every name that a key stands for: itself, where it is no range."""
+    """Every name that a key denotes: the key itself if it is no range."""
     found: list[str] = []
     before = ""
     for part in map(str.strip, key.split(",")):
         before = _stem(before, part) + part if part[:1].isdigit() else part
-        found += _each(before)
-        if len(found) > _MOST_NAMES:
+        found += _expanded_part(before)
+        if len(found) > _MAX_NAMES:
             break
     return found
 
 
 def _stem(before: str, part: str) -> str:
-    """What stands before as many numbers as `part` has: swp1 and 61-64, swp1s0 and 2s0-1."""
-    if len(before) > _LONGEST:
+    """The prefix before as many numbers as `part` has: swp1 and 61-64, swp1s0 and 2s0-1."""
+    if len(before) > _MAX_PART:
         return ""
     places = [match.start() for match in _NUMBERS.finditer(before)]
     return before[: places[-len(_NUMBERS.findall(part)) :][0]] if places else ""
 
 
-def _each(part: str) -> list[str]:
-    """Every name of a part with ranges in it, such as swp1-4s0-1."""
-    if len(part) > _LONGEST:
+def _expanded_part(part: str) -> list[str]:
+    """Every name of a part with ranges, such as swp1-4s0-1."""
+    if len(part) > _MAX_PART:
         return [part]
     choices = [_choices(text) for text in _NUMBERS.split(part)]
-    if prod(map(len, choices)) > _MOST:
+    if prod(map(len, choices)) > _MAX_RANGE:
         return [part]
-    return ["".join(map(str, one)) for one in product(*choices)]
+    return ["".join(map(str, pieces)) for pieces in product(*choices)]
 
 
 def _choices(text: str) -> Sequence[object]:
-    """Numbers of a range, not made before it is known how many they are; else the text itself."""
+    """Numbers of a range, created lazily; or the text itself."""
     first, dash, last = text.partition("-")
     if not dash or not first.isdecimal() or not last.isdecimal() or str(int(first)) != first:
         return (text,)
-    if not int(first) <= int(last) < int(first) + _MOST:
+    if not int(first) <= int(last) < int(first) + _MAX_RANGE:
         return (text,)
     return range(int(first), int(last) + 1)
 
 
 def expanded(tree: Any) -> Tree:
-    """One level of objects by name; what several keys have of a name comes together."""
+    """One level of objects by name; settings of a name under several keys are merged."""
     result: Tree = {}
     count = 0
     for key, value in objects_at(tree).items():
-        every = names(str(key))
-        count += len(every)
-        if count > _MOST_NAMES:
-            raise SwitchError(f"the answer's keys name more than {_MOST_NAMES} objects")
-        for name in every:
+        denoted = names(str(key))
+        count += len(denoted)
+        if count > _MAX_NAMES:
+            raise SwitchError(f"the answer's keys name more than {_MAX_NAMES} objects")
+        for name in denoted:
             result[name] = _merged(result[name], value) if name in result else value
     return result
 
@@ -135,10 +135,10 @@ def _merged(one: Any, other: Any) -> Any:
 _ON = ("on", "enable", "enabled", "true")
 _OFF = ("off", "disable", "disabled", "false")
 _SWITCHES = ("enable", "state", "ecn", "red", "rx", "tx")
-"""Leaves that are on or off."""
+"""Leaves with the values on and off."""
 
 HAS_STATE = (5, 15)
-"""From this release on it is `qos roce state enabled`, not `qos roce enable on`."""
+"""First release with `qos roce state enabled` instead of `qos roce enable on`."""
 
 COLLECTIONS = (
     ("mapping", "dscp"),
@@ -148,11 +148,11 @@ COLLECTIONS = (
     ("pfc", "switch-priority"),
     ("traffic-pool", "switch-priority"),
 )
-"""In profiles of qos: numbered objects, of which an answer may name several in one key."""
+"""Numbered objects in profiles of qos, of which an answer may name several in one key."""
 
 
 def same(leaf: str, one: Any, other: Any) -> bool:
-    """Whether two values mean the same: 3 and "3" do, and so do on and enabled."""
+    """Whether two values are equivalent, like 3 and "3", or on and enabled."""
     return bool(_plain(leaf, one) == _plain(leaf, other))
 
 
@@ -161,12 +161,12 @@ def is_on(value: Any) -> bool:
 
 
 def is_switch(leaf: str, value: Any) -> bool:
-    """Whether it is on or off, in any spelling."""
+    """Whether a value is on or off, in any spelling."""
     return leaf in _SWITCHES and str(value).lower() in (*_ON, *_OFF)
 
 
 def number(value: Any) -> Optional[int]:
-    """Of a number, or of one that an answer writes with its unit (`150000 B`)."""
+    """The number in a value, with or without a unit (`150000 B`)."""
     match = re.match(r"^\s*([0-9]{1,18})\s*(B|Bytes)?\s*$", str(value))
     return int(match[1]) if match and not isinstance(value, bool) else None
 
@@ -182,7 +182,7 @@ def _plain(leaf: str, value: Any) -> Any:
 
 
 def uniform(qos: Any) -> Tree:
-    """A `qos` object as an answer has it, in the form of those that are wanted."""
+    """A `qos` object of an answer in the form of desired ones."""
     result = objects_at(qos)
     roce = objects_at(result, "roce")
     if "state" in roce:
@@ -202,25 +202,25 @@ def uniform(qos: Any) -> Tree:
 
 
 class Spelling:
-    """How one switch spells it, key by key, as its own answers show."""
+    """The spelling of one switch, key by key, as shown by its answers."""
 
     def __init__(
         self, filled_qos: Any, interfaces: Iterable[Any], release: tuple[int, ...]
     ) -> None:
         roce, new = objects_at(filled_qos, "roce"), release >= HAS_STATE
         self._has_state = "state" in roce or ("enable" not in roce and new)
-        # Every release has ECN on for traffic class 0 from the factory.
+        # Every release enables ECN for traffic class 0 by default.
         ecn = ends(objects_at(filled_qos, "congestion-control"))
         self._renamed = {
             "ecn": _renamed((value for path, value in ecn if path[-1] == "ecn"), new),
-            # Configurations in public have it as before, beside `roce state enabled`.
+            # Published configurations have the old spelling together with `roce state enabled`.
             "state": _renamed(
-                (at(one, "qos", "pfc-watchdog", "state") for one in interfaces), False
+                (at(port, "qos", "pfc-watchdog", "state") for port in interfaces), False
             ),
         }
 
     def of(self, path: Path, value: Any) -> tuple[Path, Any]:
-        """Where and how this switch takes a wanted value."""
+        """Path and spelling of a desired value on this switch."""
         if path == ("qos", "roce", "enable") and self._has_state:
             return ("qos", "roce", "state"), "enabled" if is_on(value) else "disabled"
         if path[-1] in self._renamed and value is not None:
@@ -229,7 +229,7 @@ class Spelling:
         return path, value
 
     def tree(self, values: dict[Path, Any]) -> Tree:
-        """What is sent: one object to be merged, in which null takes something away."""
+        """The object to send: it is merged, and null removes a key."""
         result: Tree = {}
         for path, value in values.items():
             put(result, *self.of(path, value))
@@ -240,6 +240,6 @@ _NEW_WORDS = {"enable": False, "disable": False, "enabled": True, "disabled": Tr
 
 
 def _renamed(values: Iterable[Any], otherwise: bool) -> bool:
-    """Whether a switch says `enabled` and not `enable`, by the first that it says of these."""
+    """Whether a switch writes `enabled`, not `enable`, by the first value that shows it."""
     shown = (_NEW_WORDS[value] for value in map(str, values) if value in _NEW_WORDS)
     return next(shown, otherwise)

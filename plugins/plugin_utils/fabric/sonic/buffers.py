@@ -1,14 +1,13 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The buffers of lossless traffic: their pool, a profile for each kind of port, and the chip and
-release that both are right for.
+"""Buffers of lossless traffic: the pool, a profile per kind of port, and checks of chip and
+release.
 
-The headroom of a port is what the model says (`asics`), otherwise the row of the switch's own
+The headroom of a port is that of the model (`asics`), otherwise the row of the switch's own
 pg_profile_lookup.ini, otherwise NVIDIA's formula. In the dynamic buffer model (DEVICE_METADATA) a
-profile with explicit sizes overrides what the switch computes. In the traditional one buffermgrd
-binds profiles that it makes itself (`pg_lossless_800000_40m_profile`) to every port with PFC whose
-speed and cable length stand in that file, and does so again after each change of the port. Where
-these have the room that is wanted they are left alone; a row with less is refused, since it would
-come back.
+profile with explicit sizes overrides the value that the switch computes. In the traditional model
+buffermgrd creates profiles (`pg_lossless_800000_40m_profile`) and binds them to every port with PFC
+whose speed and cable length are in that file, again after each change of the port. Such profiles
+are used if they have enough headroom; a row with less is refused, since it would be bound again.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Optional
 
 from ...qos.contract import PRIORITIES
 from ...schema.findings import Finding
-from ..asics import ASICS, MOST_LANES, Asic, Headroom, WantedError, headroom, in_flight
+from ..asics import ASICS, MAX_LANES, Asic, Headroom, WantedError, headroom, in_flight
 from ..system import OWNED, PortIntent, SwitchError, SwitchIntent
 from . import tables
 from .reading import DYNAMIC, Present
@@ -29,42 +28,42 @@ from .tables import Row
 POOL = "ingress_lossless_pool"
 EGRESS = "egress_lossless_profile"
 GENERATED = "pg_lossless_"
-"""Profiles that the switch makes by itself begin with this. They are never touched."""
+"""Prefix of profiles that the switch creates. They are never changed."""
 STATIC = "static"
 THRESHOLD = "0"
-"""2^0 = 1, as much of the shared buffer as is free: from the column `threshold` of
-pg_profile_lookup.ini of SN5600, IXR7220-H5 and Z9864F (Tomahawk 5). Where rows or
-DEFAULT_LOSSLESS_BUFFER_PARAMETER have another one that one is taken."""
+"""2^0 = 1, as much as the free part of the shared buffer: the column `threshold` of
+pg_profile_lookup.ini on SN5600, IXR7220-H5 and Z9864F (Tomahawk 5). Rows and
+DEFAULT_LOSSLESS_BUFFER_PARAMETER take precedence."""
 THRESHOLDS = range(-8, 9)
-"""Of dynamic_th (sonic-buildimage, sonic-buffer-profile.yang)."""
+"""Values of dynamic_th (sonic-buildimage, sonic-buffer-profile.yang)."""
 MELLANOX = "mellanox"
 
 GENERATIONS = {"2": "", "3": "2", "4": "3", "5": "4", "5640": "5", "6": "6"}
-"""Spectrum's by the begin of the number of a switch, the longest first: sonic-buildimage 086b03bd,
-platform/mellanox/asic_table.j2. Others are not known."""
+"""Generations of Spectrum by the prefix of a switch's model number, the longest first:
+sonic-buildimage 086b03bd, platform/mellanox/asic_table.j2."""
 _NVIDIA = re.compile(r"[a-z0-9_]+-(?:mlnx|nvidia)_[a-z]*sn([0-9]{4})")
 GEARBOX = "x86_64-mlnx_msn3800-"
-"""It delays by what the formula does not count (peripheral_table.j2)."""
+"""It adds a delay that the formula does not include (peripheral_table.j2)."""
 FAMILIES = {"spectrum": MELLANOX, "tomahawk": "broadcom", "trident": "broadcom"}
-"""`asic_type` by the begin of a chip's name."""
+"""`asic_type` by the prefix of a chip's name."""
 VIRTUAL = "vs"
-"""It takes the place of any chip."""
+"""Stands for any chip."""
 
 
 def check_chip(intent: SwitchIntent, present: Present) -> None:
-    """SwitchError where the switch has another chip than the model says."""
+    """Raise SwitchError if the switch has another chip than the model says."""
     name, platform = intent.asic.name, present.metadata.get("platform", "")
     family = next((v for k, v in FAMILIES.items() if name.startswith(k)), "")
-    there = chip_of(platform)
-    if there and name in ASICS and name != there:
-        wrong = f"platform {platform} has the chip {there}"
+    actual = chip_of(platform)
+    if actual and name in ASICS and name != actual:
+        wrong = f"platform {platform} has the chip {actual}"
     elif family and present.asic_type not in ("", VIRTUAL, family):
         wrong = f"its chip is of the family {present.asic_type}"
     else:
         return
-    remedy = there or "the name of its chip"
+    remedy = actual or "the name of its chip"
     raise SwitchError(
-        f"{wrong}, and the model says {name}: headroom would be that of another chip. Write "
+        f"{wrong}, and the model says {name}, so the headroom would be wrong. Write "
         f"{remedy} into leaves.asic or spines.asic, which may be a list with one for each switch"
     )
 
@@ -80,9 +79,9 @@ def chip_of(platform: str) -> str:
 
 
 def profiles(intent: SwitchIntent, present: Present) -> dict[str, tuple[str, Row]]:
-    """Name and fields of the profile that each port of the model needs.
+    """Name and fields of the profile for each port of the model.
 
-    WantedError with every kind of port whose headroom nobody knows.
+    Raises WantedError, listing every kind of port with unknown headroom.
     """
     mode = _mode(present)
     made: dict[tuple[int, int, bool], tuple[str, Row]] = {}
@@ -92,50 +91,50 @@ def profiles(intent: SwitchIntent, present: Present) -> dict[str, tuple[str, Row
         fewest = intent.asic.fewest_lanes(port.speed_gbps)
         shown = present.config["PORT"][port.name].get("lanes", "")
         lanes = max(fewest, len(shown.split(",")))
-        # The formula doubles XON for eight lanes, whatever the speed; a row holds for any port.
+        # The formula doubles XON for eight lanes at any speed; a row applies to any port.
         link = (port.speed_gbps, port.cable_metres)
         computed = link not in intent.asic.values and link not in present.lookup
-        wide = computed and lanes == MOST_LANES > fewest
+        wide = computed and lanes == MAX_LANES > fewest
         kind = (*link, wide)
         if kind not in made:
             try:
-                room = _room(intent, port, lanes, present)
+                needed = _needed(intent, port, lanes, present)
             except WantedError as error:
                 missing.extend(_with_lengths(each, port, present) for each in error.findings)
                 continue
             name = f"{OWNED}_{port.speed_gbps}G_{port.cable_metres}M{'_8L' if wide else ''}"
-            made[kind] = name, _row(name, room, port, mode, present)
+            made[kind] = name, _row(name, needed, port, mode, present)
         found[port.name] = made[kind]
     if missing:
         raise WantedError([replace(each, path=(intent.name,)) for each in dict.fromkeys(missing)])
     return found
 
 
-def _room(intent: SwitchIntent, port: PortIntent, lanes: int, present: Present) -> Headroom:
+def _needed(intent: SwitchIntent, port: PortIntent, lanes: int, present: Present) -> Headroom:
     speed, metres = port.speed_gbps, port.cable_metres
     own, given = present.lookup.get((speed, metres)), intent.asic.values.get((speed, metres))
-    room = own if given is None else given
-    if room is None:
-        room = headroom(
+    needed = own if given is None else given
+    if needed is None:
+        needed = headroom(
             _computable(intent.asic, present), speed, metres, intent.fabric.mtu_frame, lanes
         )
-    if own is not None and own.xoff_bytes < room.xoff_bytes:
+    if own is not None and own.xoff_bytes < needed.xoff_bytes:
         raise SwitchError(
-            f"{port.name}: in the traditional buffer model the switch itself gives "
-            f"{own.xoff_bytes} bytes after XOFF to {metres} m of cable at {speed}G, and "
-            f"{room.xoff_bytes} are needed. Correct this row of pg_profile_lookup.ini of the "
+            f"{port.name}: in the traditional buffer model the switch itself reserves "
+            f"{own.xoff_bytes} bytes after XOFF for {metres} m of cable at {speed}G, and "
+            f"{needed.xoff_bytes} are needed. Correct this row of pg_profile_lookup.ini of the "
             "platform or that of the model (asics), or change to the dynamic model "
             "(DEVICE_METADATA|localhost buffer_model)"
         )
     least = in_flight(speed, metres)
-    if room.xoff_bytes < least:
-        whose = "pg_profile_lookup.ini of the platform" if given is None else "the model (asics)"
+    if needed.xoff_bytes < least:
+        source = "pg_profile_lookup.ini of the platform" if given is None else "the model (asics)"
         raise SwitchError(
-            f"{port.name}: {whose} has {room.xoff_bytes} bytes after XOFF for {metres} m of cable "
+            f"{port.name}: {source} has {needed.xoff_bytes} bytes after XOFF for {metres} m of cable "
             f"at {speed}G, which hold {least} bytes: packets are lost at every pause. Correct that "
             "row, or the length in roce_qos.cable_metres"
         )
-    return room
+    return needed
 
 
 def _computable(asic: Asic, present: Present) -> Asic:
@@ -145,7 +144,7 @@ def _computable(asic: Asic, present: Present) -> Asic:
 
 
 def _with_lengths(finding: Finding, port: PortIntent, present: Present) -> Finding:
-    """The switch may know other lengths."""
+    """Add the cable lengths that the switch knows to the remedy."""
     lengths = sorted(metres for speed, metres in present.lookup if speed == port.speed_gbps)
     if not lengths:
         return finding
@@ -157,17 +156,17 @@ def _with_lengths(finding: Finding, port: PortIntent, present: Present) -> Findi
     return replace(finding, remedy=f"{remedy}. Otherwise: {finding.remedy}")
 
 
-def _row(name: str, room: Headroom, port: PortIntent, mode: str, present: Present) -> Row:
-    """As buffermgrd writes its own (sonic-swss e6b0c5b5, cfgmgr/buffermgr.cpp)."""
+def _row(name: str, needed: Headroom, port: PortIntent, mode: str, present: Present) -> Row:
+    """A profile in the form of buffermgrd (sonic-swss e6b0c5b5, cfgmgr/buffermgr.cpp)."""
     alike = [each for (speed, _m), each in present.lookup.items() if speed == port.speed_gbps]
-    threshold = _first(room.threshold, _common(each.threshold for each in alike))
-    offset = _first(room.xon_offset_bytes, _common(each.xon_offset_bytes for each in alike))
+    threshold = _first(needed.threshold, _common(each.threshold for each in alike))
+    offset = _first(needed.xon_offset_bytes, _common(each.xon_offset_bytes for each in alike))
     row = {
         "pool": POOL,
-        "size": str(_size(name, room, present)),
-        "xon": str(room.xon_bytes),
-        "xoff": str(room.xoff_bytes),
-        f"{mode}_th": _threshold(name, room.threshold, threshold, mode, present),
+        "size": str(_size(name, needed, present)),
+        "xon": str(needed.xon_bytes),
+        "xoff": str(needed.xoff_bytes),
+        f"{mode}_th": _threshold(name, needed.threshold, threshold, mode, present),
     }
     return row if offset is None else {**row, "xon_offset": str(offset)}
 
@@ -177,7 +176,7 @@ def _first(*values: Optional[int]) -> Optional[int]:
 
 
 def _common(values: Iterable[Optional[int]]) -> Optional[int]:
-    """What the platform's rows of a speed agree on."""
+    """The value that all of them share; None if they differ."""
     different = set(values)
     return different.pop() if len(different) == 1 else None
 
@@ -191,7 +190,7 @@ def _threshold(
         if likely is None:
             raise SwitchError(
                 f"{name}: BUFFER_POOL|{POOL} has mode static, in which a profile has a fixed limit "
-                "in bytes, and neither pg_profile_lookup.ini of the platform nor the model has it. "
+                "in bytes. Neither pg_profile_lookup.ini of the platform nor the model has it. "
                 "Take it from the switch vendor and write it into the model: asics, headroom, "
                 "threshold"
             )
@@ -202,35 +201,35 @@ def _threshold(
         return THRESHOLD
     if likely not in THRESHOLDS:
         raise SwitchError(
-            f"{name}: a threshold of {likely} is none of {THRESHOLDS[0]} to {THRESHOLDS[-1]}, as "
-            f"BUFFER_POOL|{POOL} of mode dynamic needs it. Correct threshold of this row in the "
+            f"{name}: a threshold of {likely} is not in {THRESHOLDS[0]} to {THRESHOLDS[-1]}, as "
+            f"BUFFER_POOL|{POOL} of mode dynamic requires. Correct threshold of this row in the "
             "model (asics)"
         )
     return str(likely)
 
 
-def _size(name: str, room: Headroom, present: Present) -> int:
-    """Of a profile. Where ports of a Spectrum share headroom, it lies in the pool, and a profile is
-    as large as XON (buffer_headroom_mellanox.lua). Rows of others are taken as they are."""
+def _size(name: str, needed: Headroom, present: Present) -> int:
+    """Size of a profile. If ports of a Spectrum share headroom, it is part of the pool, and the
+    size is XON (buffer_headroom_mellanox.lua). Rows of other chips are used unchanged."""
     if present.asic_type != MELLANOX:
-        return room.size_bytes
+        return needed.size_bytes
     pool = present.config["BUFFER_POOL"][POOL]
     defaults = present.config.get("DEFAULT_LOSSLESS_BUFFER_PARAMETER", {}).values()
     shares = [pool.get("xoff"), *(each.get("over_subscribe_ratio") for each in defaults)]
     if any(share not in (None, "", "0") for share in shares):
-        return room.xon_bytes
-    if room.size_bytes < room.xon_bytes + room.xoff_bytes:
+        return needed.xon_bytes
+    if needed.size_bytes < needed.xon_bytes + needed.xoff_bytes:
         raise SwitchError(
-            f"{name}: a size of {room.size_bytes} bytes has no room for its {room.xoff_bytes} "
+            f"{name}: a size of {needed.size_bytes} bytes does not hold its {needed.xoff_bytes} "
             f"after XOFF, and BUFFER_POOL|{POOL} has no xoff: ports of this switch do not share "
             "headroom. In the model write size_bytes of a switch that does not (asics), or load "
             "the buffers of the platform with shared headroom"
         )
-    return room.size_bytes
+    return needed.size_bytes
 
 
 def _mode(present: Present) -> str:
-    """Of the pool of lossless traffic on the way in. It is the platform's, and never changed."""
+    """Mode of the ingress pool of lossless traffic, which belongs to the platform."""
     pools = present.config.get("BUFFER_POOL", {})
     if POOL not in pools:
         raise SwitchError(_without_pool(present))
@@ -244,30 +243,30 @@ def _mode(present: Present) -> str:
 
 
 def _without_pool(present: Present) -> str:
-    """Which hardware SKUs have lossless buffers, the switch shows: of 54 without a pool in
-    sonic-buildimage 086b03bd 38 are on platforms where no other has one either."""
+    """The remedy asks the switch for hardware SKUs with lossless buffers: of 54 SKUs without a pool
+    in sonic-buildimage 086b03bd, 38 are on platforms where no SKU has one."""
     return (
         f"BUFFER_POOL has no {POOL}: the switch has no buffer for lossless traffic, and its size "
         f"depends on the platform. {_of_another_sku(POOL, present)}"
     )
 
 
-def _of_another_sku(what: str, present: Present) -> str:
+def _of_another_sku(name: str, present: Present) -> str:
     platform, sku = (present.metadata.get(key, "") for key in ("platform", "hwsku"))
     folder = "/usr/share/sonic/device/"
     folder += platform if re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", platform) else "PLATFORM"
     return (
-        f"`grep -l {what} {folder}/*/buffers*.j2` on the switch lists the hardware SKUs "
+        f"`grep -l {name} {folder}/*/buffers*.j2` on the switch lists the hardware SKUs "
         f"that have one. If {sku or 'its own'} is in the list, load the buffers (`config qos "
         "reload`; the file is chosen by DEVICE_METADATA|localhost type), save, and run again. If "
         "not, the switch needs another SKU of the list (DEVICE_METADATA|localhost hwsku, which "
-        "lays out its ports anew). If the list is empty, take a template of buffers with it from "
+        "changes its ports). If the list is empty, take a template of buffers with it from "
         "the vendor"
     )
 
 
-def check_way_out(intent: SwitchIntent, present: Present) -> None:
-    """SwitchError where a queue of lossless traffic is served from a lossy pool."""
+def check_egress_pool(intent: SwitchIntent, present: Present) -> None:
+    """Raise SwitchError if a queue of lossless traffic uses a lossy pool."""
     profiles = present.config.get("BUFFER_PROFILE", {})
     names = {port.name for port in intent.ports}
     lossless = {queue.traffic_class for queue in intent.fabric.queues if queue.lossless}
@@ -296,19 +295,19 @@ def check_way_out(intent: SwitchIntent, present: Present) -> None:
         remedy = "None of its queues is lossless. " + _of_another_sku(EGRESS, present)
     raise SwitchError(
         f"BUFFER_QUEUE|{key} serves queue {queue}, that of RoCE data, from {pool} ({profile}): "
-        f"full, it drops what was never paused. {remedy}"
+        f"when full, it drops packets instead of pausing. {remedy}"
     )
 
 
 def left_to_the_switch(keys: list[str], profile: Row, present: Present) -> bool:
-    """Whether the switch's own profiles in these rows of BUFFER_PG have the room."""
+    """Whether the switch's own profiles in these rows of BUFFER_PG have enough headroom."""
     if present.buffer_model == DYNAMIC:
         return False
     bound = [present.config["BUFFER_PG"][key].get("profile", "") for key in keys]
-    there = present.config.get("BUFFER_PROFILE", {})
+    existing = present.config.get("BUFFER_PROFILE", {})
     wanted = int(profile["xoff"])
     return bool(bound) and all(
-        name.startswith(GENERATED) and tables.number(there.get(name, {}).get("xoff")) >= wanted
+        name.startswith(GENERATED) and tables.number(existing.get(name, {}).get("xoff")) >= wanted
         for name in bound
     )
 
@@ -325,23 +324,24 @@ _COMMIT = re.compile(r"-(?![0-9]{8}$)[0-9a-f]{7,}$")
 
 
 def release_of(version: str) -> Optional[int]:
-    """By `build_version`: SONiC.202511.7-1a2b3c4d5, 20251110.05. SONiC.master.1-201911b3c: None."""
-    # The other one is the day on which it was built.
+    """The release in `build_version`, such as SONiC.202511.7-1a2b3c4d5 or 20251110.05; None of
+    SONiC.master.1-201911b3c."""
+    # The later number is the build date.
     return min(map(int, _RELEASE.findall(_COMMIT.sub("", version))), default=None)
 
 
 def check_release(present: Present) -> None:
-    """SwitchError where `config apply-patch` of the release refuses what is needed.
+    """Raise SwitchError if `config apply-patch` of the release refuses required changes.
 
-    Its GCU takes new objects of WRED_PROFILE and BUFFER_PROFILE from sonic-utilities' pull requests
-    4219 and 4128 on, which 202511 has (of January 2026) and 202505 never got. Of a version without
-    a release nothing is known: the dry run of the first patch tells.
+    The GCU accepts new objects of WRED_PROFILE and BUFFER_PROFILE since pull requests 4219 and 4128
+    of sonic-utilities, which are in 202511 (of January 2026) and not in 202505. For a version
+    without a release, the dry run of the first patch decides.
     """
     release = release_of(present.version)
     if release is not None and release < OLDEST:
         raise SwitchError(
             f"SONiC {present.version} is release {release}, and its `config apply-patch` refuses "
             "new objects of WRED_PROFILE and BUFFER_PROFILE. Install 202511 (of January 2026) or "
-            "later, or set the switch by hand and take its system out of the model (leaves.system, "
+            "later, or configure the switch by hand and remove its system from the model (leaves.system, "
             "spines.system)"
         )

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What differs between a switch and the contract, what that costs, and the patches for it."""
+"""Differences between a switch and the contract, their impact, and the patches."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ from .target import target
 
 # Patches (RFC 6902) from one state of CONFIG_DB to another, as `config apply-patch` takes them.
 #
-# A table that is not there is added whole, since no path leads into it; a table that loses its
-# last row is removed whole, since an empty one is refused.
+# A missing table is added as a whole, because no path leads into it; a table that loses its last row
+# is removed as a whole, because an empty one is refused.
 
 Value = TypeVar("Value")
 
 
 def patch(before: Config, after: Config) -> list[Operation]:
-    """Objects before the rows that refer to them; what is added before what is removed."""
+    """Operations in order: objects before the rows that refer to them, additions before
+    removals."""
     added: list[Operation] = []
     removed: list[Operation] = []
     for table in tables.CHANGED:
@@ -64,10 +65,10 @@ def _escaped(part: str) -> str:
     return part.replace("~", "~0").replace("/", "~1")
 
 
-# What a change of CONFIG_DB costs the traffic on a switch.
+# Traffic impact of a change of CONFIG_DB.
 #
-# A port goes down and up again for any change of its rows in the tables below, as it does where
-# `config apply-patch` orders a patch by itself (see its patch sorter), and for nothing else.
+# A port goes down and up only for changes of its rows in these tables, as in the order that the patch
+# sorter of `config apply-patch` would choose.
 
 BOUNCING = ("PORT_QOS_MAP", "QUEUE", "BUFFER_PG", "BUFFER_QUEUE")
 
@@ -103,7 +104,7 @@ def impact(changes: tuple[Change, ...], before: Config) -> Impact:
             and (change.found is None or change.wanted is None)
             and not field
         ):
-            continue  # nothing refers to it yet, or any more
+            continue  # no row refers to it
         table = _ASYMMETRIC if f"{table} {field}" == _ASYMMETRIC else table
         touched.setdefault(table, {})[port_of(key)] = None
     down = _down(touched, before)
@@ -121,8 +122,8 @@ def impact(changes: tuple[Change, ...], before: Config) -> Impact:
 
 
 def _down(touched: dict[str, dict[str, None]], before: Config) -> dict[str, None]:
-    """In the order of the switch's ports. One that is down by configuration cannot go down, and so
-    is one without `admin_status` (patch_sorter.py, buffermgr.cpp)."""
+    """Ports that go down, in the order of the switch's ports. A port without `admin_status` counts
+    as down already (patch_sorter.py, buffermgr.cpp)."""
     bounced = {key for table in BOUNCING for key in touched.get(table, {})}
     ports = before.get("PORT", {})
     return {
@@ -133,8 +134,8 @@ def _down(touched: dict[str, dict[str, None]], before: Config) -> dict[str, None
 
 
 _UNSAID = (
-    "the switch did not say whether patches may change the PFC watchdog of hardware SKU {}: where "
-    "its gcu_field_operation_validators.conf.json does not have it, all is undone"
+    "the switch did not report whether patches may change the PFC watchdog of hardware SKU {}: "
+    "unless it is in gcu_field_operation_validators.conf.json, the change is undone"
 )
 
 
@@ -166,7 +167,7 @@ def difference(intent: SwitchIntent, wanted: Wanted, present: Present) -> Differ
         before=_text(changes, "found"),
         after=_text(changes, "wanted"),
         steps=steps,
-        # The first patch is tried before it is applied.
+        # A dry run of the first patch precedes it.
         expected_s=sum(step.takes_s(pace) for step in (*steps[:1], *steps))
         + LOOK_S * sum(step.look is not None for step in steps),
     )
@@ -175,7 +176,7 @@ def difference(intent: SwitchIntent, wanted: Wanted, present: Present) -> Differ
 def _lost_by_a_restart(
     intent: SwitchIntent, wanted: Wanted, present: Present
 ) -> tuple[Change, ...]:
-    """What would differ if the switch came up with what is saved."""
+    """Differences from the contract after a restart with the saved configuration."""
     if present.saved is None or present.saved == present.config:
         return ()
     saved = {table: present.saved.get(table, {}) for table in tables.CHANGED}
@@ -189,25 +190,25 @@ def _lost_by_a_restart(
 def _steps(
     before: Config, bound: Config, final: Config, linked: set[str], uplinks: set[str]
 ) -> list[Step]:
-    """Objects, then group after group of ports, then what nothing refers to any more."""
+    """Steps in order: objects, groups of ports, then removal of unused objects."""
     state = {**before, **{table: bound.get(table, {}) for table in tables.OBJECTS}}
     steps: list[Step] = [Patch(patch(before, state))]
-    wanted, there = (each.get("PFC_WD", {}).get(tables.GLOBAL) for each in (bound, before))
-    # No port may detect faster than it polls: a longer interval comes after the rows of ports.
-    if wanted and (not there or _poll(wanted) < _poll(there)):
+    wanted, present = (each.get("PFC_WD", {}).get(tables.GLOBAL) for each in (bound, before))
+    # No port may detect faster than the switch polls: a longer interval follows the ports.
+    if wanted and (not present or _poll(wanted) < _poll(present)):
         polled = {**state, "PFC_WD": {**state["PFC_WD"], tables.GLOBAL: wanted}}
         steps.append(
-            Patch(patch(state, polled)) if there else PollInterval(wanted["POLL_INTERVAL"])
+            Patch(patch(state, polled)) if present else PollInterval(wanted["POLL_INTERVAL"])
         )
         state = polled
     touched = _ports_of_changes(state, bound)
     bounced = _bounced(state, bound)
-    # jsonpatch makes a move of a row that goes from one port and comes to another, and a move of
-    # a row of PFC_WD is refused: those ports are in different groups.
+    # jsonpatch turns the removal of a row and the addition of an equal one into a move, which is
+    # refused in PFC_WD: such ports are in different groups.
     watched = bound.get("PFC_WD", {})
     leaving = [port for port in touched if port in state["PFC_WD"] and port not in watched]
     for part in (leaving, [port for port in touched if port not in leaving]):
-        # Ports that do not bounce come first, together: no link depends on them.
+        # Ports that do not bounce come first, in one group.
         still = [port for port in part if port not in bounced]
         groups = _groups([port for port in part if port in bounced], linked, uplinks)
         for group in ([still] if still else []) + groups:
@@ -218,14 +219,15 @@ def _steps(
     return [step for step in steps if isinstance(step, PollInterval) or step.operations]
 
 
-FIRST, GROWTH, MOST = 1, 4, 16
-"""Ports that go down together: a single one shows faults of the contract on this switch, and
-a few show faults of kinds of cables and peers. Then a group costs about the same for any number
-of ports; what no group before has shown costs at most so many links."""
+FIRST, GROWTH, LARGEST = 1, 4, 16
+"""Ports that go down together. A single one reveals faults of the contract on this switch, a few
+reveal faults of kinds of cables and peers. After that a group takes about the same time for any
+number of ports, and a new fault costs at most this many links."""
 
 
 def _groups(ports: list[str], linked: set[str], uplinks: set[str]) -> list[list[str]]:
-    """Ports with a link first: no other can show a fault. Never more than half of the uplinks."""
+    """Ports with a link come first, since only they reveal faults. At most half of the uplinks go
+    down together."""
     waiting = sorted(ports, key=lambda port: (port not in linked, natural(port)))
     spared = max(1, len(uplinks) // 2)
     size, groups = FIRST, []
@@ -237,7 +239,7 @@ def _groups(ports: list[str], linked: set[str], uplinks: set[str]) -> list[list[
                 group.append(port)
         groups.append(group)
         waiting = [port for port in waiting if port not in group]
-        size = min(size * GROWTH, MOST)
+        size = min(size * GROWTH, LARGEST)
     return groups
 
 
@@ -252,11 +254,12 @@ def _bounced(before: Config, after: Config) -> set[str]:
 def _of_group(
     before: Config, after: Config, ports: tuple[str, ...], linked: set[str]
 ) -> Iterator[Patch]:
-    """Down, ranges removed, everything set, up: nothing in between reaches a port that is up.
+    """Patches of a group: down, ranges removed, rows set, up. No intermediate state is active.
 
-    What is sorted comes with the first: buffermgrd of the traditional model binds by the cable
-    length that it has when PFC changes. Of what `-i` takes in no order, a range must be gone before
-    one number of it is added: else the buffer of that number could go with the range.
+    Sorted tables come with the first patch: buffermgrd of the traditional model binds by the cable
+    length that it has when PFC changes. Within the unordered tables (`-i`) a range must be removed
+    before one of its numbers is added: otherwise the buffer of that number could be removed with
+    the range.
     """
     bounced = _bounced(before, after)
     down = [port for port in ports if port in bounced]
@@ -267,9 +270,9 @@ def _of_group(
     if lowering:
         yield Patch(lowering, ports)
     if removing:
-        yield Patch(_whatever_daemons_did(removing, sorted_first, bare), ports)
+        yield Patch(_for_any_row(removing, sorted_first, bare), ports)
     if setting:
-        yield Patch(_whatever_daemons_did(setting, bare, after), ports)
+        yield Patch(_for_any_row(setting, bare, after), ports)
     if down:
         links = tuple(port for port in down if port in linked)
         rows = {
@@ -287,7 +290,7 @@ def _admin(ports: list[str], status: str) -> list[Operation]:
 
 
 def _without_removed(before: Config, after: Config) -> Config:
-    """Without the queues and priority groups that are no rows of their own any more."""
+    """Without the queues and priority groups that are no longer separate rows."""
     left = {}
     for table in ("QUEUE", "BUFFER_PG"):
         new = after.get(table, {})
@@ -295,13 +298,11 @@ def _without_removed(before: Config, after: Config) -> Config:
     return {**before, **left}
 
 
-def _whatever_daemons_did(
-    operations: list[Operation], before: Config, after: Config
-) -> list[Operation]:
-    """The same, whether or not its rows of BUFFER_PG are there.
+def _for_any_row(operations: list[Operation], before: Config, after: Config) -> list[Operation]:
+    """The operations in a form that works with and without existing rows of BUFFER_PG.
 
-    buffermgrd of the traditional model removes those it made while a port is down, and adds them
-    when it comes up (sonic-swss, buffermgr.cpp): in a patch `add` replaces what is there.
+    buffermgrd of the traditional model removes its rows while a port is down, and adds them when it
+    comes up (sonic-swss, buffermgr.cpp). In a patch, `add` replaces an existing value.
     """
     found: list[Operation] = []
     for operation in operations:
@@ -330,16 +331,16 @@ def _ports_of_changes(before: Config, after: Config) -> list[str]:
     for table in tables.ROWS:
         old, new = before.get(table, {}), after.get(table, {})
         for key in old.keys() | new.keys():
-            one, other = old.get(key, {}), new.get(key, {})
+            old_row, new_row = old.get(key, {}), new.get(key, {})
             if table == LENGTHS:
-                found |= {port for port, _metres in one.items() ^ other.items()}
+                found |= {port for port, _metres in old_row.items() ^ new_row.items()}
             elif old.get(key) != new.get(key) and key != tables.GLOBAL:
                 found.add(port_of(key))
     return sorted(found, key=natural)
 
 
 def _with_ports(config: Config, final: Config, ports: Iterable[str]) -> Config:
-    """These ports as they are at the end."""
+    """The configuration with the target state of these ports."""
     result, own = dict(config), {*ports}
     for table in tables.ROWS:
         old, new = config.get(table, {}), final.get(table, {})

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a switch reports, read by one command line.
+"""Read a switch by one command line, and report its state.
 
-`sonic-cfggen` gives CONFIG_DB as `config apply-patch` sees it, `sonic-db-dump` the state of ports
-and neighbours: both are JSON, and both are on every release. What `show` prints is for people.
+`sonic-cfggen` prints CONFIG_DB as `config apply-patch` sees it, `sonic-db-dump` the state of ports
+and neighbours. Both print JSON on every release; the output of `show` is not meant for programs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from . import tables
 from .tables import Config, Row, Table
 
 OURS = "baremetal-mpi-roce-"
-"""Checkpoints and units of the collection begin with it."""
+"""Prefix of the collection's checkpoints and units."""
 SAVED_FILE = "/etc/sonic/config_db.json"
 
 
@@ -42,7 +42,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def last_lines(answer: Completed) -> str:
-    """`: its last lines`; empty where it printed nothing."""
+    """`: last lines`; empty if the command printed nothing."""
     text = _COLOUR.sub("", f"{answer.stdout if answer.rc else ''}\n{answer.stderr}")
     lines = dict.fromkeys(line.strip() for line in text.splitlines() if not _NOISE.match(line))
     printed = "; ".join(map(one_line, list(lines)[-3:]))[:MOST_CHARACTERS]
@@ -61,7 +61,7 @@ if saved:
         with open(saved, "rb") as file:
             found = json.load(file).items()
     except (FileNotFoundError, ValueError, AttributeError):
-        found = ()  # the switch would come up with nothing
+        found = ()  # the switch would boot without configuration
 else:
     ran = subprocess.run(["sonic-cfggen", "-d", "--print-data"], stdout=subprocess.PIPE)
     if ran.returncode:
@@ -72,8 +72,8 @@ else:
         sys.exit("it printed no JSON object")
 json.dump({table: rows for table, rows in found if table in tables}, sys.stdout)
 """
-"""Runs on the switch, so that the rest of CONFIG_DB stays there: whatever comes here Ansible shows
-at -vvv and writes into its log."""
+"""Runs on the switch, so that the rest of CONFIG_DB stays there: Ansible shows the output at -vvv
+and writes it into its log."""
 
 
 def _only_tables(saved: str) -> str:
@@ -85,9 +85,9 @@ from generic_config_updater.field_operation_validators import rdma_config_update
 times = {"action": "drop", "detection_time": "200", "restoration_time": "400"}
 print(may("", {"op": "add", "path": "/PFC_WD/Ethernet0", "value": times}))
 """
-"""The question that `config apply-patch` asks itself, by its list of hardware SKUs and releases
-(sonic-utilities 691b1bbc, gcu_field_operation_validators.conf.json): 69 of 158 SKUs of 400G and
-more are on it."""
+"""The check that `config apply-patch` makes by its list of hardware SKUs and releases
+(sonic-utilities 691b1bbc, gcu_field_operation_validators.conf.json), which has 69 of 158 SKUs with
+400G or more."""
 LIST_UNITS = f"systemctl list-units --all --plain --no-legend '{OURS}*'"
 PARTS = {
     CONFIG: _only_tables(""),
@@ -98,12 +98,12 @@ PARTS = {
     UNITS: LIST_UNITS,
     LISTED: f"python3 -I -c {quote(_MAY_CHANGE)}",
 }
-SHOWN = {
+COMMANDS = {
     **PARTS,
     CONFIG: "sonic-cfggen -d --print-data",
     SAVED: f"python3 -m json.tool {SAVED_FILE}",
 }
-"""What an operator would run by hand."""
+"""Equivalents that an operator can run by hand."""
 
 DYNAMIC, TRADITIONAL = "dynamic", "traditional"
 MARK = "=== baremetal.mpi_roce"
@@ -115,25 +115,25 @@ READ = "; ".join(
 @dataclass(frozen=True)
 class Present:
     config: Config
-    """The tables of CONFIG_DB that are looked at, with the operator's rows too."""
+    """The tables of CONFIG_DB that are compared, including the operator's rows."""
     version: str = ""
     asic_type: str = ""
     """Family of the switch's chip: `mellanox`, `broadcom`, ..."""
     ports: dict[str, Row] = field(default_factory=dict)
-    """State of ports, by name."""
+    """Operational state by port."""
     neighbours: Optional[dict[str, Row]] = field(default_factory=dict)
-    """What LLDP heard, by port; None: could not be read."""
+    """LLDP neighbours by port; None if they could not be read."""
     units: tuple[str, ...] = ()
-    """Timers and services of ours that systemd knows, as it lists them."""
+    """Lines of `systemctl list-units` for our timers and services."""
     saved: Optional[Config] = None
-    """The same tables as the switch would come up with; None: not read."""
+    """The same tables in the saved configuration; None if not read."""
     unconfirmed: bool = False
-    """A change of this run is in force: it is saved when it has been proved."""
+    """A change of this run is in force and not yet confirmed, so it is not saved."""
     listed: Optional[bool] = None
-    """Whether patches may change PFC_WD and fields of BUFFER_PROFILE; None: it did not say."""
+    """Whether patches may change PFC_WD and fields of BUFFER_PROFILE; None if unknown."""
     lookup: Mapping[tuple[int, int], Headroom] = field(default_factory=dict)
-    """By speed (Gb/s) and cable length (m), what the switch makes buffer profiles of by itself; of
-    the traditional buffer model only."""
+    """By speed (Gb/s) and cable length (m): the table that the switch creates buffer profiles from,
+    in the traditional buffer model only."""
 
     @property
     def metadata(self) -> Row:
@@ -145,13 +145,13 @@ class Present:
 
 
 def parsed(answer: Completed) -> Present:
-    """SwitchError where the switch did not report what is needed."""
+    """Parse the answer. Raises SwitchError if a required part is missing."""
     parts = _parts(answer)
     for name in (CONFIG, SAVED, VERSION, PORTS):
         rc, _out = parts.get(name, (None, ""))
         if rc != 0:
             raise SwitchError(
-                f"`{SHOWN[name]}` "
+                f"`{COMMANDS[name]}` "
                 + ("was not answered" if rc is None else f"failed with status {rc}")
                 + f"{last_lines(answer)}. Is this SONiC, and are its services up (`docker ps`)?"
             )
@@ -186,16 +186,16 @@ def _parts(answer: Completed) -> dict[str, tuple[int, str]]:
 
 
 def _json(what: str, text: str) -> dict[str, dict[str, Any]]:
-    """An object of objects; other values are not looked at."""
+    """An object of objects; other values are ignored."""
     try:
         value = printable(json.loads(text or "{}"))
     except (ValueError, RecursionError) as error:
         raise SwitchError(
-            f"`{SHOWN[what]}` printed no JSON ({error}). Run it on the switch: it has to, "
-            "and whatever else it prints has to go"
+            f"`{COMMANDS[what]}` printed no JSON ({error}). Run it on the switch: it must "
+            "print JSON and nothing else"
         ) from None
     if not isinstance(value, dict):
-        raise SwitchError(f"`{SHOWN[what]}` printed a {type(value).__name__}, not an object")
+        raise SwitchError(f"`{COMMANDS[what]}` printed a {type(value).__name__}, not an object")
     return {key: inner for key, inner in value.items() if isinstance(inner, dict)}
 
 
@@ -214,7 +214,7 @@ def _row(fields: dict[str, Any]) -> Row:
 
 
 def _hashes(what: str, text: str) -> dict[str, Row]:
-    """`{"PORT_TABLE:Ethernet0": {"type": "hash", "value": {...}}}`, by what follows the colon."""
+    """`{"PORT_TABLE:Ethernet0": {"type": "hash", "value": {...}}}`, by the text after the colon."""
     return {
         key.partition(":")[2]: _row(entry["value"])
         for key, entry in _json(what, text).items()
@@ -223,13 +223,13 @@ def _hashes(what: str, text: str) -> dict[str, Row]:
 
 
 def _word(text: str, key: str) -> str:
-    """One line of a flat YAML file, without quotes."""
+    """The value of a key in a flat YAML file, without quotes."""
     found = re.search(rf"^{key}:\s*(['\"]?)(.*?)\1\s*$", text, re.MULTILINE)
     return one_line(found[2]) if found else ""
 
 
 def lookup_file(present: Present) -> str:
-    """File of the buffers that the platform makes; empty where there is none to read."""
+    """Path of the platform's buffer table; empty if it is not used."""
     platform, sku = present.metadata.get("platform", ""), present.metadata.get("hwsku", "")
     if present.buffer_model == DYNAMIC or not (platform and sku):
         return ""
@@ -243,8 +243,8 @@ _LOOKUP_ROW = re.compile(
 
 
 def lookup_of(text: str) -> dict[tuple[int, int], Headroom]:
-    """Rows of `speed cable size xon xoff threshold [xon_offset]`, as buffermgrd reads them
-    (sonic-swss e6b0c5b5, cfgmgr/buffermgr.cpp): the last one of a kind holds."""
+    """Parse rows of `speed cable size xon xoff threshold [xon_offset]`. The last row of a kind
+    holds, as for buffermgrd (sonic-swss e6b0c5b5, cfgmgr/buffermgr.cpp)."""
     found = {}
     for row in filter(None, map(_LOOKUP_ROW.fullmatch, text.splitlines())):
         speed, metres, size, xon, xoff, threshold = map(int, row.groups()[:6])
@@ -324,13 +324,13 @@ class _Switch:
         return self.table(table).get(row.get(field, ""), {})
 
     def _numbered(self, table: str, keys: list[str]) -> dict[int, Row]:
-        """Rows of queues or priority groups of a port, by number."""
+        """Rows of a port's queues or priority groups, by number."""
         rows = self.table(table)
         found = {n: rows[key] for key in keys for n in tables.numbers_of(key)}
         return dict(sorted(found.items(), key=lambda item: item[0]))
 
     def _lossless(self, port: str, qos: Row) -> dict[int, str]:
-        """Priorities whose packets have headroom, with the profile."""
+        """Profiles by priority, for priorities with headroom."""
         bound = self._numbered("BUFFER_PG", self.groups.get(port, []))
         to_group = self._object("PFC_PRIORITY_TO_PRIORITY_GROUP_MAP", qos, "pfc_to_pg_map")
         found = {}
@@ -342,7 +342,7 @@ class _Switch:
         return found
 
     def _headroom(self, profiles: list[str]) -> Optional[int]:
-        """The least. None: the switch computes it and does not report it."""
+        """The smallest headroom. None: the switch computes it and does not report it."""
         rows = self.table("BUFFER_PROFILE")
         if not all("xoff" in rows.get(profile, {}) for profile in profiles):
             return None

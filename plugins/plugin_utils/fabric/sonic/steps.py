@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a switch is told, call by call, and how long that takes it."""
+"""The steps of a change, in which calls they are sent, and how long they take."""
 
 from __future__ import annotations
 
@@ -14,40 +14,42 @@ from .reading import Present
 from .tables import Config
 
 Operation = dict[str, Any]
-"""Of RFC 6902, as `config apply-patch` takes it."""
+"""An operation of RFC 6902, as `config apply-patch` takes it."""
 
 UNORDERED = ("PORT_QOS_MAP", "QUEUE", "BUFFER_PG")
-"""`config apply-patch -i` leaves these to us. In its own order upstream takes a port down, changes
-its rows field by field, each time with a look at the whole configuration, and takes it up: 13 s of
-sorting and 9 changes for each port (39 s and 18 on 202511), and for several ports in one patch more
-than the square of it. With `-i` all of these tables are one change, in no order, and nothing looks
-whether they fit: ports are down before and come up after it, which validates the whole."""
+"""Tables whose order `config apply-patch -i` leaves to the caller.
+
+In its own order, upstream takes a port down, changes its rows field by field, reading the whole
+configuration each time, and takes the port up: 13 s of sorting and 9 changes per port (39 s and 18
+on 202511), and more than the square of that for several ports in one patch. With `-i` all of these
+tables are one unordered change that is not validated. Ports are therefore down before it and come
+up after it, which validates the whole."""
 IGNORED = "".join(f" -i /{table}" for table in UNORDERED)
-"""Also for going back: then two states are checked that were in force before."""
+"""Also used for a rollback, to a state that was in force before."""
 READ_S = 120
 LEAST_PATCH_S, SLOWER = 120, 5
-"""A guess: a switch may take so many times what its dry run lets expect, or for undoing it."""
+"""A guess: a switch may take this many times longer than its dry run suggests, or for undoing."""
 CALL_S = 30
-"""What a command may take besides."""
+"""Overhead of a command."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast a switch is."""
+    """Speed of a switch."""
 
     call_s: float
-    """To start `config` and to read the configuration, twice: for the checkpoint and the patch."""
+    """Time to start `config` and read the configuration, for the checkpoint and the patch."""
     change_s: float
-    """For each operation, to sort it and to apply it."""
+    """Time to sort and apply one operation."""
 
 
 BULK_FROM = 202605
-"""From this release on the sorter groups like changes (sonic-utilities 92c565b3, JsonMoveGroup)
-and sleeps 1 s after each group. Before, each is a change, and starts `sonic-cfggen` twice."""
+"""First release whose sorter groups similar changes (sonic-utilities 92c565b3, JsonMoveGroup) and
+sleeps 1 s after each group. Before, every change is separate and starts `sonic-cfggen` twice."""
 IN_BULK, ONE_BY_ONE = Pace(5, 0.2), Pace(6, 1.3)
-"""Sorters timed on one core, with 64 ports: 25 s on 691b1bbc, 167 s for 333 changes on a092c970;
-0.8 s to apply one is from sonic-buildimage issue 22370; to start programs is a guess. These are for
-plans: an apply measures the switch by its dry run."""
+"""Measured on one core with 64 ports: 25 s on 691b1bbc, 167 s for 333 changes on a092c970; 0.8 s to
+apply one is from sonic-buildimage issue 22370; the start of programs is a guess. Used for plans: an
+apply measures the switch by a dry run."""
 
 
 def pace_of(version: str) -> Pace:
@@ -58,16 +60,16 @@ def pace_of(version: str) -> Pace:
 
 @dataclass(frozen=True)
 class Look:
-    """What must hold after a step, before the next group of ports goes down."""
+    """Conditions after a step, before the next group of ports goes down."""
 
     rows: Config
-    """Of the group's ports."""
+    """Rows of the group's ports."""
     links: tuple[str, ...]
-    """That were up before."""
+    """Ports whose links were up before."""
 
     def differing(self, present: Present) -> list[str]:
-        """Rows that are not as they were set. buffermgrd of the traditional model replaces those of
-        BUFFER_PG by its own, whose size is compared when all is in force."""
+        """Rows that differ from their settings. buffermgrd of the traditional model replaces those
+        of BUFFER_PG by its own, whose size is compared at the end."""
         return [
             f"{table}|{key}"
             for table, rows in self.rows.items()
@@ -83,7 +85,7 @@ class Patch:
 
     operations: list[Operation]
     ports: tuple[str, ...] = ()
-    """All that it changes; empty: objects that ports share."""
+    """Ports that it changes; empty for objects that ports share."""
     look: Optional[Look] = None
 
     @property
@@ -98,8 +100,8 @@ class Patch:
 
 @dataclass(frozen=True)
 class PollInterval:
-    """PFC_WD|GLOBAL where there is none: a patch may change that row, but neither add nor remove it
-    (generic_config_updater), so it comes from `pfcwd interval`."""
+    """Adds the row PFC_WD|GLOBAL by `pfcwd interval`: a patch may change that row, but neither add
+    nor remove it (generic_config_updater)."""
 
     milliseconds: str
     ports = ()
@@ -111,12 +113,12 @@ class PollInterval:
 
 @dataclass(frozen=True)
 class Save:
-    """All is in force, and config_db.json has it not: a restart of the switch would lose it."""
+    """The configuration is in force, but a restart would lose it: config_db.json is older."""
 
 
 Step = Union[Patch, PollInterval]
 LOOK_S = 20
-"""A guess: until the links of a group are up again."""
+"""A guess: time until the links of a group are up again."""
 
 
 def options_of(step: Patch) -> str:
@@ -124,7 +126,7 @@ def options_of(step: Patch) -> str:
 
 
 def trial_of(steps: list[Step]) -> Patch:
-    """What can be tried before anything is in force: the first patch, and the largest group."""
+    """The part that a dry run can test: the first patch, and the largest group."""
     first, *later = [step.operations if isinstance(step, Patch) else [] for step in steps]
     ports = ([op for op in each if op["path"].startswith("/PORT/")] for each in later)
     return Patch([*first, *max(ports, key=len, default=[])])
@@ -141,17 +143,17 @@ def most_of(batch: list[Step], pace: Pace) -> int:
 
 
 def batches_of(steps: list[Step]) -> list[list[Step]]:
-    """Each ends where its ports are looked at."""
+    """Split steps after each one that is followed by a read."""
     found: list[list[Step]] = [[]]
-    for place, step in enumerate(steps, 1):
+    for number, step in enumerate(steps, 1):
         found[-1].append(step)
-        if step.look and place < len(steps):
+        if step.look and number < len(steps):
             found.append([])
     return found
 
 
 def calls_of(batch: list[Step]) -> list[list[Step]]:
-    """Steps of the same ports are one command line: a controller that is lost leaves none down."""
+    """Group steps of the same ports into one command line: a lost controller leaves none down."""
     found: list[list[Step]] = []
     for step in batch:
         if found and step.ports and step.ports == found[-1][-1].ports:
@@ -164,10 +166,10 @@ def calls_of(batch: list[Step]) -> list[list[Step]]:
 def announced(number: int, batches: list[list[Step]], pace: Pace) -> str:
     batch = batches[number]
     ports = sorted({port for step in batch for port in step.ports}, key=natural)
-    what = ["objects"] if any(not step.ports for step in batch) else []
-    what += [f"{counted(len(ports), 'port')} ({some(ports, 4)})"] if ports else []
+    contents = ["objects"] if any(not step.ports for step in batch) else []
+    contents += [f"{counted(len(ports), 'port')} ({some(ports, 4)})"] if ports else []
     looking = sum(LOOK_S for step in batch if step.look)
     return (
-        f"batch {number + 1} of {len(batches)}: {' and '.join(what)}, about "
+        f"batch {number + 1} of {len(batches)}: {' and '.join(contents)}, about "
         f"{sum(step.takes_s(pace) for step in batch) + looking} s, {most_of(batch, pace)} s at most"
     )

@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""One SONiC switch over a root shell: read, apply with a way back, keep or undo.
+"""One SONiC switch over a root shell: read, and apply under a rollback timer.
 
-SONiC has no commit timer. A transient systemd timer takes its place: it rolls back to a checkpoint
-unless it is stopped in time, whatever becomes of connection and controller. After a reboot of the
-switch no timer runs and nothing is left to undo: only what was confirmed is saved. Timers also keep
-runs apart: each arms its own, then looks for others. Every program used ships with SONiC.
+SONiC has no commit timer. A transient systemd timer takes its place: unless it is stopped in time,
+it rolls back to a checkpoint, even if connection and controller are lost. After a reboot no timer
+runs and nothing must be undone, because only a confirmed change is saved. Timers also exclude
+concurrent runs: each arms its own, then looks for others. Every program used ships with SONiC.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ from .steps import (
 from .tables import wanted
 
 LOAD_S = 3
-"""A guess: to read the configuration and its models, in a checkpoint and a patch."""
+"""A guess: time to read the configuration and its models, in a checkpoint and a patch."""
 APPLY_S = 1
-"""For each change that the sorter makes of a patch, all releases: see `difference.BULK_FROM`."""
+"""Time per change that the sorter makes of a patch, on all releases; see `steps.BULK_FROM`."""
 SLACK_S = 300
-"""A batch may take longer by so much before its timer strikes, whatever `confirm_s` is. Each has a
-timer: a switch that loses its controller waits for one group of ports before it undoes all."""
+"""Extra time of a batch before its timer expires, independent of `confirm_s`. Each batch has a
+timer: a switch that loses its controller waits for one group of ports before it rolls back."""
 LOST_S, RETRY_S = 120, 3
-"""So long a switch that was lost while it was changed is asked again, to undo it."""
+"""How long, and how often, to retry a switch that was lost during a change, to undo it."""
 AGAIN_S = 1
-"""Between two looks at a group of ports."""
+"""Interval between reads of a group of ports."""
 PART = "it may be applied in part"
 LIST_CHECKPOINTS = "config list-checkpoints"
 
@@ -75,9 +75,9 @@ class SonicSwitch:
         self._shell = shell
         user = os.environ.get("USER") or f"uid {os.getuid()}"
         self.owner = f"run of {user} on {socket.gethostname()}, {time.strftime('%H:%M:%S %Z')}"
-        """Shown to another run that finds this one at work."""
+        """Shown to another run that meets this one."""
         self._name = ""
-        """Checkpoint of this run. Its units begin with it."""
+        """Prefix of the checkpoints and units of this run."""
         self.undone_within_s = 0
         """See `Switch`."""
 
@@ -110,16 +110,16 @@ class SonicSwitch:
                     f"reset-failed {unit}`"
                 )
             raise SwitchError(
-                f"{unit} ({_owner(line)}): another run is changing this switch, or was cut off, "
-                "and the switch is about to undo it (`systemctl list-timers "
-                f"'{OURS}*'` shows when). Wait until that is done and run again; to keep what is "
-                f"in force instead, `systemctl stop {unit}` first: the next run saves it"
+                f"{unit} ({_owner(line)}): another run is changing this switch, or was cut off "
+                "and the switch is about to undo its change (`systemctl list-timers "
+                f"'{OURS}*'` shows when). Wait for it and run again; to keep the running "
+                f"configuration instead, `systemctl stop {unit}` first: the next run saves it"
             )
 
     def apply(self, difference: Difference, confirm_s: int) -> Applied:
         if isinstance(difference.steps, Save):
             self._refuse_others(self._units())
-            state = "all is in force, and not saved: a restart of the switch loses it"
+            state = "the configuration is in force but not saved: a restart of the switch loses it"
             self.done(calling(f"save || exit {NOT_SAVED}"), state, "config save -y")
             return Saved()
         steps: list[Step] = difference.steps
@@ -163,7 +163,7 @@ class SonicSwitch:
         except SwitchError as error:
             raise SwitchError(f"{error}. {applied.undone()}") from None
         except BaseException:
-            # The run was interrupted: the switch undoes it alone.
+            # The run was interrupted: the switch undoes the change without it.
             with contextlib.suppress(SwitchError):
                 applied.undo_soon()
             raise
@@ -171,7 +171,7 @@ class SonicSwitch:
         return applied
 
     def _measured(self, steps: list[Step]) -> Pace:
-        """By a dry run of the first patch, and of the largest group going down with it."""
+        """Measure the switch by a dry run of the first patch, with the largest group going down."""
         trial = trial_of(steps)
         if not trial.operations:
             return ONE_BY_ONE
@@ -196,14 +196,14 @@ class SonicSwitch:
         return Pace(2 * starting_s + LOAD_S, (sorting_s + APPLY_S * changes) / operations)
 
     def _arm_guard(self, applied: SonicApplied, armed: str) -> None:
-        """A checkpoint, and the timer that goes back to it. No other run is at work then."""
+        """Take a checkpoint and arm a timer that restores it, unless another run is active."""
         state, first = "nothing was changed", applied.checkpoint(0)
         self.done(applied.command("quiet; take 000"), state, "config checkpoint")
         try:
             self.done(applied.command(armed), state, "systemd-run")
             self._refuse_others(self._units())
             listed = self.done(LIST_CHECKPOINTS, state).stdout
-            # Of a run that was cut off.
+            # Checkpoints of a run that was cut off.
             left = [name for name in re.findall(rf'"({OURS}[^"]+)"', listed) if name != first]
             if left:
                 names = " ".join(map(quote, left))
@@ -219,7 +219,7 @@ class SonicSwitch:
         return tuple(self.done(LIST_UNITS, "nothing was changed").stdout.splitlines())
 
     def _look(self, look: Look, links: list[str]) -> None:
-        """The group has what it was given, and enough of the links of all groups are up again."""
+        """Wait until the group has its settings, and enough links of all groups are up again."""
         differing: list[str] = []
         up: set[str] = set()
 
@@ -261,7 +261,7 @@ class SonicSwitch:
         )
 
     def wait_for_answer(self) -> None:
-        """A change can cut its network for a while; its own timer is much slower."""
+        """Wait for a switch whose change interrupted its network: its timer is much slower."""
 
         def answers() -> bool:
             try:
@@ -287,9 +287,9 @@ class SonicSwitch:
         stdin: str = "",
         timeout_s: int = COMMAND_S,
     ) -> Completed:
-        """Run it. SwitchError with its output where it failed.
+        """Run a command. Raises SwitchError with its output if it fails.
 
-        `state`: what that means. `shown`: the part of it that an operator would run by hand.
+        `state`: what a failure means. `shown`: the part that an operator would run by hand.
         """
         answer = self._shell.run(command, stdin=stdin, timeout_s=timeout_s)
         if answer.rc != 0:
@@ -298,12 +298,12 @@ class SonicSwitch:
 
 
 def _unit(line: str) -> str:
-    """Of ours, in a line of `systemctl list-units`."""
+    """Our unit in a line of `systemctl list-units`; empty if none."""
     return next((word for word in line.split() if word.startswith(OURS)), "")
 
 
 def _owner(line: str) -> str:
-    """What stands after the unit and its three states."""
+    """The text after the unit and its three states."""
     words = line.partition(_unit(line))[2].split(maxsplit=3)
     return words[3] if len(words) > 3 else "owner unknown"
 

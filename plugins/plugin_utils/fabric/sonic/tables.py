@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Tables of CONFIG_DB: their keys, which of their objects are ours, and the contract in them.
+"""Tables of CONFIG_DB: keys, ownership of objects, and the contract as rows.
 
-Every value is a string, references are plain names, and the key of a port's queue or priority group
-is `Ethernet0|3`, or `Ethernet0|3-4` for a range of them.
+Every value is a string, and references are plain names. The key of a port's queue or priority group
+is `Ethernet0|3`, or `Ethernet0|3-4` for a range.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ..system import OWNED, SwitchIntent, check_lossless_class, check_mtu
 
 Row = dict[str, str]
 Fields = dict[str, Optional[str]]
-"""Wanted fields of a row. None: the field goes."""
+"""Desired fields of a row. None: the field is removed."""
 Table = dict[str, Row]
 Config = dict[str, Table]
-"""CONFIG_DB, or a part of it."""
+"""CONFIG_DB, or part of it."""
 
 GLOBAL = "GLOBAL"
-"""Row of PFC_WD that holds for all ports."""
+"""Row of PFC_WD for all ports."""
 
 OBJECTS = (
     "DSCP_TO_TC_MAP",
@@ -39,10 +39,10 @@ OBJECTS = (
     "SCHEDULER",
     "BUFFER_PROFILE",
 )
-"""Tables of named objects, which others refer to."""
+"""Tables of named objects that other tables refer to."""
 
 ROWS = ("PORT", "CABLE_LENGTH", "PORT_QOS_MAP", "QUEUE", "BUFFER_PG", "PFC_WD")
-"""Tables of ports, of which we set some fields."""
+"""Tables of ports, of which the contract sets some fields."""
 
 CHANGED = (*OBJECTS, *ROWS)
 
@@ -61,26 +61,29 @@ REFERENCES: Mapping[tuple[str, str], str] = {
     ("BUFFER_PORT_EGRESS_PROFILE_LIST", "profile_list"): "BUFFER_PROFILE",
     ("BUFFER_PROFILE", "pool"): "BUFFER_POOL",
 }
-"""Which field names an object of which table. `profile_list` names several, with commas."""
+"""The table that each field refers to. `profile_list` contains several names, with commas."""
 
 READ = tuple(
     dict.fromkeys(
         (
             *CHANGED,
             *(table for table, _field in REFERENCES),
-            *("BUFFER_POOL", "DEFAULT_LOSSLESS_BUFFER_PARAMETER"),
-            *("PORTCHANNEL_MEMBER", "DEVICE_METADATA", "FEATURE"),
+            "BUFFER_POOL",
+            "DEFAULT_LOSSLESS_BUFFER_PARAMETER",
+            "PORTCHANNEL_MEMBER",
+            "DEVICE_METADATA",
+            "FEATURE",
         )
     )
 )
-"""The rest of CONFIG_DB never leaves the switch: passwords stand there."""
+"""The rest of CONFIG_DB never leaves the switch, because it contains passwords."""
 
 COMPUTED = "NULL"
-"""Instead of a profile: the switch computes the headroom by itself (dynamic buffer model)."""
+"""In place of a profile: the switch computes the headroom (dynamic buffer model)."""
 
 
 def is_number(text: Optional[str]) -> bool:
-    """Fields can be edited by hand."""
+    """Checked, because fields can be edited by hand."""
     return text is not None and re.fullmatch(r"[0-9]{1,18}", text) is not None
 
 
@@ -98,19 +101,19 @@ def port_of(key: str) -> str:
 
 
 def numbers_of(key: str) -> range:
-    """3 and 4 of `Ethernet0|3-4`; none where the key is of another form."""
+    """3 and 4 of `Ethernet0|3-4`; empty if the key has another form."""
     found = re.fullmatch(r"[^|]+\|([0-9]{1,3})(?:-([0-9]{1,3}))?", key)
     return range(int(found[1]), int(found[2] or found[1]) + 1) if found else range(0)
 
 
 def keys_of(port: str, numbers: Iterable[int]) -> Iterator[str]:
-    """Of 0, 1, 2 and 5: `Ethernet0|0-2` and `Ethernet0|5`."""
+    """`Ethernet0|0-2` and `Ethernet0|5` for 0, 1, 2 and 5."""
     for first, last in runs(numbers):
         yield f"{port}|{first}" if first == last else f"{port}|{first}-{last}"
 
 
 def by_port(table: Optional[Mapping[str, Row]]) -> dict[str, list[str]]:
-    """Keys of a table of queues or priority groups, by port."""
+    """Keys of queues or priority groups, by port."""
     found: dict[str, list[str]] = {}
     for key in table or {}:
         found.setdefault(port_of(key), []).append(key)
@@ -118,12 +121,12 @@ def by_port(table: Optional[Mapping[str, Row]]) -> dict[str, list[str]]:
 
 
 def is_lossless(profile: str, profiles: Table) -> bool:
-    """`NULL` is: the switch computes the room itself."""
+    """`NULL` counts as lossless: the switch computes the headroom."""
     return profile == COMPUTED or profiles.get(profile, {}).get("xoff", "0") != "0"
 
 
 def references(config: Mapping[str, Mapping[str, Row]]) -> Iterator[tuple[str, str, str, str, str]]:
-    """Table, key and field that name an object, with the object's table and name."""
+    """Table, key and field of every reference, with table and name of the object."""
     for (table, field), target in REFERENCES.items():
         for key, row in (config.get(table) or {}).items():
             for name in filter(None, row.get(field, "").split(",")):
@@ -134,18 +137,18 @@ def references(config: Mapping[str, Mapping[str, Row]]) -> Iterator[tuple[str, s
 COLOURS = ("green", "yellow", "red")
 
 MOST_POLL_MS = 1000
-"""Limit of PFC_WD|GLOBAL."""
+"""Largest interval of PFC_WD|GLOBAL."""
 
 
 @dataclass(frozen=True)
 class Wanted:
     objects: Config
-    """Ours, but for buffer profiles, which differ between switches."""
+    """Our objects, except buffer profiles, which differ between switches."""
     qos: Fields
-    """Of each port in PORT_QOS_MAP, without `pfc_to_pg_map`: not every chip has that."""
+    """Fields of each port in PORT_QOS_MAP, without `pfc_to_pg_map`, which only some chips have."""
     queues: dict[int, Fields]
     watchdog: Optional[Fields]
-    """Of each port in PFC_WD; None: none."""
+    """Fields of each port in PFC_WD; None: no row."""
     poll_ms: int
 
 
@@ -154,8 +157,8 @@ def wanted(intent: SwitchIntent) -> Wanted:
     found = Findings()
     check_mtu(intent, found)
     if watchdog.enabled:
-        why = "SONiC's PFC watchdog takes the number of a priority for that of its queue"
-        check_lossless_class(intent, why, found)
+        reason = "SONiC's PFC watchdog uses the number of a priority as that of its queue"
+        check_lossless_class(intent, reason, found)
     if found:
         raise WantedError(found.found)
     paused = ",".join(str(priority) for priority in fabric.pfc_priorities)
@@ -168,7 +171,7 @@ def wanted(intent: SwitchIntent) -> Wanted:
             "pfc_to_queue_map": OWNED,
             "pfc_enable": paused,
             "pfcwd_sw_enable": paused if watchdog.enabled else None,
-            # It writes another DSCP on the way out, and the next switch sorts by that.
+            # It rewrites the DSCP on egress, by which the next switch classifies.
             "tc_to_dscp_map": None,
         },
         queues={

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The tables of one switch as they are wanted, made of those that it has."""
+"""The desired tables of one switch, derived from its present ones."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .reading import Present
 from .tables import Config, Fields, Row, Table, Wanted, owned, port_of
 
 IN_PLACE = {"BUFFER_PROFILE": {"dynamic_th"}, "SCHEDULER": {"weight"}}
-"""Fields that a switch lets be replaced, where it does not let all. (It would let `xoff`, but not
-`size`, which goes with it.)"""
+"""Fields that a switch allows to be replaced, in tables where it does not allow all. (It allows
+`xoff`, but not the related `size`.)"""
 
 MAPS = {
     "dscp_to_tc_map": "DSCP_TO_TC_MAP",
@@ -25,13 +25,13 @@ MAPS = {
     "pfc_to_queue_map": "MAP_PFC_PRIORITY_TO_QUEUE",
     "pfc_to_pg_map": "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP",
 }
-"""That are changed in place as long as ports keep their lossless priorities. Where those change
-too, a port has the old maps with its old rows, or the new ones with its new rows."""
+"""Maps are changed in place while the lossless priorities stay the same. Otherwise a port has the
+old maps with its old rows, or the new maps with its new rows."""
 DEFAULT_MTU = "9100"
-"""Of a port that has none (sonic-swss, cfgmgr/portmgr.cpp)."""
+"""MTU of a port without a setting (sonic-swss, cfgmgr/portmgr.cpp)."""
 
 HAS_PFC_TO_PG = ("mellanox", "barefoot")
-"""Chip families with a map from PFC priority to priority group: the others refuse it."""
+"""Chip families with a map from PFC priority to priority group; others refuse it."""
 
 CHASSIS = ("voq", "chassis-packet", "fabric")
 
@@ -39,9 +39,9 @@ _TABLE_OF = {place[1]: table for place, table in tables.REFERENCES.items()}
 
 
 def target(intent: SwitchIntent, wanted: Wanted, present: Present) -> tuple[Config, Config]:
-    """With objects of ours that nothing refers to any more, and without.
+    """Return the desired tables with our unused objects, and without them.
 
-    SwitchError where the switch cannot carry the contract, with the remedy.
+    Raises SwitchError if the switch cannot carry the contract.
     """
     ports = intent.ports
     _check(intent, present)
@@ -62,7 +62,7 @@ def target(intent: SwitchIntent, wanted: Wanted, present: Present) -> tuple[Conf
         row = config["PORT"][port.name]
         row["mtu"] = str(intent.fabric.mtu_ip)
         if row.get("pfc_asym", "off") != "off":
-            # Asymmetric PFC obeys pauses of every priority, lossy ones too.
+            # Asymmetric PFC obeys pauses of every priority, including lossy ones.
             row["pfc_asym"] = "off"
         qos = {**wanted.qos, "pfc_to_pg_map": OWNED} if has_pfc_to_pg else wanted.qos
         _set(config["PORT_QOS_MAP"].setdefault(port.name, {}), qos, names)
@@ -71,7 +71,7 @@ def target(intent: SwitchIntent, wanted: Wanted, present: Present) -> tuple[Conf
             _set(config["QUEUE"].setdefault(f"{port.name}|{number}", {}), fields, names)
         profile = names["BUFFER_PROFILE"][profiles[port.name][0]]
         _bind(intent, port, profile, groups.get(port.name, []), config, present)
-        # In the list that has the port already, since a switch reads them all; usually AZURE.
+        # In the list that contains the port, since a switch reads all lists; usually AZURE.
         lists = config["CABLE_LENGTH"]
         for name in [n for n, lengths in lists.items() if port.name in lengths] or ["AZURE"]:
             lists.setdefault(name, {})[port.name] = f"{port.cable_metres}m"
@@ -83,12 +83,12 @@ def target(intent: SwitchIntent, wanted: Wanted, present: Present) -> tuple[Conf
     return bound, _without_stale(names, bound, present.config)
 
 
-# What a switch cannot carry
+# Requirements of the contract on a switch
 
 
 def _check(intent: SwitchIntent, present: Present) -> None:
     config, ports = present.config, intent.ports
-    # Each chip of these has a CONFIG_DB of its own, and this is the host's.
+    # On these switches each chip has a separate CONFIG_DB, and this is the host's.
     data = present.metadata
     signs = [f for f in ("sub_role", "asic_name") if data.get(f, "None") not in ("", "None")]
     signs += ["num_asic"] if tables.number(data.get("num_asic")) > 1 else []
@@ -97,7 +97,7 @@ def _check(intent: SwitchIntent, present: Present) -> None:
         shown = ", ".join(f"{sign} {data[sign]}" for sign in signs)
         raise SwitchError(
             f"DEVICE_METADATA|localhost has {shown}: a switch of several chips, or a chassis, is "
-            "not supported. Set its QoS by hand, and take its system out of the model "
+            "not supported. Configure its QoS by hand, and remove its system from the model "
             "(leaves.system, spines.system)"
         )
     members = (key.partition("|") for key in config.get("PORTCHANNEL_MEMBER", {}))
@@ -120,7 +120,7 @@ def _placed(
     in_place: Mapping[str, Collection[str]],
     config: Config,
 ) -> dict[str, dict[str, str]]:
-    """Put our objects in. Returns under which name each is there."""
+    """Add our objects, and return the name of each."""
     return {
         table: {
             base: _place(table, base, content, config[table], in_place.get(table))
@@ -141,7 +141,7 @@ def _in_place(
 
 
 def _moves(wanted: Wanted, config: Config, port: str) -> bool:
-    """Whether a port with our maps gets other lossless priorities, or their class another queue."""
+    """Whether a port with our maps gets other lossless priorities, or another queue for them."""
     row, queues = config.get("PORT_QOS_MAP", {}).get(port, {}), config.get("QUEUE", {})
     wants, has = ({*(each.get("pfc_enable") or "").split(",")} for each in (wanted.qos, row))
     marking = (number for number, fields in wanted.queues.items() if fields["wred_profile"])
@@ -154,14 +154,14 @@ def _moves(wanted: Wanted, config: Config, port: str) -> bool:
 def _place(
     table: str, base: str, content: Row, rows: Table, in_place: Optional[Collection[str]]
 ) -> str:
-    """Put an object in, under its name, or a further one if that cannot be changed in place.
+    """Add an object under its name, or under a numbered one if it cannot be changed in place.
 
-    `in_place`: fields that can be replaced; None: everything can be changed.
+    `in_place`: fields that can be replaced; None: all.
     """
     # Names of maps have no dot (sonic-buildimage 086b03bd, sonic-dscp-tc-map.yang).
     bar = "_" if table in MAPS.values() else "."
-    further = re.compile(rf"{re.escape(base + bar)}[0-9]{{1,9}}")
-    candidates = [name for name in rows if name == base or further.fullmatch(name)]
+    numbered = re.compile(rf"{re.escape(base + bar)}[0-9]{{1,9}}")
+    candidates = [name for name in rows if name == base or numbered.fullmatch(name)]
     candidates.sort(key=lambda name: (len(name), name))
     for name in candidates:
         if rows[name] == content:
@@ -170,7 +170,7 @@ def _place(
         base = candidates[-1] if candidates else base
     elif base in rows:
         differs = {f for f in {*rows[base], *content} if rows[base].get(f) != content.get(f)}
-        # Replacing is what is allowed, neither adding nor removing.
+        # Fields can be replaced, but neither added nor removed.
         if not (differs <= {*in_place} and differs <= rows[base].keys() & content.keys()):
             number = 2
             while f"{base}{bar}{number}" in rows:
@@ -181,9 +181,9 @@ def _place(
 
 
 def _without_unbound(names: dict[str, dict[str, str]], config: Config, before: Config) -> None:
-    """A profile is not added where the switch binds its own to every port of its kind.
+    """Drop new profiles that no port uses, because the switch binds its own.
 
-    One that is there stays: buffermgrd may take a port back at any time, and let it go as well.
+    An existing profile stays: buffermgrd may bind and release ports at any time.
     """
     profiles = names.get("BUFFER_PROFILE", {})
     bound = {row.get("profile") for row in config["BUFFER_PG"].values()}
@@ -194,7 +194,7 @@ def _without_unbound(names: dict[str, dict[str, str]], config: Config, before: C
 
 
 def _without_stale(names: dict[str, dict[str, str]], bound: Config, everything: Config) -> Config:
-    """Our objects that nothing needs any more go, unless a row of the operator's refers to one."""
+    """Remove our unused objects, unless a row of the operator refers to them."""
     used = {named[3:] for named in tables.references({**everything, **bound})}
     final: Config = {}
     for table, rows in bound.items():
@@ -214,7 +214,7 @@ def _without_stale(names: dict[str, dict[str, str]], bound: Config, everything: 
 
 
 def _set(row: Row, fields: Fields, names: dict[str, dict[str, str]]) -> None:
-    """References to our objects by the names under which those are there."""
+    """Set fields; references to our objects use their actual names."""
     for field, value in fields.items():
         if value is None:
             row.pop(field, None)
@@ -223,7 +223,7 @@ def _set(row: Row, fields: Fields, names: dict[str, dict[str, str]]) -> None:
 
 
 def _split(rows: Table, keys: Iterable[str], numbers: Iterable[int]) -> None:
-    """Take these numbers out of rows that hold ranges; what is left of a range stays as it was."""
+    """Split rows of ranges that contain these numbers; the rest of a range is unchanged."""
     for key in keys:
         covered = set(tables.numbers_of(key))
         taken = covered & set(numbers)
@@ -243,10 +243,10 @@ def _bind(
     config: Config,
     present: Present,
 ) -> None:
-    """The profile to the port's lossless priority groups.
+    """Bind the profile to the port's lossless priority groups.
 
-    PFC is on for no other priority, so other lossless groups would only hold back buffer: they
-    lose theirs. Those of a range that are lossy keep their profile.
+    Other lossless groups lose their buffer, because PFC is enabled for no other priority. Lossy
+    groups of a range retain their profile.
     """
     rows, profiles = config["BUFFER_PG"], config["BUFFER_PROFILE"]
     wanted = {queue.priority_group for queue in intent.fabric.queues if queue.lossless}
@@ -274,7 +274,7 @@ def _watchdog(intent: SwitchIntent, wanted: Wanted, rows: Table) -> None:
         else:
             _set(rows.setdefault(port.name, {}), wanted.watchdog, {})
     if wanted.watchdog is not None and ours:
-        # It holds for the operator's ports as well, and none may detect faster than it polls.
+        # The interval also applies to the operator's ports, which must not detect faster.
         times = [
             tables.number(row[field])
             for name, row in rows.items()
@@ -285,7 +285,7 @@ def _watchdog(intent: SwitchIntent, wanted: Wanted, rows: Table) -> None:
 
 
 def _check_watchdog(rows: Table, present: Present) -> None:
-    """SwitchError where it would have to change, and `config apply-patch` may not change it."""
+    """Raise SwitchError if PFC_WD must change and `config apply-patch` refuses that."""
     before = present.config.get("PFC_WD", {})
     changed = sorted({*rows, *before}, key=natural)
     changed = [key for key in changed if rows.get(key) != before.get(key)]
@@ -299,7 +299,7 @@ def _check_watchdog(rows: Table, present: Present) -> None:
         if row is None:
             by_hand.append(f"`pfcwd stop {quote(key)}`")
         elif key == tables.GLOBAL:
-            # It refuses one that is longer than a time of any port.
+            # An interval longer than the time of any port is refused.
             longer = tables.number(row["POLL_INTERVAL"]) > tables.number(
                 before.get(tables.GLOBAL, {}).get("POLL_INTERVAL")
             )
@@ -321,7 +321,7 @@ def _check_watchdog(rows: Table, present: Present) -> None:
 
 
 def _leave_ports(intent: SwitchIntent, wanted: Wanted, config: Config) -> None:
-    """Ports that left the model: what refers to our objects goes, the rest is the operator's."""
+    """Remove references to our objects from ports that left the model."""
     ours = {port.name for port in intent.ports}
     was_ours = {
         key
@@ -333,9 +333,9 @@ def _leave_ports(intent: SwitchIntent, wanted: Wanted, config: Config) -> None:
         for field in ("pfc_enable", "pfcwd_sw_enable"):
             row.pop(field, None)
         config["PFC_WD"].pop(name, None)
-        there = config["PORT"].get(name, {})
-        if there.get("mtu") == str(intent.fabric.mtu_ip):
-            there["mtu"] = DEFAULT_MTU
+        port = config["PORT"].get(name, {})
+        if port.get("mtu") == str(intent.fabric.mtu_ip):
+            port["mtu"] = DEFAULT_MTU
     groups = {queue.priority_group for queue in intent.fabric.queues if queue.lossless}
     for table, needed in (("PORT_QOS_MAP", None), ("QUEUE", wanted.queues), ("BUFFER_PG", groups)):
         for key, row in list(config[table].items()):
