@@ -152,11 +152,11 @@ from ..module_utils.core.checks import FAILED, Check, end
 from ..module_utils.hardware import SurveyError, survey
 from ..module_utils.nic.health import LIMITS
 from ..module_utils.qos import HostSettings
-from ..module_utils.verbs import ends, exchanges, judging
+from ..module_utils.verbs import ends, evaluation, exchanges
 from ..module_utils.verbs.exchanges import EXCHANGES, Half, Options, Request
 
 LAYER = "verbs"
-REMEDY = "Run again for these rails alone: --tags verbs --limit HOST,PEER"
+REMEDY = "Run again for these rails only: --tags verbs --limit HOST,PEER"
 
 
 def request_of(params: dict) -> Request:
@@ -194,7 +194,7 @@ def serve(module: AnsibleModule, request: Request) -> None:
 def drive(module: AnsibleModule, request: Request) -> None:
     pairs = ends.drive(request, survey(), commands.run)
     ends.forget(request, commands.run)
-    checks = judging.driven(request, pairs)
+    checks = evaluation.driven(request, pairs)
     end(module, LAYER, checks, REMEDY, figures={"pairs": pairs}, invocation={})
 
 
@@ -204,7 +204,7 @@ def collect(module: AnsibleModule, request: Request) -> None:
     except ends.ServingError as error:
         checks = [Check("served", "served", "not", FAILED, "", str(error))]
         end(module, LAYER, checks, REMEDY, invocation={})
-    checks = judging.served(request, seen)
+    checks = evaluation.served(request, seen)
     end(module, LAYER, checks, REMEDY, arrived=seen, invocation={})
 
 

@@ -335,12 +335,12 @@ def test_all_cores_of_the_numa_node_when_they_are_shared() -> None:
 @pytest.mark.parametrize(
     ("numa", "changes", "reason"),
     [
-        ({}, {}, "cores of NUMA node 0 are not known: set cluster_numa_cores"),
-        ({"0": "0-55"}, {}, "cores of NUMA node 1 are not known"),
+        ({}, {}, "cores of NUMA node 0"),
+        ({"0": "0-55"}, {}, "cores of NUMA node 1"),
         (
             NUMA,
             {"numa": None},
-            "the NUMA node of GPU 0 is not known: set gpus.numa",
+            "the NUMA node of GPU 0",
         ),
         (NUMA, {"gpu": None}, "no rail belongs to GPU 0: set gpu"),
         ({"0": "0-2", "1": "3-9"}, {}, "NUMA node 0 has 3 cores for 4 ranks"),
