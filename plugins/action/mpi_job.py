@@ -35,7 +35,7 @@ TIME_LIMIT_S = 3600
 END_S = 240
 """Seconds for the module's work before and after the job."""
 MARK = "@@ output"
-REMOVED_SHOWN = 4
+MAX_REMOVED = 4
 LOOK_BYTES = 65536
 """Bytes of output shown at each look."""
 
@@ -88,7 +88,7 @@ class ActionModule(DetachedAction):
             began = "" if first is None else f", first output after {first} s"
             display.display(f"job {arguments['run_id']}: {state} after {found['seconds']} s{began}")
         for host, paths in mapping(found.get("removed")).items():
-            listed = some(sorted(map(str, sequence(paths))), REMOVED_SHOWN)
+            listed = some(sorted(map(str, sequence(paths))), MAX_REMOVED)
             display.display(f"job: removed from {host}: {listed}")
         if found.get("checkpoint") and not found.get("failed"):
             try:

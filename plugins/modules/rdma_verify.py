@@ -153,16 +153,16 @@ from ..module_utils.hardware import SurveyError, survey
 from ..module_utils.nic.health import LIMITS
 from ..module_utils.qos import HostSettings
 from ..module_utils.verbs import ends, evaluation, exchanges
-from ..module_utils.verbs.exchanges import EXCHANGES, Half, Options, Request
+from ..module_utils.verbs.exchanges import EXCHANGES, Half, Options
 
 LAYER = "verbs"
 REMEDY = "Run again for these rails only: --tags verbs --limit HOST,PEER"
 
 
-def request_of(params: dict) -> Request:
+def request_of(params: dict) -> VerifyRequest:
     part = params["part"]
     halves = {side: tuple(Half(**half) for half in part[side]) for side in ("drives", "serves")}
-    return Request(
+    return VerifyRequest(
         settings=HostSettings.of(params["qos"]),
         exchanges=tuple(name for name in EXCHANGES if name in params["exchanges"]),
         options=Options(**{field.name: params[field.name] for field in fields(Options)}),
@@ -172,7 +172,7 @@ def request_of(params: dict) -> Request:
     )
 
 
-def serve(module: AnsibleModule, request: Request) -> None:
+def serve(module: AnsibleModule, request: VerifyRequest) -> None:
     machine = survey()
     found, _problems = ends.endpoints_of(request, machine)
     physical = any(not one.software for one in found.values())
@@ -191,14 +191,14 @@ def serve(module: AnsibleModule, request: Request) -> None:
     end(module, LAYER, [], "", missing=[], problems=problems, ports=ports, invocation={})
 
 
-def drive(module: AnsibleModule, request: Request) -> None:
+def drive(module: AnsibleModule, request: VerifyRequest) -> None:
     pairs = ends.drive(request, survey(), commands.run)
     ends.forget(request, commands.run)
     checks = evaluation.driven(request, pairs)
     end(module, LAYER, checks, REMEDY, figures={"pairs": pairs}, invocation={})
 
 
-def collect(module: AnsibleModule, request: Request) -> None:
+def collect(module: AnsibleModule, request: VerifyRequest) -> None:
     try:
         seen = ends.collect(request, commands.run)
     except ends.ServingError as error:

@@ -19,7 +19,7 @@ def names_of(count: int) -> list[str]:
 
 def search(
     names: Sequence[str], fails: Callable[[set[str]], bool], budget: int = 1000
-) -> bisect.Finding:
+) -> bisect.Culprit:
     seen = set()
 
     def run(part: Sequence[str]) -> bool:

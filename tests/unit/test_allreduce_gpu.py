@@ -37,7 +37,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.s
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.node import LaunchNode
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.readiness import (
-    Answer,
+    NodeReport,
     answer,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.scripts import READY
@@ -322,7 +322,7 @@ def test_a_node_reports_its_gpus_and_what_can_use_them(
         (tmp_path / name).touch()
     monkeypatch.setenv("UCX_TLS", "rc,ud,sm,self,cuda_copy,cuda_ipc")
 
-    def asked(path: str, devices: Path) -> Answer:
+    def asked(path: str, devices: Path) -> NodeReport:
         script = READY.replace("/dev/nvidia", f"{devices}/nvidia")
         argv = [
             "/bin/sh",

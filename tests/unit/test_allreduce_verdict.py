@@ -15,7 +15,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce i
     verdict,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.plan import RunPlan
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.verdict import Lane
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.verdict import (
+    UcxLane,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.hosts import Swept
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.node import LaunchNode
 from hypothesis import given
@@ -530,28 +532,28 @@ def test_orphans() -> None:
     ("text", "wanted"),
     [
         ("ep_cfg[0]: tag(self/memory0 cma/memory)", ()),
-        ("ep_cfg[2]: tag(tcp/rail0)", (Lane("tcp", "rail0"),)),
+        ("ep_cfg[2]: tag(tcp/rail0)", (UcxLane("tcp", "rail0"),)),
         (
             "ep_cfg[2]: tag(tcp/rail1 tcp/rail0)",
-            (Lane("tcp", "rail1"), Lane("tcp", "rail0")),
+            (UcxLane("tcp", "rail1"), UcxLane("tcp", "rail0")),
         ),
         (
             "ep_cfg[1]: tag(rc_verbs/rxe0:1 rc_verbs/rxe1:1);",
-            (Lane("rc_verbs", "rxe0:1"), Lane("rc_verbs", "rxe1:1")),
+            (UcxLane("rc_verbs", "rxe0:1"), UcxLane("rc_verbs", "rxe1:1")),
         ),
         # Recorded from UCX 1.13.1 over Soft-RoCE, ranks that have both rails: inside a node too.
         ("ep_cfg[0]: tag(self/memory0 cma/memory rc_verbs/rxe0:1)", ()),
         # As 1.18 and later print it: one or more uses, and a lane that only asks for signs of life.
         (
             "ucp_context_0 inter-node cfg#2 tag(rc_verbs/rxe1:1) ka(ud_verbs/rxe1:1)",
-            (Lane("rc_verbs", "rxe1:1"),),
+            (UcxLane("rc_verbs", "rxe1:1"),),
         ),
         (
             "0x5581e0 inter-node cfg#5 tag(rc_mlx5/mlx5_0:1 rc_mlx5/mlx5_1:1) am(ud_mlx5/mlx5_0:1)",
             (
-                Lane("rc_mlx5", "mlx5_0:1"),
-                Lane("rc_mlx5", "mlx5_1:1"),
-                Lane("ud_mlx5", "mlx5_0:1"),
+                UcxLane("rc_mlx5", "mlx5_0:1"),
+                UcxLane("rc_mlx5", "mlx5_1:1"),
+                UcxLane("ud_mlx5", "mlx5_0:1"),
             ),
         ),
         ("ucp_context_0 self cfg#0 tag(self/memory cma/memory)", ()),
@@ -561,20 +563,20 @@ def test_orphans() -> None:
         ),
         (
             "x inter-node cfg#3 tag(tcp/rail0) rma(tcp/rail1)",
-            (Lane("tcp", "rail0"), Lane("tcp", "rail1")),
+            (UcxLane("tcp", "rail0"), UcxLane("tcp", "rail1")),
         ),
     ],
 )
-def test_lanes_that_leave_the_node(text: str, wanted: tuple[Lane, ...]) -> None:
+def test_lanes_that_leave_the_node(text: str, wanted: tuple[UcxLane, ...]) -> None:
     assert verdict.lanes_between_nodes(text) == wanted
 
 
 def test_rc_is_rc_with_any_driver_and_nothing_else_is() -> None:
-    assert verdict.is_transport(Lane("rc_mlx5", "mlx5_0:1"), "rc")
-    assert verdict.is_transport(Lane("rc_verbs", "rxe0:1"), "rc")
-    assert verdict.is_transport(Lane("tcp", "rail0"), "tcp")
+    assert verdict.is_transport(UcxLane("rc_mlx5", "mlx5_0:1"), "rc")
+    assert verdict.is_transport(UcxLane("rc_verbs", "rxe0:1"), "rc")
+    assert verdict.is_transport(UcxLane("tcp", "rail0"), "tcp")
     for other in ("tcp", "ud_verbs", "dc_mlx5", "rcx"):
-        assert not verdict.is_transport(Lane(other, "mlx5_0:1"), "rc")
+        assert not verdict.is_transport(UcxLane(other, "mlx5_0:1"), "rc")
 
 
 # Figures.

@@ -36,7 +36,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.endpoints
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges import (
     EXCHANGES,
     Half,
-    Request,
+    VerifyRequest,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
     host_settings,
@@ -219,7 +219,7 @@ def test_a_server_that_does_not_start_is_a_problem(
 def seen() -> Iterator[wire.Witness]:
     """Sees every packet after the program did: the kernel shows them to the latest one first."""
     try:
-        first = wire.Witness("lo", wire.Wanted(PEER, 106, 48))
+        first = wire.Witness("lo", wire.PacketContract(PEER, 106, 48))
     except PermissionError:
         pytest.skip("raw sockets need root")
     yield first
@@ -362,11 +362,11 @@ class Recorded:
         return Result(tuple(argv), 0, self.printed.get(argv[0], ""), "")
 
 
-def request(tmp_path: Path, names: tuple[str, ...] = ("write_bw", "ucx")) -> Request:
+def request(tmp_path: Path, names: tuple[str, ...] = ("write_bw", "ucx")) -> VerifyRequest:
     file = tmp_path / "mpi.env"
     file.write_text("UCX_IB_TRAFFIC_CLASS=106\nUCX_NET_DEVICES=mlx5_0:1,mlx5_3:1\n")
     half = Half("rail3", "10.3.0.2", "node01", "10.3.0.1", 18515)
-    return Request(
+    return VerifyRequest(
         "run1", "node02", SETTINGS, serves=(half,), exchanges=names, environment_file=file
     )
 
@@ -479,14 +479,14 @@ def soft_rail(number: int) -> RdmaDevice:
 SOFT = Machine(ports=(soft_rail(0), soft_rail(1)))
 
 
-def driven(tmp_path: Path, names: tuple[str, ...] = EXCHANGES) -> Request:
+def driven(tmp_path: Path, names: tuple[str, ...] = EXCHANGES) -> VerifyRequest:
     file = tmp_path / "mpi.env"
     file.write_text("UCX_IB_TRAFFIC_CLASS=106\nUCX_TLS=rc,ud,sm,self\nNCCL_IB_TC=106\n")
     drives = tuple(
         Half(f"rail{number}", f"10.{number}.0.1", "node02", f"10.{number}.0.2", 18515 + 5 * number)
         for number in (0, 1)
     )
-    return Request(
+    return VerifyRequest(
         "run1",
         "node01",
         SETTINGS,
@@ -539,7 +539,7 @@ class Fake:
         return Result(argv, 0, (DATA / name).read_text(), "")
 
 
-def drive(asked: Request, fake: Fake, machine: Machine = SOFT) -> list[dict[str, Any]]:
+def drive(asked: VerifyRequest, fake: Fake, machine: Machine = SOFT) -> list[dict[str, Any]]:
     return ends.drive(asked, machine, helps, client=fake, watching=fake.watch)
 
 

@@ -19,7 +19,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges
     EXCHANGES,
     Half,
     Options,
-    Request,
+    VerifyRequest,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
     host_settings,
@@ -30,7 +30,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import v
 SETTINGS = host_settings(read_contract({}))
 TOS = SETTINGS.traffic_class
 PRIORITY = SETTINGS.dscp_to_priority[TOS >> 2]
-REQUEST = Request(
+REQUEST = VerifyRequest(
     "run",
     "node01",
     SETTINGS,

@@ -28,7 +28,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges
     GPU,
     Half,
     Options,
-    Request,
+    VerifyRequest,
     figures,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
@@ -65,9 +65,9 @@ def perftest(tmp_path: Path, text: str = HELP) -> str:
     return str(program)
 
 
-def request(program: str, gpu: Optional[int] = 5, **options: Any) -> Request:
+def request(program: str, gpu: Optional[int] = 5, **options: Any) -> VerifyRequest:
     half = Half("rail3", "10.3.0.1", "node02", "10.3.0.2", 18515, gpu)
-    return Request(
+    return VerifyRequest(
         "run1",
         "node01",
         host_settings(read_contract({})),
@@ -100,7 +100,7 @@ class Unwatched:
 
 
 def drive(
-    asked: Request, program: Program, machine: Machine = WITH, unserved: Optional[str] = None
+    asked: VerifyRequest, program: Program, machine: Machine = WITH, unserved: Optional[str] = None
 ) -> Check:
     if unserved:
         asked = replace(asked, unserved={"node02": {f"rail3 {GPU}": unserved}})
@@ -118,7 +118,9 @@ def drive(
     return check
 
 
-def served(asked: Request, machine: Machine = WITH) -> tuple[list[dict[str, Any]], dict[str, str]]:
+def served(
+    asked: VerifyRequest, machine: Machine = WITH
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """The servers of the rail, and why exchanges have none."""
     found, problems = ends.endpoints_of(asked, machine)
     (rail,) = ends.plan_of(asked, found, problems, machine, commands.run)["rails"]

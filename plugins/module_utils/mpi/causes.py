@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-LIMIT = 12
+MAX_LINES = 12
 """Lines of a result."""
-LINE, READ, MOST_LINES, MOST_TEXT = 400, 2000, 60, 1 << 20
+MAX_LINE, MAX_READ, MAX_BLOCK, MAX_TEXT = 400, 2000, 60, 1 << 20
 """Characters shown of a line, and read of a line; lines of a block; characters read of an
 output."""
 LAST = 6
@@ -25,7 +25,7 @@ CAUSE, WARNED, OTHER, EFFECT, NOISE = range(5)
 
 
 @dataclass(frozen=True)
-class Known:
+class Symptom:
     """A message of a tool, and the public file that defines it."""
 
     pattern: str
@@ -35,53 +35,55 @@ class Known:
 
 TABLE = (
     # UCX and NCCL: every line with the level of an error or warning.
-    Known(r"\bUCX +(FATAL|ERROR)\b", "openucx/ucx: src/ucs/debug/log.c"),
-    Known(r"\bUCX +(WARN|DIAG)\b", "openucx/ucx: src/ucs/debug/log.c", WARNED),
-    Known(r"^\[[^\]]*\] +\w+\.c(c|pp)?:\d+ ", "openucx/ucx: src/ucs/debug/log.c, at its abort"),
-    Known(r"retry count exceeded|synd 0x", "openucx/ucx: src/uct/ib/mlx5/ib_mlx5_log.c"),
-    Known(r"\bNCCL (WARN|ERROR)\b", "NVIDIA/nccl: src/debug.cc"),
+    Symptom(r"\bUCX +(FATAL|ERROR)\b", "openucx/ucx: src/ucs/debug/log.c"),
+    Symptom(r"\bUCX +(WARN|DIAG)\b", "openucx/ucx: src/ucs/debug/log.c", WARNED),
+    Symptom(r"^\[[^\]]*\] +\w+\.c(c|pp)?:\d+ ", "openucx/ucx: src/ucs/debug/log.c, at its abort"),
+    Symptom(r"retry count exceeded|synd 0x", "openucx/ucx: src/uct/ib/mlx5/ib_mlx5_log.c"),
+    Symptom(r"\bNCCL (WARN|ERROR)\b", "NVIDIA/nccl: src/debug.cc"),
     # Open MPI: share/openmpi/help-*.txt, and messages in its code.
-    Known(r"include and exclude lists were", "open-mpi/ompi: help-oob-tcp.txt, include-exclude"),
-    Known(r"^No network interfaces were found", "open-mpi/ompi: help-oob-tcp.txt"),
-    Known(r"^Two mutually-exclusive MCA variables", "open-mpi/ompi: help-mca-var.txt"),
-    Known(r"there is not enough space for", "open-mpi/ompi: help-opal-shmem-mmap.txt"),
-    Known(r"^There are not enough slots", "open-mpi/ompi: help-orte-rmaps-base.txt"),
-    Known(r"job are already filled", "open-mpi/ompi: help-orte-rmaps-base.txt"),
-    Known(r"would result in binding more", "open-mpi/ompi: help-orte-rmaps-base.txt"),
-    Known(r"as it could not change to the", "open-mpi/ompi: help-orterun.txt"),
-    Known(r"unable to complete a TCP connection", "open-mpi/ompi: help-errmgr-base.txt"),
-    Known(r"^A requested component was not found", "open-mpi/ompi: help-mca-base.txt"),
-    Known(r"pml_ucx\.c:\d+ +Error", "open-mpi/ompi: ompi/mca/pml/ucx/pml_ucx.c"),
-    Known(r"exec: .*: not found|command not found$|No such file or directory$", "POSIX shells"),
-    Known(r"^allreduce: ", "roles/mpi_stack/files/allreduce.py"),
+    Symptom(r"include and exclude lists were", "open-mpi/ompi: help-oob-tcp.txt, include-exclude"),
+    Symptom(r"^No network interfaces were found", "open-mpi/ompi: help-oob-tcp.txt"),
+    Symptom(r"^Two mutually-exclusive MCA variables", "open-mpi/ompi: help-mca-var.txt"),
+    Symptom(r"there is not enough space for", "open-mpi/ompi: help-opal-shmem-mmap.txt"),
+    Symptom(r"^There are not enough slots", "open-mpi/ompi: help-orte-rmaps-base.txt"),
+    Symptom(r"job are already filled", "open-mpi/ompi: help-orte-rmaps-base.txt"),
+    Symptom(r"would result in binding more", "open-mpi/ompi: help-orte-rmaps-base.txt"),
+    Symptom(r"as it could not change to the", "open-mpi/ompi: help-orterun.txt"),
+    Symptom(r"unable to complete a TCP connection", "open-mpi/ompi: help-errmgr-base.txt"),
+    Symptom(r"^A requested component was not found", "open-mpi/ompi: help-mca-base.txt"),
+    Symptom(r"pml_ucx\.c:\d+ +Error", "open-mpi/ompi: ompi/mca/pml/ucx/pml_ucx.c"),
+    Symptom(r"exec: .*: not found|command not found$|No such file or directory$", "POSIX shells"),
+    Symptom(r"^allreduce: ", "roles/mpi_stack/files/allreduce.py"),
     # ssh, started by mpirun.
-    Known(
+    Symptom(
         r"^ssh: |^(ssh_exchange|kex_exchange)|Permission denied \(|Host key verification failed"
         r"|Too many authentication failures|^Access denied by|^(Connection closed|Disconnected) "
         r"|^Bad owner or permissions|assword (has expired|change required)|^shell request failed",
         "openssh/openssh-portable: sshconnect2.c, packet.c; SchedMD/slurm: pam_slurm_adopt.c",
     ),
     # MPICH and Intel MPI.
-    Known(r"^Abort\(\d+\)|^Fatal error in ", "pmodels/mpich: src/mpi/errhan"),
-    Known(r"MPI startup\(\).*(rror|arn)", "Intel MPI, I_MPI_DEBUG"),
-    Known(r"^\[(mpiexec|proxy)[^\]]*\] .*(rror|nable|ailed|ssert)", "pmodels/mpich: src/pm/hydra"),
+    Symptom(r"^Abort\(\d+\)|^Fatal error in ", "pmodels/mpich: src/mpi/errhan"),
+    Symptom(r"MPI startup\(\).*(rror|arn)", "Intel MPI, I_MPI_DEBUG"),
+    Symptom(
+        r"^\[(mpiexec|proxy)[^\]]*\] .*(rror|nable|ailed|ssert)", "pmodels/mpich: src/pm/hydra"
+    ),
     # Consequences of the messages above.
-    Known(r"noticed that process rank|one or more processes exited", "help-orterun.txt", EFFECT),
-    Known(r"MPI_INIT failed for some reason", "help-mpi-runtime.txt", EFFECT),
-    Known(r"does not know how to route a message", "help-errmgr-base.txt", EFFECT),
-    Known(r"unable to reliably start one or more", "help-errmgr-base.txt", EFFECT),
-    Known(r"^MPI_ABORT was invoked", "help-mpi-api.txt", EFFECT),
-    Known(r"^= .*(BAD TERMINATION|RUNNING AT|KILLED BY|EXIT CODE)", "src/pm/hydra", EFFECT),
-    Known(r"^\[[^\]]+\] \*\*\* ", "help-mpi-errors.txt", EFFECT),
+    Symptom(r"noticed that process rank|one or more processes exited", "help-orterun.txt", EFFECT),
+    Symptom(r"MPI_INIT failed for some reason", "help-mpi-runtime.txt", EFFECT),
+    Symptom(r"does not know how to route a message", "help-errmgr-base.txt", EFFECT),
+    Symptom(r"unable to reliably start one or more", "help-errmgr-base.txt", EFFECT),
+    Symptom(r"^MPI_ABORT was invoked", "help-mpi-api.txt", EFFECT),
+    Symptom(r"^= .*(BAD TERMINATION|RUNNING AT|KILLED BY|EXIT CODE)", "src/pm/hydra", EFFECT),
+    Symptom(r"^\[[^\]]+\] \*\*\* ", "help-mpi-errors.txt", EFFECT),
     # Messages of every failure, some also of success.
-    Known(r"plm:\w+: Warning: setpgid", "plm_rsh_module.c: the child goes on", NOISE),
-    Known(r"more process(es)? ha(s|ve) sent help message", "orte/util/show_help.c", NOISE),
-    Known(r"base_help_aggregate", "orte/util/show_help.c", NOISE),
-    Known(r"^Primary job +terminated normally", "help-orterun.txt", NOISE),
-    Known(r"CLEANING UP REMAINING|YOU CAN IGNORE THE", "src/pm/hydra", NOISE),
-    Known(r"^\[[^\]]+\] \[ *\d+\] |^\d+ +0x[0-9a-f]+ |^==== backtrace", "backtraces", NOISE),
-    Known(r"^=+$|^Session terminated, killing shell", "src/pm/hydra; util-linux", NOISE),
-    Known(r"^Warning: Permanently added|^(Shared c|C)onnection to \S+ closed", "openssh", NOISE),
+    Symptom(r"plm:\w+: Warning: setpgid", "plm_rsh_module.c: the child goes on", NOISE),
+    Symptom(r"more process(es)? ha(s|ve) sent help message", "orte/util/show_help.c", NOISE),
+    Symptom(r"base_help_aggregate", "orte/util/show_help.c", NOISE),
+    Symptom(r"^Primary job +terminated normally", "help-orterun.txt", NOISE),
+    Symptom(r"CLEANING UP REMAINING|YOU CAN IGNORE THE", "src/pm/hydra", NOISE),
+    Symptom(r"^\[[^\]]+\] \[ *\d+\] |^\d+ +0x[0-9a-f]+ |^==== backtrace", "backtraces", NOISE),
+    Symptom(r"^=+$|^Session terminated, killing shell", "src/pm/hydra; util-linux", NOISE),
+    Symptom(r"^Warning: Permanently added|^(Shared c|C)onnection to \S+ closed", "openssh", NOISE),
 )
 """The lowest matching rank counts: a line of UCX or NCCL is never noise."""
 _TABLE = tuple((re.compile(known.pattern), known.rank) for known in TABLE)
@@ -107,13 +109,13 @@ _APART = re.compile(r"^\[|^=+|\b(UCX|NCCL) ")
 """Log lines, which other processes may print in the middle of a block."""
 
 
-def causes(text: str, limit: int = LIMIT, known: bool = False) -> list[str]:
+def causes(text: str, limit: int = MAX_LINES, known: bool = False) -> list[str]:
     """Lines that explain a failure, the first cause first.
 
     `known` restricts them to the table: output of users' programs may contain words of errors.
     """
     found: dict[str, tuple[int, list[str]]] = {}
-    for piece, block in _pieces(text[-MOST_TEXT:]):
+    for piece, block in _pieces(text[-MAX_TEXT:]):
         rank = _rank(piece, block)
         if rank <= (WARNED if known else EFFECT):
             found.setdefault("\n".join(map(_kind, piece)), (rank, piece))
@@ -121,18 +123,18 @@ def causes(text: str, limit: int = LIMIT, known: bool = False) -> list[str]:
     least = pieces[0][0] if pieces else NOISE
     # Messages about consequences are long, and do not contain the cause.
     shown = [piece[: 3 if rank > least else None] for rank, piece in pieces]
-    return [line[:LINE] for piece in shown for line in piece][:limit]
+    return [line[:MAX_LINE] for piece in shown for line in piece][:limit]
 
 
 def last_lines(text: str, limit: int = LAST) -> list[str]:
     """The last lines of an output in which no line explains the failure."""
-    return [line.strip()[:LINE] for line in text.splitlines() if line.strip()][-limit:]
+    return [line.strip()[:MAX_LINE] for line in text.splitlines() if line.strip()][-limit:]
 
 
 def of_build(lines: Sequence[str], limit: int = 3) -> list[str]:
     """Error lines in a log of configure and make, in which compilers that run in parallel continue
     after an error."""
-    return [line.strip()[:LINE] for line in lines if BUILD.search(line)][:limit]
+    return [line.strip()[:MAX_LINE] for line in lines if BUILD.search(line)][:limit]
 
 
 def _rank(piece: Sequence[str], block: bool) -> int:
@@ -154,7 +156,7 @@ def _pieces(text: str) -> Iterator[tuple[list[str], bool]]:
 
     A block without its dashed lines is recognized by its first line.
     """
-    lines = [_TAG.sub("", line[:READ].rstrip()) for line in text.splitlines()]
+    lines = [_TAG.sub("", line[:MAX_READ].rstrip()) for line in text.splitlines()]
     place = 0
     while place < len(lines):
         line = lines[place]
@@ -165,7 +167,7 @@ def _pieces(text: str) -> Iterator[tuple[list[str], bool]]:
                 yield [line.strip()], False
             continue
         block = [] if inside else [line]
-        most = MOST_LINES if inside else 2 * LIMIT
+        most = MAX_BLOCK if inside else 2 * MAX_LINES
         while place < len(lines) and not _DASHES.match(lines[place].strip()):
             if _APART.search(lines[place]) and inside:
                 yield [lines[place].strip()], False
@@ -193,7 +195,7 @@ def _paragraphs(lines: Sequence[str]) -> list[str]:
     for line in map(str.strip, lines):
         single = bool(re.match(r"[\w ]{1,24}: +\S|-->|[*-] ", line))
         if line and not ended and not single:
-            found[-1] = f"{found[-1]} {line}"[:READ]
+            found[-1] = f"{found[-1]} {line}"[:MAX_READ]
         elif line:
             found.append(line)
         ended = not line or (single and line[0] not in "*-")

@@ -43,7 +43,7 @@ rules that select a table by source address: rails with another number would see
 
 
 @dataclass(frozen=True)
-class Rail:
+class MpiRail:
     """A rail of the model, with its UCX device."""
 
     interface: str
@@ -62,13 +62,13 @@ class Rail:
 
 
 @dataclass(frozen=True)
-class Settings:
+class MpiSettings:
     """Everything that determines the files of a host."""
 
     management_network: str
     """In the syntax of Open MPI's interface lists: `10.0.0.0/24`."""
     transport: str = "tcp"
-    rails: tuple[Rail, ...] = ()
+    rails: tuple[MpiRail, ...] = ()
     slots: int = 0
     management_interface: str = ""
     management_address: str = ""
@@ -90,7 +90,7 @@ class Settings:
     extra_parameters: Mapping[str, str] = field(default_factory=dict)
 
 
-def rails_by_rank(rails: Sequence[Rail], slots: int) -> list[list[Rail]]:
+def rails_by_rank(rails: Sequence[MpiRail], slots: int) -> list[list[MpiRail]]:
     """Rails of each local rank: rank k uses all planes of the rail of GPU k.
 
     If there is no GPU k, rails are assigned round robin: a rank gets several if there are more
@@ -98,7 +98,7 @@ def rails_by_rank(rails: Sequence[Rail], slots: int) -> list[list[Rail]]:
     """
     if not rails or slots < 1:
         return []
-    groups: dict[object, list[Rail]] = {}
+    groups: dict[object, list[MpiRail]] = {}
     for rail in rails:
         own = ("rail", rail.interface if rail.number is None else rail.number)
         groups.setdefault(own if rail.gpu is None else rail.gpu, []).append(rail)
@@ -110,7 +110,7 @@ def rails_by_rank(rails: Sequence[Rail], slots: int) -> list[list[Rail]]:
     return [units[rank % len(units)] for rank in range(slots)]
 
 
-def gid_indexes_by_rank(ranks: Sequence[Sequence[Rail]]) -> list[int]:
+def gid_indexes_by_rank(ranks: Sequence[Sequence[MpiRail]]) -> list[int]:
     """GID index of each local rank's rails: UCX uses one for all devices of a process."""
     found = []
     for rank, rails in enumerate(ranks):
@@ -127,7 +127,7 @@ def gid_indexes_by_rank(ranks: Sequence[Sequence[Rail]]) -> list[int]:
     return found
 
 
-def environment(settings: Settings) -> dict[str, str]:
+def environment(settings: MpiSettings) -> dict[str, str]:
     """Variables of the environment file, in order."""
     values = {"UCX_TLS": TRANSPORTS[settings.transport]}
     ranks = rails_by_rank(settings.rails, settings.slots)
@@ -147,7 +147,7 @@ PROVIDER = "mlx"
 with Open MPI, and the smoke test reads the transport from UCX."""
 
 
-def of_launcher(settings: Settings) -> dict[str, str]:
+def of_launcher(settings: MpiSettings) -> dict[str, str]:
     """Variables of Intel MPI and Hydra; Open MPI has parameters instead."""
     if settings.launcher is not HYDRA:
         return {}
@@ -170,7 +170,7 @@ def of_launcher(settings: Settings) -> dict[str, str]:
     return {**values, **settings.extra_parameters}
 
 
-def _rdma_environment(settings: Settings, ranks: Sequence[Sequence[Rail]]) -> dict[str, str]:
+def _rdma_environment(settings: MpiSettings, ranks: Sequence[Sequence[MpiRail]]) -> dict[str, str]:
     values = {
         "UCX_TLS": ",".join([TRANSPORTS["rc"], *settings.cuda]),
         # By default UCX silently switches from rc to ud in a job of more than 256 ranks.
@@ -198,7 +198,7 @@ def _rdma_environment(settings: Settings, ranks: Sequence[Sequence[Rail]]) -> di
     return values
 
 
-def parameters(settings: Settings) -> dict[str, str]:
+def parameters(settings: MpiSettings) -> dict[str, str]:
     """Parameters of Open MPI on this host; Intel MPI has variables instead."""
     if settings.launcher is HYDRA:
         return {}
@@ -256,7 +256,7 @@ class Set:
 
 
 def settings_in(text: str) -> list[Set]:
-    """Settings of a file of `name = value` lines, in order. Sections of UCX's file apply to some
+    """MpiSettings of a file of `name = value` lines, in order. Sections of UCX's file apply to some
     processors only."""
     found, place, section = [], "before", False
     for number, raw in enumerate(text.splitlines(), 1):
@@ -307,9 +307,11 @@ def conflicts_with(name: str, ours: Mapping[str, str]) -> str:
     return ""
 
 
-def rails_from_model(entries: Sequence[Mapping[str, Any]]) -> list[Rail]:
+def rails_from_model(entries: Sequence[Mapping[str, Any]]) -> list[MpiRail]:
     """Convert `cluster_rails` of the model to rails."""
     return [
-        Rail(each["interface"], each.get("gpu"), str(each.get("address") or ""), each.get("rail"))
+        MpiRail(
+            each["interface"], each.get("gpu"), str(each.get("address") or ""), each.get("rail")
+        )
         for each in entries
     ]

@@ -20,6 +20,7 @@ from ..core.checks import FAILED, OK, Check, not_applicable
 from ..core.files import HEADER
 from ..core.machine import IN_CONTAINER
 from ..core.part import Node, PlanError
+from ..core.text import ranges
 from ..names import rail_name
 
 FORMATS = ("openmpi", "intelmpi", "mpich", "plain")
@@ -28,7 +29,7 @@ ORDERS = ("model", "rack", "rail_group")
 MANAGEMENT = "management"
 """Default: names on the management network, so that mpirun's own traffic stays out of band."""
 
-SHOWN = 20
+MAX_FINDINGS = 20
 """Findings in a message."""
 _LINES = {
     "openmpi": re.compile(r"(?P<host>\S+) slots=(?P<slots>\d+)(?: max_slots=\d+)?"),
@@ -37,7 +38,7 @@ _LINES = {
 
 
 @dataclass(frozen=True)
-class Member:
+class HostfileNode:
     """A compute node in service: its entry in the directory, and its name for MPI."""
 
     host: str
@@ -53,7 +54,7 @@ class Member:
 class Membership:
     """Nodes in service in the order of their ranks, and drained nodes."""
 
-    members: tuple[Member, ...]
+    members: tuple[HostfileNode, ...]
     drained: tuple[str, ...]
 
     @property
@@ -76,7 +77,7 @@ def compile_membership(
     active = [node for node in compute if not node["drained"]]
     findings = []
     members = []
-    groups: dict[Any, list[Member]] = {}
+    groups: dict[Any, list[HostfileNode]] = {}
     for node in active:
         name, address = str(node["name"]), str(node["management_address"])
         if names != MANAGEMENT:
@@ -89,7 +90,7 @@ def compile_membership(
         if group is None:
             findings.append(f"{node['name']}: has no {order}: choose another order")
             continue
-        members.append(Member(name, address, node))
+        members.append(HostfileNode(name, address, node))
         groups.setdefault(group, []).append(members[-1])
     if not active:
         findings.append(
@@ -161,8 +162,10 @@ def parse(text: str, form: str = "openmpi") -> dict[str, int]:
 
 def refuse(findings: Sequence[str]) -> None:
     if findings:
-        more = [f"... and {len(findings) - SHOWN} more"] if len(findings) > SHOWN else []
-        raise PlanError("\n".join([*findings[:SHOWN], *more]))
+        more = (
+            [f"... and {len(findings) - MAX_FINDINGS} more"] if len(findings) > MAX_FINDINGS else []
+        )
+        raise PlanError("\n".join([*findings[:MAX_FINDINGS], *more]))
 
 
 # Rank placement.
@@ -205,7 +208,7 @@ def place(membership: Membership) -> list[Placement]:
     return placements
 
 
-def _rails_of(member: Member, gpu: int) -> list[Mapping[str, Any]]:
+def _rails_of(member: HostfileNode, gpu: int) -> list[Mapping[str, Any]]:
     return [rail for rail in member.node["rails"] if rail["gpu"] == gpu]
 
 
@@ -325,17 +328,17 @@ def cores_checks(node: Node, numa_cores: Mapping[Any, Any]) -> list[Check]:
     here = _after_one_another(firsts)
     result = []
     for numa, given in sorted(wanted.items()):
-        subject, found = f"NUMA node {numa}", format_cores(given)
+        subject, found = f"NUMA node {numa}", ranges(given)
         cores = here.get(numa, ())
         if set(given) <= set(cores):
             result.append(Check(name, found, found, OK, subject))
             continue
         text = next(str(text) for key, text in numa_cores.items() if int(key) == numa)
         reason = f"cluster_numa_cores has {text!r}, and this node CPUs {cpus.get(numa) or 'none'}"
-        known = {each: format_cores(own) for each, own in sorted(here.items())}
+        known = {each: ranges(own) for each, own in sorted(here.items())}
         hand = f"set cluster_numa_cores to {known}, then run --tags hostfile"
         hand += "; nodes that differ need separate rankfiles, or rail-bind instead"
-        result.append(Check(name, f"of the cores {format_cores(cores) or 'none'}", found, FAILED,
+        result.append(Check(name, f"of the cores {ranges(cores) or 'none'}", found, FAILED,
                             subject, reason, by_hand=hand))  # fmt: skip
     return result
 
@@ -351,24 +354,13 @@ def parse_cores(text: str) -> tuple[int, ...]:
     return tuple(sorted(cores))
 
 
-def format_cores(cores: Sequence[int]) -> str:
-    """Shortest list of ranges for sorted `cores`."""
-    ranges: list[list[int]] = []
-    for core in cores:
-        if ranges and core == ranges[-1][1] + 1:
-            ranges[-1][1] = core
-        else:
-            ranges.append([core, core])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
-
-
 def render_rankfile(bindings: Sequence[Placement]) -> str:
     """Rankfile in a syntax that Open MPI 4 and 5 both read."""
     lines = [
         f"# {HEADER}",
         f"# {len(bindings)} ranks. Open MPI 4: mpirun --rankfile FILE;"
         " Open MPI 5: mpirun --map-by rankfile:file=FILE",
-        *(f"rank {b.rank}={b.host} slot={format_cores(b.cores)}" for b in bindings),
+        *(f"rank {b.rank}={b.host} slot={ranges(b.cores)}" for b in bindings),
     ]
     return "\n".join(lines) + "\n"
 

@@ -11,7 +11,7 @@ from ..core.checks import OK, Check, compare, differs, not_applicable
 from ..hardware import Gid, Machine, RdmaDevice
 from ..hardware.inventory import ROCE_V2
 from ..qos import HostSettings, RdmaPort, mpi_environment
-from .environment import CUDA_TRANSPORTS, Rail, rails_by_rank
+from .environment import CUDA_TRANSPORTS, MpiRail, rails_by_rank
 
 ACTIVE = "ACTIVE"
 IPV4 = "::ffff:"
@@ -24,7 +24,7 @@ def gid_text(gid: Optional[Gid]) -> str:
     return f"{gid.type} {gid.address.removeprefix(IPV4)}" if gid else "no entry"
 
 
-def wanted_gid(rail: Rail) -> str:
+def wanted_gid(rail: MpiRail) -> str:
     return f"{ROCE_V2} {rail.address}"
 
 
@@ -35,8 +35,8 @@ def automatic_gid(device: RdmaDevice) -> Optional[Gid]:
 
 
 def with_ports(
-    rails: Sequence[Rail], machine: Machine, *, check_mode: bool = False
-) -> tuple[list[Rail], list[Check]]:
+    rails: Sequence[MpiRail], machine: Machine, *, check_mode: bool = False
+) -> tuple[list[MpiRail], list[Check]]:
     """The rails with their RDMA ports, and a failed check for each rail without a usable port.
 
     In check mode a missing rail is `pending`, because earlier layers may create it.
@@ -72,7 +72,7 @@ def with_ports(
     return found, lacking
 
 
-def _shares(device: RdmaDevice, rail: Rail, rails: Sequence[Rail], machine: Machine) -> bool:
+def _shares(device: RdmaDevice, rail: MpiRail, rails: Sequence[MpiRail], machine: Machine) -> bool:
     """Whether a rail uses the RDMA device of another of its planes."""
     first = machine.first_of(device)
     return first is not None and any(
@@ -81,7 +81,7 @@ def _shares(device: RdmaDevice, rail: Rail, rails: Sequence[Rail], machine: Mach
 
 
 def readback(
-    rails: Sequence[Rail],
+    rails: Sequence[MpiRail],
     machine: Machine,
     slots: int,
     environment: Mapping[str, str],
@@ -151,7 +151,7 @@ def cuda_check(
 
 def contract_checks(
     qos: HostSettings,
-    rails: Sequence[Rail],
+    rails: Sequence[MpiRail],
     environment: Mapping[str, str],
     settings: Mapping[str, str],
     *,

@@ -15,11 +15,12 @@ from typing import Any, Optional
 
 from ..core import commands
 from ..core.commands import Runner, search_path
+from ..core.waiting import until
 from ..hardware import Machine
 from ..nic import health
 from . import endpoints, exchanges
 from .endpoints import Endpoint, NoEndpointError, SharedEndpointError, cpus_near, endpoint
-from .exchanges import GPU, Half, Perftest, Programs, Request
+from .exchanges import GPU, Half, Perftest, Programs, VerifyRequest
 from .wire import FORGET, LISTEN_S, RESULT, STATE, Watch, watch
 
 DIRECTORY = Path("/run/baremetal-mpi-roce/verbs")
@@ -40,7 +41,7 @@ def program() -> bytes:
 
 
 def start(
-    request: Request, machine: Machine, run: Runner, directory: Path = DIRECTORY
+    request: VerifyRequest, machine: Machine, run: Runner, directory: Path = DIRECTORY
 ) -> tuple[list[int], dict[str, str]]:
     """Start the servers of all halves of this host, replacing those of an earlier run.
 
@@ -84,7 +85,9 @@ def start(
     return [one["port"] for rail in plan["rails"] for one in rail["servers"]], problems
 
 
-def endpoints_of(request: Request, machine: Machine) -> tuple[dict[str, Endpoint], dict[str, str]]:
+def endpoints_of(
+    request: VerifyRequest, machine: Machine
+) -> tuple[dict[str, Endpoint], dict[str, str]]:
     """Endpoints of the rails that this host serves, and the reason for each rail without one."""
     found: dict[str, Endpoint] = {}
     problems: dict[str, str] = {}
@@ -97,7 +100,7 @@ def endpoints_of(request: Request, machine: Machine) -> tuple[dict[str, Endpoint
 
 
 def plan_of(
-    request: Request,
+    request: VerifyRequest,
     found: Mapping[str, Endpoint],
     problems: dict[str, str],
     machine: Machine,
@@ -136,13 +139,10 @@ def plan_of(
 
 def wait(path: Path, limit_s: float = LISTEN_S + 15) -> Optional[dict[str, Any]]:
     """Report of the program once its servers listen."""
-    until = time.monotonic() + limit_s
-    while time.monotonic() < until:
-        if path.exists():
-            state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            return state
-        time.sleep(0.05)
-    return None
+    if not until(path.exists, limit_s, every_s=0.05):
+        return None
+    state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return state
 
 
 def stop(run: Runner) -> None:
@@ -150,14 +150,14 @@ def stop(run: Runner) -> None:
     run(["systemctl", "stop", f"{UNIT}.service"], check=False)
 
 
-def forget(request: Request, run: Runner) -> None:
+def forget(request: VerifyRequest, run: Runner) -> None:
     """Signal that this host's clients have finished, if a peer both drives and serves it."""
     if {half.peer for half in request.drives} & {half.peer for half in request.serves}:
         to = [f"--signal={FORGET.name}", "--kill-who=main", f"{UNIT}.service"]
         run(["systemctl", "kill", *to], check=False)
 
 
-def collect(request: Request, run: Runner, directory: Path = DIRECTORY) -> dict[str, Any]:
+def collect(request: VerifyRequest, run: Runner, directory: Path = DIRECTORY) -> dict[str, Any]:
     """Stop the servers. Returns by rail the packets that arrived, the growth of its counters, and
     its port's health.
 
@@ -204,7 +204,7 @@ def client(argv: tuple[str, ...], *, env: Mapping[str, str], limit_s: float) -> 
 
 
 def drive(
-    request: Request,
+    request: VerifyRequest,
     machine: Machine,
     run: Runner,
     client: Client = client,

@@ -12,7 +12,7 @@ from ..core.checks import FAILED, NOT_APPLICABLE, OK, Check, compare, not_applic
 from ..core.text import bits_text
 from ..nic import health, losses
 from . import endpoints
-from .exchanges import GPU, LATENCY, UCX, Request, error_lines
+from .exchanges import GPU, LATENCY, UCX, VerifyRequest, error_lines
 from .wire import tos_text
 
 SOFTWARE = "is Soft-RoCE: its figures prove its function, not the speed of a NIC"
@@ -32,17 +32,17 @@ LEAST_RETRIES = 10
 NO_GPU_MEMORY = re.compile(r"DMA-BUF|cuMemGetHandleForAddressRange|allocate MR|create mr")
 
 
-def driven(request: Request, pairs: Sequence[Mapping[str, Any]]) -> list[Check]:
+def driven(request: VerifyRequest, pairs: Sequence[Mapping[str, Any]]) -> list[Check]:
     """Checks of the packets that this host sent, and of their rate."""
     return [check for pair in pairs for check in _pair(request, pair)]
 
 
-def served(request: Request, rails: Mapping[str, Mapping[str, Any]]) -> list[Check]:
+def served(request: VerifyRequest, rails: Mapping[str, Mapping[str, Any]]) -> list[Check]:
     """Checks of the packets that arrived at this host."""
     return [check for rail, seen in rails.items() for check in _arrivals(request, rail, seen)]
 
 
-def _pair(request: Request, pair: Mapping[str, Any]) -> Iterator[Check]:
+def _pair(request: VerifyRequest, pair: Mapping[str, Any]) -> Iterator[Check]:
     where = f"{pair['rail']} -> {pair['peer']}"
     if pair.get("lost"):
         reason = f"{pair['peer']} failed before: see its own message"
@@ -85,7 +85,7 @@ def _pair(request: Request, pair: Mapping[str, Any]) -> Iterator[Check]:
         yield lost(request, where, str(pair["rail"]), total)
 
 
-def _remedied(request: Request, rail: str, name: str, problem: str) -> str:
+def _remedied(request: VerifyRequest, rail: str, name: str, problem: str) -> str:
     """Problem of an exchange, with the remedy."""
     half = next(one for one in request.drives if one.rail == rail)
     advice = (
@@ -102,7 +102,7 @@ def _remedied(request: Request, rail: str, name: str, problem: str) -> str:
 
 
 def figure(
-    request: Request, pair: Mapping[str, Any], name: str, result: Mapping[str, Any]
+    request: VerifyRequest, pair: Mapping[str, Any], name: str, result: Mapping[str, Any]
 ) -> Check:
     """A figure with its requirement and the line rate."""
     where = f"{pair['rail']} -> {pair['peer']}"
@@ -146,7 +146,7 @@ def figure(
 
 
 def sent(
-    request: Request, pair: Mapping[str, Any], name: str, result: Mapping[str, Any]
+    request: VerifyRequest, pair: Mapping[str, Any], name: str, result: Mapping[str, Any]
 ) -> Iterator[Check]:
     """Packets that left during an exchange have the contract's traffic class."""
     where = f"{pair['rail']} -> {pair['peer']} {name}"
@@ -173,7 +173,7 @@ def sent(
         yield priority(request, "class_sent", where, growth, payload * CLASS_SHARE, why)
 
 
-def _arrivals(request: Request, rail: str, seen: Mapping[str, Any]) -> Iterator[Check]:
+def _arrivals(request: VerifyRequest, rail: str, seen: Mapping[str, Any]) -> Iterator[Check]:
     counted = False
     for name, outcome in seen["exchanges"].items():
         where = f"{rail} <- {seen['peer']} {name}"
@@ -214,7 +214,7 @@ def _arrivals(request: Request, rail: str, seen: Mapping[str, Any]) -> Iterator[
         yield priority(request, "class_arrived", f"{rail} <- {seen['peer']}", growth, least, why)
 
 
-def retries(request: Request, where: str, rail: str, growth: Mapping[str, int]) -> Check:
+def retries(request: VerifyRequest, where: str, rail: str, growth: Mapping[str, int]) -> Check:
     """Packets of a rail were not lost: few were retransmitted or arrived out of order."""
     again = {name: growth[name] for name in endpoints.RETRIES if growth.get(name)}
     count, packets = sum(again.values()), endpoints.packets(growth)
@@ -230,7 +230,7 @@ def retries(request: Request, where: str, rail: str, growth: Mapping[str, int]) 
     return Check("rail_retries", wanted, found, FAILED, where, why)
 
 
-def lost(request: Request, where: str, rail: str, growth: Mapping[str, int]) -> Check:
+def lost(request: VerifyRequest, where: str, rail: str, growth: Mapping[str, int]) -> Check:
     """The port of a rail dropped no packet of the lossless class, and global pause was not used."""
     limit = request.health.get("new_errors")
     found = losses.findings(growth, request.settings.pfc_priorities)
@@ -247,11 +247,13 @@ def lost(request: Request, where: str, rail: str, growth: Mapping[str, int]) -> 
     return Check("rail_losses", wanted, shown, FAILED, where, why)
 
 
-def tos(request: Request) -> str:
+def tos(request: VerifyRequest) -> str:
     return f"UDP 4791, {tos_text(request.settings.traffic_class)}"
 
 
-def marks(request: Request, name: str, where: str, seen: Mapping[str, Any], why: str) -> Check:
+def marks(
+    request: VerifyRequest, name: str, where: str, seen: Mapping[str, Any], why: str
+) -> Check:
     """Packets of one direction comply with the contract."""
     wanted = tos(request)
     count, wrong = seen["packets"], seen["wrong"]
@@ -265,7 +267,7 @@ def marks(request: Request, name: str, where: str, seen: Mapping[str, Any], why:
     return Check(name, wanted, found, FAILED, where, why)
 
 
-def unseen(request: Request, name: str, where: str, device: str) -> Check:
+def unseen(request: VerifyRequest, name: str, where: str, device: str) -> Check:
     """Packets that could not be inspected are reported, and do not pass."""
     reason = (
         f"packets of {device} bypass the kernel; class_sent and class_arrived prove their priority"
@@ -274,7 +276,7 @@ def unseen(request: Request, name: str, where: str, device: str) -> Check:
 
 
 def priority(
-    request: Request, name: str, where: str, growth: Mapping[int, int], least: float, why: str
+    request: VerifyRequest, name: str, where: str, growth: Mapping[int, int], least: float, why: str
 ) -> Check:
     """Bytes that the NIC counted under the contract's priority."""
     settings = request.settings

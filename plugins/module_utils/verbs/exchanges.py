@@ -98,7 +98,7 @@ class Half:
 
 
 @dataclass(frozen=True)
-class Request:
+class VerifyRequest:
     """Work of one host in one run."""
 
     run_id: str
@@ -161,7 +161,7 @@ class Command:
 class Programs:
     """Programs of one rail on this host, with their arguments."""
 
-    request: Request
+    request: VerifyRequest
     half: Half
     endpoint: Endpoint
     perftest: Perftest
@@ -220,14 +220,14 @@ ERROR_LINE = re.compile(
     r"\bERROR\b|Fatal|[Ff]ail|Unable|Couldn't|not found|ncompatib|not available|not support|"
     r"nsupported|No such|\bcu[A-Z]\w+(\(.*\))? (error|returned)"
 )
-SHOWN = 3
+MAX_LINES = 3
 
 
 def error_lines(printed: str) -> str:
     """Error lines in the output of a program."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
-    found = [line for line in lines if ERROR_LINE.search(line)] or lines[-SHOWN:]
-    return "; ".join(dict.fromkeys(found[:SHOWN])) or "it printed nothing"
+    found = [line for line in lines if ERROR_LINE.search(line)] or lines[-MAX_LINES:]
+    return "; ".join(dict.fromkeys(found[:MAX_LINES])) or "it printed nothing"
 
 
 BANDWIDTH_COLUMNS = ("bytes", "iterations", "peak_gbits_s", "gbits_s", "messages_s")
@@ -324,7 +324,7 @@ class Perftest:
     """Why GPU memory cannot be measured."""
 
     @classmethod
-    def of(cls, request: Request, gpus: bool, run: Runner) -> Perftest:
+    def of(cls, request: VerifyRequest, gpus: bool, run: Runner) -> Perftest:
         """Read the capabilities. `gpus`: the node has GPUs; without, GPU memory is not
         considered."""
         name = next((name for name in request.exchanges if name in PERFTEST), None)

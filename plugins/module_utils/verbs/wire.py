@@ -78,7 +78,7 @@ def parse(ethertype: int, data: bytes) -> Packet:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PacketContract:
     """Required fields of packets between this rail and one peer."""
 
     peer: str
@@ -112,7 +112,7 @@ Instruction = tuple[int, int, int, int]
 """Like `struct sock_filter`: code, jump if true, jump if false, operand."""
 
 
-def program(wanted: Wanted, way: str, is_right: bool) -> list[Instruction]:
+def program(wanted: PacketContract, way: str, is_right: bool) -> list[Instruction]:
     """A filter for RoCE packets of one direction that comply with the contract, or for the others.
 
     IPv6 and RoCE v1 never comply: their GID is not the rail's address.
@@ -189,7 +189,7 @@ SAMPLES = 32
 class Witness:
     """Counts packets from its creation; `take` returns the count since the last call."""
 
-    def __init__(self, interface: str, wanted: Wanted) -> None:
+    def __init__(self, interface: str, wanted: PacketContract) -> None:
         self._sockets: dict[tuple[str, bool], socket.socket] = {}
         try:
             for way in (OUT, IN):
@@ -272,7 +272,7 @@ Watch = Union[Witness, Blind]
 
 def watch(how: Mapping[str, Any]) -> Watch:
     """Requirements of packets, from a plan in JSON."""
-    wanted = Wanted(str(how["peer"]), int(how["traffic_class"]), int(how["cnp_dscp"]))
+    wanted = PacketContract(str(how["peer"]), int(how["traffic_class"]), int(how["cnp_dscp"]))
     return Witness(str(how["interface"]), wanted) if how["kernel"] else Blind()
 
 
@@ -311,7 +311,7 @@ class Server:
             return stream.read().decode(errors="replace")
 
 
-class Rail:
+class ServedRail:
     """One rail: its servers in the order of use, and its packets."""
 
     def __init__(self, given: Mapping[str, Any], directory: Path) -> None:
@@ -387,7 +387,7 @@ def write(path: Path, value: Any) -> None:
 
 def main(directory: Path) -> int:
     plan = json.loads((directory / "plan.json").read_text(encoding="utf-8"))
-    rails: list[Rail] = []
+    rails: list[ServedRail] = []
     problem: Optional[str] = None
     try:
         # Another listener on a port would be mistaken for one of these servers.
@@ -396,7 +396,7 @@ def main(directory: Path) -> int:
             problem = f"TCP port {min(ports)} is in use by another program"
         else:
             for one in plan["rails"]:
-                rails.append(Rail(one, directory))
+                rails.append(ServedRail(one, directory))
             problem = wait_for([server for rail in rails for server in rail.servers])
         # Signals are blocked after the servers have started, which would inherit the mask.
         signals = {signal.SIGCHLD, signal.SIGTERM, FORGET}

@@ -15,7 +15,7 @@ from ...core.text import some
 NODE, PAIR, GROUP, COMMON = "node", "pair", "group", "common"
 NOT_REPRODUCED, UNFINISHED = "not_reproduced", "unfinished"
 
-SHOWN = 12
+MAX_NAMES = 12
 """Names in a sentence; the rest are counted."""
 
 Fails = Callable[[Sequence[str]], bool]
@@ -27,7 +27,7 @@ class NoMoreRuns(Exception):
 
 
 @dataclass(frozen=True)
-class Finding:
+class Culprit:
     """`kind` describes `nodes`: nodes that fail without others, a pair, a larger group, all nodes
     (a common cause), or the remaining suspects of an unfinished search."""
 
@@ -36,7 +36,7 @@ class Finding:
     runs: int
 
     def sentence(self) -> str:
-        names = some(self.nodes, SHOWN)
+        names = some(self.nodes, MAX_NAMES)
         text = {
             NODE: f"faulty: {names}; runs with it fail, all others pass",
             PAIR: f"the pair {names} fails together, and each passes without the other",
@@ -51,7 +51,7 @@ class Finding:
         return f"{text[self.kind]} ({self.runs} short runs)"
 
 
-def find(names: Sequence[str], fails: Fails, max_runs: int) -> Finding:
+def find(names: Sequence[str], fails: Fails, max_runs: int) -> Culprit:
     """The smallest failing set of `names`, within `max_runs` runs."""
     search = _Search(names, fails, max_runs)
     try:
@@ -76,7 +76,7 @@ class _Search:
             self.known[key] = self.fails_on([name for name in self.names if name in key])
         return bool(key) and self.known[key]
 
-    def run(self) -> Finding:
+    def run(self) -> Culprit:
         if not self.fails(self.names):
             return self.finding(NOT_REPRODUCED, ())
         bad: list[str] = []
@@ -95,9 +95,9 @@ class _Search:
         everyone = len(bad) == len(self.names) and len(bad) > 1
         return self.finding(COMMON if everyone else NODE, bad)
 
-    def finding(self, kind: str, nodes: Iterable[str]) -> Finding:
+    def finding(self, kind: str, nodes: Iterable[str]) -> Culprit:
         found = set(nodes)
-        return Finding(kind, tuple(name for name in self.names if name in found), len(self.known))
+        return Culprit(kind, tuple(name for name in self.names if name in found), len(self.known))
 
     def minimal(self, given: list[str], among: list[str], grown: bool) -> list[str]:
         """The fewest of `among` that fail together with `given` (QuickXplain)."""

@@ -20,13 +20,13 @@ from ..launch.node import LaunchNode
 from . import verdict
 from .launch import Records, RunResult, of_kind, of_nodes
 from .plan import RunPlan
-from .verdict import Lane, is_transport
+from .verdict import UcxLane, is_transport
 
 ALLREDUCE, ZERO_COPY, NCCL = "gpu_allreduce", "gpu_zero_copy", "nccl_allreduce"
 STAGED = re.compile(r"copy-in|copy-out|cuda_copy|gdr_copy|\bfrag\b|\bshort\b")
 """Names of UCX for paths through host memory (`src/ucp/proto`, UCX 1.16 to 1.21)."""
 OVER = re.compile(r"\b(\w+)/(\S+)")
-SHOWN = 3
+MAX_ITEMS = 3
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def _broken(outcome: RunResult, limit_s: float) -> str:
     if outcome.rc == 0:
         return ""
     printed = outcome.complaints
-    lines = causes(printed, SHOWN) or last_lines(printed, SHOWN) or ["it printed nothing"]
+    lines = causes(printed, MAX_ITEMS) or last_lines(printed, MAX_ITEMS) or ["it printed nothing"]
     return f"mpirun exited with status {outcome.rc}: {'; '.join(lines)}"
 
 
@@ -140,7 +140,7 @@ def judge_mpi(plan: RunPlan, outcome: RunResult, limit_s: float) -> list[Check]:
     wrong = failures(exact)
     wanted = f"{len(exact)} types and operations bit-exact"
     if wrong:
-        why = "; ".join(check.line() for check in wrong[:SHOWN])
+        why = "; ".join(check.line() for check in wrong[:MAX_ITEMS])
         checks = [Check(ALLREDUCE, wanted, f"{len(wrong)} not", FAILED, "", why)]
     else:
         best = verdict.best_busbw(verdict.figures(outcome.records, plan.ranks))
@@ -161,7 +161,7 @@ def zero_copy(plan: RunPlan, records: Records) -> Check:
     ways: set[str] = set()
     for row in of_kind(records, "protocol"):
         text = f"{row['operation']}: {row['how']} over {row['over']}"
-        lanes = [Lane(*found) for found in OVER.findall(row["over"])]
+        lanes = [UcxLane(*found) for found in OVER.findall(row["over"])]
         direct = "zero-copy" in row["how"] and not STAGED.search(row["how"])
         if not direct or not lanes or not all(is_transport(lane, "rc") for lane in lanes):
             staged.append(f"ranks {row['ranks'][:8]}: {text}")
@@ -171,7 +171,7 @@ def zero_copy(plan: RunPlan, records: Records) -> Check:
     wanted = f"zero-copy over rc, {bytes_text(plan.sizes[-1])}"
     if staged:
         why = (
-            f"{'; '.join(staged[:SHOWN])}: staged through host memory, because the NIC "
+            f"{'; '.join(staged[:MAX_ITEMS])}: staged through host memory, because the NIC "
             "cannot access GPU memory by dma-buf or nvidia_peermem; see gpu_write_bw "
             "(--tags verbs) and --tags gpu"
         )

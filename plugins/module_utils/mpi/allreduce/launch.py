@@ -21,10 +21,10 @@ from ..launch.node import LaunchNode
 from ..launch.unit import GRACE_S
 from .plan import RunPlan
 
-KEPT = 1 << 20
+MAX_OUTPUT = 1 << 20
 """Characters of other output than records, for each stream: a thousand ranks may print the same
 message."""
-MOST_RECORDS = 8 << 20
+MAX_RECORDS = 8 << 20
 """Characters of all records: about ten times those of a thousand nodes."""
 QUIET_S = 10.0
 """Seconds without a record after which the nodes are asked whether they respond."""
@@ -130,17 +130,17 @@ def _read(
 ) -> None:
     """Read a stream to its end, but retain a bounded part: ranks may print without end."""
     size = {True: 0, False: 0}
-    for line in iter(lambda: stream.readline(KEPT), ""):
+    for line in iter(lambda: stream.readline(MAX_OUTPUT), ""):
         is_record = records is not None and line.startswith(MARK)
         size[is_record] += len(line)
-        if size[is_record] > (MOST_RECORDS if is_record else KEPT):
+        if size[is_record] > (MAX_RECORDS if is_record else MAX_OUTPUT):
             continue
         if records is not None and is_record:
             records.put(line)
         else:
             kept.append(line)
-    if size[True] > MOST_RECORDS:
-        kept.insert(0, f"error: the ranks sent records of more than {bytes_text(MOST_RECORDS)}\n")
+    if size[True] > MAX_RECORDS:
+        kept.insert(0, f"error: the ranks sent records of more than {bytes_text(MAX_RECORDS)}\n")
     if records is not None:
         records.put(None)
 

@@ -102,7 +102,7 @@ class Session:
         self.begin = clock()
         self.lines: list[str] = []
         self.printed = ""
-        self.culprit: Optional[bisect.Finding] = None
+        self.culprit: Optional[bisect.Culprit] = None
         self.outcome: Optional[RunResult] = None
         self.on_gpus: dict[str, Any] = {}
 
@@ -115,7 +115,7 @@ class Session:
         )
         plan = replace(request.plan, nodes=nodes)
         if differences:
-            why = f"{some(differences, traffic.SHOWN)}; run --tags hostfile"
+            why = f"{some(differences, traffic.MAX_ITEMS)}; run --tags hostfile"
             return self.result(plan, [Check("hostfile", "as the model", "not", FAILED, "", why)])
         plan, checks = self.ready(plan)
         if failures(checks):

@@ -28,7 +28,7 @@ LEAST_RETRIES = 10
 NEAR = 0.8
 """Share of the maximum above which two nodes count as equal. With more than two nodes, peers of a
 faulty one have at most half of its share."""
-SHOWN = 5
+MAX_ITEMS = 5
 """Items in a reason; the rest are counted."""
 
 
@@ -172,7 +172,7 @@ def least_sent(plan: RunPlan, records: Records) -> int:
 def verdict(name: str, wanted: Any, found: Any, wrong: Sequence[str], subject: str = "") -> Check:
     """A check that passes if `wrong` is empty."""
     if wrong:
-        return Check(name, wanted, f"{len(wrong)} not", FAILED, subject, some(wrong, SHOWN))
+        return Check(name, wanted, f"{len(wrong)} not", FAILED, subject, some(wrong, MAX_ITEMS))
     return Check(name, wanted, found, OK, subject)
 
 
@@ -220,7 +220,7 @@ def _not_proved(plan: RunPlan, name: str) -> list[Check]:
             why = alone if rail in given else "assigned to no rank"
             reasons.setdefault(why, []).append(f"{node.name} {rail}")
     return [
-        not_applicable(name, None, why, subject=some(rails, SHOWN))
+        not_applicable(name, None, why, subject=some(rails, MAX_ITEMS))
         for why, rails in reasons.items()
     ]
 

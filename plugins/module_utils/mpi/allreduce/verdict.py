@@ -23,7 +23,7 @@ from ..launch.node import LaunchNode
 from .launch import Records, node_of, of_kind, of_nodes, of_the_end
 from .plan import RunPlan
 from .traffic import (
-    SHOWN,
+    MAX_ITEMS,
     Tolerances,
     management_traffic,
     rail_retries,
@@ -107,13 +107,13 @@ def rank_binding(plan: RunPlan, records: Records) -> list[Check]:
                 found = [f"its report cannot be parsed: {error}"]
             right += not found
             if found:
-                why = some(found, SHOWN)
+                why = some(found, MAX_ITEMS)
                 wrong.append(Check(name, wanted, f"{len(found)} not", FAILED, node.name, why,
                                    at=node.name))  # fmt: skip
     if right:
         wrong.append(Check(name, wanted, f"as expected on {counted(right, 'node')}", OK))
     return wrong + [
-        not_applicable(name, wanted, why, subject=some(names, SHOWN))
+        not_applicable(name, wanted, why, subject=some(names, MAX_ITEMS))
         for why, names in unknown.items()
     ]
 
@@ -191,14 +191,14 @@ KEEPALIVE = "ka"
 
 
 @dataclass(frozen=True)
-class Lane:
+class UcxLane:
     """Transport and device of an endpoint: `tcp/rail0`."""
 
     transport: str
     device: str
 
 
-def lanes_between_nodes(text: str) -> tuple[Lane, ...]:
+def lanes_between_nodes(text: str) -> tuple[UcxLane, ...]:
     """Lanes in a line of UCX's report that carry data between nodes.
 
     `ep_cfg[2]: tag(tcp/rail0 tcp/rail1)` up to UCX 1.13, `ucp_context_0 inter-node cfg#3
@@ -211,14 +211,14 @@ def lanes_between_nodes(text: str) -> tuple[Lane, ...]:
         for word in group.split() if use != KEEPALIVE else ():
             name, separator, device = word.partition("/")
             if separator:
-                found.append(Lane(name, device))
+                found.append(UcxLane(name, device))
     inside = [lane for lane in found if lane.transport in INSIDE_A_NODE]
     if inside and "inter-node" not in text:
         return ()
     return tuple(lane for lane in found if lane not in inside)
 
 
-def is_transport(lane: Lane, asked: str) -> bool:
+def is_transport(lane: UcxLane, asked: str) -> bool:
     """Whether a lane uses the transport: `rc` includes its drivers (`rc_verbs`, `rc_mlx5`)."""
     return lane.transport == asked or lane.transport.startswith(f"{asked}_")
 
@@ -260,7 +260,7 @@ def transport(plan: RunPlan, records: Records) -> Check:
     ]
     if wrong:
         found_text = ", ".join(sorted(used)) or "nothing"
-        return Check(name, asked, found_text, FAILED, "", some(wrong, SHOWN))
+        return Check(name, asked, found_text, FAILED, "", some(wrong, MAX_ITEMS))
     return Check(name, asked, asked, OK, "", ", ".join(sorted(used)))
 
 
@@ -306,7 +306,7 @@ def no_orphans(swept: Swept) -> Check:
     wrong += [f"{host}: unknown ({why})" for host, why in swept.unknown.items()]
     if wrong:
         left = sum(swept.left.values()) or f"unknown on {counted(len(swept.unknown), 'node')}"
-        return Check("no_orphans", 0, left, FAILED, "", some(wrong, SHOWN))
+        return Check("no_orphans", 0, left, FAILED, "", some(wrong, MAX_ITEMS))
     hosts = some([f"{host} {count}" for host, count in swept.killed.items()])
     return Check("no_orphans", 0, 0, OK, "", f"{killed} killed: {hosts}" if killed else "")
 
