@@ -153,7 +153,7 @@ from ..module_utils.hardware import SurveyError, survey
 from ..module_utils.nic.health import LIMITS
 from ..module_utils.qos import HostSettings
 from ..module_utils.verbs import ends, evaluation, exchanges
-from ..module_utils.verbs.exchanges import EXCHANGES, Half, Options
+from ..module_utils.verbs.exchanges import EXCHANGES, Half, Options, VerifyRequest
 
 LAYER = "verbs"
 REMEDY = "Run again for these rails only: --tags verbs --limit HOST,PEER"
