@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Runs the allreduce module on the launcher, shows its progress, and reports what it found.
+"""Runs the allreduce module on the launcher, shows its progress, and reports its results.
 
-The module comes to its end and cleans up even when the controller goes away.
+The module completes and cleans up even if the controller goes away.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ActionModule(DetachedAction):
         result = dict(found)
         if found.get("figures"):
             try:
-                with form_of("smoke: what the launcher measured"):
+                with form_of("smoke: figures of the launcher"):
                     lines = smoke.lines({**found, "checks": checks(found.get("checks", []))})
             except AnswerError as error:
                 raise AnsibleActionFail(str(error)) from error
@@ -62,21 +62,21 @@ class ActionModule(DetachedAction):
             return
         result["report"] = path
         if found.get("failed"):
-            # Ansible prints a failed result whole; these are for the report.
+            # Ansible prints all of a failed result; these belong in the report.
             for key in ("traffic", "lanes", "versions", "command", "invocation"):
                 result.pop(key, None)
 
     def _run_detached(self, arguments: dict[str, Any], task_vars: Any) -> dict[str, Any]:
         given = {name: float(arguments.get(name, default)) for name, default in LIMITS.items()}
         patience = given["time_limit_s"] + PATIENCE_S
-        # Twice its time limit: it may first have to wait for another test to end.
+        # The time limit counts twice, because the module may first wait for another test.
         limit = patience + given["time_limit_s"] + given["bisect_runs"] * given["bisect_limit_s"]
         limit += 2 * given["gpu_limit_s"]  # with MPI, and with NCCL
         return self.run_detached(arguments, task_vars, limit, patience)
 
 
 def needed(entry: dict[str, Any]) -> dict[str, Any]:
-    """Of a node only what the test uses: the whole directory would be megabytes for many nodes."""
+    """Fields of a node that the module uses: the whole directory is megabytes for many nodes."""
     return {
         "name": entry["name"],
         "role": entry.get("role", "compute"),
@@ -90,6 +90,6 @@ def needed(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _installed_sha256(program: Path) -> str:
-    """Of a program as mpi_stack installs it: ending in exactly one line feed."""
+    """SHA-256 of a program as mpi_stack installs it, with exactly one line feed at its end."""
     text = program.read_text(encoding="utf-8").rstrip() + "\n"
     return hashlib.sha256(text.encode("utf-8")).hexdigest()

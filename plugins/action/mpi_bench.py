@@ -64,7 +64,7 @@ class ActionModule(JobAction):
             except AnswerError as error:
                 raise AnsibleActionFail(f"{LAYER}: {error}: the launcher answered it") from None
             output = self._output(directory)
-            with form_of("what the ranks printed"):
+            with form_of("output of the ranks"):
                 parsed = program.parse(output, job, len(ranks))
             if len(parsed) < job.tables:
                 raise AnsibleActionFail(
@@ -73,7 +73,7 @@ class ActionModule(JobAction):
                     "check it for other output, or select fewer mpi_bench_benchmarks"
                 )
             sweeps += parsed[: job.tables]
-        with form_of("what the ranks printed"):
+        with form_of("output of the ranks"):
             for sweep in sweeps:
                 bench.expect(sweep, options, ranks)
         return self._reported(given, sweeps, virtual)

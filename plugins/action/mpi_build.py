@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Chooses the host that builds MPI from source, has it build, and keeps the pack.
+"""Selects the host that builds MPI from source, runs the build there, and stores the pack.
 
-The cache on the controller has a file for each build and distribution, with its SHA-256 beside it:
-what does not have it is not used.
+The cache on the controller contains a pack for each build and distribution, with its SHA-256 in a
+file next to it. A pack without it is not used.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from ..plugin_utils.detached import PATIENCE_S, DetachedAction
 
 LIMIT_S = 3600
 """Default of the module."""
-MOST_BYTES = 4 << 30
-"""Of a pack. One of UCX and Open MPI with CUDA has some hundred MiB."""
+MAX_BYTES = 4 << 30
+"""Maximum size of a pack. UCX and Open MPI with CUDA have some hundred MiB."""
 
 
 class ActionModule(DetachedAction):
@@ -43,26 +43,26 @@ class ActionModule(DetachedAction):
         if self._task.check_mode:
             return self._execute_module(self.MODULE, module_args=arguments, task_vars=task_vars)
         limit = float(given.get("time_limit_s") or LIMIT_S) + PATIENCE_S
-        # Twice: it may first have to wait for another build on the host to end.
-        found = self.run_detached(arguments, task_vars, 2 * limit, 2 * limit)
-        if not found.get("failed"):
+        # The limit counts twice, because the module may first wait for another build on the host.
+        built = self.run_detached(arguments, task_vars, 2 * limit, 2 * limit)
+        if not built.get("failed"):
             work = work_of(given["prefix"])
-            self._keep(pack, work / PACK, found.get("sha256"), found.get("bytes"))
+            self._keep(pack, work / PACK, built.get("sha256"), built.get("bytes"))
             gone = {"path": str(work), "state": "absent"}
             self._execute_module("ansible.builtin.file", module_args=gone, task_vars=task_vars)
-            found["pack"] = str(pack)
-        return found
+            built["pack"] = str(pack)
+        return built
 
-    def _keep(self, pack: Path, there: Path, said: Any, size: Any) -> None:
-        """From the host, where it lies `there`, to the controller; the host said its checksum and
-        size, and no more than that is written.
+    def _keep(self, pack: Path, source: Path, digest: Any, size: Any) -> None:
+        """Copy the file `source` of the host to the controller, at most the announced size.
 
-        The path is made here: sftp has commands that run on the controller, and a path that a host
-        named could end in one. Raises AnsibleActionFail where it is not the same.
+        The path is derived on the controller: sftp has commands that run there, and a path from a
+        host could contain one. Raises AnsibleActionFail if size or SHA-256 differ from the
+        announced ones.
         """
         try:
-            wanted = SHA256.of(said, "mpi: the host built, and its sha256")
-            most = whole(size, "mpi: the host built, and its bytes", MOST_BYTES, 1)
+            expected = SHA256.of(digest, "mpi: the sha256 of the build")
+            most = whole(size, "mpi: the bytes of the build", MAX_BYTES, 1)
         except AnswerError as error:
             raise AnsibleActionFail(f"{error}: nothing was fetched from it") from None
         make_directories(pack.parent, 0o700)
@@ -70,20 +70,21 @@ class ActionModule(DetachedAction):
         try:
             try:
                 with writing_at_most(most):
-                    self._connection.fetch_file(str(there), str(part))
+                    self._connection.fetch_file(str(source), str(part))
             except (AnsibleError, OSError) as error:
                 if part.is_file() and part.stat().st_size >= most:
                     raise AnsibleActionFail(
-                        f"mpi: {there} on the host is larger than the {bytes_text(most)} that it "
-                        f"said ({error}): look who has changed its Python, before it is used again"
+                        f"mpi: {source} on the host is larger than the announced "
+                        f"{bytes_text(most)} ({error}): find out who has changed its Python "
+                        "before it is used again"
                     ) from error
                 raise
-            here = sha256(part)
-            if here != wanted:
+            actual = sha256(part)
+            if actual != expected:
                 raise AnsibleActionFail(
-                    f"mpi: {part} has SHA-256 {here}, and {wanted} on the host: run again"
+                    f"mpi: {part} has SHA-256 {actual}, but {expected} on the host: run again"
                 )
-            sums = f"{here}  {pack.name}\n"
+            sums = f"{actual}  {pack.name}\n"
             part.replace(pack)
             write_atomically(sum_of(pack), sums, 0o644, os.getuid(), os.getgid())
         finally:
@@ -100,8 +101,8 @@ class ActionModule(DetachedAction):
 
 @contextlib.contextmanager
 def writing_at_most(size: int) -> Iterator[None]:
-    """No file that this process, or a program that it starts, writes becomes larger: sftp is ended
-    by the kernel. A host that has sent less than it said may go on without end."""
+    """Limit the size of files that this process and its children write: the kernel stops sftp. A
+    host may send more than it announced."""
     former = resource.getrlimit(resource.RLIMIT_FSIZE)
     most = size if former[1] == resource.RLIM_INFINITY else min(size, former[1])
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, former[1]))
@@ -140,9 +141,9 @@ def sum_of(pack: Path) -> Path:
 
 
 def usable(pack: Path) -> bool:
-    """Whether the pack is there as it was kept."""
+    """Whether the pack is complete and has its SHA-256."""
     try:
-        wanted = sum_of(pack).read_text(encoding="utf-8").split()
-        return bool(wanted) and sha256(pack) == wanted[0]
+        expected = sum_of(pack).read_text(encoding="utf-8").split()
+        return bool(expected) and sha256(pack) == expected[0]
     except OSError:
         return False

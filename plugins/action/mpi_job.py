@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Runs the module mpi_job on the launcher and shows the job's output as it comes.
+"""Runs the module mpi_job on the launcher, and shows the job's output as it arrives.
 
-Ctrl-C reaches the process of this action as a signal, which it hands on to the module. Each look
-renews the lease of the job: without ansible-playbook it is ended.
+Ctrl-C reaches this action's process as a signal, which it passes on to the module. Each look renews
+the lease of the job: without ansible-playbook the job is stopped.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from .mpi_allreduce import needed
 LEASE_S = 60
 TIME_LIMIT_S = 3600
 END_S = 240
-"""For what the module does before and after the job."""
+"""Seconds for the module's work before and after the job."""
 MARK = "@@ output"
-REMOVED_SHOWN = 4
+MAX_REMOVED = 4
 LOOK_BYTES = 65536
-"""Of the output, shown at a look."""
+"""Bytes of output shown at each look."""
 
 
 class ActionModule(DetachedAction):
@@ -47,10 +47,10 @@ class ActionModule(DetachedAction):
         return self.job(self._task.args, task_vars)
 
     def job(self, given: dict[str, Any], task_vars: Any) -> dict[str, Any]:
-        """What the module returns of one job."""
+        """Run one job; returns the module's result."""
         if isinstance(given.get("program"), str):
             example = given["program"].split()
-            raise AnsibleActionFail(f"job: mpi_job_program is no list: write it as {example}")
+            raise AnsibleActionFail(f"job: mpi_job_program is not a list: write it as {example}")
         places = given.get("places")
         try:
             places_of(places if isinstance(places, dict) else {})
@@ -85,25 +85,25 @@ class ActionModule(DetachedAction):
             began = "" if first is None else f", first output after {first} s"
             display.display(f"job {arguments['run_id']}: {state} after {found['seconds']} s{began}")
         for host, paths in mapping(found.get("removed")).items():
-            listed = some(sorted(map(str, sequence(paths))), REMOVED_SHOWN)
+            listed = some(sorted(map(str, sequence(paths))), MAX_REMOVED)
             display.display(f"job: removed from {host}: {listed}")
         if found.get("checkpoint") and not found.get("failed"):
             try:
-                with form_of("job: what the launcher says of the checkpoint"):
+                with form_of("job: the launcher's report of the checkpoint"):
                     display.display(checkpoint_line(found["checkpoint"]))
             except AnswerError as error:
                 raise AnsibleActionFail(str(error)) from error
         return found
 
     def _interrupted(self, *_signal: Any) -> None:
-        """Ansible follows up with a SIGTERM, and then waits for the end of this process."""
+        """Ansible sends SIGTERM next, and then waits for this process."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
     def _end(self, run_id: str) -> None:
-        """Have the module end the job, and say what came of it."""
-        self._say(f"job {run_id}: interrupted, ending all its ranks")
+        """Make the module stop the job, and show the result."""
+        self._say(f"job {run_id}: interrupted, stopping all its ranks")
         progress = PROGRESS.format(run_id)
         kill = f"/bin/sh -c 'kill -TERM $(head -n 1 {progress})'"
         state, text, looks = "running" if self.record else "", "", 0
@@ -115,11 +115,14 @@ class ActionModule(DetachedAction):
         self._say(
             str(self.result(text).get("msg"))
             if state == "finished"
-            else f"job {run_id}: the launcher did not say that it ended; it does, with its lease"
+            else (
+                f"job {run_id}: the launcher did not confirm that it was stopped; it "
+                "stops when its lease expires"
+            )
         )
 
     def _say(self, text: str) -> None:
-        """On the standard error of ansible-playbook itself: it no longer displays anything."""
+        """Write to standard error of ansible-playbook, which no longer displays messages."""
         with contextlib.suppress(OSError), open(f"/proc/{self._ansible}/fd/2", "a") as terminal:
             terminal.write(f"{text}\n")
 
@@ -137,15 +140,15 @@ class ActionModule(DetachedAction):
         try:
             output = base64.b64decode(sent)
         except binascii.Error:
-            return  # cut short: the next look has it again
+            return  # cut short: the next look repeats it
         self._behind = len(output) == LOOK_BYTES
         end = output.rfind(b"\n") + 1
         if not end and self._behind:
-            end = LOOK_BYTES  # a line as long as this, such as a bar of progress
+            end = LOOK_BYTES  # a line longer than this, such as a progress bar
         self._offset += end
         for line in output[:end].decode("utf-8", "replace").splitlines():
             self.show(str(printable(line)))
 
     def show(self, line: str) -> None:
-        """A line of the job's output."""
+        """Show a line of the job's output."""
         display.display(line)

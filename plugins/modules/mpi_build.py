@@ -86,7 +86,7 @@ def main() -> None:
     )
     try:
         with progress(given["run_id"] or str(os.getpid())) as show:
-            show("build: waiting for another one on this host")
+            show("build: waiting for another build on this host")
             with alone(LOCKS / "build.lock", given["time_limit_s"]):
                 result = build.run(wanted, commands.run, show)
     except (HeldError, StepError, OSError) as error:

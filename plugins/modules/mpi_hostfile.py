@@ -142,7 +142,7 @@ class Hostfile:
         ranks = places = None
         if arguments["rankfile"]:
             if form != "openmpi":
-                raise PlanError(f"only openmpi has a rankfile, and the format is {form}")
+                raise PlanError(f"a rankfile requires the format openmpi, but the format is {form}")
             divided = arguments["rankfile_cores"] == "divided"
             bindings = hostfile.bind(members, arguments["numa_cores"], divided=divided)
             ranks = hostfile.render_rankfile(bindings)

@@ -218,7 +218,7 @@ def main() -> None:
     try:
         result = start()
     except HeldError as error:
-        module.fail_json(msg=f"job: another job runs: {error}", checks=[], **common)
+        module.fail_json(msg=f"job: another job is running: {error}", checks=[], **common)
     except JobError as error:
         module.fail_json(msg=f"job: {error}", changed=True, checks=[], **common)
     except (PlanError, commands.CommandError, OSError, KeyError) as error:

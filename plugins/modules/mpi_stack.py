@@ -181,11 +181,11 @@ LAYOUT_VARIABLES = {
 LAYER = Layer("mpi", command_s=60.0, refusals=(SurveyError, ValueError), simulates=False)
 
 
-def wanted(params: dict) -> environment.Settings:
+def wanted(params: dict) -> environment.MpiSettings:
     """The module's arguments as settings, before anything is known of this host's devices."""
     management = params["management"]
     network = ipaddress.ip_interface(f"{management['address']}/{management['prefix']}").network
-    return environment.Settings(
+    return environment.MpiSettings(
         management_network=str(network),
         transport=params["transport"],
         rails=tuple(environment.rails_from_model(params["rails"])),

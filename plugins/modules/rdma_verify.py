@@ -196,17 +196,17 @@ from ..module_utils.core import commands
 from ..module_utils.core.checks import FAILED, Check, end
 from ..module_utils.hardware import SurveyError, survey
 from ..module_utils.qos import HostSettings
-from ..module_utils.verbs import ends, exchanges, judging
-from ..module_utils.verbs.exchanges import EXCHANGES, Half, Options, Request
+from ..module_utils.verbs import ends, evaluation, exchanges
+from ..module_utils.verbs.exchanges import EXCHANGES, Half, Options, VerifyRequest
 
 LAYER = "verbs"
 REMEDY = "Run again for these rails only: --tags verbs --limit HOST,PEER"
 
 
-def request_of(params: dict[str, Any]) -> Request:
+def request_of(params: dict[str, Any]) -> VerifyRequest:
     part = params["part"]
     halves = {side: tuple(Half(**half) for half in part[side]) for side in ("drives", "serves")}
-    return Request(
+    return VerifyRequest(
         settings=HostSettings.of(params["qos"]),
         exchanges=tuple(name for name in EXCHANGES if name in params["exchanges"]),
         options=Options(**{field.name: params[field.name] for field in fields(Options)}),
@@ -216,7 +216,7 @@ def request_of(params: dict[str, Any]) -> Request:
     )
 
 
-def serve(module: AnsibleModule, request: Request) -> None:
+def serve(module: AnsibleModule, request: VerifyRequest) -> None:
     machine = survey()
     found, _problems = ends.endpoints_of(request, machine)
     physical = any(not one.software for one in found.values())
@@ -235,20 +235,20 @@ def serve(module: AnsibleModule, request: Request) -> None:
     end(module, LAYER, [], "", missing=[], problems=problems, ports=ports, invocation={})
 
 
-def drive(module: AnsibleModule, request: Request) -> None:
+def drive(module: AnsibleModule, request: VerifyRequest) -> None:
     pairs = ends.drive(request, survey(), commands.run)
     ends.forget(request, commands.run)
-    checks = judging.driven(request, pairs)
+    checks = evaluation.driven(request, pairs)
     end(module, LAYER, checks, REMEDY, figures={"pairs": pairs}, invocation={})
 
 
-def collect(module: AnsibleModule, request: Request) -> None:
+def collect(module: AnsibleModule, request: VerifyRequest) -> None:
     try:
         seen = ends.collect(request, commands.run)
     except ends.ServingError as error:
         checks = [Check("served", "served", "not", FAILED, "", str(error))]
         end(module, LAYER, checks, REMEDY, invocation={})
-    checks = judging.served(request, seen)
+    checks = evaluation.served(request, seen)
     end(module, LAYER, checks, REMEDY, arrived=seen, invocation={})
 
 

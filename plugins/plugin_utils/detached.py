@@ -1,8 +1,13 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""An action whose module runs detached from its connection, by Ansible's own means, and is watched.
+"""Actions whose module runs detached from the connection (Ansible's async), and is watched.
 
-One remote module execution in all; between start and end a shell waits on the host and looks at the
-record of the job and at the module's progress file: its process id, and a line of what it does.
+A run takes one remote module execution. Until it finishes, a shell on the host repeatedly waits,
+and then prints Ansible's record of the job, or the module's progress file: its process id, and a
+line about the current step.
+
+After Ctrl-C on run.yml, action/mpi_job.py sends SIGTERM to the module, whose handler in
+modules/mpi_job.py makes mpi/job/watch.py stop the systemd unit; mpi/job/run.py then sweeps the
+nodes.
 """
 
 from __future__ import annotations
@@ -25,9 +30,9 @@ from .terminal import display
 
 PROGRESS = "/run/baremetal-mpi-roce/{}.progress"
 LOOK_S = 5
-"""Seconds the shell on the host waits for the end before it prints the progress."""
+"""Seconds that the shell on the host waits before it prints the progress."""
 PATIENCE_S = 60
-"""Beyond the time limits of the module, for what it does before and after its runs."""
+"""Seconds in addition to the module's time limits, for its work before and after its runs."""
 
 WAIT = r"""#!/bin/sh
 # Wait at most $3 seconds for a result in Ansible's record $1 of the job, whose progress file is $2.
@@ -49,18 +54,18 @@ echo running
 class DetachedAction(NodeAction):
     MODULE = ""
     WHAT = ""
-    """Of messages: `allreduce`."""
+    """Name of the work in messages: `allreduce`."""
     LAYER = ""
     _shown = ""
     record = ""
-    """Ansible's record of the module on the host, once it was started."""
+    """Path of Ansible's record of the job on the host, once it was started."""
 
     def more(self, progress: str) -> str:
-        """Shell commands of each look, next to the wait; they print what `seen` gets."""
+        """Shell commands after each wait; `seen` gets their output."""
         return f"tail -n +2 {progress} 2>/dev/null || true"
 
     def seen(self, text: str) -> None:
-        """Show what the commands of a look printed, if it is new."""
+        """Show the output of a look if it has changed."""
         text = str(printable(text)).strip()
         if text and text != self._shown:
             self._shown = text
@@ -69,9 +74,10 @@ class DetachedAction(NodeAction):
     def run_detached(
         self, arguments: dict[str, Any], task_vars: Any, limit: float, patience: float
     ) -> dict[str, Any]:
-        """The module's result. It may take `limit` seconds, and its host be silent `patience`.
+        """Run the module; returns its result. It may take `limit` seconds, and the host may be
+        silent for `patience`.
 
-        This process outlives an ansible-playbook that is killed; it is interrupted then as well.
+        This process outlives an ansible-playbook that is killed, and then raises KeyboardInterrupt.
         """
         begin, parent = time.monotonic(), os.getppid()
         self._shown = self.record = ""
@@ -102,8 +108,8 @@ class DetachedAction(NodeAction):
                 break
             now = time.monotonic()
             if state == "unseen":
-                # Ranks may have all of the launcher's cores, and go on.
-                display.display(f"{self.WHAT}: the launcher does not answer, once more: {text}")
+                # Ranks may use all cores of the launcher; it recovers.
+                display.display(f"{self.WHAT}: the launcher does not answer, retrying: {text}")
                 time.sleep(LOOK_S)
                 continue
             seen = now
@@ -111,7 +117,7 @@ class DetachedAction(NodeAction):
         why = {
             "died": "the module was killed on the launcher",
             "unseen": f"the launcher did not answer for {now - seen:.0f} s: {text}",
-        }.get(state, f"the module has not ended within {limit:.0f} s")
+        }.get(state, f"the module has not finished within {limit:.0f} s")
         raise AnsibleActionFail(
             f"{self.LAYER}: the {self.WHAT} was given up: {why}\n"
             f"  last seen: {self._shown or 'nothing'}; job on the launcher: {job}\n"
@@ -120,14 +126,14 @@ class DetachedAction(NodeAction):
         )
 
     def result(self, text: str) -> dict[str, Any]:
-        """Of the record's text; the record is removed."""
+        """Parse the record's text, and remove the record."""
         with contextlib.suppress(AnsibleConnectionFailure):
             self._low_level_execute_command(f"rm -f {shlex.quote(self.record)}")
         return result_of(self.LAYER, text)
 
     def _look(self, job: str, progress: str) -> tuple[str, str]:
-        """The state of the module, `running`, `finished`, `died` or `unseen`, and its output or
-        that of the connection."""
+        """State of the module, `running`, `finished`, `died` or `unseen`, and its output or that of
+        the connection."""
         arguments = shlex.join([job, progress, str(LOOK_S)])
         script = f"set -- {arguments}\n{WAIT}\n{self.more(progress)}"
         try:
@@ -141,17 +147,17 @@ class DetachedAction(NodeAction):
 
 
 NOT_OF_A_HOST = frozenset([*INTERNAL_RESULT_KEYS, "ansible_facts", "ansible_stats"])
-"""With `_ansible_*`, what Ansible obeys in a result: hosts, groups and variables to add. It takes
-them out of the answer of a module, and this record does not come by that way."""
+"""Keys that Ansible obeys in a result, with `_ansible_*`: hosts, groups and variables to add.
+Ansible removes them from the result of a module, but does not see this record."""
 
 
 def result_of(layer: str, text: str) -> dict[str, Any]:
-    """What Ansible's record of the job has."""
+    """Parse Ansible's record of the job."""
     try:
-        found = dict(printable(json.loads(text)))  # JSON hides what does not print
+        found = dict(printable(json.loads(text)))  # JSON hides unprintable characters
     except (TypeError, ValueError, RecursionError):
         shown = printable(text[-2000:]) or "nothing"
-        return {"failed": True, "msg": f"{layer}: the module ended without a result: {shown}"}
+        return {"failed": True, "msg": f"{layer}: the module exited without a result: {shown}"}
     return {
         key: value
         for key, value in found.items()

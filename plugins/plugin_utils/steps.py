@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""An action that is called several times in a play, each time for another step."""
+"""Actions that a play calls several times, each time for another step."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Step = Callable[[Any], dict[str, Any]]
 
 class SteppedAction(NodeAction):
     MODULE = ""
-    """Whose documentation names the steps."""
+    """Module whose documentation lists the steps."""
 
     @abstractmethod
     def steps(self) -> Mapping[str, Step]:
-        """By the names that tasks may give."""
+        """Steps by the names that tasks use."""
 
     def act(self, task_vars: Any) -> dict[str, Any]:
         steps = self.steps()

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.text import ranges
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.hostfile import (
-    format_cores,
     parse_cores,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.launcher import (
@@ -31,7 +31,7 @@ RANK = 'exec "$0/rail-bind" "$0/show" "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"'
 def table(text: str) -> dict[int, str]:
     """Parse the output of `show`: CPUs by rank."""
     found = re.findall(r"rank (\d+) (\S+)", text)
-    return {int(rank): format_cores(parse_cores(cpus)) for rank, cpus in found}
+    return {int(rank): ranges(parse_cores(cpus)) for rank, cpus in found}
 
 
 def wanted(ranks: int, name: str = "B300") -> dict[int, str]:

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The search finds any node, any pair and any small group at fault, in few runs."""
+"""The search finds any faulty node, pair or small group within few runs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def names_of(count: int) -> list[str]:
 
 def search(
     names: Sequence[str], fails: Callable[[set[str]], bool], budget: int = 1000
-) -> bisect.Finding:
+) -> bisect.Culprit:
     seen = set()
 
     def run(part: Sequence[str]) -> bool:
-        assert frozenset(part) not in seen, "no run is made twice"
+        assert frozenset(part) not in seen, "no duplicate runs"
         seen.add(frozenset(part))
         assert list(part) == [name for name in names if name in part], "in the model's order"
         return fails(set(part))
@@ -116,7 +116,7 @@ def test_a_fault_that_comes_and_goes_is_not_pinned_on_anyone() -> None:
     assert (found.kind, found.nodes, found.runs) == (bisect.NOT_REPRODUCED, (), 1)
 
 
-def test_two_nodes_are_a_pair_when_each_passes_alone() -> None:
+def test_two_nodes_that_pass_alone_are_a_pair() -> None:
     found = search(names_of(2), lambda part: len(part) == 2)
     assert found.kind == bisect.PAIR
-    assert "the pair node00, node01 is at fault" in found.sentence()
+    assert "node00, node01" in found.sentence()

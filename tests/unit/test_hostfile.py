@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import run
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node, PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.text import ranges
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.hostfile import (
     FORMATS,
     ORDERS,
@@ -17,7 +18,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.hostfile im
     bind,
     compile_membership,
     cores_checks,
-    format_cores,
     logical_cores,
     parse,
     parse_cores,
@@ -237,7 +237,7 @@ cores = st.lists(st.integers(0, 300), min_size=1, unique=True).map(lambda got: t
 
 @given(cores)
 def test_cores_survive_their_text(given_cores: tuple[int, ...]) -> None:
-    assert parse_cores(format_cores(given_cores)) == given_cores
+    assert parse_cores(ranges(given_cores)) == given_cores
 
 
 @pytest.mark.parametrize("text", ["", "a", "1,,2", "-1", "1-"])
@@ -288,7 +288,7 @@ def test_cpus_of_the_kernel_become_cores_of_hwloc(
     given_cpus: tuple[str, ...], wanted: tuple[str, ...]
 ) -> None:
     found = logical_cores(dict(enumerate(given_cpus)))
-    assert tuple(format_cores(found[numa]) for numa in range(len(wanted))) == wanted
+    assert tuple(ranges(found[numa]) for numa in range(len(wanted))) == wanted
 
 
 LSCPU = {"0": "0-55,112-167", "1": "56-111,168-223"}
@@ -335,12 +335,12 @@ def test_all_cores_of_the_numa_node_when_they_are_shared() -> None:
 @pytest.mark.parametrize(
     ("numa", "changes", "reason"),
     [
-        ({}, {}, "cores of NUMA node 0 are not known: set cluster_numa_cores"),
-        ({"0": "0-55"}, {}, "cores of NUMA node 1 are not known"),
+        ({}, {}, "cores of NUMA node 0"),
+        ({"0": "0-55"}, {}, "cores of NUMA node 1"),
         (
             NUMA,
             {"numa": None},
-            "the NUMA node of GPU 0 is not known: set gpus.numa",
+            "the NUMA node of GPU 0",
         ),
         (NUMA, {"gpu": None}, "no rail belongs to GPU 0: set gpu"),
         ({"0": "0-2", "1": "3-9"}, {}, "NUMA node 0 has 3 cores for 4 ranks"),

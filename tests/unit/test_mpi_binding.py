@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.text import ranges
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.hostfile import (
-    format_cores,
     parse_cores,
 )
 
@@ -41,7 +41,7 @@ def bound(
     )
     assert done.stderr == ""
     cpus = done.stdout.split()[-1]
-    return cpus if cpus == "unbound" else format_cores(parse_cores(cpus))
+    return cpus if cpus == "unbound" else ranges(parse_cores(cpus))
 
 
 def table(folder: Path, names: tuple[str, str]) -> Iterator[str]:
@@ -97,7 +97,7 @@ def test_a_rank_that_is_not_to_be_bound_is_left_as_it_is(tmp_path: Path) -> None
 def test_it_is_the_program_that_is_bound(tmp_path: Path) -> None:
     """By the real taskset, to CPUs of this machine."""
     here = sorted(os.sched_getaffinity(0))[:2]
-    root = chassis.build(tmp_path, allowed=format_cores(here))
+    root = chassis.build(tmp_path, allowed=ranges(here))
     numa = root / "sys/devices/system/node/node0"
     for cpu in here:
         chassis.write(numa / f"cpu{cpu}/topology/thread_siblings_list", f"{cpu}\n")

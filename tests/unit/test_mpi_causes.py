@@ -128,7 +128,7 @@ def test_errors_come_before_warnings_which_displace_none() -> None:
     error = WARN.replace("WARN", "ERROR")
     warnings = "".join(WARN.replace("mlx5_9", f"mlx5_{device}") for device in range(40))
     found = causes.causes(warnings + error)
-    assert found[0] == error.strip() and len(found) == causes.LIMIT
+    assert found[0] == error.strip() and len(found) == causes.MAX_LINES
 
 
 NOISE = [SETPGID, HELP, DASHES + PRIMARY + DASHES, BACKTRACE, "\n", "loss 0.1\n", NOTICED]
@@ -169,7 +169,7 @@ def test_the_cause_is_the_first_of_the_launchers_lines(name: str, first: str) ->
     """Recorded from Open MPI 4.1.4."""
     lines = causes.causes((GOLDEN / f"{name}.txt").read_text(encoding="utf-8"))
     assert lines[0].startswith(first)
-    assert len(lines) <= causes.LIMIT
+    assert len(lines) <= causes.MAX_LINES
 
 
 def test_the_output_of_a_program_is_not_searched_for_words() -> None:
@@ -187,8 +187,8 @@ def test_what_says_nothing_known_ends_with_its_last_lines() -> None:
 
 @pytest.mark.parametrize("unit", ["exec: ", "-" * 30 + "\nx\n", "Abort(1", "[a] ", "x: y\n", "= "])
 def test_any_output_is_read_in_a_bounded_way(unit: str) -> None:
-    found = causes.causes(unit * (2 * causes.MOST_TEXT // len(unit)))
-    assert len(found) <= causes.LIMIT and all(len(line) <= causes.LINE for line in found)
+    found = causes.causes(unit * (2 * causes.MAX_TEXT // len(unit)))
+    assert len(found) <= causes.MAX_LINES and all(len(line) <= causes.MAX_LINE for line in found)
 
 
 def test_a_build_shows_what_failed_first_and_not_warnings() -> None:

@@ -13,8 +13,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import fil
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.environment import (
     LAUNCH_AGENT,
-    Rail,
-    Settings,
+    MpiRail,
+    MpiSettings,
     environment,
     environment_text,
     foreign_parameters,
@@ -31,8 +31,8 @@ from hypothesis import strategies as st
 from tests.unit.qos_contracts import compiled
 
 ROLE_FILES = Path(__file__).parents[2] / "roles/mpi_stack/files"
-RAILS = tuple(Rail(f"rail{number}", number) for number in range(8))
-NODE = Settings("10.10.0.0/22", rails=RAILS, slots=8)
+RAILS = tuple(MpiRail(f"rail{number}", number) for number in range(8))
+NODE = MpiSettings("10.10.0.0/22", rails=RAILS, slots=8)
 
 DEBIAN_MCA_FILE = "mtl = ^ofi\nbtl = ^uct,openib,ofi\npml = ^ucx\nosc = ^ucx,pt2pt"
 """What Debian 12 ships, without a line feed at its end."""
@@ -45,17 +45,17 @@ def test_a_node_gets_every_device_by_name() -> None:
     assert found["UCX_TLS"] == "tcp,sm,self"
 
 
-def rdma_rails(indexes: Sequence[int], planes: int = 1) -> tuple[Rail, ...]:
+def rdma_rails(indexes: Sequence[int], planes: int = 1) -> tuple[MpiRail, ...]:
     """Rails over RDMA with their addresses at these places, rail by rail, plane by plane."""
     return tuple(
-        Rail(f"rail{k}", k // planes, rdma=RdmaPort(f"mlx5_{k}", 1, index, f"rail{k}"))
+        MpiRail(f"rail{k}", k // planes, rdma=RdmaPort(f"mlx5_{k}", 1, index, f"rail{k}"))
         for k, index in enumerate(indexes)
     )
 
 
-def over_rdma(rails: Sequence[Rail], slots: int, **changes: object) -> dict[str, str]:
+def over_rdma(rails: Sequence[MpiRail], slots: int, **changes: object) -> dict[str, str]:
     qos = HostSettings.of(compiled())
-    base = Settings("10.10.0.0/22", "rc", tuple(rails), slots, qos=qos)
+    base = MpiSettings("10.10.0.0/22", "rc", tuple(rails), slots, qos=qos)
     return environment(replace(base, **changes))
 
 
@@ -104,13 +104,13 @@ def test_launching_is_on_management_and_data_on_rails() -> None:
 
 
 def test_ranks_that_share_cores_yield_and_are_not_bound() -> None:
-    found = parameters(Settings("10.10.0.0/22", oversubscribe=True))
+    found = parameters(MpiSettings("10.10.0.0/22", oversubscribe=True))
     assert found["mpi_yield_when_idle"] == "1"
     assert found["hwloc_base_binding_policy"] == "none"
 
 
 def test_the_operators_own_settings_win() -> None:
-    settings = Settings(
+    settings = MpiSettings(
         "10.10.0.0/22",
         extra_environment={"UCX_TLS": "rc_x,self"},
         extra_parameters={"pml": "ob1"},
@@ -128,14 +128,19 @@ def test_the_block_wins_over_what_debian_ships() -> None:
     assert foreign_parameters(text, parameters(NODE)) == [], "Debian's own lines are no finding"
 
 
-def names_by_rank(rails: Sequence[Rail], slots: int) -> list[list[str]]:
+def names_by_rank(rails: Sequence[MpiRail], slots: int) -> list[list[str]]:
     return [[rail.interface for rail in own] for own in rails_by_rank(rails, slots)]
 
 
 def test_a_rank_gets_the_rail_of_its_gpu() -> None:
-    crossed = [Rail("rail0", 1), Rail("rail1", 0)]
+    crossed = [MpiRail("rail0", 1), MpiRail("rail1", 0)]
     assert names_by_rank(crossed, 2) == [["rail1"], ["rail0"]]
-    planes = [Rail("rail0p0", 0), Rail("rail0p1", 0), Rail("rail1p0", 1), Rail("rail1p1", 1)]
+    planes = [
+        MpiRail("rail0p0", 0),
+        MpiRail("rail0p1", 0),
+        MpiRail("rail1p0", 1),
+        MpiRail("rail1p1", 1),
+    ]
     assert names_by_rank(planes, 4)[2] == ["rail0p0", "rail0p1"], "planes stay together"
     unpaired = [replace(rail, gpu=None, number=rail.gpu) for rail in planes]
     assert names_by_rank(unpaired, 2) == names_by_rank(planes, 2)
@@ -145,7 +150,7 @@ def test_a_rank_gets_the_rail_of_its_gpu() -> None:
 
 @given(st.integers(1, 20), st.integers(1, 40), st.booleans())
 def test_every_rail_is_used_and_no_rank_is_without(rails: int, slots: int, gpus: bool) -> None:
-    found = names_by_rank([Rail(f"r{k}", k if gpus else None) for k in range(rails)], slots)
+    found = names_by_rank([MpiRail(f"r{k}", k if gpus else None) for k in range(rails)], slots)
     assert len(found) == slots
     assert all(found)
     if slots >= rails or not gpus:

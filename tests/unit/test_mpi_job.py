@@ -601,7 +601,7 @@ def test_the_newest_checkpoint_is_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"program": "python3 /srv/a,b.py"}, r"no list: write it as \['python3', '/srv/a,b.py'\]"),
+        ({"program": "python3 /srv/a,b.py"}, r"\['python3', '/srv/a,b.py'\]"),
         ({"program": ["a"], "places": {"node01": "all"}}, "mpi_job_places: node01: 'all' is no"),
         ({"program": ["a"], "places": {"node01": True}}, "mpi_job_places: node01: True is no"),
     ],

@@ -95,7 +95,7 @@ def test_launch_bounds_output_in_memory(kind: str, tmp_path: Path) -> None:
     assert result.rc == 0 and result.complaints.endswith("it failed")
     too_many = "ranks sent records of more than 8 MiB" in result.complaints
     assert too_many == kind.startswith(launch.MARK)
-    assert sum(len(RECORD % one["kind"]) for one in result.records) <= launch.MOST_RECORDS
+    assert sum(len(RECORD % one["kind"]) for one in result.records) <= launch.MAX_RECORDS
     assert peak_kb() - before < 200_000
 
 
@@ -237,7 +237,7 @@ def test_preflight_names_each_node_with_a_remedy() -> None:
 
 
 def calling(launcher: int, management: int, rail: int) -> str:
-    """Answer of a node: errno of its connections to the launcher and to the next node."""
+    """NodeReport of a node: errno of its connections to the launcher and to the next node."""
     return answered(
         "abc",
         "yes",
@@ -492,7 +492,7 @@ def ready_here(
     daemon: str = "orted",
     calls: Sequence[str] = CALLS_NONE,
     by: Sequence[str] = (),
-) -> readiness.Answer:
+) -> readiness.NodeReport:
     done = subprocess.run(
         [*by, "/bin/sh", "-c", scripts.READY, "sh", program, "", daemon, *calls, *rails],
         capture_output=True,

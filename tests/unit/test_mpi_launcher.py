@@ -93,7 +93,7 @@ def test_a_job_is_mapped_by_options_or_by_its_hostfile(
 
 def test_the_hostfile_has_to_be_in_the_syntax_of_the_launcher() -> None:
     members = hostfile.Membership(
-        tuple(hostfile.Member(node.name, "", {"slots": node.slots}) for node in NODES), ()
+        tuple(hostfile.HostfileNode(node.name, "", {"slots": node.slots}) for node in NODES), ()
     )
     text = hostfile.render(members, HYDRA.hostfile_format)
     listed, differences = as_listed(NODES, text, HYDRA)

@@ -15,8 +15,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import
     RdmaDevice,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.environment import (
-    Rail,
-    Settings,
+    MpiRail,
+    MpiSettings,
     environment,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.rdma import (
@@ -32,7 +32,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import Host
 from tests.unit.qos_contracts import compiled
 
 QOS = HostSettings.of(compiled())
-RAILS = [Rail("rail0", 0, "10.100.0.11"), Rail("rail1", 1, "10.100.1.11")]
+RAILS = [MpiRail("rail0", 0, "10.100.0.11"), MpiRail("rail1", 1, "10.100.1.11")]
 
 
 def gids(netdev: str, *addresses: str, first: int = 0) -> tuple[Gid, ...]:
@@ -99,7 +99,7 @@ def test_a_rail_without_an_rdma_device_is_named_with_the_ways_out(machine: Machi
 
 def variables(machine: Machine = MACHINE, slots: int = 2) -> dict[str, str]:
     rails, _lacking = with_ports(RAILS, machine)
-    settings = Settings("10.0.0.0/24", "rc", tuple(rails), slots, qos=QOS)
+    settings = MpiSettings("10.0.0.0/24", "rc", tuple(rails), slots, qos=QOS)
     return environment(settings)
 
 
@@ -146,7 +146,7 @@ def test_where_rails_differ_bound_ranks_and_all_others_are_looked_at() -> None:
     assert found["rdma_gid", "mlx5_0:1"].status == "ok"
     assert found["rdma_gid", "mlx5_1:1"].status == "failed"
     assert found["rdma_gid", "mlx5_1:1"].found == "RoCE v2 192.0.2.7"
-    assert found["rdma_gid", "mlx5_1:1"].reason.startswith("by UCX's own choice;")
+    assert found["rdma_gid", "mlx5_1:1"].reason.startswith("by UCX's own choice:")
     # An IPv6 address makes the tables differ as well, and does no harm.
     ipv6 = read(Machine((device(0), device(1, "fd00::7"))))
     assert {check.status for check in ipv6.values()} == {"ok"}
@@ -209,7 +209,7 @@ def test_ways_to_gpu_memory() -> None:
 
 def test_planes_that_share_a_device_are_named_to_ucx_once() -> None:
     """By hardware: Mellanox/nic-configuration-operator 632f1295."""
-    rails = [Rail(f"rail0p{n}", 0, f"10.100.{n}.11", number=0) for n in range(2)]
+    rails = [MpiRail(f"rail0p{n}", 0, f"10.100.{n}.11", number=0) for n in range(2)]
     pci, driver = "0000:11:00.0", "mlx5_core"
     first = replace(device(0), netdev="rail0p0", pci=pci, driver=driver)
     second = RdmaDevice("rail", netdev="rail0p1", pci="0000:11:00.1", driver=driver)

@@ -31,7 +31,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi import (
     environment,
     stack,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.environment import Rail
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.environment import MpiRail
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.installed import (
     Installed,
     Ucx,
@@ -409,7 +409,7 @@ def test_a_complete_installation_passes() -> None:
         "numpy": "1.24.2",
         "linked_with": "Open MPI v4.1.4",
     }
-    checks = installed_checks(found, [Rail("rail0"), Rail("rail1")], "tcp", Machine())
+    checks = installed_checks(found, [MpiRail("rail0"), MpiRail("rail1")], "tcp", Machine())
     assert {check.status for check in checks} == {"ok"}
     assert [check.subject for check in checks if check.name == "ucx_device"] == ["rail0", "rail1"]
 
@@ -430,7 +430,7 @@ def test_an_nvidia_nic_needs_an_accelerated_transport(
     version: str, offered: list[str], wrong: list[tuple[str, str]]
 ) -> None:
     nic = RdmaDevice("rail", "mlx5_0", netdev="rail0", driver="mlx5_core", device_id="1023")
-    rail = Rail("rail0", rdma=RdmaPort("mlx5_0", 1, 3, "rail0"))
+    rail = MpiRail("rail0", rdma=RdmaPort("mlx5_0", 1, 3, "rail0"))
     found = replace(reading(), ucx=Ucx(version, {"mlx5_0:1": offered}))
     checks = installed_checks(found, [rail], "rc", Machine((nic,)))
     assert [(c.name, c.found) for c in checks if c.status != "ok"] == wrong
@@ -441,7 +441,7 @@ def test_an_nvidia_nic_needs_an_accelerated_transport(
 
 def test_a_rail_that_ucx_does_not_offer_fails_by_name() -> None:
     found = reading()
-    checks = installed_checks(found, [Rail("rail0"), Rail("rail9")], "tcp", Machine())
+    checks = installed_checks(found, [MpiRail("rail0"), MpiRail("rail9")], "tcp", Machine())
     assert [(check.name, check.subject, check.found) for check in failures(checks)] == [
         ("ucx_device", "rail9", "not there")
     ]
@@ -449,10 +449,10 @@ def test_a_rail_that_ucx_does_not_offer_fails_by_name() -> None:
 
 def test_an_rdma_device_must_offer_rc() -> None:
     found = reading()
-    rail = Rail("rail0", 0, rdma=RdmaPort("mlx5_0", 1, 3, "rail0"))
+    rail = MpiRail("rail0", 0, rdma=RdmaPort("mlx5_0", 1, 3, "rail0"))
     device = installed_checks(found, [rail], "rc", Machine())[-1]
     assert device.status == "ok"
-    plain = installed_checks(found, [Rail("rail0")], "rc", Machine())[-1]
+    plain = installed_checks(found, [MpiRail("rail0")], "rc", Machine())[-1]
     assert (plain.status, plain.found) == ("failed", "tcp")
 
 
@@ -558,7 +558,7 @@ def test_check_mode_expects_an_installation() -> None:
     found = Installed(problems={"open_mpi": "not found"})
     statuses = {
         check.status
-        for check in installed_checks(found, [Rail("rail0")], "tcp", Machine(), check_mode=True)
+        for check in installed_checks(found, [MpiRail("rail0")], "tcp", Machine(), check_mode=True)
     }
     assert statuses == {"pending"}
 

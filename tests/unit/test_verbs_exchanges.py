@@ -15,7 +15,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges
     Options,
     OutputError,
     Programs,
-    Request,
+    VerifyRequest,
     figures,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
@@ -35,7 +35,7 @@ def text(name: str) -> str:
 
 
 def programs(address: str, peer: str, **options: int) -> Programs:
-    request = Request("run1", "node01", SETTINGS, options=Options(**options))
+    request = VerifyRequest("run1", "node01", SETTINGS, options=Options(**options))
     return Programs(request, Half("rail3", address, "node02", peer, 18527), ENDPOINT, PERFTEST)
 
 
@@ -85,7 +85,7 @@ def test_what_perftest_can_do_is_read_from_its_help(text: str, wanted: str) -> N
     def run(argv: Sequence[str], **_options: object) -> Result:
         return Result(tuple(argv), 0, text, "")
 
-    found = exchanges.Perftest.of(Request("run1", "node01", SETTINGS), False, run)
+    found = exchanges.Perftest.of(VerifyRequest("run1", "node01", SETTINGS), False, run)
     assert found == exchanges.Perftest(wanted)
 
 

@@ -17,7 +17,7 @@ from tests.unit.loopback import own_address
 from tests.waiting import until
 
 PEER, HERE = "10.0.0.2", "10.0.0.1"
-WANTED = wire.Wanted(PEER, 106, 48)
+WANTED = wire.PacketContract(PEER, 106, 48)
 OWN = own_address()
 addresses = st.ip_addresses(v=4).map(str)
 bytes_of_8 = st.integers(0, 255)
@@ -143,7 +143,7 @@ def test_the_kernel_judges_by_the_contract(
 
 @pytest.mark.parametrize(("contract", "right"), [(106, True), (96, False)])
 def test_a_mark_is_right_on_what_is_ecn_capable_alone(contract: int, right: bool) -> None:
-    wanted = wire.Wanted(PEER, contract, 48)
+    wanted = wire.PacketContract(PEER, contract, 48)
     data = ipv4(contract | wire.CE, 0x0A, PEER, HERE)
     assert bool(Machine(wire.program(wanted, wire.IN, True)).run(data, wire.IPV4, False)) is right
     plain = ipv4(contract, 0x0A, PEER, HERE)
@@ -168,7 +168,7 @@ def test_another_family_or_version_is_wrong_from_any_sender() -> None:
 
 
 def test_the_kernel_counts_every_packet_that_passes_loopback() -> None:
-    wanted = wire.Wanted(OWN, 106, 48)
+    wanted = wire.PacketContract(OWN, 106, 48)
     try:
         seen = wire.Witness("lo", wanted)
     except PermissionError:

@@ -1,8 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The cause of a failure among all that MPI, UCX, NCCL and compilers print: first, whole, bounded.
+"""Extract the cause of a failure from the output of MPI, UCX, NCCL and compilers.
 
-Open MPI explains in blocks between lines of dashes; such a block is kept whole, a paragraph to a
-line. What every failure prints, and what merely follows from one, comes last or not at all.
+Open MPI explains errors in blocks between dashed lines; such a block stays whole, one line per
+paragraph. Messages that every failure prints, and consequences of an earlier error, come last or
+are dropped.
 """
 
 from __future__ import annotations
@@ -11,20 +12,21 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-LIMIT = 12
-"""Lines of an answer."""
-LINE, READ, MOST_LINES, MOST_TEXT = 400, 2000, 60, 1 << 20
-"""Characters shown of a line, and read of it; lines of a block; characters read of an output."""
+MAX_LINES = 12
+"""Lines of a result."""
+MAX_LINE, MAX_READ, MAX_BLOCK, MAX_TEXT = 400, 2000, 60, 1 << 20
+"""Characters shown of a line, and read of a line; lines of a block; characters read of an
+output."""
 LAST = 6
-"""Lines shown of an output in which nothing is known."""
+"""Lines shown of an output without a known message."""
 
 CAUSE, WARNED, OTHER, EFFECT, NOISE = range(5)
-"""In the order of the answer; noise is dropped."""
+"""Ranks, in the order of the result; noise is dropped."""
 
 
 @dataclass(frozen=True)
-class Known:
-    """What a tool prints, and the public file that prints it so."""
+class Symptom:
+    """A message of a tool, and the public file that defines it."""
 
     pattern: str
     source: str
@@ -32,56 +34,58 @@ class Known:
 
 
 TABLE = (
-    # UCX and NCCL: every line of a level that says that something is wrong.
-    Known(r"\bUCX +(FATAL|ERROR)\b", "openucx/ucx: src/ucs/debug/log.c"),
-    Known(r"\bUCX +(WARN|DIAG)\b", "openucx/ucx: src/ucs/debug/log.c", WARNED),
-    Known(r"^\[[^\]]*\] +\w+\.c(c|pp)?:\d+ ", "openucx/ucx: src/ucs/debug/log.c, at its abort"),
-    Known(r"retry count exceeded|synd 0x", "openucx/ucx: src/uct/ib/mlx5/ib_mlx5_log.c"),
-    Known(r"\bNCCL (WARN|ERROR)\b", "NVIDIA/nccl: src/debug.cc"),
-    # Open MPI: share/openmpi/help-*.txt, and its own lines.
-    Known(r"include and exclude lists were", "open-mpi/ompi: help-oob-tcp.txt, include-exclude"),
-    Known(r"^No network interfaces were found", "open-mpi/ompi: help-oob-tcp.txt"),
-    Known(r"^Two mutually-exclusive MCA variables", "open-mpi/ompi: help-mca-var.txt"),
-    Known(r"there is not enough space for", "open-mpi/ompi: help-opal-shmem-mmap.txt"),
-    Known(r"^There are not enough slots", "open-mpi/ompi: help-orte-rmaps-base.txt"),
-    Known(r"job are already filled", "open-mpi/ompi: help-orte-rmaps-base.txt"),
-    Known(r"would result in binding more", "open-mpi/ompi: help-orte-rmaps-base.txt"),
-    Known(r"as it could not change to the", "open-mpi/ompi: help-orterun.txt"),
-    Known(r"unable to complete a TCP connection", "open-mpi/ompi: help-errmgr-base.txt"),
-    Known(r"^A requested component was not found", "open-mpi/ompi: help-mca-base.txt"),
-    Known(r"pml_ucx\.c:\d+ +Error", "open-mpi/ompi: ompi/mca/pml/ucx/pml_ucx.c"),
-    Known(r"exec: .*: not found|command not found$|No such file or directory$", "POSIX shells"),
-    Known(r"^allreduce: ", "roles/mpi_stack/files/allreduce.py"),
-    # ssh, which mpirun starts.
-    Known(
+    # UCX and NCCL: every line with the level of an error or warning.
+    Symptom(r"\bUCX +(FATAL|ERROR)\b", "openucx/ucx: src/ucs/debug/log.c"),
+    Symptom(r"\bUCX +(WARN|DIAG)\b", "openucx/ucx: src/ucs/debug/log.c", WARNED),
+    Symptom(r"^\[[^\]]*\] +\w+\.c(c|pp)?:\d+ ", "openucx/ucx: src/ucs/debug/log.c, at its abort"),
+    Symptom(r"retry count exceeded|synd 0x", "openucx/ucx: src/uct/ib/mlx5/ib_mlx5_log.c"),
+    Symptom(r"\bNCCL (WARN|ERROR)\b", "NVIDIA/nccl: src/debug.cc"),
+    # Open MPI: share/openmpi/help-*.txt, and messages in its code.
+    Symptom(r"include and exclude lists were", "open-mpi/ompi: help-oob-tcp.txt, include-exclude"),
+    Symptom(r"^No network interfaces were found", "open-mpi/ompi: help-oob-tcp.txt"),
+    Symptom(r"^Two mutually-exclusive MCA variables", "open-mpi/ompi: help-mca-var.txt"),
+    Symptom(r"there is not enough space for", "open-mpi/ompi: help-opal-shmem-mmap.txt"),
+    Symptom(r"^There are not enough slots", "open-mpi/ompi: help-orte-rmaps-base.txt"),
+    Symptom(r"job are already filled", "open-mpi/ompi: help-orte-rmaps-base.txt"),
+    Symptom(r"would result in binding more", "open-mpi/ompi: help-orte-rmaps-base.txt"),
+    Symptom(r"as it could not change to the", "open-mpi/ompi: help-orterun.txt"),
+    Symptom(r"unable to complete a TCP connection", "open-mpi/ompi: help-errmgr-base.txt"),
+    Symptom(r"^A requested component was not found", "open-mpi/ompi: help-mca-base.txt"),
+    Symptom(r"pml_ucx\.c:\d+ +Error", "open-mpi/ompi: ompi/mca/pml/ucx/pml_ucx.c"),
+    Symptom(r"exec: .*: not found|command not found$|No such file or directory$", "POSIX shells"),
+    Symptom(r"^allreduce: ", "roles/mpi_stack/files/allreduce.py"),
+    # ssh, started by mpirun.
+    Symptom(
         r"^ssh: |^(ssh_exchange|kex_exchange)|Permission denied \(|Host key verification failed"
         r"|Too many authentication failures|^Access denied by|^(Connection closed|Disconnected) "
         r"|^Bad owner or permissions|assword (has expired|change required)|^shell request failed",
         "openssh/openssh-portable: sshconnect2.c, packet.c; SchedMD/slurm: pam_slurm_adopt.c",
     ),
     # MPICH and Intel MPI.
-    Known(r"^Abort\(\d+\)|^Fatal error in ", "pmodels/mpich: src/mpi/errhan"),
-    Known(r"MPI startup\(\).*(rror|arn)", "Intel MPI, I_MPI_DEBUG"),
-    Known(r"^\[(mpiexec|proxy)[^\]]*\] .*(rror|nable|ailed|ssert)", "pmodels/mpich: src/pm/hydra"),
-    # What follows from any of these.
-    Known(r"noticed that process rank|one or more processes exited", "help-orterun.txt", EFFECT),
-    Known(r"MPI_INIT failed for some reason", "help-mpi-runtime.txt", EFFECT),
-    Known(r"does not know how to route a message", "help-errmgr-base.txt", EFFECT),
-    Known(r"unable to reliably start one or more", "help-errmgr-base.txt", EFFECT),
-    Known(r"^MPI_ABORT was invoked", "help-mpi-api.txt", EFFECT),
-    Known(r"^= .*(BAD TERMINATION|RUNNING AT|KILLED BY|EXIT CODE)", "src/pm/hydra", EFFECT),
-    Known(r"^\[[^\]]+\] \*\*\* ", "help-mpi-errors.txt", EFFECT),
-    # What every failure prints, and success may.
-    Known(r"plm:\w+: Warning: setpgid", "plm_rsh_module.c: the child goes on", NOISE),
-    Known(r"more process(es)? ha(s|ve) sent help message", "orte/util/show_help.c", NOISE),
-    Known(r"base_help_aggregate", "orte/util/show_help.c", NOISE),
-    Known(r"^Primary job +terminated normally", "help-orterun.txt", NOISE),
-    Known(r"CLEANING UP REMAINING|YOU CAN IGNORE THE", "src/pm/hydra", NOISE),
-    Known(r"^\[[^\]]+\] \[ *\d+\] |^\d+ +0x[0-9a-f]+ |^==== backtrace", "backtraces", NOISE),
-    Known(r"^=+$|^Session terminated, killing shell", "src/pm/hydra; util-linux", NOISE),
-    Known(r"^Warning: Permanently added|^(Shared c|C)onnection to \S+ closed", "openssh", NOISE),
+    Symptom(r"^Abort\(\d+\)|^Fatal error in ", "pmodels/mpich: src/mpi/errhan"),
+    Symptom(r"MPI startup\(\).*(rror|arn)", "Intel MPI, I_MPI_DEBUG"),
+    Symptom(
+        r"^\[(mpiexec|proxy)[^\]]*\] .*(rror|nable|ailed|ssert)", "pmodels/mpich: src/pm/hydra"
+    ),
+    # Consequences of the messages above.
+    Symptom(r"noticed that process rank|one or more processes exited", "help-orterun.txt", EFFECT),
+    Symptom(r"MPI_INIT failed for some reason", "help-mpi-runtime.txt", EFFECT),
+    Symptom(r"does not know how to route a message", "help-errmgr-base.txt", EFFECT),
+    Symptom(r"unable to reliably start one or more", "help-errmgr-base.txt", EFFECT),
+    Symptom(r"^MPI_ABORT was invoked", "help-mpi-api.txt", EFFECT),
+    Symptom(r"^= .*(BAD TERMINATION|RUNNING AT|KILLED BY|EXIT CODE)", "src/pm/hydra", EFFECT),
+    Symptom(r"^\[[^\]]+\] \*\*\* ", "help-mpi-errors.txt", EFFECT),
+    # Messages of every failure, some also of success.
+    Symptom(r"plm:\w+: Warning: setpgid", "plm_rsh_module.c: the child goes on", NOISE),
+    Symptom(r"more process(es)? ha(s|ve) sent help message", "orte/util/show_help.c", NOISE),
+    Symptom(r"base_help_aggregate", "orte/util/show_help.c", NOISE),
+    Symptom(r"^Primary job +terminated normally", "help-orterun.txt", NOISE),
+    Symptom(r"CLEANING UP REMAINING|YOU CAN IGNORE THE", "src/pm/hydra", NOISE),
+    Symptom(r"^\[[^\]]+\] \[ *\d+\] |^\d+ +0x[0-9a-f]+ |^==== backtrace", "backtraces", NOISE),
+    Symptom(r"^=+$|^Session terminated, killing shell", "src/pm/hydra; util-linux", NOISE),
+    Symptom(r"^Warning: Permanently added|^(Shared c|C)onnection to \S+ closed", "openssh", NOISE),
 )
-"""The least rank that matches counts: a line of UCX or NCCL is never noise."""
+"""The lowest matching rank counts: a line of UCX or NCCL is never noise."""
 _TABLE = tuple((re.compile(known.pattern), known.rank) for known in TABLE)
 _HELP = re.compile("|".join(each.pattern for each in TABLE if ": help-" in each.source))
 
@@ -91,43 +95,46 @@ OTHERS = re.compile(
     r"no such|no space",
     re.IGNORECASE,
 )
-"""Words of errors that are in no table."""
+"""Words of errors that the table does not list."""
 BUILD = re.compile(
     r"(?:^|: )(?:fatal )?error: |No space left on device|cannot find -l|undefined reference to|"
     r"command not found|^make(?:\[\d+\])?: \*\*\* "
 )
-"""configure, compilers, linkers, and make, which comes after them."""
+"""Errors of configure, compilers and linkers, and of make, which come last."""
 
 _TAG = re.compile(r"^\[\d+,\d+\]<std(?:out|err)>: ?|^\[\d+\] (?=\S)")
-"""Before each line of a rank: Open MPI's --tag-output, Hydra's -prepend-rank."""
+"""Prefix of each line of a rank: Open MPI's --tag-output, Hydra's -prepend-rank."""
 _DASHES = re.compile(r"-{20,}$")
 _APART = re.compile(r"^\[|^=+|\b(UCX|NCCL) ")
-"""Lines of logs, which others print also into the middle of a block."""
+"""Log lines, which other processes may print in the middle of a block."""
 
 
-def causes(text: str, limit: int = LIMIT, known: bool = False) -> list[str]:
-    """The lines that say why, the first cause first. With `known` only those of the table: for
-    the output of users' programs, which may speak of errors."""
+def causes(text: str, limit: int = MAX_LINES, known: bool = False) -> list[str]:
+    """Lines that explain a failure, the first cause first.
+
+    `known` restricts them to the table: output of users' programs may contain words of errors.
+    """
     found: dict[str, tuple[int, list[str]]] = {}
-    for piece, block in _pieces(text[-MOST_TEXT:]):
+    for piece, block in _pieces(text[-MAX_TEXT:]):
         rank = _rank(piece, block)
         if rank <= (WARNED if known else EFFECT):
             found.setdefault("\n".join(map(_kind, piece)), (rank, piece))
     pieces = sorted(found.values(), key=lambda each: each[0])
     least = pieces[0][0] if pieces else NOISE
-    # What follows from a known cause explains at length, and does not know it.
+    # Messages about consequences are long, and do not contain the cause.
     shown = [piece[: 3 if rank > least else None] for rank, piece in pieces]
-    return [line[:LINE] for piece in shown for line in piece][:limit]
+    return [line[:MAX_LINE] for piece in shown for line in piece][:limit]
 
 
 def last_lines(text: str, limit: int = LAST) -> list[str]:
-    """Of what was printed, where nothing in it says why."""
-    return [line.strip()[:LINE] for line in text.splitlines() if line.strip()][-limit:]
+    """The last lines of an output in which no line explains the failure."""
+    return [line.strip()[:MAX_LINE] for line in text.splitlines() if line.strip()][-limit:]
 
 
 def of_build(lines: Sequence[str], limit: int = 3) -> list[str]:
-    """Of a log of configure and make. Compilers that run next to the one that failed go on."""
-    return [line.strip()[:LINE] for line in lines if BUILD.search(line)][:limit]
+    """Error lines in a log of configure and make, in which compilers that run in parallel continue
+    after an error."""
+    return [line.strip()[:MAX_LINE] for line in lines if BUILD.search(line)][:limit]
 
 
 def _rank(piece: Sequence[str], block: bool) -> int:
@@ -138,15 +145,18 @@ def _rank(piece: Sequence[str], block: bool) -> int:
 
 
 def _kind(line: str) -> str:
-    """The same from each of many hosts and processes; not of each device."""
+    """Normalize a line, so that the same message of many hosts and processes is equal, but not that
+    of another device."""
     bare = re.sub(r"^(\[[^\]]*\] *)+|^\S+:\d+:\d+ (\[\d+\] )?", "", line)
     return re.sub(r"\b(0x[0-9a-f]+|\d+)\b", "#", bare)
 
 
 def _pieces(text: str) -> Iterator[tuple[list[str], bool]]:
-    """Single lines; and, with True, blocks of Open MPI as paragraphs. What has lost its dashes
-    is a block where its first line is known."""
-    lines = [_TAG.sub("", line[:READ].rstrip()) for line in text.splitlines()]
+    """Yield single lines, and with True the paragraphs of a block of Open MPI.
+
+    A block without its dashed lines is recognized by its first line.
+    """
+    lines = [_TAG.sub("", line[:MAX_READ].rstrip()) for line in text.splitlines()]
     place = 0
     while place < len(lines):
         line = lines[place]
@@ -157,7 +167,7 @@ def _pieces(text: str) -> Iterator[tuple[list[str], bool]]:
                 yield [line.strip()], False
             continue
         block = [] if inside else [line]
-        most = MOST_LINES if inside else 2 * LIMIT
+        most = MAX_BLOCK if inside else 2 * MAX_LINES
         while place < len(lines) and not _DASHES.match(lines[place].strip()):
             if _APART.search(lines[place]) and inside:
                 yield [lines[place].strip()], False
@@ -174,18 +184,18 @@ def _pieces(text: str) -> Iterator[tuple[list[str], bool]]:
 
 
 def _explains(line: str) -> bool:
-    """Whether a line begins a text that goes on, as those of Open MPI's help files do."""
+    """Whether a line starts a multi-line text of Open MPI's help files."""
     return not _APART.search(line) and bool(_HELP.search(line.strip()))
 
 
 def _paragraphs(lines: Sequence[str]) -> list[str]:
-    """A line for each paragraph and each `name: value`."""
+    """One line for each paragraph and for each `name: value`."""
     found: list[str] = []
     ended = True
     for line in map(str.strip, lines):
         single = bool(re.match(r"[\w ]{1,24}: +\S|-->|[*-] ", line))
         if line and not ended and not single:
-            found[-1] = f"{found[-1]} {line}"[:READ]
+            found[-1] = f"{found[-1]} {line}"[:MAX_READ]
         elif line:
             found.append(line)
         ended = not line or (single and line[0] not in "*-")

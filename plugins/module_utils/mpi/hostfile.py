@@ -1,12 +1,12 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The MPI hostfile, and rank placement: rank k of a node goes with GPU k, its rail and its cores.
+"""The MPI hostfile, and rank placement: rank k of a node uses GPU k, its rail and its cores.
 
-Compiled from the directory of the whole cluster, never from the hosts of a run. A GPU's rail and
-NUMA node are those of the model, the cores of a NUMA node are given by the operator, and what is
-not known is refused with the name of what to set.
+Both are compiled from the directory of the whole cluster, not from the hosts of a run. The model
+defines the rail and NUMA node of each GPU, and the inventory the cores of each NUMA node. Missing
+values are refused with the name of the option to set.
 
-Cores in a rankfile are hwloc's logical numbers, as Open MPI 4 and 5 read them. The operator gives
-CPUs as the nodes' kernel numbers them; each node compares the two.
+Cores in a rankfile are hwloc's logical numbers, which Open MPI 4 and 5 read. The inventory lists
+CPUs with the numbers of the nodes' kernel; each node compares them with its own.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from ..core.checks import FAILED, OK, Check, not_applicable
 from ..core.files import HEADER
 from ..core.machine import IN_CONTAINER
 from ..core.part import Node, PlanError
+from ..core.text import ranges
 from ..names import rail_name
 
 FORMATS = ("openmpi", "intelmpi", "mpich", "plain")
-"""`intelmpi` and `mpich` are one syntax: both launch with Hydra."""
+"""`intelmpi` and `mpich` have the same syntax, which Hydra reads."""
 ORDERS = ("model", "rack", "rail_group")
 MANAGEMENT = "management"
-"""The default names: mpirun's own traffic stays out of band."""
+"""Default: names on the management network, so that mpirun's own traffic stays out of band."""
 
-SHOWN = 20
-"""Findings that a refusal lists."""
+MAX_FINDINGS = 20
+"""Findings in a message."""
 _LINES = {
     "openmpi": re.compile(r"(?P<host>\S+) slots=(?P<slots>\d+)(?: max_slots=\d+)?"),
     "intelmpi": re.compile(r"(?P<host>[^\s:]+):(?P<slots>\d+)"),
@@ -37,8 +38,8 @@ _LINES = {
 
 
 @dataclass(frozen=True)
-class Member:
-    """A compute node that takes part: its entry in the directory, and the name MPI calls it by."""
+class HostfileNode:
+    """A compute node in service: its entry in the directory, and its name for MPI."""
 
     host: str
     address: str
@@ -51,9 +52,9 @@ class Member:
 
 @dataclass(frozen=True)
 class Membership:
-    """The nodes that take part, in the order of their ranks, and those left out."""
+    """Nodes in service in the order of their ranks, and drained nodes."""
 
-    members: tuple[Member, ...]
+    members: tuple[HostfileNode, ...]
     drained: tuple[str, ...]
 
     @property
@@ -61,22 +62,22 @@ class Membership:
         return sum(member.slots for member in self.members)
 
     def addresses(self) -> dict[str, str]:
-        """The address that each name in the file must resolve to."""
+        """Address to which each name must resolve."""
         return {member.host: member.address for member in self.members}
 
 
 def compile_membership(
     directory: Iterable[Mapping[str, Any]], *, order: str = "model", names: str = MANAGEMENT
 ) -> Membership:
-    """Choose the nodes, name and order them. Raises PlanError with every finding at once.
+    """Select, name and order the nodes. Raises PlanError, listing every finding.
 
-    `names` is `management`, or the interface of a rail (`rail0`) whose names MPI is to use.
+    `names` is `management`, or the interface of a rail (`rail0`) whose names MPI uses.
     """
     compute = [node for node in directory if node["role"] == "compute"]
     active = [node for node in compute if not node["drained"]]
     findings = []
     members = []
-    groups: dict[Any, list[Member]] = {}
+    groups: dict[Any, list[HostfileNode]] = {}
     for node in active:
         name, address = str(node["name"]), str(node["management_address"])
         if names != MANAGEMENT:
@@ -89,16 +90,16 @@ def compile_membership(
         if group is None:
             findings.append(f"{node['name']}: has no {order}: choose another order")
             continue
-        members.append(Member(name, address, node))
+        members.append(HostfileNode(name, address, node))
         groups.setdefault(group, []).append(members[-1])
     if not active:
         findings.append(
-            f"no compute node is left for the hostfile ({len(compute)} in the inventory, all "
-            "drained): put one back in service (cluster_drained: false)"
+            f"no compute node is left for the hostfile ({len(compute)} in the inventory, "
+            "all drained): return one to service (cluster_drained: false)"
         )
     refuse(findings)
-    # By first appearance and not by name: the model's order is the operator's, and rack10 is not
-    # before rack2.
+    # Ordered by first appearance: the operator defines the order in the model, and rack10 would
+    # sort before rack2.
     return Membership(
         tuple(member for group in groups.values() for member in group),
         tuple(str(node["name"]) for node in compute if node["drained"]),
@@ -106,10 +107,10 @@ def compile_membership(
 
 
 def _group(node: Mapping[str, Any], order: str) -> Any:
-    """What nodes that follow one another have in common; None where that is not known.
+    """Key of nodes that are placed next to each other; None if it is unknown.
 
-    Of a rail group, the leaves in the order of the rails. Without named leaves the rail's network
-    stands for its leaf, unless it is a link of two.
+    For a rail group, the leaves of the rails in order. If leaves have no names, the network of the
+    rail represents the leaf, unless it is a point-to-point network.
     """
     if order == "model":
         return ""
@@ -123,9 +124,9 @@ def _group(node: Mapping[str, Any], order: str) -> Any:
 
 
 def render(membership: Membership, form: str, *, capped: bool = False) -> str:
-    """The file's text. `plain` repeats the name, one line per rank.
+    """Text of the file. `plain` repeats the name once per rank.
 
-    `capped` forbids oversubscription (`max_slots`, which only Open MPI 5 enforces).
+    `capped` adds `max_slots`, which prevents oversubscription with Open MPI 5.
     """
     members, drained = membership.members, membership.drained
     lines = [
@@ -145,22 +146,26 @@ def render(membership: Membership, form: str, *, capped: bool = False) -> str:
 
 
 def parse(text: str, form: str = "openmpi") -> dict[str, int]:
-    """Slots by name of a hostfile. Raises ValueError with a line of another format."""
+    """Slots by name. Raises ValueError with the first line of another format."""
     found: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         match = _LINES[form].fullmatch(line.strip())
         if match is None or match["host"] in found:
-            raise ValueError(f"line {number}: {line!r} is not of the format {form}, or again")
+            raise ValueError(
+                f"line {number}: {line!r} is not of the format {form}, or repeats a host"
+            )
         found[match["host"]] = int(match["slots"])
     return found
 
 
 def refuse(findings: Sequence[str]) -> None:
     if findings:
-        more = [f"... and {len(findings) - SHOWN} more"] if len(findings) > SHOWN else []
-        raise PlanError("\n".join([*findings[:SHOWN], *more]))
+        more = (
+            [f"... and {len(findings) - MAX_FINDINGS} more"] if len(findings) > MAX_FINDINGS else []
+        )
+        raise PlanError("\n".join([*findings[:MAX_FINDINGS], *more]))
 
 
 # Rank placement.
@@ -168,8 +173,8 @@ def refuse(findings: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Placement:
-    """One rank: its number in the job, its host, its number there (its GPU's), its rails, and in a
-    rankfile its cores."""
+    """One rank: number in the job, host, local number (that of its GPU), rails, and cores for a
+    rankfile."""
 
     rank: int
     host: str
@@ -179,9 +184,9 @@ class Placement:
 
 
 def place(membership: Membership) -> list[Placement]:
-    """Every rank beside its GPU and that GPU's rails, in the order of the hostfile.
+    """Place each rank next to its GPU and rails, in the order of the hostfile.
 
-    Raises PlanError for nodes whose ranks cannot each have a GPU and a rail.
+    Raises PlanError if ranks of a node cannot each have a GPU and a rail.
     """
     findings: list[str] = []
     placements: list[Placement] = []
@@ -189,8 +194,8 @@ def place(membership: Membership) -> list[Placement]:
         name, gpus = member.node["name"], int(member.node["gpus"])
         if member.slots > gpus:
             findings.append(
-                f"{name}: {member.slots} slots and {gpus} GPUs: rank k cannot have GPU k: set "
-                "cluster_slots to at most the number of GPUs, or do without rank placement"
+                f"{name}: {member.slots} slots and {gpus} GPUs: rank k cannot have GPU k: "
+                "set cluster_slots to at most the number of GPUs, or disable rank placement"
             )
         for local in range(member.slots):
             rails = tuple(str(rail["interface"]) for rail in _rails_of(member, local))
@@ -203,23 +208,24 @@ def place(membership: Membership) -> list[Placement]:
     return placements
 
 
-def _rails_of(member: Member, gpu: int) -> list[Mapping[str, Any]]:
+def _rails_of(member: HostfileNode, gpu: int) -> list[Mapping[str, Any]]:
     return [rail for rail in member.node["rails"] if rail["gpu"] == gpu]
 
 
 def bind(
     membership: Membership, numa_cores: Mapping[str, str], *, divided: bool = True
 ) -> list[Placement]:
-    """The cores of every rank: of its GPU's NUMA node, divided among the ranks there or all.
+    """Assign cores: those of the NUMA node of a rank's GPU, divided among its ranks, or all of
+    them.
 
-    Divided, no two ranks share a core, which Open MPI 5 refuses by default. The NUMA node of a GPU
-    is that of its rail: they are behind one PCIe switch.
+    Divided ranks share no core, which Open MPI 5 refuses by default. The NUMA node of a GPU is that
+    of its rail, because both are attached to one PCIe switch.
     """
     try:
         cores_of = logical_cores(numa_cores)
     except ValueError as error:
         raise PlanError(f"cluster_numa_cores: {error}") from None
-    # A dictionary, as each finding is reported for the first node that has it.
+    # A dictionary, as each finding is reported for the first node only.
     findings: dict[str, str] = {}
     bindings: list[Placement] = []
     placements = iter(place(membership))
@@ -233,8 +239,10 @@ def bind(
             if numa is None:
                 findings.setdefault(
                     name,
-                    f"{name}: the NUMA node of GPU {local} is not known: set gpus.numa in "
-                    "cluster.yml, or do without a rankfile (mpi_hostfile_rankfile: false)",
+                    (
+                        f"{name}: the NUMA node of GPU {local} is unknown: set gpus.numa in "
+                        "cluster.yml, or disable the rankfile (mpi_hostfile_rankfile: false)"
+                    ),
                 )
             elif cores is None:
                 findings.setdefault(
@@ -260,11 +268,12 @@ def bind(
 
 
 def logical_cores(numa_cores: Mapping[Any, Any]) -> dict[int, tuple[int, ...]]:
-    """hwloc's logical cores of each NUMA node, of its CPUs as lscpu prints them, or of its cores.
+    """hwloc's logical cores of each NUMA node, from its CPUs as lscpu prints them, or from its
+    cores.
 
-    Linux numbers the second hyperthreads of all cores after the first ones, and hwloc the cores of
-    one NUMA node after those of another, also where the kernel deals out its numbers in turn.
-    Raises ValueError for anything but a list.
+    Linux numbers the second hyperthreads after the first ones of all cores. hwloc numbers the cores
+    of one NUMA node after those of another, even if the kernel numbers them alternately. Raises
+    ValueError for an invalid list.
     """
     given = {int(numa): parse_cores(str(text)) for numa, text in numa_cores.items()}
     halves = {
@@ -284,7 +293,7 @@ def logical_cores(numa_cores: Mapping[Any, Any]) -> dict[int, tuple[int, ...]]:
 def _after_one_another(
     cores: Mapping[int, Sequence[int]], *, only_mixed: bool = False
 ) -> dict[int, tuple[int, ...]]:
-    """Cores numbered anew, NUMA node by NUMA node in the order of their first ones."""
+    """Renumber cores by NUMA node, in the order of the first core of each."""
     ordered = sorted((numa for numa in cores if cores[numa]), key=lambda numa: cores[numa][0])
     mixed = any(cores[one][-1] > cores[two][0] for one, two in zip(ordered, ordered[1:]))
     found: dict[int, tuple[int, ...]] = {}
@@ -297,8 +306,8 @@ def _after_one_another(
 
 
 def cores_checks(node: Node, numa_cores: Mapping[Any, Any]) -> list[Check]:
-    """Whether what `cluster_numa_cores` comes to in a rankfile are cores of this node's NUMA
-    nodes."""
+    """Check that the rankfile's cores from `cluster_numa_cores` belong to the NUMA nodes of this
+    host."""
     name = "numa_cores"
     if not numa_cores:
         return []
@@ -319,23 +328,23 @@ def cores_checks(node: Node, numa_cores: Mapping[Any, Any]) -> list[Check]:
     here = _after_one_another(firsts)
     result = []
     for numa, given in sorted(wanted.items()):
-        subject, found = f"NUMA node {numa}", format_cores(given)
+        subject, found = f"NUMA node {numa}", ranges(given)
         cores = here.get(numa, ())
         if set(given) <= set(cores):
             result.append(Check(name, found, found, OK, subject))
             continue
         text = next(str(text) for key, text in numa_cores.items() if int(key) == numa)
         reason = f"cluster_numa_cores has {text!r}, and this node CPUs {cpus.get(numa) or 'none'}"
-        known = {each: format_cores(own) for each, own in sorted(here.items())}
+        known = {each: ranges(own) for each, own in sorted(here.items())}
         hand = f"set cluster_numa_cores to {known}, then run --tags hostfile"
-        hand += "; nodes that differ need a rankfile each, or rail-bind instead"
-        result.append(Check(name, f"of the cores {format_cores(cores) or 'none'}", found, FAILED,
+        hand += "; nodes that differ need separate rankfiles, or rail-bind instead"
+        result.append(Check(name, f"of the cores {ranges(cores) or 'none'}", found, FAILED,
                             subject, reason, by_hand=hand))  # fmt: skip
     return result
 
 
 def parse_cores(text: str) -> tuple[int, ...]:
-    """The cores of a list such as `0-27,56-83`. Raises ValueError for another text."""
+    """Cores of a list such as `0-27,56-83`. Raises ValueError for other text."""
     cores: set[int] = set()
     for part in text.replace(" ", "").split(","):
         match = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", part)
@@ -345,30 +354,19 @@ def parse_cores(text: str) -> tuple[int, ...]:
     return tuple(sorted(cores))
 
 
-def format_cores(cores: Sequence[int]) -> str:
-    """The shortest list of ranges that names `cores`, which are sorted."""
-    ranges: list[list[int]] = []
-    for core in cores:
-        if ranges and core == ranges[-1][1] + 1:
-            ranges[-1][1] = core
-        else:
-            ranges.append([core, core])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
-
-
 def render_rankfile(bindings: Sequence[Placement]) -> str:
-    """Open MPI's rankfile; the same text serves Open MPI 4 and 5."""
+    """Rankfile in a syntax that Open MPI 4 and 5 both read."""
     lines = [
         f"# {HEADER}",
         f"# {len(bindings)} ranks. Open MPI 4: mpirun --rankfile FILE;"
         " Open MPI 5: mpirun --map-by rankfile:file=FILE",
-        *(f"rank {b.rank}={b.host} slot={format_cores(b.cores)}" for b in bindings),
+        *(f"rank {b.rank}={b.host} slot={ranges(b.cores)}" for b in bindings),
     ]
     return "\n".join(lines) + "\n"
 
 
 def render_rankmap(placements: Sequence[Placement]) -> str:
-    """Which GPU and which rails each rank is to use: one line per rank, for launch wrappers."""
+    """Table of the GPU and rails of each rank, one line per rank, for launch wrappers."""
     lines = [
         f"# {HEADER}",
         "# rank host local_rank gpu rails",

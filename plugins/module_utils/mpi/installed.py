@@ -12,7 +12,7 @@ from typing import Optional
 from ..core.checks import OK, Check, compare, differs
 from ..core.commands import CommandError, Runner
 from ..hardware import Machine
-from .environment import PROFILE_FILE, PROVIDER, Rail
+from .environment import PROFILE_FILE, PROVIDER, MpiRail
 from .launch.launcher import HYDRA, OPEN_MPI, Launcher
 
 RC = "rc"
@@ -158,7 +158,7 @@ def _cause(error: Exception) -> str:
 
 def installed_checks(
     installed: Installed,
-    rails: Sequence[Rail],
+    rails: Sequence[MpiRail],
     transport: str,
     machine: Machine,
     launcher: Launcher = OPEN_MPI,
@@ -238,7 +238,7 @@ def connectx_8_check(ucx: Ucx, check_mode: bool) -> Check:
 
 
 def device_check(
-    ucx: Ucx, rail: Rail, transport: str, accelerated: bool, check_mode: bool
+    ucx: Ucx, rail: MpiRail, transport: str, accelerated: bool, check_mode: bool
 ) -> Check:
     """UCX offers the device of a rail with the transport, accelerated on an NVIDIA NIC."""
     offered = list(ucx.devices.get(rail.ucx_device, ()))

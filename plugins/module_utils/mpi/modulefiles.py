@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Modulefiles of the MPIs that are unpacked on this host, for environment-modules and Lmod.
+"""Modulefiles of unpacked MPIs, for environment-modules and Lmod.
 
-Each has a file of its own variables as well. What mpirun starts on another node reads no
-modulefile: it is given the name of that file, `orted` by a parameter and Hydra's proxy by
-`hydra-ssh`, and the profile reads the file there.
+Each has a file of variables in addition. Programs that mpirun starts on other nodes read no
+modulefile. They get the name of the variable file, `orted` by a parameter and Hydra's proxy from
+`hydra-ssh`, and the profile reads that file.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ PLACES = (
     ("etc/modulefiles", False),
     ("etc/modulefiles", True),
 )
-"""Of the host's own modulefiles, and whether in Lua: environment-modules and Lmod of Debian, both
-of EL, where Lmod prefers Lua. They are in MODULEPATH by the packages' own settings."""
+"""Directories of modulefiles, and whether they are in Lua: environment-modules and Lmod of Debian,
+then both of EL, where Lmod prefers Lua. The packages add them to MODULEPATH."""
 LUA_NAME = ".lua"
 OWN = "etc/baremetal-mpi-roce/modules"
 FILE = "MPI_ROCE_MODULE"
-"""Names the file of variables; the profile reads it after that of the host."""
+"""Variable with the name of the variable file, which the profile reads after the host's file."""
 AGENT = "OMPI_MCA_orte_launch_agent"
 PATHS = {"MPI_ROCE_BIN": "PATH", "MPI_ROCE_LIB": "LD_LIBRARY_PATH", "MPI_ROCE_PYTHON": "PYTHONPATH"}
 
 
 @dataclass(frozen=True)
 class Modulefiles:
-    """One for the directory `prefix`; those of former ones stay with their directories."""
+    """Modulefile of the MPI in `prefix`; modulefiles of former MPIs stay as long as their
+    directories."""
 
     prefix: str
     variables: Mapping[str, str]
-    """Of its environment, with those that PATHS names."""
+    """Variables of its environment, including those of PATHS."""
     launcher: Launcher
     wanted: bool
     keep_former: bool
@@ -110,7 +111,7 @@ if {{[module-info mode remove]}} {{
   }}
 }}
 """
-"""Unloaded, a variable has the host's own value again: pushenv loses it in `module switch`."""
+"""Unloading restores the host's value: pushenv loses it in `module switch`."""
 LUA = """\
 -- {header}
 whatis("MPI {name}")
@@ -122,7 +123,7 @@ conflict("mpi")
 
 
 def _modulefile(name: str, variables: Mapping[str, str], launcher: Launcher, lua: bool) -> str:
-    """For Lmod in its own language: pushenv in Tcl does not give a value back there."""
+    """Lmod gets a modulefile in Lua, because its pushenv in Tcl does not restore values."""
     file = f"/{OWN}/{name}"
     own = [(FILE, file)]
     if launcher is OPEN_MPI:

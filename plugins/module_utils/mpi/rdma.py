@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The RDMA device of each rail: found, named to UCX, and read back as UCX will use it."""
+"""The RDMA device of each rail: find it, and check the device, port and GID that UCX will use."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ..core.checks import OK, Check, compare, differs, not_applicable
 from ..hardware import Gid, Machine, RdmaDevice
 from ..hardware.inventory import ROCE_V2
 from ..qos import HostSettings, RdmaPort, mpi_environment
-from .environment import CUDA_TRANSPORTS, Rail, rails_by_rank
+from .environment import CUDA_TRANSPORTS, MpiRail, rails_by_rank
 
 ACTIVE = "ACTIVE"
 IPV4 = "::ffff:"
-"""What IPv4 addresses of a GID table begin with."""
+"""Prefix of IPv4 addresses in a GID table."""
 PER_RANK = "MPI_ROCE_GID_INDEXES_BY_RANK"
 
 
@@ -24,22 +24,22 @@ def gid_text(gid: Optional[Gid]) -> str:
     return f"{gid.type} {gid.address.removeprefix(IPV4)}" if gid else "no entry"
 
 
-def wanted_gid(rail: Rail) -> str:
+def wanted_gid(rail: MpiRail) -> str:
     return f"{ROCE_V2} {rail.address}"
 
 
 def automatic_gid(device: RdmaDevice) -> Optional[Gid]:
-    """The entry that UCX takes without an index: RoCE v2 with IPv4, the first of them."""
+    """The GID that UCX selects without an index: the first of RoCE v2 with IPv4."""
     ipv4 = (gid for gid in device.gids if gid.type == ROCE_V2 and gid.address.startswith(IPV4))
     return next(ipv4, None)
 
 
 def with_ports(
-    rails: Sequence[Rail], machine: Machine, *, check_mode: bool = False
-) -> tuple[list[Rail], list[Check]]:
-    """The rails with their RDMA ports, and a check for each that cannot be used for RDMA.
+    rails: Sequence[MpiRail], machine: Machine, *, check_mode: bool = False
+) -> tuple[list[MpiRail], list[Check]]:
+    """The rails with their RDMA ports, and a failed check for each rail without a usable port.
 
-    In check mode a rail that is not there yet is `pending`: earlier layers may be about to make it.
+    In check mode a missing rail is `pending`, because earlier layers may create it.
     """
     found = []
     lacking = []
@@ -47,11 +47,11 @@ def with_ports(
     for rail in rails:
         device = machine.device_of(rail.interface)
         if device is not None and _shares(device, rail, rails, machine):
-            continue  # planes balanced by hardware: the first one's device carries both
+            continue  # planes balanced in hardware: the device of the first plane carries both
         if device is None or not device.name:
             reason = (
-                f"no RDMA device is behind {rail.interface}: is its driver loaded (rdma link), and "
-                "does the interface have its name (--tags rails)? A cluster without RDMA sets "
+                f"{rail.interface} has no RDMA device: check its driver (rdma link) and "
+                "the interface's name (--tags rails). Without RDMA, set "
                 "mpi_stack_transport to tcp"
             )
             lacking.append(
@@ -62,8 +62,8 @@ def with_ports(
         if gid is None:
             there = ", ".join(f"{one.index}: {gid_text(one)}" for one in device.gids) or "no GID"
             reason = (
-                f"{device.name} has {there}; is the address on the interface, and its link up "
-                "(--tags rails)?"
+                f"{device.name} has {there}; check that the address is on the interface "
+                "and its link is up (--tags rails)"
             )
             lacking.append(Check("rdma_gid", wanted_gid(rail), None, status, device.name, reason))
             continue
@@ -72,8 +72,8 @@ def with_ports(
     return found, lacking
 
 
-def _shares(device: RdmaDevice, rail: Rail, rails: Sequence[Rail], machine: Machine) -> bool:
-    """Whether a rail uses the RDMA device of another plane of its own, which is named already."""
+def _shares(device: RdmaDevice, rail: MpiRail, rails: Sequence[MpiRail], machine: Machine) -> bool:
+    """Whether a rail uses the RDMA device of another of its planes."""
     first = machine.first_of(device)
     return first is not None and any(
         first.netdev == each.interface and each.number == rail.number is not None for each in rails
@@ -81,19 +81,19 @@ def _shares(device: RdmaDevice, rail: Rail, rails: Sequence[Rail], machine: Mach
 
 
 def readback(
-    rails: Sequence[Rail],
+    rails: Sequence[MpiRail],
     machine: Machine,
     slots: int,
     environment: Mapping[str, str],
     *,
     check_mode: bool = False,
 ) -> list[Check]:
-    """Each rail's device, port and GID, under the indexes that stand in the environment file."""
+    """Check device, port and GID of each rail, by the indexes in the environment file."""
     checks = []
     for rail in rails:
         device = machine.device_of(rail.interface)
         if device is None or rail.rdma is None:
-            continue  # a finding of with_ports
+            continue  # reported by with_ports
         checks.append(Check("rdma_device", "RDMA device", device.name, OK, rail.interface))
         checks.append(
             compare(
@@ -102,10 +102,10 @@ def readback(
                 device.port_state or None,
                 subject=rail.ucx_device,
                 check_mode=check_mode,
-                reason="is the cable in, and the interface up (--tags rails)?",
+                reason="check the cable, and that the interface is up (--tags rails)",
             )
         )
-        # By the index that a rank of this rail takes, and by that of a program not bound to it.
+        # Check the index that rail-bind sets for ranks of this rail, and that of other programs.
         table = {gid.index: gid for gid in device.gids}
         index = environment.get("UCX_IB_GID_INDEX", "auto")
         used = {f"index {index}": table.get(int(index)) if index.isdigit() else None}
@@ -120,8 +120,8 @@ def readback(
         check = Check("rdma_gid", wanted, wanted, OK, rail.ucx_device, ", ".join(used))
         if wrong:
             reason = (
-                f"by {', '.join(wrong)}; another address of {rail.interface}, or UCX_IB_GID_INDEX "
-                "in mpi_stack_environment, conflicts"
+                f"by {', '.join(wrong)}: another address of {rail.interface}, or "
+                "UCX_IB_GID_INDEX in mpi_stack_environment, conflicts"
             )
             found, status = "; ".join(wrong.values()), differs(check_mode)
             check = Check("rdma_gid", wanted, found, status, rail.ucx_device, reason)
@@ -132,16 +132,16 @@ def readback(
 def cuda_check(
     gpus: int, offered: Optional[Sequence[str]], *, check_mode: bool = False
 ) -> list[Check]:
-    """Which ways to GPU memory this UCX has. `offered` is None when UCX did not answer."""
+    """Check the transports for GPU memory. `offered` is None if UCX could not be read."""
     if gpus < 1:
         return []
     name, wanted = "ucx_cuda", ", ".join(CUDA_TRANSPORTS)
     if offered is None:
-        return [Check(name, wanted, None, differs(check_mode), "", "UCX did not answer")]
+        return [Check(name, wanted, None, differs(check_mode), "", "UCX could not be read")]
     if not offered:
         reason = (
-            "this UCX is built without CUDA, or finds no driver: MPI moves host memory, and a "
-            "buffer on a GPU has to be copied by the program"
+            "this UCX is built without CUDA, or finds no driver: MPI transfers host memory "
+            "only, and programs must copy GPU buffers"
         )
         return [not_applicable(name, wanted, reason)]
     missing = [one for one in CUDA_TRANSPORTS if one not in offered]
@@ -151,13 +151,14 @@ def cuda_check(
 
 def contract_checks(
     qos: HostSettings,
-    rails: Sequence[Rail],
+    rails: Sequence[MpiRail],
     environment: Mapping[str, str],
     settings: Mapping[str, str],
     *,
     check_mode: bool = False,
 ) -> list[Check]:
-    """Each variable of the contract: UCX's as it reads them itself, NCCL's as the file has them."""
+    """Check each variable of the contract: UCX's as UCX reads them, NCCL's in the environment
+    file."""
     ports = [rail.rdma for rail in rails if rail.rdma is not None]
     return [
         compare(
@@ -166,16 +167,16 @@ def contract_checks(
             effective(settings, name) if name.startswith("UCX_") else environment.get(name),
             subject=name,
             check_mode=check_mode,
-            reason="it differs from roce_qos: change it there, and not in mpi_stack_environment",
+            reason="it differs from roce_qos: change it there, not in mpi_stack_environment",
         )
         for name, value in mpi_environment(qos, ports).items()
     ]
 
 
 def effective(settings: Mapping[str, str], name: str) -> Any:
-    """A UCX_IB_ setting in `ucx_info -c`, which has one for each transport that obeys it.
+    """Value of a UCX_IB_ setting in `ucx_info -c`, which prints it for each transport.
 
-    All of them have to agree; where they do not, each is listed.
+    Lists each value if they differ.
     """
     if name in settings:
         return settings[name]

@@ -132,7 +132,7 @@ class Stack:
     is slow without a visible cause.
     """
 
-    settings: environments.Settings
+    settings: environments.MpiSettings
     mca_file: str
     """System-wide parameter file of Open MPI."""
     ucx_file: str

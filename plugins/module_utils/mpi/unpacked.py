@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The MPI that a host was given, and no other: what shells find, and what a former one left."""
+"""Unpacked MPIs: the one that shells find, and the removal of former ones."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ..core.part import Node, Plan, Step, Verdict
 
 MPIRUN = "mpirun"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""Of a shell before any profile, as sshd and cron have it."""
+"""Default PATH of sshd and cron, before any profile."""
 LOGIN = "login"
 SHELLS = {LOGIN: "-lc", "non-login": "-c"}
 PREFIXES = "opt/baremetal-mpi-roce"
 KINDS = ("hpcx-*", "impi-*", "source-*")
-"""What providers unpack or build there; another directory is left alone."""
+"""Directories that providers create there; others are left untouched."""
 
 
 @dataclass(frozen=True)
 class Paths:
-    """`directory` has mpirun. A shell that finds another one starts ranks of another version."""
+    """Shells find mpirun in `directory`. Another mpirun would start ranks of another version."""
 
     directory: str
 
@@ -36,25 +36,29 @@ class Paths:
         checks = []
         for shell, option in SHELLS.items():
             argv = ["env", "-i", f"PATH={PATH}", "/bin/sh", option, f"command -v {MPIRUN}"]
-            # Profiles may print as well.
+            # Profiles may print lines as well.
             found = node.run(argv, check=False).stdout.strip().rpartition("\n")[2]
             checks.append(self._check(node, shell, found))
         return Verdict(checks)
 
     def _check(self, node: Node, shell: str, found: str) -> Check:
-        """A non-login shell may find none: what is off the default path comes by the profile."""
+        """A non-login shell may find no mpirun: only the profile adds directories outside the
+        default path."""
         wanted = f"{self.directory}/{MPIRUN}"
         if found == wanted or (not found and shell != LOGIN):
             return Check("mpi_path", wanted, found or "none", OK, shell)
-        why = "it comes first on the path: remove it, or the line of a profile that adds it"
+        why = (
+            "it precedes the expected one on the path: remove it, or the line of a "
+            "profile that adds it"
+        )
         status = differs(node.check_mode)
         return Check("mpi_path", wanted, found or "none", status, shell, why if found else "")
 
 
 @dataclass(frozen=True)
 class Former:
-    """Directories of other archives are removed, unless a program runs from them, or they are kept
-    for their modulefiles. What a build left never is."""
+    """Remove the directories of former MPIs, unless a program uses one, or they are kept for their
+    modulefiles. Leftovers of builds are always removed."""
 
     prefix: str
     kept: bool = False
@@ -73,7 +77,7 @@ class Former:
         for path in self._others(node):
             using = _users(node, path)
             if using:
-                why = f"process {using[0]} runs from it: a run after its end removes it"
+                why = f"process {using[0]} uses it: run again after the process has exited"
                 checks.append(not_applicable("mpi_former", "absent", why, subject=str(path)))
             else:
                 status = differs(node.check_mode)
@@ -88,10 +92,10 @@ class Former:
 
 
 def _users(node: Node, directory: Path) -> list[int]:
-    """Processes with a program or a library of the directory, such as the ranks of a job."""
+    """Processes that use a program or library of the directory, such as ranks of a job."""
     found = []
     for pid in processes.pids(node.root):
-        with suppress(OSError):  # it has ended meanwhile
+        with suppress(OSError):  # it has exited
             if f"{directory}/" in (node.read(f"proc/{pid}/maps") or ""):
                 found.append(pid)
     return found

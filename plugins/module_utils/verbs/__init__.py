@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The proof of each rail by RDMA verbs, and of the contract on the wire.
+"""Prove each rail by RDMA verbs, and the QoS contract on the wire.
 
-endpoints  the RDMA device, port and GID of each rail on this host, and its counters
-exchanges  what one pair does: the request, perftest's and UCX's programs, what they print
-ends       servers under systemd's time limit, and clients one after another
-judging    figures and packets as checks
-wire       packets, and the program of the serving end: runs by itself, without the collection
+endpoints   RDMA device, port, GID and counters of each rail on this host
+exchanges   programs of a pair (perftest, UCX), and the parsers of their output
+ends        servers in a systemd unit, and clients in sequence
+evaluation  checks of figures and packets
+wire        packet counters, and the program of the serving end, which runs without the collection
 """

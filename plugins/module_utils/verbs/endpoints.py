@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The RDMA device, port and GID of a rail on this host, named to every program, and its counters.
+"""The RDMA device, port and GID of a rail on this host, and its counters.
 
-The kernel does not see the packets of a real NIC. Its per-priority counters prove the class: a
-receiver that trusts DSCP counts a packet under the priority that its DSCP stands for.
+The kernel does not see the packets of a NIC, but the NIC's per-priority counters prove their class:
+a receiver that trusts DSCP counts a packet under the priority of its DSCP.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ EVENTS = (
     *("send_rnr_err", "rcvd_rnr_err", "retry_rnr_exceeded_err", "link_downed", "send_err"),
     "rx_icrc_encapsulated",
 )
-"""Of hw_counters, by the names of mlx5 and of Soft-RoCE: errors and congestion."""
+"""Errors and congestion in hw_counters, by the names of mlx5 and Soft-RoCE."""
 RETRIES = (
     *("out_of_sequence", "packet_seq_err", "implied_nak_seq_err", "local_ack_timeout_err"),
     "rx_icrc_encapsulated",
 )
-"""Of them, what a packet that was lost or spoilt counts at either end."""
+"""Counters that grow at either end after a packet is lost or corrupted."""
 PAUSES = re.compile(r"^[rt]x_(prio[0-7]|global)_pause(_duration)?$")
 PER_PRIORITY = re.compile(r"^([rt]x)_prio([0-7])_(packets|bytes)$")
 
@@ -42,12 +42,12 @@ class NoEndpointError(Exception):
 
 
 class SharedEndpointError(NoEndpointError):
-    """A rail whose RDMA device is another one's, by whose name it is measured."""
+    """A rail that shares the RDMA device of another rail, under whose name it is measured."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where verbs find a rail."""
+    """RDMA device of a rail."""
 
     rail: str
     device: str
@@ -55,25 +55,26 @@ class Endpoint:
     port: int
     gid_index: int
     software: bool
-    """Soft-RoCE: packets pass the kernel, and figures show nothing about a NIC."""
+    """Soft-RoCE: packets pass through the kernel, and figures say nothing about a NIC."""
     numa: Optional[int] = None
     pci: str = ""
 
 
 def endpoint(machine: Machine, rail: str, address: str) -> Endpoint:
-    """The endpoint of a rail; the GID is the one of RoCE v2 with the rail's own address."""
+    """The endpoint of a rail, with the RoCE v2 GID of the rail's address. Raises
+    NoEndpointError."""
     found = machine.device_of(rail)
     first = machine.first_of(found) if found is not None else None
     if first is not None:
         raise SharedEndpointError(
-            f"{rail} shares {first.name} of {first.netdev or first.pci}, which is measured: planes "
-            "balanced by hardware (rail_rdma)"
+            f"{rail} shares {first.name} of {first.netdev or first.pci}, which is "
+            "measured: planes balanced in hardware (rail_rdma)"
         )
     if found is None or not found.name:
         raise NoEndpointError(f"{rail} has no RDMA device: see --tags rails and `rdma link`")
     if found.port_state and "ACTIVE" not in found.port_state:
         raise NoEndpointError(
-            f"{found.name} of {rail} is {found.port_state}: look at its cable and switch port"
+            f"{found.name} of {rail} is {found.port_state}: check its cable and switch port"
         )
     gid = found.roce_gid(address)
     if gid is None:
@@ -88,7 +89,7 @@ def endpoint(machine: Machine, rail: str, address: str) -> Endpoint:
 
 
 def cpus_near(numa: Optional[int], sys_root: Path = Path("/sys")) -> str:
-    """The CPU list of a NUMA node (`0-55,112-167`), empty where it is not known."""
+    """CPU list of a NUMA node (`0-55,112-167`); empty if unknown."""
     if numa is None:
         return ""
     try:
@@ -98,14 +99,14 @@ def cpus_near(numa: Optional[int], sys_root: Path = Path("/sys")) -> str:
 
 
 def counters(here: Endpoint, run: Runner, sys: Path) -> dict[str, int]:
-    """Counters of one rail by name. One that is missing is left out, never taken as 0."""
+    """Counters of a rail by name. A missing counter is omitted, not reported as 0."""
     directory = sys / f"class/infiniband/{here.device}/ports/{here.port}/hw_counters"
     found = {}
     for name in EVENTS:
         with suppress(OSError, ValueError):
             found[name] = int((directory / name).read_text(encoding="ascii"))
     if here.software:
-        return found  # nothing behind the interface counts priorities
+        return found  # the interface has no per-priority counters
     try:
         return {**found, **statistics(run(["ethtool", "-S", here.rail], check=False).stdout)}
     except CommandError:
@@ -113,19 +114,19 @@ def counters(here: Endpoint, run: Runner, sys: Path) -> dict[str, int]:
 
 
 def statistics(text: str) -> dict[str, int]:
-    """Per-priority counters from `ethtool -S`, and those of the physical port and its losses."""
+    """Per-priority counters of `ethtool -S`, those of the physical port, and losses."""
     found = {}
     for line in text.splitlines():
         name, separator, value = line.strip().partition(":")
         if separator and value.strip().isdigit():
-            # Older drivers have a space after tx_pause_storm_warning_events.
+            # Older drivers print a space after tx_pause_storm_warning_events.
             found[name.strip()] = int(value)
     wanted = {n: v for n, v in found.items() if PER_PRIORITY.match(n) or PAUSES.match(n)}
     return {**wanted, **health.of_port(found)}
 
 
 def grown(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
-    """By how much counters grew; those that did not are left out, and those of one side alone."""
+    """Growth of counters. Omits counters that did not grow or exist at one time only."""
     changes = {name: after[name] - before[name] for name in after if name in before}
     return {name: change for name, change in changes.items() if change}
 
@@ -141,13 +142,13 @@ def events(growth: Mapping[str, int]) -> dict[str, int]:
 
 
 def packets(growth: Mapping[str, int]) -> int:
-    """Sent and received under any priority."""
+    """Packets sent and received under any priority."""
     matches = ((PER_PRIORITY.match(name), count) for name, count in growth.items())
     return sum(count for match, count in matches if match and match[3] == "packets")
 
 
 def bytes_by_priority(growth: Mapping[str, int], way: str) -> dict[int, int]:
-    """Bytes sent (`tx`) or received (`rx`) under each priority; empty where none are counted."""
+    """Bytes sent (`tx`) or received (`rx`) under each priority; empty if they are not counted."""
     matches = ((PER_PRIORITY.match(name), count) for name, count in growth.items())
     return {
         int(match[2]): count

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Both ends of this host's pairs: servers under systemd, and clients one after another."""
+"""Both ends of this host's pairs: servers in a systemd unit, and clients in sequence."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from typing import Any, Optional
 
 from ..core import commands
 from ..core.commands import Runner, search_path
+from ..core.waiting import until
 from ..hardware import Machine
 from ..nic.mlx5 import health
 from ..nic.vendor import PortCounters
 from . import endpoints, exchanges
 from .endpoints import Endpoint, NoEndpointError, SharedEndpointError, cpus_near, endpoint
-from .exchanges import GPU, Half, Perftest, Programs, Request
+from .exchanges import GPU, Half, Perftest, Programs, VerifyRequest
 from .wire import FORGET, LISTEN_S, RESULT, STATE, Watch, watch
 
 DIRECTORY = Path("/run/baremetal-mpi-roce/verbs")
@@ -33,7 +34,7 @@ class ServingError(Exception):
 
 
 def program() -> bytes:
-    """The serving node's program: one file that Python runs by itself, without the collection."""
+    """Program of the serving node: one file that runs without the collection."""
     source = pkgutil.get_data(__package__, "wire.py")
     if source is None:
         raise OSError("the source of verbs/wire.py cannot be read")
@@ -41,12 +42,12 @@ def program() -> bytes:
 
 
 def start(
-    request: Request, machine: Machine, run: Runner, directory: Path = DIRECTORY
+    request: VerifyRequest, machine: Machine, run: Runner, directory: Path = DIRECTORY
 ) -> tuple[list[int], dict[str, str]]:
-    """Servers for all halves that this host serves. Replaces those of an earlier run.
+    """Start the servers of all halves of this host, replacing those of an earlier run.
 
-    Returns when all of them listen: their ports, and why rails cannot be served. Raises
-    ServingError.
+    Returns when all of them listen: their ports, and the reason for each rail that cannot be
+    served. Raises ServingError.
     """
     stop(run)
     if directory.exists():
@@ -76,17 +77,19 @@ def start(
     )
     state = wait(directory / STATE)
     if state is None or state["problem"]:
-        stop(run)  # nothing collects what did not start
+        stop(run)  # servers that failed to start are not collected
         problem = state["problem"] if state else "the servers did not start"
         raise ServingError(
-            f"{problem}: see journalctl -u {UNIT}. If a port is taken, free it (ss -ltnp) or "
-            "choose others with rdma_verify_port."
+            f"{problem}: see journalctl -u {UNIT}. If a port is in use, free it (ss -ltnp) "
+            "or set rdma_verify_port."
         )
     return [one["port"] for rail in plan["rails"] for one in rail["servers"]], problems
 
 
-def endpoints_of(request: Request, machine: Machine) -> tuple[dict[str, Endpoint], dict[str, str]]:
-    """Endpoints of the rails that this host serves, and why others have none."""
+def endpoints_of(
+    request: VerifyRequest, machine: Machine
+) -> tuple[dict[str, Endpoint], dict[str, str]]:
+    """Endpoints of the rails that this host serves, and the reason for each rail without one."""
     found: dict[str, Endpoint] = {}
     problems: dict[str, str] = {}
     for half in request.serves:
@@ -98,18 +101,18 @@ def endpoints_of(request: Request, machine: Machine) -> tuple[dict[str, Endpoint
 
 
 def plan_of(
-    request: Request,
+    request: VerifyRequest,
     found: Mapping[str, Endpoint],
     problems: dict[str, str],
     machine: Machine,
     run: Runner,
 ) -> dict[str, Any]:
-    """The plan of the serving program. Adds to `problems` why GPU memory cannot be served."""
+    """Plan of the serving program. Adds to `problems` the reason if GPU memory cannot be served."""
     gpus, ucx = bool(machine.gpus), request.mpi_environment()
     perftest = Perftest.of(request, gpus, run)
 
     def served(half: Half) -> list[tuple[int, str]]:
-        """With their places: the peer counts the ports of all."""
+        """With their indexes, because the peer counts the ports of all exchanges."""
         reason = request.without_gpu(half, gpus) or perftest.problem
         if GPU in request.exchanges and half.gpu is not None and reason:
             problems[f"{half.rail} {GPU}"] = reason
@@ -136,33 +139,30 @@ def plan_of(
 
 
 def wait(path: Path, limit_s: float = LISTEN_S + 15) -> Optional[dict[str, Any]]:
-    """What the program reports once its servers listen."""
-    until = time.monotonic() + limit_s
-    while time.monotonic() < until:
-        if path.exists():
-            state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            return state
-        time.sleep(0.05)
-    return None
+    """Report of the program once its servers listen."""
+    if not until(path.exists, limit_s, every_s=0.05):
+        return None
+    state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return state
 
 
 def stop(run: Runner) -> None:
-    """End the servers, if there are any; they write down what they saw."""
+    """Stop the servers, if there are any; they then write their report."""
     run(["systemctl", "stop", f"{UNIT}.service"], check=False)
 
 
-def forget(request: Request, run: Runner) -> None:
-    """Signal that this host's clients have ended, where a peer both drives and serves it."""
+def forget(request: VerifyRequest, run: Runner) -> None:
+    """Signal that this host's clients have finished, if a peer both drives and serves it."""
     if {half.peer for half in request.drives} & {half.peer for half in request.serves}:
         to = [f"--signal={FORGET.name}", "--kill-who=main", f"{UNIT}.service"]
         run(["systemctl", "kill", *to], check=False)
 
 
-def collect(request: Request, run: Runner, directory: Path = DIRECTORY) -> dict[str, Any]:
-    """Stop the servers; what each rail saw, by how much its counters grew, and its port's health.
+def collect(request: VerifyRequest, run: Runner, directory: Path = DIRECTORY) -> dict[str, Any]:
+    """Stop the servers. Returns by rail the packets that arrived, the growth of its counters, and
+    its port's health.
 
-    A rail whose link went down meanwhile is looked at as well. Raises ServingError where the
-    servers are not those of this run.
+    Includes rails whose link went down. Raises ServingError if the servers belong to another run.
     """
     stop(run)
     try:
@@ -170,12 +170,12 @@ def collect(request: Request, run: Runner, directory: Path = DIRECTORY) -> dict[
         before = json.loads((directory / COUNTERS).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ServingError(
-            f"the servers were killed or ran into their time limit of {request.limit_s:g} s: see "
-            f"journalctl -u {UNIT}"
+            f"the servers were killed or reached their time limit of {request.limit_s:g} "
+            f"s: see journalctl -u {UNIT}"
         ) from None
     if result["run_id"] != request.run_id:
         raise ServingError(
-            f"another run ({result['run_id']}) has taken the servers over; verify one at a time"
+            f"another run ({result['run_id']}) has replaced the servers; verify one at a time"
         )
     rails: dict[str, Any] = result["rails"]
     for rail, seen in rails.items():
@@ -192,11 +192,11 @@ def collect(request: Request, run: Runner, directory: Path = DIRECTORY) -> dict[
     return rails
 
 
-# The near end.
+# Driving end.
 
 FAILURES = (exchanges.OutputError, commands.CommandError, OSError)
 Client = Callable[..., commands.Result]
-"""Runs one exchange's client. Tests bring their own."""
+"""Runs the client of an exchange; a fake one in tests."""
 Watching = Callable[[Mapping[str, Any]], Watch]
 
 
@@ -205,13 +205,13 @@ def client(argv: tuple[str, ...], *, env: Mapping[str, str], limit_s: float) -> 
 
 
 def drive(
-    request: Request,
+    request: VerifyRequest,
     machine: Machine,
     run: Runner,
     client: Client = client,
     watching: Watching = watch,
 ) -> list[dict[str, Any]]:
-    """Every pair that this host drives, with what was measured and seen; problems are in it."""
+    """Run every pair that this host drives; returns figures, packets and problems."""
     gpus = bool(machine.gpus)
     perftest = Perftest.of(request, gpus, run)
     found = []
@@ -240,7 +240,7 @@ def drive(
         problem = perftest.problem or (f"{half.peer} cannot serve it: {there}" if there else "")
         skipped = request.without_gpu(half, gpus)
         if problem and not (skipped or request.options.needs_cuda):
-            skipped = f"GPU memory is not proved: {problem}"
+            skipped = f"GPU memory is not measured: {problem}"
         if GPU in request.exchanges and skipped:
             one["exchanges"][GPU] = {"skipped": skipped}
         seen = watching(request.watch(half, here))
@@ -252,7 +252,7 @@ def drive(
                 result = pair.exchange(exchange, half.port + place)
                 one["exchanges"][exchange] = {**result, "wire": seen.take()}
                 if "problem" in result:
-                    break  # the others are not tried
+                    break  # the remaining exchanges are skipped
         finally:
             seen.close()
     return found
@@ -264,7 +264,7 @@ class _Pair:
 
     programs: Programs
     gpu_problem: str
-    """Why one of both cannot measure GPU memory."""
+    """Why GPU memory cannot be measured at one of the ends."""
     run: Runner
     client: Client
 
@@ -292,10 +292,12 @@ class _Pair:
         limit = request.options.ends_s
         result = self.client(command.argv, env=command.env, limit_s=limit + 2 * exchanges.END_S)
         if result.rc in (124, 137):
-            return {"problem": f"no end within {limit} s"}
+            return {"problem": f"not finished within {limit:g} s"}
         if result.rc != 0:
             lines = exchanges.error_lines(f"{result.stdout}\n{result.stderr}")
-            return {"problem": f"{exchanges.PROGRAMS[name]} ended with status {result.rc}: {lines}"}
-        # ucx_perftest does not print the size that it was given.
+            return {
+                "problem": f"{exchanges.PROGRAMS[name]} exited with status {result.rc}: {lines}"
+            }
+        # ucx_perftest does not print its message size.
         size = {"bytes": request.options.message_bytes}
         return {**size, **exchanges.figures(name, result.stdout)}

@@ -1,13 +1,13 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What one pair does: the request, the programs of both ends, and what they print.
+"""Exchanges between two rails: the programs of both ends, and the parsers of their output.
 
-`write_bw`, `write_lat` and `send_bw` are perftest's and prove the rail. perftest gets the
-contract's traffic class, so it proves what the NIC does with it. `ucx` is UCX's own benchmark with
-the node's environment file and nothing else: it proves what MPI will send. `gpu_write_bw` is
-perftest again, from the memory of the rail's GPU to that of the peer's.
+`write_bw`, `write_lat` and `send_bw` are perftest's and prove the rail. perftest gets the traffic
+class of the contract, which proves how the NIC treats it. `ucx` is UCX's benchmark with the
+environment file of the node only, which proves the packets of MPI. `gpu_write_bw` is perftest
+between the memory of the rail's GPU and that of the peer's.
 
-perftest's figures are read from the table that every version prints (Ubuntu 22.04 has 4.4; JSON is
-only there since 24.01), after its heading was compared.
+Figures of perftest come from the table that every version prints (Ubuntu 22.04 has 4.4; JSON exists
+since 24.01), after its heading is verified.
 """
 
 from __future__ import annotations
@@ -30,76 +30,76 @@ UCX_PERFTEST = "ucx_perftest"
 GPU = "gpu_write_bw"
 PROGRAMS = {**PERFTEST, UCX: UCX_PERFTEST, GPU: "ib_write_bw"}
 EXCHANGES = tuple(PROGRAMS)
-"""What each pair does, in this order; every exchange has a port of its own."""
+"""Exchanges of a pair in order; each has a separate TCP port."""
 PACKAGE = "perftest"
-"""Of the same name on every distribution."""
+"""The package has this name on every distribution."""
 LATENCY = "write_lat"
 
 MARGIN_S = 30
-"""Seconds that an exchange has beyond those it measures: connecting, and registering memory."""
+"""Seconds of an exchange in addition to the measurement: connecting, and registering memory."""
 END_S = 5
-"""Seconds between asking a program to end and killing it."""
+"""Seconds between SIGTERM and SIGKILL."""
 
 
 class OutputError(Exception):
-    """A program ended well, and what it printed cannot be read; the text has it."""
+    """A program succeeded, but its output cannot be parsed; the text contains it."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How much one exchange does, and what it has to reach, named as the module's options."""
+    """Options of the module rdma_verify, by their names."""
 
     duration_s: int = 2
-    """Of each bandwidth exchange; 0 for `iterations` instead: both ends end at one message."""
+    """Duration of each bandwidth exchange; with 0, both ends stop after `iterations`."""
     message_bytes: int = 65536
     queue_pairs: int = 4
     iterations: int = 1000
-    """Of the latency exchange, of 2 bytes each; without `duration_s` of bandwidth as well."""
+    """Messages of 2 bytes in the latency exchange, and with `duration_s` 0 in bandwidth exchanges."""
     messages: int = 200
-    """Of the UCX exchange."""
+    """Messages of the UCX exchange."""
     time_limit_s: int = 30
     min_write_share: Optional[float] = None
-    """Of the line rate."""
+    """Share of the line rate."""
     min_send_share: Optional[float] = None
     max_latency_us: Optional[float] = None
-    """Of the median."""
+    """Limit of the median."""
     min_gpu_write_share: Optional[float] = None
     cuda_perftest: str = PROGRAMS[GPU]
-    """The program of a perftest that was built with CUDA, by name or path."""
+    """Name or path of ib_write_bw built with CUDA."""
     cuda_dmabuf: bool = True
-    """Whether the NIC gets GPU memory by dma-buf; else nvidia_peermem gives it."""
+    """The NIC accesses GPU memory by dma-buf; otherwise by nvidia_peermem."""
 
     @property
     def needs_cuda(self) -> bool:
-        """Whether a perftest with CUDA was named: its absence fails then, instead of a note."""
+        """A perftest with CUDA was configured, so its absence is a failure and not a note."""
         return self.cuda_perftest != PROGRAMS[GPU]
 
     @property
     def ends_s(self) -> int:
-        """Seconds after which an exchange is ended and has failed: not while it measures."""
+        """Seconds after which an exchange is stopped and has failed."""
         return max(self.time_limit_s, self.duration_s + MARGIN_S)
 
 
 @dataclass(frozen=True)
 class Half:
-    """One pair as one of its two hosts sees it."""
+    """A pair as one of its hosts sees it."""
 
     rail: str
-    """Interface of the rail, the same name on both: `rail3`, `rail3p1`."""
+    """Interface of the rail, the same name on both hosts: `rail3`, `rail3p1`."""
     address: str
-    """Its address here."""
+    """Address of the rail on this host."""
     peer: str
     """The other host."""
     peer_address: str
     port: int
-    """TCP port of the first exchange, on the serving host."""
+    """TCP port of the first exchange on the serving host."""
     gpu: Optional[int] = None
-    """GPU of the rail here, where the model has one at both ends."""
+    """GPU of the rail on this host, if the model has one at both ends."""
 
 
 @dataclass(frozen=True)
-class Request:
-    """What one host does in one run."""
+class VerifyRequest:
+    """Work of one host in one run."""
 
     run_id: str
     host: str
@@ -113,22 +113,22 @@ class Request:
     health: Mapping[str, Any] = field(default_factory=dict)
     """Limits of the rails' ports."""
     limit_s: float = 600.0
-    """Seconds after which the servers end whatever happens."""
+    """Seconds after which the servers are stopped in any case."""
     lost: tuple[str, ...] = ()
-    """Peers that dropped out of this run."""
+    """Peers that failed or became unreachable."""
     unserved: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By peer why it cannot serve a rail."""
+    """Reason by rail that a peer cannot serve, by peer."""
     environment_file: Path = Path(mpi_environment.ENVIRONMENT_FILE)
     sys: Path = Path("/sys")
 
     def without_gpu(self, half: Half, gpus: bool) -> str:
-        """Why GPU memory is not measured over a rail; empty where it is."""
+        """Why GPU memory is not measured over a rail; empty if it is."""
         if half.gpu is None:
             return f"{half.rail} has no GPU at both ends in the model"
         return "" if gpus else f"{self.host} has no GPU"
 
     def mpi_environment(self) -> dict[str, str]:
-        """The MPI environment of this node, where UCX is measured."""
+        """MPI environment of this node, for the UCX exchange."""
         if UCX not in self.exchanges:
             return {}
         try:
@@ -139,7 +139,7 @@ class Request:
             raise OSError(f"{file}: {error}; run --tags mpi --limit {self.host}") from error
 
     def watch(self, half: Half, here: Endpoint) -> dict[str, Any]:
-        """How to watch the packets of a rail, in the form that wire.py takes."""
+        """Plan for counting the packets of a rail, in the format of wire.py."""
         return {
             "kernel": here.software,
             "interface": half.rail,
@@ -151,7 +151,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Command:
-    """A program with its arguments, and variables that are added to its environment."""
+    """A program with arguments, and variables added to its environment."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
@@ -159,20 +159,20 @@ class Command:
 
 @dataclass(frozen=True)
 class Programs:
-    """The programs of one rail on this host with all that they are given."""
+    """Programs of one rail on this host, with their arguments."""
 
-    request: Request
+    request: VerifyRequest
     half: Half
     endpoint: Endpoint
     perftest: Perftest
 
     def server(self, name: str, port: int, ucx: Mapping[str, str]) -> Command:
-        """The waiting end. It serves one client and ends."""
+        """The server, which exits after one client."""
         own = (UCX_PERFTEST, "-p", str(port)) if name == UCX else self._perftest(name, port)
         return Command((*_bounded(self.request.limit_s), *own), self._environment(name, ucx))
 
     def client(self, name: str, port: int, ucx: Mapping[str, str], cpus: str = "") -> Command:
-        """The measuring end, on the CPUs of a list (`0-55`)."""
+        """The client, on the CPUs of a list (`0-55`)."""
         options, peer = self.request.options, self.half.peer_address
         guard = (*_bounded(options.ends_s), *(("taskset", "--cpu-list", cpus) if cpus else ()))
         if name == UCX:
@@ -184,7 +184,7 @@ class Programs:
         return Command((*guard, *own), self._environment(name, ucx))
 
     def _perftest(self, name: str, port: int) -> tuple[str, ...]:
-        """Both ends get the same: they have to agree on the amount."""
+        """Arguments of both ends, which must use the same amount."""
         here, options = self.endpoint, self.request.options
         amount: tuple[str, ...] = ("-n", str(options.iterations), "-s", "2")
         if name != LATENCY:
@@ -194,7 +194,7 @@ class Programs:
         program, bind = PROGRAMS[name], self.perftest.bind
         if name == GPU:
             program, bind = options.cuda_perftest, self.perftest.gpu_bind
-            # In this order: perftest refuses --use_cuda_dmabuf before --use_cuda.
+            # perftest requires this order: it refuses --use_cuda_dmabuf before --use_cuda.
             amount += (f"--use_cuda={self.half.gpu}",)
             amount += ("--use_cuda_dmabuf",) if options.cuda_dmabuf else ()
         return (
@@ -204,15 +204,15 @@ class Programs:
         )
 
     def _environment(self, name: str, ucx: Mapping[str, str]) -> dict[str, str]:
-        """Of UCX the node's own, held to one rail."""
+        """The node's own environment of UCX, restricted to one rail."""
         if name == UCX:
             return {**ucx, "UCX_NET_DEVICES": f"{self.endpoint.device}:{self.endpoint.port}"}
-        # GPU k is the k-th on the PCI bus, as for nvidia-smi; left alone, CUDA sorts by speed.
+        # GPU k is the k-th on the PCI bus, as in nvidia-smi; by default CUDA sorts by speed.
         return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if name == GPU else {}
 
 
 def _bounded(limit_s: float) -> tuple[str, ...]:
-    """Ends the program by itself, even when its parent was killed."""
+    """Stop the program at the limit, even if its parent was killed."""
     return ("timeout", f"--kill-after={END_S}", f"{limit_s:g}")
 
 
@@ -220,14 +220,14 @@ ERROR_LINE = re.compile(
     r"\bERROR\b|Fatal|[Ff]ail|Unable|Couldn't|not found|ncompatib|not available|not support|"
     r"nsupported|No such|\bcu[A-Z]\w+(\(.*\))? (error|returned)"
 )
-SHOWN = 3
+MAX_LINES = 3
 
 
 def error_lines(printed: str) -> str:
-    """The error lines of a program's output."""
+    """Error lines in the output of a program."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
-    found = [line for line in lines if ERROR_LINE.search(line)] or lines[-SHOWN:]
-    return "; ".join(dict.fromkeys(found[:SHOWN])) or "it printed nothing"
+    found = [line for line in lines if ERROR_LINE.search(line)] or lines[-MAX_LINES:]
+    return "; ".join(dict.fromkeys(found[:MAX_LINES])) or "it printed nothing"
 
 
 BANDWIDTH_COLUMNS = ("bytes", "iterations", "peak_gbits_s", "gbits_s", "messages_s")
@@ -238,7 +238,7 @@ LATENCY_COLUMNS = (
 
 
 def figures(name: str, printed: str) -> dict[str, Any]:
-    """What an exchange measured: of each program, the one row below its heading.
+    """Parse the figures of an exchange: for each program, the row below its heading.
 
     Bandwidths are in Gbit/s (10^9), times in microseconds. Raises OutputError.
     """
@@ -271,17 +271,17 @@ def _perftest_figures(name: str, printed: str) -> dict[str, Any]:
 
 
 def measured(text: str) -> Optional[float]:
-    """A figure, or None for what cannot be one: 0, inf, nan.
+    """A figure, or None for values that cannot be one: 0, inf, nan.
 
-    perftest takes time from the processor's cycles; where it finds no clock rate, as under software
-    emulation, that is what it prints.
+    perftest measures time in processor cycles, and prints such values without a clock rate, for
+    example under emulation.
     """
     number = float(text)
     return number if math.isfinite(number) and number > 0 else None
 
 
 def _ucx_figures(printed: str) -> dict[str, Any]:
-    """From ucx_perftest's comma-separated form; its MB are 2^20 bytes."""
+    """Parse the comma-separated output of ucx_perftest, whose MB are 2^20 bytes."""
     lines = [line.strip().split(",") for line in printed.splitlines()]
     names, row = next(pair for pair in zip(lines, lines[1:]) if pair[0][0] == "iterations")
     values = dict(zip(names, row))
@@ -291,20 +291,20 @@ def _ucx_figures(printed: str) -> dict[str, Any]:
     }
 
 
-# The programs on this node: which are missing, and what the others can do.
+# Programs on this node: missing ones, and capabilities of the others.
 
 ETHTOOL = "ethtool"
-"""Reads a real NIC's counters by priority. Of the same name on every distribution."""
+"""Reads per-priority counters of a NIC. The package has this name on every distribution."""
 
 
 def missing(names: Iterable[str], physical: bool = False) -> list[str]:
-    """Programs that this node needs and does not have. `physical`: a rail is a real NIC."""
+    """Programs that this node needs and lacks. `physical`: a rail is a NIC."""
     wanted = [*(PROGRAMS[name] for name in names), *([ETHTOOL] if physical else [])]
     return [program for program in wanted if find_program(program) is None]
 
 
 def packages(programs: Iterable[str]) -> list[str]:
-    """What has to be installed for them. UCX is not among it: the layer mpi installs that."""
+    """Packages of missing programs. UCX is not among them, because the layer mpi installs it."""
     wanted = set(programs)
     return [
         *([PACKAGE] if wanted & set(PERFTEST.values()) else []),
@@ -314,18 +314,19 @@ def packages(programs: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Perftest:
-    """What the perftest of this node can do, by its `--help`: all its programs share options."""
+    """Capabilities of the installed perftest, from `--help`: all its programs share options."""
 
     bind: str = ""
-    """The option that binds its TCP connection to an address; empty where it has none."""
+    """Option that binds TCP connections to an address; empty if there is none."""
     gpu_bind: str = ""
-    """The same of the one that measures GPU memory."""
+    """The same option of the perftest that measures GPU memory."""
     problem: str = ""
-    """Why that one cannot."""
+    """Why GPU memory cannot be measured."""
 
     @classmethod
-    def of(cls, request: Request, gpus: bool, run: Runner) -> Perftest:
-        """`gpus`: whether this node has any; without, nothing is asked of GPU memory."""
+    def of(cls, request: VerifyRequest, gpus: bool, run: Runner) -> Perftest:
+        """Read the capabilities. `gpus`: the node has GPUs; without, GPU memory is not
+        considered."""
         name = next((name for name in request.exchanges if name in PERFTEST), None)
         bind = _bind(_help(PERFTEST[name], run)) if name else ""
         if GPU not in request.exchanges or not gpus:
@@ -338,10 +339,10 @@ class Perftest:
         elif "--use_cuda=" not in text:
             problem = "was built without CUDA"
         elif dmabuf and "--use_cuda_dmabuf" not in text:
-            problem = "was built without dma-buf (CUDA 11.7 or later has it)"
+            problem = "was built without dma-buf (requires CUDA 11.7 or later)"
         if problem:
             problem = (
-                f"{program} {problem}: build perftest where CUDA's headers are, and set "
+                f"{program} {problem}: build perftest with CUDA's headers, and set "
                 "rdma_verify_cuda_perftest to the path of its ib_write_bw"
             )
         return cls(bind, _bind(text), problem)
@@ -353,5 +354,5 @@ def _help(program: str, run: Runner) -> str:
 
 
 def _bind(text: str) -> str:
-    """Renamed once, missing once."""
+    """The option was renamed once and missing once."""
     return next((name for name in ("--bind_source_ip", "--source_ip") if name in text), "")

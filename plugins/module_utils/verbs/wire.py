@@ -1,12 +1,13 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The program of a serving node: runs its servers, counts packets meanwhile, and ends.
+"""Program of a serving node: run the servers, and count packets until they exit.
 
-The file needs nothing but Python and runs by itself under systemd, outside the connection that
-started it. It writes one file when all servers listen, and another when all have ended or it is
-stopped: how each ended, with which packets. systemd ends it, servers included, at its time limit.
+The file needs only Python. It runs under systemd, independent of the connection that started it. It
+writes one file when all servers listen, and another when all have exited or it is stopped, with the
+exit status and packets of each. systemd stops it with its servers at the time limit.
 
-Soft-RoCE passes the kernel's network stack, whose classic BPF filters count every packet, here and
-on the driving node. The packets of a NIC bypass it; the NIC's own counters prove their class.
+Packets of Soft-RoCE pass through the kernel's network stack, where classic BPF filters count each
+of them, here and on the driving node. Packets of a NIC bypass the stack; the NIC's own counters
+prove their class.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional, Union
 
-# One packet of RoCE v2: source, destination and traffic class.
+# A RoCE v2 packet: source, destination and traffic class.
 
 PORT = 4791
 """UDP port of RoCE v2."""
 IPV4, IPV6, ROCE_V1 = 0x0800, 0x86DD, 0x8915
 UDP = 17
 CNP = 0x81
-"""Operation of a congestion notification packet."""
+"""Opcode of a congestion notification packet."""
 ECN_NAMES = ("Not-ECT", "ECT(1)", "ECT(0)", "CE")
 CE = 3
 """Congestion experienced, set by a switch."""
@@ -41,14 +42,14 @@ CE = 3
 
 @dataclass(frozen=True)
 class Packet:
-    """What matters of one packet."""
+    """Fields of a packet."""
 
     source: str
     destination: str
     tos: Optional[int]
     """Traffic class byte of the IP header; None for RoCE v1, which has no IP header."""
     operation: Optional[int] = None
-    """Operation code of the base transport header."""
+    """Opcode of the base transport header."""
 
     def line(self) -> str:
         """`10.0.0.1 -> 10.0.0.2, TOS 106 (DSCP 26, ECT(0))`"""
@@ -63,7 +64,7 @@ def tos_text(tos: Optional[int]) -> str:
 
 
 def parse(ethertype: int, data: bytes) -> Packet:
-    """A packet that a filter let through, from its network header on."""
+    """Parse a packet of a filter, which starts at the network header."""
     if ethertype == ROCE_V1:
         return Packet("", "", None)
     if ethertype == IPV4:
@@ -77,22 +78,22 @@ def parse(ethertype: int, data: bytes) -> Packet:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What the contract asks of packets between this rail and one peer."""
+class PacketContract:
+    """Required fields of packets between this rail and one peer."""
 
     peer: str
-    """IPv4 address of the other rail."""
+    """IPv4 address of the peer's rail."""
     traffic_class: int
-    """The whole byte: DSCP, and ECT(0) where switches mark."""
+    """The complete byte: DSCP, and ECT(0) if switches mark with ECN."""
     cnp_dscp: int
 
 
 OUT, IN = "out", "in"
 
 
-# Which packets to count, as classic BPF programs. The kernel counts what a filter lets through,
-# read or not, so every packet counts and none costs the node more than a few instructions. Filters
-# see a packet from its network header on (SOCK_DGRAM).
+# Filters as classic BPF programs. The kernel counts every packet that a filter accepts, even if it
+# is not read, which costs the node a few instructions for each packet. Filters see packets from the
+# network header on (SOCK_DGRAM).
 
 LOAD_WORD, LOAD_HALF, LOAD_BYTE = 0x20, 0x28, 0x30
 LOAD_HALF_AT_X, LOAD_BYTE_AT_X = 0x48, 0x50
@@ -102,21 +103,21 @@ IF_EQUAL = 0x15
 RETURN = 0x06
 
 PROTOCOL, KIND = 0xFFFFF000, 0xFFFFF004
-"""Where the kernel shows the Ethernet type, and whether the packet leaves or arrives."""
+"""Offsets of the Ethernet type and packet type in the kernel's metadata."""
 OUTGOING = 4
 KEPT_BYTES = 128
-"""Of each packet; enough for the longest headers."""
+"""Bytes read of each packet; enough for the longest headers."""
 
 Instruction = tuple[int, int, int, int]
-"""As `struct sock_filter`: code, jump if true, jump if false, operand."""
+"""Like `struct sock_filter`: code, jump if true, jump if false, operand."""
 
 
-def program(wanted: Wanted, way: str, is_right: bool) -> list[Instruction]:
-    """The filter for RoCE packets of one direction that keep the contract, or that break it.
+def program(wanted: PacketContract, way: str, is_right: bool) -> list[Instruction]:
+    """A filter for RoCE packets of one direction that comply with the contract, or for the others.
 
-    IPv6 and RoCE v1 are wrong from any sender: their GID is not the rail's address.
+    IPv6 and RoCE v1 never comply: their GID is not the rail's address.
     """
-    # Only what is ECN-capable is marked.
+    # Switches mark ECN-capable packets only.
     marked = wanted.traffic_class | (CE if way == IN and wanted.traffic_class & CE else 0)
     text: list[Any] = [
         (LOAD_WORD, KIND),
@@ -160,7 +161,7 @@ def program(wanted: Wanted, way: str, is_right: bool) -> list[Instruction]:
 
 
 def assembled(text: Sequence[Any]) -> list[Instruction]:
-    """Instructions with labels as numbers of instructions to skip; an empty label goes on."""
+    """Resolve labels to numbers of instructions to skip; an empty label is the next instruction."""
     lines: list[Any] = []
     places: dict[str, int] = {}
     for line in text:
@@ -175,20 +176,20 @@ def assembled(text: Sequence[Any]) -> list[Instruction]:
     return found
 
 
-# The kernel's counts.
+# Counters.
 
 SO_ATTACH_FILTER = 26
 SOL_PACKET = 263
 PACKET_STATISTICS = 6
 ETH_P_ALL = 0x0003
 SAMPLES = 32
-"""Packets of each kind that are looked at one by one."""
+"""Packets of each kind that are inspected individually."""
 
 
 class Witness:
-    """Counts from its beginning on; `take` returns what came since the last call."""
+    """Counts packets from its creation; `take` returns the count since the last call."""
 
-    def __init__(self, interface: str, wanted: Wanted) -> None:
+    def __init__(self, interface: str, wanted: PacketContract) -> None:
         self._sockets: dict[tuple[str, bool], socket.socket] = {}
         try:
             for way in (OUT, IN):
@@ -199,7 +200,7 @@ class Witness:
             raise
 
     def take(self) -> dict[str, Any]:
-        """Per direction the packets right and wrong, and what the wrong ones looked like."""
+        """By direction, the number of right and wrong packets, and samples of wrong ones."""
         return {way: self._direction(way) for way in (OUT, IN)}
 
     def _direction(self, way: str) -> dict[str, Any]:
@@ -220,9 +221,9 @@ class Witness:
 
 
 def listen(interface: str, code: Sequence[Instruction]) -> socket.socket:
-    """A socket that gets the packets of one interface that a filter lets through.
+    """A socket that receives the packets of one interface that a filter accepts.
 
-    It is bound only once the filter is in place, so that no other packet is counted.
+    It is bound after the filter is attached, so no other packet is counted.
     """
     one = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)
     try:
@@ -239,13 +240,13 @@ def listen(interface: str, code: Sequence[Instruction]) -> socket.socket:
 
 
 def received(one: socket.socket) -> int:
-    """Packets since the last call, those included that did not fit into the socket's buffer."""
+    """Packets since the last call, including those that did not fit into the socket's buffer."""
     found = one.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8)
     return int(struct.unpack("II", found)[0])
 
 
 def samples(one: socket.socket) -> list[Packet]:
-    """The first packets since the last call; the buffer is emptied."""
+    """The first packets since the last call; empties the buffer."""
     found: list[Packet] = []
     while True:
         try:
@@ -257,7 +258,7 @@ def samples(one: socket.socket) -> list[Packet]:
 
 
 class Blind:
-    """Where packets cannot be seen."""
+    """Counter for interfaces whose packets the kernel does not see."""
 
     def take(self) -> Optional[dict[str, Any]]:
         return None
@@ -270,20 +271,20 @@ Watch = Union[Witness, Blind]
 
 
 def watch(how: Mapping[str, Any]) -> Watch:
-    """What a plan in JSON asks for."""
-    wanted = Wanted(str(how["peer"]), int(how["traffic_class"]), int(how["cnp_dscp"]))
+    """Requirements of packets, from a plan in JSON."""
+    wanted = PacketContract(str(how["peer"]), int(how["traffic_class"]), int(how["cnp_dscp"]))
     return Witness(str(how["interface"]), wanted) if how["kernel"] else Blind()
 
 
-# The servers of a node.
+# Servers of a node.
 
 STATE, RESULT = "state.json", "result.json"
 LISTEN_S = 15.0
-"""Seconds for all servers to listen."""
+"""Seconds until all servers must listen."""
 LOG_BYTES = 4000
 LISTENING = "0A"
 FORGET = signal.SIGUSR1
-"""Sent when the clients of this node have ended."""
+"""Signal that the clients of this node have finished."""
 
 
 class Server:
@@ -310,8 +311,8 @@ class Server:
             return stream.read().decode(errors="replace")
 
 
-class Rail:
-    """One rail: its servers in the order in which they are used, and its packets."""
+class ServedRail:
+    """One rail: its servers in the order of use, and its packets."""
 
     def __init__(self, given: Mapping[str, Any], directory: Path) -> None:
         self.name = str(given["rail"])
@@ -328,7 +329,7 @@ class Rail:
         return len(self.outcomes) == len(self.servers)
 
     def look(self) -> None:
-        """Note the servers that have ended, with the packets until then."""
+        """Record the servers that have exited, with the packets until then."""
         for server in self.servers:
             code = server.process.poll()
             if code is not None and server.exchange not in self.outcomes:
@@ -336,7 +337,7 @@ class Rail:
                 self.outcomes[server.exchange] = {"rc": code, "log": log, "wire": self.watch.take()}
 
     def end(self) -> dict[str, Any]:
-        """End the servers; one that no client used has no exit status."""
+        """Stop the servers; one that no client used has no exit status."""
         for server in self.servers:
             if server.process.poll() is None:
                 os.killpg(server.process.pid, signal.SIGKILL)
@@ -361,14 +362,14 @@ def ports_open() -> set[int]:
 
 
 def wait_for(servers: Sequence[Server]) -> Optional[str]:
-    """Until all listen; the reason if one does not."""
+    """Wait until all servers listen; returns the reason if one does not."""
     until = time.monotonic() + LISTEN_S
     while True:
         for server in servers:
             if server.process.poll() is not None:
                 printed = server.printed().strip()[-400:] or "it printed nothing"
                 shown = " ".join(server.argv)
-                return f"{shown}: ended with status {server.process.returncode}: {printed}"
+                return f"{shown}: exited with status {server.process.returncode}: {printed}"
         silent = {one.port for one in servers} - ports_open()
         if not silent:
             return None
@@ -378,7 +379,7 @@ def wait_for(servers: Sequence[Server]) -> Optional[str]:
 
 
 def write(path: Path, value: Any) -> None:
-    """Readers see all of it or none."""
+    """Write a file atomically."""
     part = path.with_suffix(".part")
     part.write_text(json.dumps(value), encoding="utf-8")
     part.replace(path)
@@ -386,18 +387,18 @@ def write(path: Path, value: Any) -> None:
 
 def main(directory: Path) -> int:
     plan = json.loads((directory / "plan.json").read_text(encoding="utf-8"))
-    rails: list[Rail] = []
+    rails: list[ServedRail] = []
     problem: Optional[str] = None
     try:
-        # Another listener would be mistaken for a server of ours.
+        # Another listener on a port would be mistaken for one of these servers.
         ports = {one["port"] for rail in plan["rails"] for one in rail["servers"]} & ports_open()
         if ports:
-            problem = f"TCP port {min(ports)} is taken by another program"
+            problem = f"TCP port {min(ports)} is in use by another program"
         else:
             for one in plan["rails"]:
-                rails.append(Rail(one, directory))
+                rails.append(ServedRail(one, directory))
             problem = wait_for([server for rail in rails for server in rail.servers])
-        # Blocked only now, as servers inherit what is blocked.
+        # Signals are blocked after the servers have started, which would inherit the mask.
         signals = {signal.SIGCHLD, signal.SIGTERM, FORGET}
         signal.pthread_sigmask(signal.SIG_BLOCK, signals)
         write(directory / STATE, {"run_id": plan["run_id"], "problem": problem or ""})
@@ -409,7 +410,7 @@ def main(directory: Path) -> int:
             for rail in rails:
                 rail.look()
                 if number == FORGET:
-                    # Answers to this node's own clients, from a peer both ways.
+                    # Answers to this node's own clients, from a peer in both directions.
                     rail.watch.take()
     except OSError as error:
         problem = f"{error.strerror}: {error.filename or ''}".rstrip(": ")

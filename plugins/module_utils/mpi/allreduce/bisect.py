@@ -1,9 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The search for the smallest set of nodes that fails, by halving.
+"""Find the smallest failing set of nodes by bisection.
 
-For one node or one pair among n it takes some 2 log2(n) runs, where all pairs would take n(n-1)/2.
-It assumes only that a set which contains a failing set fails. No node is named before the others
-have passed.
+One node or pair among n takes about 2 log2(n) runs instead of n(n-1)/2. The only assumption is that
+a set fails if it contains a failing set. A node is named only after the others have passed.
 """
 
 from __future__ import annotations
@@ -16,42 +15,44 @@ from ...core.text import some
 NODE, PAIR, GROUP, COMMON = "node", "pair", "group", "common"
 NOT_REPRODUCED, UNFINISHED = "not_reproduced", "unfinished"
 
-SHOWN = 12
-"""Names in one sentence; the rest are counted."""
+MAX_NAMES = 12
+"""Names in a sentence; the rest are counted."""
 
 Fails = Callable[[Sequence[str]], bool]
 """Whether a run on these nodes fails."""
 
 
 class NoMoreRuns(Exception):
-    """The budget of runs or of time is spent."""
+    """The limit of runs or of time is reached."""
 
 
 @dataclass(frozen=True)
-class Finding:
-    """`kind` is what `nodes` are: those that fail by themselves, a pair, a larger group, all of
-    them (the cause is common), or those still suspect when the search had to end."""
+class Culprit:
+    """`kind` describes `nodes`: nodes that fail without others, a pair, a larger group, all nodes
+    (a common cause), or the remaining suspects of an unfinished search."""
 
     kind: str
     nodes: tuple[str, ...]
     runs: int
 
     def sentence(self) -> str:
-        names = some(self.nodes, SHOWN)
+        names = some(self.nodes, MAX_NAMES)
         text = {
-            NODE: f"at fault: {names}; runs with it fail, all others pass",
-            PAIR: f"the pair {names} is at fault: they fail together and not apart",
+            NODE: f"faulty: {names}; runs with it fail, all others pass",
+            PAIR: f"the pair {names} fails together, and each passes without the other",
             GROUP: f"{len(self.nodes)} nodes fail together: {names}",
-            COMMON: "every node fails by itself: the cause is common to all, or short runs need"
-            " more than mpi_smoke_bisect_limit_s",
+            COMMON: (
+                "every node fails without the others: the cause is common, or short "
+                "runs exceed mpi_smoke_bisect_limit_s"
+            ),
             NOT_REPRODUCED: "a short run on all nodes passed: the fault is intermittent",
-            UNFINISHED: f"the search ended early; still suspect: {names}",
+            UNFINISHED: f"the search is incomplete; remaining suspects: {names}",
         }
         return f"{text[self.kind]} ({self.runs} short runs)"
 
 
-def find(names: Sequence[str], fails: Fails, max_runs: int) -> Finding:
-    """The smallest set of `names` for which `fails` holds, within `max_runs` runs."""
+def find(names: Sequence[str], fails: Fails, max_runs: int) -> Culprit:
+    """The smallest failing set of `names`, within `max_runs` runs."""
     search = _Search(names, fails, max_runs)
     try:
         return search.run()
@@ -75,7 +76,7 @@ class _Search:
             self.known[key] = self.fails_on([name for name in self.names if name in key])
         return bool(key) and self.known[key]
 
-    def run(self) -> Finding:
+    def run(self) -> Culprit:
         if not self.fails(self.names):
             return self.finding(NOT_REPRODUCED, ())
         bad: list[str] = []
@@ -87,19 +88,19 @@ class _Search:
             if len(culprits) == 2:
                 culprits = self.one_of_two(culprits, rest)
             if len(culprits) > 1:
-                # Not a node by itself: what else is wrong shows when this is mended.
+                # Several nodes fail together: other faults show after a repair.
                 return self.finding(PAIR if len(culprits) == 2 else GROUP, culprits)
             bad += culprits
             rest = [name for name in rest if name not in bad]
         everyone = len(bad) == len(self.names) and len(bad) > 1
         return self.finding(COMMON if everyone else NODE, bad)
 
-    def finding(self, kind: str, nodes: Iterable[str]) -> Finding:
+    def finding(self, kind: str, nodes: Iterable[str]) -> Culprit:
         found = set(nodes)
-        return Finding(kind, tuple(name for name in self.names if name in found), len(self.known))
+        return Culprit(kind, tuple(name for name in self.names if name in found), len(self.known))
 
     def minimal(self, given: list[str], among: list[str], grown: bool) -> list[str]:
-        """The fewest of `among` that fail together with `given` (QuickXplain's halving)."""
+        """The fewest of `among` that fail together with `given` (QuickXplain)."""
         if grown and given and self.fails(given):
             return []
         if len(among) == 1:
@@ -107,7 +108,7 @@ class _Search:
         middle = len(among) // 2
         left, right = among[:middle], among[middle:]
         if not given:
-            # Where one half fails alone the other is cleared at once.
+            # If one half fails without the other, the other half passes.
             for half in (left, right):
                 if self.fails(half):
                     self.suspects = set(half)
@@ -117,10 +118,10 @@ class _Search:
         return from_left + from_right
 
     def one_of_two(self, pair: list[str], among: list[str]) -> list[str]:
-        """A node whose links are down passes alone and fails with any other."""
+        """A node whose links are down passes without others, and fails with any other node."""
         first, second = pair
         others = [name for name in among if name not in pair]
-        # Take a witness that is sound: one that passes with at least one of the two.
+        # Use a witness that passes with at least one of the two.
         for other in others[:3]:
             with_first = self.fails([first, other])
             with_second = self.fails([second, other])

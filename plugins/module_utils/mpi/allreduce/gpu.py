@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""GPU memory: the allreduce once more on buffers of the GPUs, and NCCL's own by nccl-tests.
+"""The allreduce on GPU memory, and NCCL's allreduce by nccl-tests.
 
-`gpu_allreduce` is right to the bit; `gpu_zero_copy` is what UCX reports of the way between the
-GPUs of two nodes; `nccl_allreduce` has the figure that training jobs see. Each is not applicable
-where there is nothing to prove, and says why.
+`gpu_allreduce` checks results exactly, `gpu_zero_copy` the path that UCX reports between GPUs of
+two nodes, and `nccl_allreduce` the bandwidth that training jobs get. Each is not applicable on
+nodes without the required hardware or software, with the reason.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from ..launch.node import LaunchNode
 from . import verdict
 from .launch import Records, RunResult, of_kind, of_nodes
 from .plan import RunPlan
-from .verdict import Lane, is_transport
+from .verdict import UcxLane, is_transport
 
 ALLREDUCE, ZERO_COPY, NCCL = "gpu_allreduce", "gpu_zero_copy", "nccl_allreduce"
 STAGED = re.compile(r"copy-in|copy-out|cuda_copy|gdr_copy|\bfrag\b|\bshort\b")
-"""How UCX calls ways over the host's memory (`src/ucp/proto`, UCX 1.16 to 1.21)."""
+"""Names of UCX for paths through host memory (`src/ucp/proto`, UCX 1.16 to 1.21)."""
 OVER = re.compile(r"\b(\w+)/(\S+)")
-SHOWN = 3
+MAX_ITEMS = 3
 
 
 @dataclass(frozen=True)
 class GpuOptions:
-    """What the operator asked for, named as the module's options."""
+    """Options of the module mpi_allreduce, by their names."""
 
     nccl_tests: str = "all_reduce_perf"
-    """By name or path, on every node."""
+    """Name or path, on every node."""
     nccl_min_bytes: int = 1 << 30
     nccl_max_bytes: int = 1 << 34
     min_nccl_share: Optional[float] = None
-    """Of a node's line rate, that the average bus bandwidth has to reach."""
+    """Share of a node's line rate that the average bus bandwidth must reach."""
     gpu_limit_s: float = 120.0
-    """Seconds after which one of both runs is stopped."""
+    """Seconds after which each of the two runs is stopped."""
 
 
 Start = Callable[[RunPlan, str], RunResult]
-"""Runs a plan under a name of its own."""
+"""Runs a plan under a name."""
 
 
 def prove(
     plan: RunPlan, wanted: GpuOptions, start: Start, failed: str = ""
 ) -> tuple[list[Check], dict[str, Any]]:
-    """The checks, and the figures of what was measured. `failed`: why nothing is tried."""
+    """Run both tests; returns checks and figures. `failed`: reason to skip them."""
     reason = without_gpus(plan) or failed
     on_mpi = reason or without_cuda(plan)
     checks, figures = _skipped(on_mpi, ALLREDUCE, ZERO_COPY), {}
@@ -82,28 +82,28 @@ def _names(nodes: Sequence[LaunchNode]) -> str:
 
 
 def without_gpus(plan: RunPlan) -> str:
-    """Why there is no GPU memory to prove; empty where each rank has a GPU of its own."""
+    """Why GPU memory cannot be tested; empty if each rank has a GPU."""
     without = [node for node in plan.nodes if node.gpus < node.slots]
     if without:
         some_have = any(node.gpus for node in plan.nodes)
         return f"fewer GPUs than ranks: {_names(without)}" if some_have else "no node has a GPU"
     if plan.transport != "rc":
-        return f"the transport is {plan.transport}: GPU memory passes the host"
-    return "one node alone: nothing leaves it" if len(plan.nodes) < 2 else ""
+        return f"the transport is {plan.transport}: GPU memory is staged through the host"
+    return "a single node: no traffic between nodes" if len(plan.nodes) < 2 else ""
 
 
 def without_cuda(plan: RunPlan) -> str:
-    """Why MPI cannot take GPU memory."""
+    """Why MPI cannot use GPU memory."""
     for what in ("UCX", "Open MPI"):
         lacking = [node for node in plan.nodes if what not in node.cuda]
         if lacking:
-            has = "software.mpi.provider: hpcx has it"
+            has = "software.mpi.provider: hpcx includes it"
             return f"{what} was built without CUDA on {_names(lacking)}; {has}"
     return ""
 
 
 def on_gpus(plan: RunPlan) -> RunPlan:
-    """The same allreduce on GPU memory, short: few sizes and combinations, to the largest."""
+    """A short allreduce on GPU memory: few sizes and combinations, including the largest size."""
     return replace(
         plan,
         gpu=True,
@@ -121,14 +121,14 @@ def by_nccl(plan: RunPlan, wanted: GpuOptions) -> RunPlan:
 
 
 def _broken(outcome: RunResult, limit_s: float) -> str:
-    """Why a run did not come to its end; empty where it did."""
+    """Why a run did not complete; empty if it did."""
     if outcome.timed_out:
         return f"stopped after {limit_s:g} s (mpi_smoke_gpu_limit_s)"
     if outcome.rc == 0:
         return ""
     printed = outcome.complaints
-    lines = causes(printed, SHOWN) or last_lines(printed, SHOWN) or ["it printed nothing"]
-    return f"mpirun ended with status {outcome.rc}: {'; '.join(lines)}"
+    lines = causes(printed, MAX_ITEMS) or last_lines(printed, MAX_ITEMS) or ["it printed nothing"]
+    return f"mpirun exited with status {outcome.rc}: {'; '.join(lines)}"
 
 
 def judge_mpi(plan: RunPlan, outcome: RunResult, limit_s: float) -> list[Check]:
@@ -138,9 +138,9 @@ def judge_mpi(plan: RunPlan, outcome: RunResult, limit_s: float) -> list[Check]:
         return [*checks, not_applicable(ZERO_COPY, "zero-copy", "see gpu_allreduce")]
     exact = verdict.exactness(outcome.records)
     wrong = failures(exact)
-    wanted = f"{len(exact)} types and operations to the bit"
+    wanted = f"{len(exact)} types and operations bit-exact"
     if wrong:
-        why = "; ".join(check.line() for check in wrong[:SHOWN])
+        why = "; ".join(check.line() for check in wrong[:MAX_ITEMS])
         checks = [Check(ALLREDUCE, wanted, f"{len(wrong)} not", FAILED, "", why)]
     else:
         best = verdict.best_busbw(verdict.figures(outcome.records, plan.ranks))
@@ -150,17 +150,18 @@ def judge_mpi(plan: RunPlan, outcome: RunResult, limit_s: float) -> list[Check]:
 
 
 def zero_copy(plan: RunPlan, records: Records) -> Check:
-    """Between the GPUs of two nodes UCX has nothing but the NIC.
+    """Check that UCX transfers data between GPUs of two nodes directly.
 
-    A way that UCX marks `(?)` is what it expects of the other end: it may accuse, and proves
-    nothing. Each node sends and receives, and the end that moves the data knows the way for sure.
+    UCX marks a path with `(?)` if it only expects it of the peer: such a path can fail the check,
+    but does not pass it. Each node sends and receives, and the end that moves the data reports the
+    path without a mark.
     """
     by_rank = {rank: node for node, host in of_nodes(plan, records) for rank in host["ranks"]}
     staged, proved = [], set()
     ways: set[str] = set()
     for row in of_kind(records, "protocol"):
         text = f"{row['operation']}: {row['how']} over {row['over']}"
-        lanes = [Lane(*found) for found in OVER.findall(row["over"])]
+        lanes = [UcxLane(*found) for found in OVER.findall(row["over"])]
         direct = "zero-copy" in row["how"] and not STAGED.search(row["how"])
         if not direct or not lanes or not all(is_transport(lane, "rc") for lane in lanes):
             staged.append(f"ranks {row['ranks'][:8]}: {text}")
@@ -170,24 +171,25 @@ def zero_copy(plan: RunPlan, records: Records) -> Check:
     wanted = f"zero-copy over rc, {bytes_text(plan.sizes[-1])}"
     if staged:
         why = (
-            f"{'; '.join(staged[:SHOWN])}; the host's memory is in between: the NIC gets no GPU "
-            "memory by dma-buf or nvidia_peermem, see gpu_write_bw (--tags verbs) and --tags gpu"
+            f"{'; '.join(staged[:MAX_ITEMS])}: staged through host memory, because the NIC "
+            "cannot access GPU memory by dma-buf or nvidia_peermem; see gpu_write_bw "
+            "(--tags verbs) and --tags gpu"
         )
-        return Check(ZERO_COPY, wanted, "by the host", FAILED, "", why)
+        return Check(ZERO_COPY, wanted, "through the host", FAILED, "", why)
     silent = [node.name for node in plan.nodes if node.name not in proved]
     if silent:
         why = (
-            f"UCX reported no way from GPU to GPU on {some(silent)}: its protocols are off "
-            "(UCX_PROTO_ENABLE), it is older than 1.16, or pml is not ucx"
+            f"UCX reported no path between GPUs on {some(silent)}: its protocols are "
+            "disabled (UCX_PROTO_ENABLE), it is older than 1.16, or pml is not ucx"
         )
         return Check(ZERO_COPY, wanted, "no report", FAILED, "", why)
     return Check(ZERO_COPY, wanted, "; ".join(sorted(ways)), OK)
 
 
 def read_nccl(printed: str) -> dict[str, Any]:
-    """What all_reduce_perf printed. Bandwidths are in 10^9 bytes per second.
+    """Parse the output of all_reduce_perf. Bandwidths are in 10^9 bytes per second.
 
-    Columns are found by the heading: their number changed between versions.
+    Columns are identified by the heading, because their number differs between versions.
     """
     heading: list[str] = []
     found: dict[str, Any] = {"ranks": 0, "by_size": [], "wrong": None, "busbw_gbytes_s": None}
@@ -231,5 +233,8 @@ def judge_nccl(
         return Check(NCCL, "measured", found, NOT_APPLICABLE, "", "no threshold set")
     if busbw >= share * rate:
         return Check(NCCL, asked, found, OK)
-    why = "average bus bandwidth: see gpu_write_bw of every rail (--tags verbs), NCCL_* of mpi.env"
+    why = (
+        "average bus bandwidth: check gpu_write_bw of every rail (--tags verbs), and "
+        "NCCL_* in mpi.env"
+    )
     return Check(NCCL, asked, found, FAILED, "", why)

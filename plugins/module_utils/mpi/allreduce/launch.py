@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Launching a run that always ends, and the records of the program in its output.
+"""Launch a run within a time limit, and parse the records in its output.
 
-Three clocks, each inside the next: this process stops the launcher, the ranks end themselves, and
-systemd ends the unit (with every process in it) should this process have been killed.
+Three limits follow one another: this process stops the launcher, the ranks stop themselves, and
+systemd stops the unit with every process in it, even if this process was killed.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from ..launch.node import LaunchNode
 from ..launch.unit import GRACE_S
 from .plan import RunPlan
 
-KEPT = 1 << 20
-"""Characters of what is no record, of each output: a thousand ranks may print the same."""
-MOST_RECORDS = 8 << 20
-"""Characters of all records: those of a thousand nodes are a tenth of it."""
+MAX_OUTPUT = 1 << 20
+"""Characters of other output than records, for each stream: a thousand ranks may print the same
+message."""
+MAX_RECORDS = 8 << 20
+"""Characters of all records: about ten times those of a thousand nodes."""
 QUIET_S = 10.0
-"""Without a record for so long, nodes are asked whether they are there."""
+"""Seconds without a record after which the nodes are asked whether they respond."""
 MARK = "allreduce-record "
-"""As the program has it."""
+"""Prefix of records, as in the program."""
 
 Records = Sequence[Mapping[str, Any]]
 Progress = Callable[[dict[str, Any]], None]
@@ -36,7 +37,7 @@ Progress = Callable[[dict[str, Any]], None]
 
 @dataclass
 class RunResult:
-    """How a run ended and what it reported."""
+    """Exit status and records of a run."""
 
     rc: int
     timed_out: bool
@@ -46,7 +47,7 @@ class RunResult:
 
     @property
     def complete(self) -> bool:
-        """The program came to its end and reported."""
+        """The program completed and reported."""
         return any(one["kind"] == "end" for one in self.records)
 
 
@@ -59,10 +60,11 @@ def launch(
     lost: Callable[[], bool] = lambda: False,
     quiet_s: float = QUIET_S,
 ) -> RunResult:
-    """Run `argv` for at most `limit_s`; hand each record on as it comes.
+    """Run `argv` for at most `limit_s`, and pass on each record as it arrives.
 
-    `stop` ends what runs outside this process's own children (the systemd unit). `lost` is asked
-    whenever no record came for `quiet_s`: a run that has lost a node would wait for its limit.
+    `stop` stops processes that are not children of this one, those of the systemd unit. `lost` is
+    called whenever no record has arrived for `quiet_s`: a run that has lost a node would otherwise
+    hang until its limit.
     """
     begin = time.monotonic()
     process = subprocess.Popen(
@@ -112,7 +114,7 @@ def launch(
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """The launcher ends its ranks on every node: wait, ask, kill."""
+    """Wait for the launcher to stop its ranks on every node, then terminate it, then kill it."""
     try:
         process.wait(timeout=0.5)
     except subprocess.TimeoutExpired:
@@ -126,34 +128,34 @@ def _end(process: subprocess.Popen[str]) -> None:
 def _read(
     stream: IO[str], kept: list[str], records: Optional[queue.Queue[Optional[str]]] = None
 ) -> None:
-    """All that is printed, of which a bounded part is kept: ranks may print without end."""
+    """Read a stream to its end, but retain a bounded part: ranks may print without end."""
     size = {True: 0, False: 0}
-    for line in iter(lambda: stream.readline(KEPT), ""):
+    for line in iter(lambda: stream.readline(MAX_OUTPUT), ""):
         is_record = records is not None and line.startswith(MARK)
         size[is_record] += len(line)
-        if size[is_record] > (MOST_RECORDS if is_record else KEPT):
+        if size[is_record] > (MAX_RECORDS if is_record else MAX_OUTPUT):
             continue
         if records is not None and is_record:
             records.put(line)
         else:
             kept.append(line)
-    if size[True] > MOST_RECORDS:
-        kept.insert(0, f"error: the ranks sent records of more than {bytes_text(MOST_RECORDS)}\n")
+    if size[True] > MAX_RECORDS:
+        kept.insert(0, f"error: the ranks sent records of more than {bytes_text(MAX_RECORDS)}\n")
     if records is not None:
         records.put(None)
 
 
-# The output.
+# Output.
 
 
 def record(line: str) -> Optional[dict[str, Any]]:
-    """The record on a line of the program's output, or None for any other line."""
+    """The record on a line of output; None for any other line."""
     if not line.startswith(MARK):
         return None
     try:
         value = json.loads(line[len(MARK) :])
     except (ValueError, RecursionError):
-        return None  # cut short: the run ended in the middle of it
+        return None  # cut short: the run stopped in the middle of it
     return value if isinstance(value, dict) and "kind" in value else None
 
 
@@ -162,19 +164,19 @@ def of_kind(records: Records, kind: str) -> list[Mapping[str, Any]]:
 
 
 def of_the_end(records: Records, key: str, default: Any) -> Any:
-    """A value of the last record; `default` when the run did not come to its end."""
+    """A value of the last record; `default` if the run did not complete."""
     return next((one[key] for one in of_kind(records, "end") if key in one), default)
 
 
 def node_of(host: str, nodes: Mapping[str, LaunchNode]) -> Optional[LaunchNode]:
-    """The model's node for a host name, which may carry a domain."""
+    """The node with a host name, which may include a domain."""
     return nodes.get(host) or nodes.get(host.split(".", 1)[0])
 
 
 def of_nodes(
     plan: RunPlan, records: Records, kind: str = "host"
 ) -> list[tuple[LaunchNode, Mapping[str, Any]]]:
-    """What each node reported, of those that are in the plan."""
+    """Records of each node of the plan."""
     nodes = {node.name: node for node in plan.nodes}
     found = [(node_of(host["name"], nodes), host) for host in of_kind(records, kind)]
     return [(node, host) for node, host in found if node is not None]

@@ -1,5 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The smoke test from end to end: ready? run, clean up, judge, and on failure bisect the nodes."""
+"""The smoke test from start to end: readiness, run, clean-up, evaluation, and bisection of a
+failure."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from .plan import PROGRAM, RunPlan, command
 
 @dataclass(frozen=True)
 class SmokeTest:
-    """What the operator asked for."""
+    """A smoke test as requested."""
 
     plan: RunPlan
     user: str
@@ -43,8 +44,8 @@ class SmokeTest:
 
 
 class Launcher(Protocol):
-    """Runs a plan over a hostfile under a run id for at most so many seconds; asks `lost` while
-    nothing comes."""
+    """Runs a plan over a hostfile under a run id for at most `limit_s` seconds; calls `lost` while
+    no record arrives."""
 
     def __call__(
         self,
@@ -59,7 +60,7 @@ class Launcher(Protocol):
 
 
 def mpirun(user: str, run: Runner) -> Launcher:
-    """The launcher of production: mpirun as `user`, under systemd's guard."""
+    """Launcher that runs mpirun as `user` in a systemd unit."""
 
     def start(
         plan: RunPlan,
@@ -71,8 +72,8 @@ def mpirun(user: str, run: Runner) -> Launcher:
         lost: Callable[[], bool] = lambda: False,
     ) -> RunResult:
         unit = f"baremetal-mpi-smoke-{run_id}"
-        # This process ends first, then the ranks, then systemd: so a hang is reported as one, and
-        # not as the rank whose clock ran out first.
+        # This process stops the run first, then the ranks, then systemd: a hang is reported as
+        # such, and not as the rank whose limit expired first.
         argv = login_shell(user, command(plan, str(hostfile), run_id, limit_s + GRACE_S))
         end = partial(run, ["systemctl", "stop", "--no-block", unit], check=False)
         guarded = bounded(argv, unit, limit_s + 2 * GRACE_S)
@@ -82,7 +83,7 @@ def mpirun(user: str, run: Runner) -> Launcher:
 
 
 class Session:
-    """One smoke test. `show` gets a line for each progress."""
+    """One smoke test. `show` gets each line of progress."""
 
     def __init__(
         self,
@@ -101,19 +102,20 @@ class Session:
         self.begin = clock()
         self.lines: list[str] = []
         self.printed = ""
-        self.culprit: Optional[bisect.Finding] = None
+        self.culprit: Optional[bisect.Culprit] = None
         self.outcome: Optional[RunResult] = None
         self.on_gpus: dict[str, Any] = {}
 
     def run(self) -> dict[str, Any]:
-        """The result, as the module returns it: `checks`, `figures`, `message` when it failed."""
+        """Run it; the result as the module returns it: `checks`, `figures`, and `message` after a
+        failure."""
         request = self.request
         nodes, differences = as_listed(
             request.plan.nodes, _read(request.hostfile), request.plan.launcher
         )
         plan = replace(request.plan, nodes=nodes)
         if differences:
-            why = f"{some(differences, traffic.SHOWN)}; run --tags hostfile"
+            why = f"{some(differences, traffic.MAX_ITEMS)}; run --tags hostfile"
             return self.result(plan, [Check("hostfile", "as the model", "not", FAILED, "", why)])
         plan, checks = self.ready(plan)
         if failures(checks):
@@ -147,15 +149,18 @@ class Session:
         swept = self.sweep(plan)
         if outcome.complete:
             judged = verdict.judge(plan, outcome.records, request.tolerances)
-            # One reason for all rails, and not every rail without a report.
+            # One reason for all rails replaces a report for each rail.
             checks += [one for one in judged if not unproved or one.name != unproved[0].name]
             checks += unproved
         checks += on_gpus
         checks.append(verdict.no_orphans(swept))
         wrong = any(check.name == "exactness" for check in failures(checks))
-        # All nodes were ready: what keeps one back now names it, and spares the search.
+        # All nodes were ready before: a node that no longer is explains the failure without a
+        # search.
         if lost:
-            unready = _not_ready({host: f"lost in the run: {why}" for host, why in lost.items()})
+            unready = _not_ready(
+                {host: f"lost during the run: {why}" for host, why in lost.items()}
+            )
         else:
             unready = [] if ended else failures(self.ready(plan)[1])
         checks += unready
@@ -165,7 +170,7 @@ class Session:
         return self.result(plan, checks)
 
     def ready(self, plan: RunPlan) -> tuple[RunPlan, list[Check]]:
-        """Whether every node can take part; and the plan with what they reported."""
+        """Check that every node can take part; returns the plan with the nodes' reports."""
         count = len(plan.nodes)
         self.progress(f"allreduce: asking {count} nodes whether they are ready")
         user, sha256 = self.request.user, self.request.program_sha256
@@ -178,7 +183,7 @@ class Session:
     def finished(
         self, outcome: RunResult, done: int, total: int, lost: Collection[str] = ()
     ) -> Check:
-        """Whether the run came to its end by itself, and measured every size."""
+        """Check that the run completed and measured every size."""
         if outcome.complete and outcome.rc == 0 and done == total:
             return Check("finished", "all sizes", "all sizes", OK)
         self.printed = outcome.complaints
@@ -188,17 +193,17 @@ class Session:
         elif outcome.timed_out:
             why = f"stopped after {self.request.time_limit_s:g} s (mpi_smoke_time_limit_s)"
         elif outcome.rc == 0:
-            why = "mpirun ended as if all were done; sizes are missing from what it reported"
+            why = "mpirun exited successfully, but sizes are missing from its report"
         else:
-            why = f"mpirun ended with status {outcome.rc}"
+            why = f"mpirun exited with status {outcome.rc}"
         return Check("finished", "all sizes", f"{done} of {total} sizes", FAILED, "", why)
 
     def prove_rails(self, plan: RunPlan, outcome: RunResult) -> list[Check]:
-        """The short runs in which each rank has one of its rails. Their reports of rails join those
-        of the run; a check comes of one that fails."""
+        """Run each rail separately. Adds the reports to those of the run; returns a failed check if
+        one fails."""
         for part in plan.rail_runs:
             subject = f"rail {part.only} of each rank"
-            self.progress(f"allreduce: {subject} by itself")
+            self.progress(f"allreduce: {subject}")
             run_id = f"{self.request.run_id}-rail{part.only}"
             limit = max(5.0, self.left())
             found = self.start(part, self.request.hostfile, run_id, limit, _ignore)
@@ -225,7 +230,7 @@ class Session:
         return hosts.sweep(self.run_program, self.request.user, names, self.request.run_id)
 
     def search(self, plan: RunPlan) -> None:
-        """Short runs on fewer and fewer nodes."""
+        """Locate the fault by short runs on fewer nodes."""
         if len(plan.nodes) < 2:
             return
         request = self.request
@@ -236,7 +241,7 @@ class Session:
             if self.left() < 1:
                 raise bisect.NoMoreRuns
             number += 1
-            self.progress(f"allreduce: looking for the fault, run {number}, {len(names)} nodes")
+            self.progress(f"allreduce: locating the fault, run {number}, {len(names)} nodes")
             part = plan.subset(names)
             limit = min(request.bisect_limit_s, self.left())
             with _hostfile(part) as path:
@@ -245,11 +250,11 @@ class Session:
             failed = outcome.rc != 0 or not ends or bool(ends[0]["wrong_results"])
             if failed:
                 self.sweep(part)
-                # A hang prints nothing; a smaller one of the same kind may.
+                # A run that hangs prints no message; a smaller run may.
                 self.lines = self.lines or causes(outcome.complaints)
             return failed
 
-        # The search has time of its own: the run may have used up its limit by hanging.
+        # The search has a separate time limit, as the run may have used its limit up.
         self.deadline = self.clock() + request.bisect_runs * request.bisect_limit_s
         self.culprit = bisect.find([node.name for node in plan.nodes], fails, request.bisect_runs)
 
@@ -285,7 +290,7 @@ class Session:
         }
 
     def figures(self, plan: RunPlan, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """What was measured, beside its references."""
+        """Measured figures with their references."""
         by_size = verdict.figures(records, plan.ranks)
         soft = plan.transport == "rc" and any(node.software for node in plan.nodes)
         best = verdict.best_busbw(by_size)
@@ -332,12 +337,12 @@ def _read(path: Path) -> str:
 
 
 def _ignore(_record: dict[str, Any]) -> None:
-    """Of a short run only the outcome counts."""
+    """Short runs count by their result only."""
 
 
 @contextlib.contextmanager
 def _hostfile(plan: RunPlan) -> Iterator[Path]:
-    """A hostfile for some of the nodes, readable by the MPI user, gone afterwards."""
+    """Temporary hostfile for some of the nodes, readable by the MPI user."""
     with tempfile.NamedTemporaryFile("w", prefix="mpi-smoke-hosts-", suffix=".txt") as stream:
         path = Path(stream.name)
         path.chmod(0o644)

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Where the bytes of a run went: over the rails, by the transport asked for, and nowhere else."""
+"""Check where the bytes of a run went: over the rails, and by the configured transport only."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ from .launch import Records, of_nodes, of_the_end
 from .plan import RunPlan
 
 FRAME_BYTES = 4200
-"""Most that a packet of RoCE has on the wire: 4096 and its headers."""
+"""Maximum size of a RoCE packet on the wire: 4096 bytes and headers."""
 SOFT_BYTES = 2 << 20
-"""Bytes beside RDMA that are no finding with Soft-RoCE, where they are not counted by themselves:
-neighbour discovery and the like."""
+"""Tolerated bytes of other traffic with Soft-RoCE, which does not count RDMA bytes: neighbour
+discovery and similar."""
 RETRIES = (
     *("out_of_sequence", "packet_seq_err", "implied_nak_seq_err", "local_ack_timeout_err"),
     "rx_icrc_encapsulated",
 )
-"""As the program has them, after the packets sent."""
+"""Names of the program's counters, after the number of packets sent."""
 LEAST_RETRIES = 10
-"""Fewer are no finding: one burst in a queue, of a run that may send a few hundred packets."""
+"""Fewer retransmissions are ignored: a burst in a queue, in a run of a few hundred packets."""
 NEAR = 0.8
-"""Of the largest share: alike. Of more than two nodes, the other ends have half of it at most."""
-SHOWN = 5
-"""Items in one reason; the rest are counted."""
+"""Share of the maximum above which two nodes count as equal. With more than two nodes, peers of a
+faulty one have at most half of its share."""
+MAX_ITEMS = 5
+"""Items in a reason; the rest are counted."""
 
 
 @dataclass(frozen=True)
 class Tolerances:
-    """What is not a fault: a shell on management, a figure below none."""
+    """Limits of traffic on other interfaces, of retransmissions, and of bandwidth."""
 
     management_bytes: int = 1 << 20
     management_share: float = 0.02
@@ -42,26 +43,27 @@ class Tolerances:
     rdma_retries: float = 1e-5
 
     def allowed(self, least: int) -> int:
-        """Bytes that may pass where none should, in a run that needs `least` of every node."""
+        """Tolerated bytes where there should be none, in a run that requires `least` of every
+        node."""
         return self.management_bytes + round(self.management_share * least)
 
 
 def least_bytes_per_node(plan: RunPlan, records: Records) -> int:
-    """What every node has to send, whatever the algorithm: its part of the buffers, once over.
+    """Bytes that every node must send, independent of the algorithm: its share of the buffers,
+    once.
 
-    A ring or a recursive halving sends about twice this, recursive doubling several times as much.
+    A ring or recursive halving sends about twice as much, recursive doubling several times.
     """
     volume = int(of_the_end(records, "volume_bytes", 0))
     return volume * (len(plan.nodes) - 1) // max(1, len(plan.nodes))
 
 
 def of_rail(rail: str, host: Mapping[str, Any], transport: str) -> dict[str, Any]:
-    """One rail of one node. With `rc` what was sent is what its RDMA device sent.
+    """Traffic of one rail of one node; with `rc`, that of its RDMA device.
 
-    `device` is the one that counted; empty when none did, or none was asked for. `packets` it sent
-    where it counts these and no bytes (Soft-RoCE). `tcp_bytes` were sent or received beside RDMA:
-    all that passed the interface's own counters, which RDMA passes by, and with Soft-RoCE the rest
-    of the interface's bytes.
+    `device` is the RDMA device that counted, or empty. `packets` is set if the device counts
+    packets but no bytes (Soft-RoCE). `tcp_bytes` is traffic other than RDMA: the interface's own
+    counters, which RDMA bypasses, or with Soft-RoCE the rest of the interface's bytes.
     """
     total = host["counters"].get(rail, (0, 0))
     found: dict[str, Any] = {"sent_bytes": 0, "received_bytes": 0, "device": ""}
@@ -80,8 +82,8 @@ def of_rail(rail: str, host: Mapping[str, Any], transport: str) -> dict[str, Any
 
 
 def _soft(total: Sequence[int], counted: Mapping[str, Any]) -> dict[str, Any]:
-    """Soft-RoCE counts packets, and its interface all packets and bytes: RDMA is as many of the
-    bytes as its share of the packets, and no more than fit into its packets."""
+    """Estimate RDMA bytes with Soft-RoCE, which counts packets only: the share of the interface's
+    bytes that corresponds to its share of packets, at most a full frame for each packet."""
     own = counted["packets"]
     every = counted.get("interface_packets", (0, 0))
     sent, received = (
@@ -97,10 +99,10 @@ def _soft(total: Sequence[int], counted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def traffic(plan: RunPlan, records: Records) -> list[dict[str, Any]]:
-    """By node: each rail, and bytes sent or received by every interface that is not a rail.
+    """By node, traffic of each rail, and bytes of every other interface.
 
-    `own_bytes` is what was sent over a rail in the allreduces that rails have to themselves: of
-    several runs, the one that sent most; None where no rank of the node can prove the rail.
+    `own_bytes` were sent over a rail in the allreduce of that rail; of several runs the maximum
+    counts. None if no rank of the node can prove the rail.
     """
     own: dict[str, dict[str, int]] = {}
     for node, counted in of_nodes(plan, records, "rails"):
@@ -128,7 +130,7 @@ def traffic(plan: RunPlan, records: Records) -> list[dict[str, Any]]:
 
 
 def by_rail(plan: RunPlan, records: Records) -> list[dict[str, Any]]:
-    """Each rail over all nodes: the least that one sent, the most of what should not be there."""
+    """Each rail over all nodes: minimum of bytes sent, maximum of other traffic."""
     window_s = float(of_the_end(records, "window_s", 0.0))
     speeds = {rail: speed for node in plan.nodes for rail, speed in zip(node.rails, node.speeds)}
     rails: dict[str, list[Mapping[str, Any]]] = {}
@@ -156,7 +158,7 @@ def by_rail(plan: RunPlan, records: Records) -> list[dict[str, Any]]:
 
 
 def sent_over_rails(moved: Mapping[str, Any]) -> int:
-    """What one node sent over all of its rails."""
+    """Bytes that a node sent over all its rails."""
     return sum(rail["sent_bytes"] for rail in moved["rails"].values())
 
 
@@ -164,22 +166,22 @@ def least_sent(plan: RunPlan, records: Records) -> int:
     return min(map(sent_over_rails, traffic(plan, records)), default=0)
 
 
-# The checks.
+# Checks.
 
 
 def verdict(name: str, wanted: Any, found: Any, wrong: Sequence[str], subject: str = "") -> Check:
-    """A check that holds unless something is wrong."""
+    """A check that passes if `wrong` is empty."""
     if wrong:
-        return Check(name, wanted, f"{len(wrong)} not", FAILED, subject, some(wrong, SHOWN))
+        return Check(name, wanted, f"{len(wrong)} not", FAILED, subject, some(wrong, MAX_ITEMS))
     return Check(name, wanted, found, OK, subject)
 
 
 def rails_traffic(plan: RunPlan, records: Records) -> list[Check]:
-    """Every node sent what an allreduce cannot do without over its rails, and over each of them
-    what that rail's own allreduce cannot do without."""
+    """Every node sent the minimum of an allreduce over its rails, and over each rail the minimum of
+    that rail's allreduce."""
     name = "rails_traffic"
     if len(plan.nodes) < 2:
-        return [not_applicable(name, None, "one node alone: nothing leaves it")]
+        return [not_applicable(name, None, "a single node: no traffic between nodes")]
     least, own_least = least_bytes_per_node(plan, records), plan.rail_bytes // 2
     how = "by RDMA " if plan.transport == "rc" else ""
     wanted = f"at least {bytes_text(least)} sent {how}by every node"
@@ -206,25 +208,25 @@ def rails_traffic(plan: RunPlan, records: Records) -> list[Check]:
 
 
 def _not_proved(plan: RunPlan, name: str) -> list[Check]:
-    """The rails that no rank can prove, by name, with the reason."""
+    """Rails that no rank can prove, with the reason."""
     if not plan.bind_rails:
-        why = "ranks are not bound to rails (mpi_smoke_bind_rails): UCX chooses among them"
+        why = "ranks are not bound to rails (mpi_smoke_bind_rails): UCX selects them"
         return [not_applicable(name, None, why, subject="each rail")]
     reasons: dict[str, list[str]] = {}
     for node in plan.nodes:
         given, provable = node.given, plan.provable(node)
         for rail in (rail for rail in node.rails if rail not in provable):
             alone = "no other node has a rank of the same number"
-            why = alone if rail in given else "given to no rank"
+            why = alone if rail in given else "assigned to no rank"
             reasons.setdefault(why, []).append(f"{node.name} {rail}")
     return [
-        not_applicable(name, None, why, subject=some(rails, SHOWN))
+        not_applicable(name, None, why, subject=some(rails, MAX_ITEMS))
         for why, rails in reasons.items()
     ]
 
 
 def rails_tcp(plan: RunPlan, records: Records, tolerances: Tolerances) -> list[Check]:
-    """With `rc`: nothing to speak of went over the rails beside RDMA."""
+    """With `rc`, other traffic than RDMA on rails stays within the tolerance."""
     if plan.transport != "rc" or len(plan.nodes) < 2:
         return []
     allowed = tolerances.allowed(least_bytes_per_node(plan, records))
@@ -234,18 +236,19 @@ def rails_tcp(plan: RunPlan, records: Records, tolerances: Tolerances) -> list[C
         for rail, moved in one["rails"].items():
             where = f"{one['node']} {rail}"
             if not moved["device"]:
-                continue  # a finding of rails_traffic
+                continue  # reported by rails_traffic
             most = max(most, moved["tcp_bytes"])
             if moved["tcp_bytes"] > allowed + (SOFT_BYTES if moved["packets"] is not None else 0):
-                wrong.append(f"{where}: {bytes_text(moved['tcp_bytes'])} beside RDMA")
-    wanted = f"at most {bytes_text(allowed)} beside RDMA on any rail"
+                wrong.append(f"{where}: {bytes_text(moved['tcp_bytes'])} other than RDMA")
+    wanted = f"at most {bytes_text(allowed)} other than RDMA on any rail"
     return [verdict("rails_tcp", wanted, bytes_text(most), wrong)]
 
 
 def rail_retries(plan: RunPlan, records: Records, tolerances: Tolerances) -> list[Check]:
-    """Packets of a rail were not lost: few were sent again between it and any other.
+    """Retransmissions on each rail stay within the tolerance.
 
-    Loss shows at both ends. Of each rail the node with the largest share is named, or two alike.
+    Loss shows at both ends: for each rail the node with the largest share is named, or several with
+    similar shares.
     """
     name = "rail_retries"
     if len(plan.nodes) < 2:
@@ -253,7 +256,7 @@ def rail_retries(plan: RunPlan, records: Records, tolerances: Tolerances) -> lis
     rdma = plan.transport == "rc"
     allowed = tolerances.rdma_retries if rdma else tolerances.tcp_retries
     if rdma and any(node.software for node in plan.nodes):
-        return [not_applicable(name, None, "Soft-RoCE sends again where the kernel is busy")]
+        return [not_applicable(name, None, "Soft-RoCE retransmits when the kernel is busy")]
     by_rail: dict[str, dict[str, tuple[float, str]]] = {}
     most = 0.0
     for node, host in of_nodes(plan, records):
@@ -263,7 +266,7 @@ def rail_retries(plan: RunPlan, records: Records, tolerances: Tolerances) -> lis
             most = max(most, share if again >= LEAST_RETRIES else 0.0)
             if again >= LEAST_RETRIES and share > allowed:
                 by_rail.setdefault(rail, {})[node.name] = share, what
-    wanted = f"at most {allowed:.4%} sent again"
+    wanted = f"at most {allowed:.4%} retransmitted"
     found = []
     for rail, nodes in by_rail.items():
         worst = max(share for share, _what in nodes.values())
@@ -271,8 +274,9 @@ def rail_retries(plan: RunPlan, records: Records, tolerances: Tolerances) -> lis
             if share < worst * NEAR:
                 continue
             why = (
-                f"{what}; look at cable, transceiver and leaf port of {rail} on {node_name}: "
-                f"ethtool -S {rail} (errors, discards, out of buffer) and the counters of the port"
+                f"{what}; check cable, transceiver and leaf port of {rail} on {node_name}: "
+                f"ethtool -S {rail} (errors, discards, out of buffer) and the counters of "
+                "the port"
             )
             subject = f"{node_name} {rail}"
             found.append(Check(name, wanted, f"{share:.2%}", FAILED, subject, why, at=node_name))
@@ -281,7 +285,7 @@ def rail_retries(plan: RunPlan, records: Records, tolerances: Tolerances) -> lis
 
 def _tcp_retries(rail: str, host: Mapping[str, Any]) -> tuple[int, int, str]:
     again, sent = host.get("resent", {}).get(rail, (0, 0))
-    return again, sent, f"{again} of {sent} TCP segments from and to it were lost"
+    return again, sent, f"{again} of {sent} TCP segments on it were lost"
 
 
 def _rdma_retries(rail: str, host: Mapping[str, Any]) -> tuple[int, int, str]:
@@ -296,16 +300,16 @@ def _rdma_retries(rail: str, host: Mapping[str, Any]) -> tuple[int, int, str]:
 
 
 def management_traffic(plan: RunPlan, records: Records, tolerances: Tolerances) -> Check:
-    """Nothing to speak of on any interface that is not a rail, management among them."""
+    """Traffic on other interfaces than rails, including management, stays within the tolerance."""
     allowed = tolerances.allowed(least_bytes_per_node(plan, records))
     wrong = []
     most = 0
     for one in traffic(plan, records):
         if not one["elsewhere"]:
-            wrong.append(f"{one['node']}: management was not counted")
+            wrong.append(f"{one['node']}: management traffic was not counted")
         for interface, moved in one["elsewhere"].items():
             most = max(most, moved)
             if moved > allowed:
                 wrong.append(f"{one['node']} {interface}: {bytes_text(moved)}")
-    wanted = f"at most {bytes_text(allowed)} on any interface that is not a rail"
+    wanted = f"at most {bytes_text(allowed)} on any interface other than rails"
     return verdict("management_traffic", wanted, bytes_text(most), wrong)

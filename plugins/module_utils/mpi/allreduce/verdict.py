@@ -1,5 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Judging a run: each promise of the smoke test against what the ranks reported."""
+"""Evaluate the records of a run: every check of the smoke test.
+
+Ranks compare their results in roles/mpi_stack/files/allreduce.py (`verify`), which runs on the
+nodes without the collection; `exactness` evaluates what they report.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ from ..launch.node import LaunchNode
 from .launch import Records, node_of, of_kind, of_nodes, of_the_end
 from .plan import RunPlan
 from .traffic import (
-    SHOWN,
+    MAX_ITEMS,
     Tolerances,
     management_traffic,
     rail_retries,
@@ -30,7 +34,7 @@ from .traffic import (
 
 
 def judge(plan: RunPlan, records: Records, tolerances: Tolerances) -> list[Check]:
-    """Every check of a run that came to its end."""
+    """Every check of a run that completed."""
     return [
         world_size(plan, records),
         placement(plan, records),
@@ -51,7 +55,8 @@ def world_size(plan: RunPlan, records: Records) -> Check:
 
 
 def placement(plan: RunPlan, records: Records) -> Check:
-    """Ranks are given out node by node in the hostfile's order, as many as each has slots."""
+    """Ranks are assigned node by node in the order of the hostfile, as many as the node has
+    slots."""
     wanted: dict[str, tuple[int, int]] = {}
     first = 0
     for planned in plan.nodes:
@@ -63,7 +68,9 @@ def placement(plan: RunPlan, records: Records) -> Check:
     for host in of_kind(records, "host"):
         node = node_of(host["name"], nodes)
         if node is None:
-            wrong.append(f"ranks {host['ranks'][:8]} ran on {host['name']}, not one of its nodes")
+            wrong.append(
+                f"ranks {host['ranks'][:8]} ran on {host['name']}, which is not in the plan"
+            )
             continue
         seen.add(node.name)
         begin, end = wanted[node.name]
@@ -76,8 +83,8 @@ def placement(plan: RunPlan, records: Records) -> Check:
 
 
 def rank_binding(plan: RunPlan, records: Records) -> list[Check]:
-    """The CPUs that ranks really have are of their GPU's NUMA node, and no small part of their
-    share of it: one check for each node where they are not."""
+    """Ranks run on CPUs of their GPU's NUMA node, and have their share of them. One failed check
+    for each node with other ranks."""
     name, wanted = "rank_binding", "each rank on CPUs of its GPU's NUMA node"
     if not plan.bind_rails and not plan.rankfile:
         return [not_applicable(name, wanted, "ranks are not bound (mpi_smoke_bind_rails)")]
@@ -91,28 +98,28 @@ def rank_binding(plan: RunPlan, records: Records) -> list[Check]:
             why = f"{IN_CONTAINER}: its CPUs are those of its host"
             unknown.setdefault(why, []).append(node.name)
         elif not any(numa >= 0 for numa in numas):
-            why = "neither the model nor the node has the NUMA node of a GPU or rail"
+            why = "the NUMA node of GPUs and rails is unknown to the model and the node"
             unknown.setdefault(why, []).append(node.name)
         else:
             try:
                 found = _misbound(node, host, here, numas)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
-                found = [f"its report cannot be read: {error}"]
+                found = [f"its report cannot be parsed: {error}"]
             right += not found
             if found:
-                why = some(found, SHOWN)
+                why = some(found, MAX_ITEMS)
                 wrong.append(Check(name, wanted, f"{len(found)} not", FAILED, node.name, why,
                                    at=node.name))  # fmt: skip
     if right:
-        wrong.append(Check(name, wanted, f"so on {counted(right, 'node')}", OK))
+        wrong.append(Check(name, wanted, f"as expected on {counted(right, 'node')}", OK))
     return wrong + [
-        not_applicable(name, wanted, why, subject=some(names, SHOWN))
+        not_applicable(name, wanted, why, subject=some(names, MAX_ITEMS))
         for why, names in unknown.items()
     ]
 
 
 def _numa(node: LaunchNode, here: Mapping[str, Any], local: int) -> int:
-    """The NUMA node that a rank belongs on: of the model, else of the node, else -1."""
+    """NUMA node on which a rank belongs, from the model, else from the node, else -1."""
     known = node.numa[local % len(node.numa)] if node.numa else None
     if known is not None:
         return known
@@ -126,7 +133,7 @@ def _numa(node: LaunchNode, here: Mapping[str, Any], local: int) -> int:
 def _misbound(
     node: LaunchNode, host: Mapping[str, Any], here: Mapping[str, Any], numas: Sequence[int]
 ) -> list[str]:
-    """The ranks of a node that do not run where they belong, with what they have."""
+    """Ranks of a node on other CPUs than expected."""
     allowed = set(parse_cores(here["allowed"]))
     found = []
     for local, (rank, text, numa) in enumerate(zip(host["ranks"], host["cpus"], numas)):
@@ -135,19 +142,21 @@ def _misbound(
         who = f"rank {rank}" + (f", GPU {local % node.gpus}" if node.gpus else "")
         near = here["numa"].get(str(numa))
         if not near:
-            found.append(f"{who}: the node has no NUMA node {numa}: correct gpus.numa, or its BIOS")
+            found.append(
+                f"{who}: the node has no NUMA node {numa}: correct gpus.numa, or the BIOS settings"
+            )
             continue
         usable = set(parse_cores(near)) & allowed
         cpus = set(parse_cores(text))
         share = len(usable) // numas.count(numa)
-        # A share is of whole cores, and so may be somewhat less.
+        # A share consists of whole cores, so it may be somewhat smaller.
         if not cpus <= usable or 2 * len(cpus) < share:
             found.append(f"{who}: on CPUs {text}, wanted {share} of {near} (NUMA node {numa})")
     return found
 
 
 def exactness(records: Records) -> list[Check]:
-    """One check per type and operation, over every size and both placements, on every rank."""
+    """One check for each type and operation, over all sizes, placements and ranks."""
     tested: dict[tuple[str, str], int] = {}
     for one in of_kind(records, "size"):
         for kind, operation, _placement in one["tested"]:
@@ -164,11 +173,11 @@ def exactness(records: Records) -> list[Check]:
         )
     checks = []
     for key in sorted({*tested, *wrong}):
-        text = f"{tested.get(key, 0)} allreduces to the bit"
+        text = f"{tested.get(key, 0)} allreduces bit-exact"
         checks.append(verdict("exactness", text, text, wrong.get(key, []), f"{key[0]} {key[1]}"))
     total = of_the_end(records, "wrong_results", None)
     if total is None or (total and not wrong):
-        why = "ranks did not report what was wrong"
+        why = "ranks did not report the errors"
         checks.append(Check("exactness", 0, total, FAILED, "", why))
     return checks
 
@@ -178,22 +187,22 @@ INSIDE_A_NODE = (
     *("cuda_ipc", "cuda_copy", "gdr_copy"),
 )
 KEEPALIVE = "ka"
-"""UCX's name for the lane by which it asks whether the other end lives: it carries no data."""
+"""Lane by which UCX checks whether the peer is alive; it carries no data."""
 
 
 @dataclass(frozen=True)
-class Lane:
-    """One way an endpoint sends: `tcp/rail0`."""
+class UcxLane:
+    """Transport and device of an endpoint: `tcp/rail0`."""
 
     transport: str
     device: str
 
 
-def lanes_between_nodes(text: str) -> tuple[Lane, ...]:
-    """The lanes in a line of UCX's report that leave the node and carry data.
+def lanes_between_nodes(text: str) -> tuple[UcxLane, ...]:
+    """Lanes in a line of UCX's report that carry data between nodes.
 
-    `ep_cfg[2]: tag(tcp/rail0 tcp/rail1)` in UCX 1.13 and before, in later versions
-    `ucp_context_0 inter-node cfg#3 tag(rc_mlx5/mlx5_0:1)`.
+    `ep_cfg[2]: tag(tcp/rail0 tcp/rail1)` up to UCX 1.13, `ucp_context_0 inter-node cfg#3
+    tag(rc_mlx5/mlx5_0:1)` in later versions.
     """
     if "intra-node" in text or "self cfg#" in text:
         return ()
@@ -202,29 +211,31 @@ def lanes_between_nodes(text: str) -> tuple[Lane, ...]:
         for word in group.split() if use != KEEPALIVE else ():
             name, separator, device = word.partition("/")
             if separator:
-                found.append(Lane(name, device))
+                found.append(UcxLane(name, device))
     inside = [lane for lane in found if lane.transport in INSIDE_A_NODE]
     if inside and "inter-node" not in text:
         return ()
     return tuple(lane for lane in found if lane not in inside)
 
 
-def is_transport(lane: Lane, asked: str) -> bool:
-    """Whether a lane is of the transport asked for: `rc` has drivers (`rc_verbs`, `rc_mlx5`)."""
+def is_transport(lane: UcxLane, asked: str) -> bool:
+    """Whether a lane uses the transport: `rc` includes its drivers (`rc_verbs`, `rc_mlx5`)."""
     return lane.transport == asked or lane.transport.startswith(f"{asked}_")
 
 
 def transport(plan: RunPlan, records: Records) -> Check:
-    """What UCX reports its endpoints between nodes run over; that and nothing else."""
+    """UCX used only the configured transport and the rails between nodes."""
     name, asked = "transport", plan.transport
     if len(plan.nodes) < 2:
-        return Check(name, asked, None, NOT_APPLICABLE, "", "one node alone: nothing leaves it")
+        return Check(
+            name, asked, None, NOT_APPLICABLE, "", "a single node: no traffic between nodes"
+        )
     silent: Sequence[int] = of_the_end(records, "silent_ranks", [])
     if silent:
-        why = f"UCX reported nothing on ranks {silent[:8]}: they did not use UCX (pml is not ucx?)"
+        why = f"UCX reported no lanes on ranks {silent[:8]}: they did not use UCX (is pml ucx?)"
         return Check(name, asked, "no report", FAILED, "", why)
     by_rank = {rank: node for node, host in of_nodes(plan, records) for rank in host["ranks"]}
-    # Of software there is rc_verbs alone; an NVIDIA NIC is slow by it.
+    # Soft-RoCE has rc_verbs only; an NVIDIA NIC is slow with it.
     soft = any(node.software for node in plan.nodes)
     used: set[str] = set()
     wrong = []
@@ -249,14 +260,14 @@ def transport(plan: RunPlan, records: Records) -> Check:
     ]
     if wrong:
         found_text = ", ".join(sorted(used)) or "nothing"
-        return Check(name, asked, found_text, FAILED, "", some(wrong, SHOWN))
+        return Check(name, asked, found_text, FAILED, "", some(wrong, MAX_ITEMS))
     return Check(name, asked, asked, OK, "", ", ".join(sorted(used)))
 
 
 def _strays(
     device: str, asked: str, ranks: Sequence[int], by_rank: Mapping[int, LaunchNode]
 ) -> dict[str, list[int]]:
-    """The ranks for which `device` is not a rail of their node, by what it is to them."""
+    """Ranks for which `device` is not a rail of their node, by the reason."""
     found: dict[str, list[int]] = {}
     for rank in ranks:
         node = by_rank.get(rank)
@@ -266,7 +277,7 @@ def _strays(
             devices = node.devices if node is not None else ()
             behind = {interface for name, interface in devices if name == device}
         if not behind:
-            why = "is behind no interface that the node knows, so it is not a rail of"
+            why = "has no interface that the node knows, so it is not a rail of"
         elif behind.isdisjoint(rails):
             shown = "" if behind == {device} else f"({', '.join(sorted(behind))}) "
             why = f"{shown}is not a rail of"
@@ -289,25 +300,25 @@ def threshold(plan: RunPlan, records: Records, tolerances: Tolerances) -> Check:
 
 
 def no_orphans(swept: Swept) -> Check:
-    """After the run and its clean-up, no process of it is left on any node."""
+    """No process of the run is left on any node after the clean-up."""
     killed = sum(swept.killed.values())
     wrong = [f"{host}: {count} left" for host, count in swept.left.items()]
-    wrong += [f"{host}: could not be asked ({why})" for host, why in swept.unknown.items()]
+    wrong += [f"{host}: unknown ({why})" for host, why in swept.unknown.items()]
     if wrong:
         left = sum(swept.left.values()) or f"unknown on {counted(len(swept.unknown), 'node')}"
-        return Check("no_orphans", 0, left, FAILED, "", some(wrong, SHOWN))
+        return Check("no_orphans", 0, left, FAILED, "", some(wrong, MAX_ITEMS))
     hosts = some([f"{host} {count}" for host, count in swept.killed.items()])
     return Check("no_orphans", 0, 0, OK, "", f"{killed} killed: {hosts}" if killed else "")
 
 
-# Times to figures, in the field's terms.
+# Figures.
 
 
 def figure(size: int, times_us: Sequence[float], ranks: int) -> dict[str, Any]:
-    """The figures of one size. Bandwidths are in 10^9 bytes per second, from the median time.
+    """Figures of one size. Bandwidths are in 10^9 bytes per second, from the median time.
 
-    Bus bandwidth is what each rank's link has to carry, whatever the algorithm: an allreduce moves
-    2(n-1)/n times the buffer in and out of every rank.
+    Bus bandwidth is the load of each rank's link, independent of the algorithm: an allreduce moves
+    2(n-1)/n times the buffer into and out of every rank.
     """
     ordered = sorted(times_us)
     middle = statistics.median(ordered)
@@ -332,5 +343,5 @@ def figures(records: Iterable[Mapping[str, Any]], ranks: int) -> list[dict[str, 
 
 
 def best_busbw(found: Iterable[Mapping[str, Any]]) -> Optional[Mapping[str, Any]]:
-    """The size that did best: the one a threshold is about."""
+    """The size with the highest bus bandwidth, to which a threshold applies."""
     return max(found, key=lambda one: float(one["busbw_gbytes_s"]), default=None)

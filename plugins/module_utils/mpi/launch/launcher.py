@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""How an MPI starts ranks: Open MPI by its own mpirun, Intel MPI by Hydra.
+"""Launchers of ranks: Open MPI's mpirun, and Hydra of Intel MPI.
 
-Both get a hostfile, a number of ranks, and a run id that stands in the command line or environment
-of every process of the run, by which the sweep finds it. Ranks have the environment of their own
-node, from the program that mpirun starts there, and not that of the launcher.
+Both get a hostfile, a number of ranks, and a run id, which is in the command line or environment of
+every process of the run: the sweep finds processes by it. Ranks get the environment of their node
+from the program that mpirun starts there, not that of the launcher.
 """
 
 from __future__ import annotations
@@ -13,26 +13,27 @@ from collections.abc import Mapping, Sequence
 from typing import Optional, Union
 
 RUN_ID = "BAREMETAL_RUN_ID"
-"""The variable that `hydra-ssh` hands on to the nodes."""
+"""Variable that `hydra-ssh` passes on to nodes."""
 
 
 class OpenMpi:
     name, key, daemon, hostfile_format = "Open MPI", "open_mpi", "orted", "openmpi"
     version = re.compile(r"\(Open MPI\)\s+(\S+)")
     library = "Open MPI v{}"
-    """What the library says of itself, up to a comma."""
+    """Start of the library's version string, up to a comma."""
     label = ("--tag-output",)
     mappings: Mapping[str, tuple[str, ...]] = {
         "gpu": ("--map-by", "slot", "--bind-to", "none"),
         "node": ("--map-by", "node", "--bind-to", "none"),
         "core": ("--map-by", "core", "--bind-to", "core"),
     }
-    """`gpu`: rank k of a node next to GPU k, with the rail of that GPU: rail-bind binds. Open MPI's
-    default is one NUMA node after another in turn, and a core for each rank of a job of two."""
+    """`gpu`: rank k of a node runs near GPU k and uses its rail; rail-bind binds it. By default
+    Open MPI alternates between NUMA nodes, and binds ranks to cores only in a job of two ranks."""
     tcp = (("pml", "ob1"), ("btl", "tcp,self,vader"))
-    """Parameters for TCP of its own, bound to the rail's address, instead of UCX."""
+    """Parameters for Open MPI's own TCP transport, which binds to the rail's address, instead of
+    UCX."""
     failed = re.compile(r"process rank (\d+)|Process name: \[\[\d+,\d+\],(\d+)\]")
-    """mpirun's messages on a signal, and on an exit status."""
+    """Messages of mpirun after a signal, and after an exit status."""
 
     def start(
         self, run_id: str, parameters: Mapping[str, str], hosts: str, ranks: int
@@ -43,8 +44,8 @@ class OpenMpi:
         return [*argv, "--hostfile", hosts, "-np", str(ranks)]
 
     def ranks(self, directory: str = "", exported: Sequence[str] = ()) -> list[str]:
-        """Options on where ranks start, and variables that they get: the launcher's, or with `=`
-        a value that the launcher itself does not get."""
+        """Options for the directory of ranks and their variables: `NAME` from the launcher's
+        environment, or `NAME=value`."""
         argv = ["--wdir", directory] if directory else []
         return [*argv, *(word for name in exported for word in ("-x", name))]
 
@@ -67,13 +68,13 @@ class Hydra:
         "node": ("-genv", "I_MPI_PIN", "0"),
         "core": ("-genv", "I_MPI_PIN_DOMAIN", "core"),
     }
-    """Unless told not to, the library binds the rank again in MPI_Init."""
+    """Without I_MPI_PIN=0 the library binds ranks again in MPI_Init."""
     tcp = (("FI_PROVIDER", "tcp"),)
     aborted = re.compile(r"Abort\(-?\d+\) on node (\d+) \(rank")
     codes = re.compile(
         r"^(?:\[mpiexec\S* Exit codes: )?\[([^\s:\]]+):\d+\] (\d+(?:,\d+)*)$", re.MULTILINE
     )
-    """Wait statuses of the ranks of a node, with -print-all-exitcodes."""
+    """Wait statuses of the ranks of a node, printed by -print-all-exitcodes."""
     ended_by_hydra = ("0", "9", "15")
     failed = re.compile(r"RANK (\d+) PID \d+ RUNNING AT")
 
@@ -99,14 +100,15 @@ class Hydra:
         return "".join(f"{host}:1\n" for host in self._placed(slots, mapping))
 
     def _placed(self, slots: Mapping[str, int], mapping: str) -> list[str]:
-        """The host of each rank."""
+        """Host of each rank."""
         if mapping != "node":
             return [host for host, count in slots.items() for _unused in range(count)]
         rounds = range(max(slots.values(), default=0))
         return [host for turn in rounds for host, count in slots.items() if turn < count]
 
     def failed_rank(self, output: str, slots: Mapping[str, int], mapping: str) -> Optional[int]:
-        """By MPI_Abort, else by an exit status that Hydra did not cause, else as Hydra names it."""
+        """The rank that failed first, by MPI_Abort, else by an exit status that Hydra did not
+        cause, else by Hydra's message."""
         aborted = self.aborted.search(output)
         if aborted:
             return int(aborted[1])
@@ -126,7 +128,7 @@ MAPPINGS = ("gpu", "node", "core")
 
 
 def of_provider(provider: str) -> Launcher:
-    """Of `software.mpi.provider`: what is not Intel MPI is an Open MPI."""
+    """Launcher for a value of `software.mpi.provider`."""
     return HYDRA if provider == "impi" else OPEN_MPI
 
 

@@ -24,7 +24,7 @@ MIN_FREE_BYTES, MIN_FREE_INODES = 16 << 20, 64
 
 
 @dataclass(frozen=True)
-class Answer:
+class NodeReport:
     """State that a node reported."""
 
     program: str = ""
@@ -75,7 +75,7 @@ def preflight(
     commands = {}
     reported = []
     versions: dict[str, dict[str, str]] = {"mpirun": {}, "UCX": {}}
-    ready: dict[str, Answer] = {}
+    ready: dict[str, NodeReport] = {}
     with paths.Listener({}) as listener:
         for node, peer in zip(nodes, next_nodes(nodes)):
             names = [peer.host] if peer is not node else []
@@ -134,13 +134,13 @@ def next_nodes(nodes: Sequence[LaunchNode]) -> list[LaunchNode]:
 
 
 def unreached(
-    run: Runner, nodes: Sequence[LaunchNode], ready: Mapping[str, Answer]
+    run: Runner, nodes: Sequence[LaunchNode], ready: Mapping[str, NodeReport]
 ) -> dict[str, str]:
     """Ready nodes that cannot connect to the launcher, or to the next node: a run over them would
     hang until its time limit."""
     problems: dict[str, str] = {}
     for node, peer in zip(nodes, next_nodes(nodes)):
-        state = ready.get(node.host, Answer())
+        state = ready.get(node.host, NodeReport())
         for name, address in state.peers.items() if peer.host in ready else ():
             code = state.called.get(address, 0)
             failed = f"no connection {node.name} -> {name} ({address}): {paths.told(code)}"
@@ -175,7 +175,7 @@ def unreached(
     return problems
 
 
-def answer(text: str) -> Answer:
+def answer(text: str) -> NodeReport:
     """Parse the output of READY."""
     lines: dict[str, list[list[str]]] = {}
     for word, *rest in answer_lines(text):
@@ -187,7 +187,7 @@ def answer(text: str) -> Answer:
     def pairs(word: str) -> list[tuple[str, str]]:
         return [(rest[0], rest[1]) for rest in lines.get(word, []) if len(rest) == 2]
 
-    return Answer(
+    return NodeReport(
         program=first("program"),
         daemon=first("daemon") == "yes",
         version=" ".join(next(iter(lines.get("version", [])), [])),
@@ -230,7 +230,7 @@ def _full(words: Sequence[str]) -> str:
 
 
 def obstacle(
-    state: Answer,
+    state: NodeReport,
     node: LaunchNode,
     program: str,
     sha256: str,

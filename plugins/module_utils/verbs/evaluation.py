@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Figures and packets as checks: wanted beside found, and what to do."""
+"""Compare figures and packets with their requirements, and name remedies."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from ..core.text import bits_text
 from ..nic.mlx5 import health, losses
 from ..nic.vendor import PortCounters
 from . import endpoints
-from .exchanges import GPU, LATENCY, UCX, Request, error_lines
+from .exchanges import GPU, LATENCY, UCX, VerifyRequest, error_lines
 from .wire import tos_text
 
-SOFTWARE = "is Soft-RoCE: its figures show that it works, not what a NIC does"
-NO_EXPECTATION = "no expectation set"
+SOFTWARE = "is Soft-RoCE: its figures prove its function, not the speed of a NIC"
+NO_EXPECTATION = "no threshold set"
 CLASS_SHARE = 0.5
-"""Of an exchange's payload that has to be counted under the contract's priority.
+"""Share of an exchange's payload that must be counted under the contract's priority.
 
-A guess, far from both: a NIC counts all of it there, or nothing.
+An estimate, far from both cases: a NIC counts all or none of the payload there.
 """
 
 MOST_RETRIES = 1e-5
-"""Share of packets. A guess: a lossless fabric loses none, a frame with errors that its FEC cannot
-correct is far rarer."""
+"""Share of packets. An estimate: a lossless fabric drops none, and frames with errors that FEC
+cannot correct are much rarer."""
 LEAST_RETRIES = 10
-"""Fewer are no finding: one burst in a queue of a short exchange."""
+"""Fewer are ignored: one burst in a queue during a short exchange."""
 
 NO_GPU_MEMORY = re.compile(r"DMA-BUF|cuMemGetHandleForAddressRange|allocate MR|create mr")
 
 
-def driven(request: Request, pairs: Sequence[Mapping[str, Any]]) -> list[Check]:
-    """What this host sent, and how fast."""
+def driven(request: VerifyRequest, pairs: Sequence[Mapping[str, Any]]) -> list[Check]:
+    """Checks of the packets that this host sent, and of their rate."""
     return [check for pair in pairs for check in _pair(request, pair)]
 
 
-def served(request: Request, rails: Mapping[str, Mapping[str, Any]]) -> list[Check]:
-    """What arrived at this host."""
+def served(request: VerifyRequest, rails: Mapping[str, Mapping[str, Any]]) -> list[Check]:
+    """Checks of the packets that arrived at this host."""
     return [check for rail, seen in rails.items() for check in _arrivals(request, rail, seen)]
 
 
-def _pair(request: Request, pair: Mapping[str, Any]) -> Iterator[Check]:
+def _pair(request: VerifyRequest, pair: Mapping[str, Any]) -> Iterator[Check]:
     where = f"{pair['rail']} -> {pair['peer']}"
     if pair.get("lost"):
-        reason = f"{pair['peer']} dropped out of this run before: see its own failure"
+        reason = f"{pair['peer']} failed before: see its own message"
         yield not_applicable("pair", "measured", reason, subject=where)
         return
     if pair.get("shared"):
@@ -58,7 +58,9 @@ def _pair(request: Request, pair: Mapping[str, Any]) -> Iterator[Check]:
     for name in request.exchanges:
         result = pair["exchanges"].get(name)
         if result is None:
-            yield Check(name, "measured", "not tried", FAILED, where, "the one before it failed")
+            yield Check(
+                name, "measured", "not tried", FAILED, where, "the previous exchange failed"
+            )
         elif "skipped" in result:
             yield not_applicable(name, "measured", result["skipped"], subject=where)
         elif result.get("problem"):
@@ -67,13 +69,13 @@ def _pair(request: Request, pair: Mapping[str, Any]) -> Iterator[Check]:
         else:
             yield figure(request, pair, name, result)
             if name == "write_bw":
-                # The kernel takes it from the rail's, and reports nothing.
+                # The kernel derives it from the rail's and reports no value.
                 yield compare(
                     "roce_mtu",
                     request.settings.roce_mtu,
                     result["path_mtu"],
                     subject=where,
-                    reason=f"the MTU of {pair['rail']} is too small on one of both: --tags rails",
+                    reason=f"the MTU of {pair['rail']} is too small at one end: --tags rails",
                 )
             yield from sent(request, pair, name, result)
     if not pair.get("software"):
@@ -84,16 +86,16 @@ def _pair(request: Request, pair: Mapping[str, Any]) -> Iterator[Check]:
         yield lost(request, where, str(pair["rail"]), total)
 
 
-def _remedied(request: Request, rail: str, name: str, problem: str) -> str:
-    """What went wrong with one exchange, and what to do."""
+def _remedied(request: VerifyRequest, rail: str, name: str, problem: str) -> str:
+    """Problem of an exchange, with the remedy."""
     half = next(one for one in request.drives if one.rail == rail)
     advice = (
         f"ping -I {rail} {half.peer_address} on {request.host}; rdma link and dmesg on both hosts"
     )
     if name == GPU and NO_GPU_MEMORY.search(problem):
         advice = (
-            "dma-buf needs NVIDIA's open kernel modules and kernel 5.12 or later; else "
-            "nvidia_gpu_gpudirect: peermem, --tags gpu"
+            "dma-buf needs NVIDIA's open kernel modules and kernel 5.12 or later; "
+            "otherwise set nvidia_gpu_gpudirect: peermem, then run --tags gpu"
         )
     elif name == GPU and re.search(r"CUDA|\bcu[A-Z]", problem):
         advice = "nvidia-smi on both hosts; --tags gpu"
@@ -101,24 +103,25 @@ def _remedied(request: Request, rail: str, name: str, problem: str) -> str:
 
 
 def figure(
-    request: Request, pair: Mapping[str, Any], name: str, result: Mapping[str, Any]
+    request: VerifyRequest, pair: Mapping[str, Any], name: str, result: Mapping[str, Any]
 ) -> Check:
-    """One figure beside its expectation and the line rate."""
+    """A figure with its requirement and the line rate."""
     where = f"{pair['rail']} -> {pair['peer']}"
     options, wanted, holds = request.options, "", True
     measured = result["median_us" if name == LATENCY else "gbits_s"]
     if measured is None:
-        found = f"{result['iterations']} messages, and no time"
+        found = f"{result['iterations']} messages without a time"
         wanted, holds = "measured", False
         why = (
-            "perftest found no clock rate: is the CPU frequency fixed (--tags os), the TSC stable?"
+            "perftest found no clock rate: check for a fixed CPU frequency (--tags os) and "
+            "a stable TSC"
         )
     elif name == LATENCY:
         found = f"median {measured:g} us, p99 {result['p99_us']:g} us"
         if options.max_latency_us is not None:
             wanted = f"median at most {options.max_latency_us:g} us"
             holds = measured <= options.max_latency_us
-        why = "CPU governor, NUMA node and PCIe link of both ends: --tags os, rails"
+        why = "check CPU governor, NUMA node and PCIe link of both ends: --tags os, rails"
     else:
         rate = pair.get("line_rate_gbits_s")
         found = bits_text(measured)
@@ -134,7 +137,7 @@ def figure(
         if share and rate:
             wanted = f"at least {share * rate:g} Gb/s ({share:.2%} of {rate:g})"
             holds = measured >= share * rate
-        why = "link speed and PCIe width of both ends, congestion on the way, a job on these nodes"
+        why = "check link speed and PCIe width of both ends, congestion, and jobs on these nodes"
         if name == GPU:
             why = "if write_bw is ok: IOMMU and ACS (--tags rdma), GPU and NIC on one PCIe switch"
     if pair.get("software") or not wanted:
@@ -144,9 +147,9 @@ def figure(
 
 
 def sent(
-    request: Request, pair: Mapping[str, Any], name: str, result: Mapping[str, Any]
+    request: VerifyRequest, pair: Mapping[str, Any], name: str, result: Mapping[str, Any]
 ) -> Iterator[Check]:
-    """Whether what left in one exchange carries the contract's traffic class."""
+    """Packets that left during an exchange have the contract's traffic class."""
     where = f"{pair['rail']} -> {pair['peer']} {name}"
     if name == UCX:
         value = (result.get("environment") or {}).get("UCX_IB_TRAFFIC_CLASS")
@@ -157,7 +160,7 @@ def sent(
         )
     else:
         why = (
-            f"perftest asked {pair['device']} for it: the device or a rule on {request.host} "
+            f"perftest set it on {pair['device']}: the device or a rule on {request.host} "
             "rewrites it; --tags rails"
         )
     wire = result.get("wire")
@@ -171,7 +174,7 @@ def sent(
         yield priority(request, "class_sent", where, growth, payload * CLASS_SHARE, why)
 
 
-def _arrivals(request: Request, rail: str, seen: Mapping[str, Any]) -> Iterator[Check]:
+def _arrivals(request: VerifyRequest, rail: str, seen: Mapping[str, Any]) -> Iterator[Check]:
     counted = False
     for name, outcome in seen["exchanges"].items():
         where = f"{rail} <- {seen['peer']} {name}"
@@ -181,23 +184,23 @@ def _arrivals(request: Request, rail: str, seen: Mapping[str, Any]) -> Iterator[
             yield not_applicable("wire_arrived", tos(request), reason, subject=where)
         elif outcome["rc"] != 0:
             lines = error_lines(outcome["log"])
-            reason = f"the server ended with status {outcome['rc']}: {lines}"
+            reason = f"the server exited with status {outcome['rc']}: {lines}"
             yield Check("served", "served", "not", FAILED, where, reason)
         elif wire is None:
             counted = True
             yield unseen(request, "wire_arrived", where, rail)
         else:
             why = (
-                f"see wire_sent of {seen['peer']}; if that is ok, a switch on the way rewrote it: "
-                "its ports must trust DSCP and keep it"
+                f"see wire_sent of {seen['peer']}; if it is ok, a switch rewrote it: its "
+                "ports must trust and preserve DSCP"
             )
             yield marks(request, "wire_arrived", where, wire["in"], why)
-            why = f"this is what {request.host} answered: --tags rails, mpi --limit {request.host}"
+            why = f"{request.host} answered with it: --tags rails, mpi --limit {request.host}"
             yield marks(request, "wire_answered", where, wire["out"], why)
     if "port" in seen:
         before, now = (PortCounters(**seen["port"][when]) for when in ("before", "now"))
         link, speed = health.PortReading(**seen["port"]["link"]), request.speeds_gbps.get(rail)
-        # What was lost is rail_losses, with what the other end has of it.
+        # rail_losses reports losses, with the counters of the peer.
         yield health.check(rail, before, now, speed, link, request.health, lossless=())
         where = f"{rail} <- {seen['peer']}"
         yield retries(request, where, rail, seen.get("growth") or {})
@@ -212,30 +215,30 @@ def _arrivals(request: Request, rail: str, seen: Mapping[str, Any]) -> Iterator[
         yield priority(request, "class_arrived", f"{rail} <- {seen['peer']}", growth, least, why)
 
 
-def retries(request: Request, where: str, rail: str, growth: Mapping[str, int]) -> Check:
-    """Packets of a rail were not lost: few were sent again, or arrived out of order."""
+def retries(request: VerifyRequest, where: str, rail: str, growth: Mapping[str, int]) -> Check:
+    """Packets of a rail were not lost: few were retransmitted or arrived out of order."""
     again = {name: growth[name] for name in endpoints.RETRIES if growth.get(name)}
     count, packets = sum(again.values()), endpoints.packets(growth)
-    wanted = f"at most {MOST_RETRIES:.4%} sent again"
+    wanted = f"at most {MOST_RETRIES:.4%} retransmitted"
     found = f"{count} of {packets} packets"
     if count < LEAST_RETRIES or count <= packets * MOST_RETRIES:
         return Check("rail_retries", wanted, found, OK, where)
     named = ", ".join(f"{name} {number}" for name, number in again.items())
     why = (
-        f"{named}; look at cable, transceiver and leaf port of {rail} on {request.host}: ethtool -S"
-        f" {rail} (errors, discards, out of buffer) and the counters of the port"
+        f"{named}; check cable, transceiver and leaf port of {rail} on {request.host}: "
+        f"ethtool -S {rail} (errors, discards, out of buffer) and the counters of the port"
     )
     return Check("rail_retries", wanted, found, FAILED, where, why)
 
 
-def lost(request: Request, where: str, rail: str, growth: Mapping[str, int]) -> Check:
-    """The port of a rail lost no packet of the lossless class, and no link was paused whole."""
+def lost(request: VerifyRequest, where: str, rail: str, growth: Mapping[str, int]) -> Check:
+    """The port of a rail dropped no packet of the lossless class, and global pause was not used."""
     limit = request.health.get("new_errors")
     found = losses.findings(growth, request.settings.pfc_priorities)
     shown = {name: count for name, (count, _remedy) in found.items()}
-    wanted = f"none lost (new_errors: {limit})"
+    wanted = f"no loss (new_errors: {limit})"
     if not shown and not any(map(endpoints.PER_PRIORITY.match, growth)):
-        reason = f"nothing was counted by priority (ethtool -S {rail})"
+        reason = f"no per-priority counters (ethtool -S {rail})"
         return Check("rail_losses", wanted, "not counted", NOT_APPLICABLE, where, reason)
     if shown and limit is None:
         return Check("rail_losses", wanted, shown, NOT_APPLICABLE, where, "no limit: new_errors")
@@ -245,16 +248,18 @@ def lost(request: Request, where: str, rail: str, growth: Mapping[str, int]) -> 
     return Check("rail_losses", wanted, shown, FAILED, where, why)
 
 
-def tos(request: Request) -> str:
+def tos(request: VerifyRequest) -> str:
     return f"UDP 4791, {tos_text(request.settings.traffic_class)}"
 
 
-def marks(request: Request, name: str, where: str, seen: Mapping[str, Any], why: str) -> Check:
-    """Packets of one direction against the contract."""
+def marks(
+    request: VerifyRequest, name: str, where: str, seen: Mapping[str, Any], why: str
+) -> Check:
+    """Packets of one direction comply with the contract."""
     wanted = tos(request)
     count, wrong = seen["packets"], seen["wrong"]
     if not count:
-        reason = "no RoCE v2 packet was seen: the traffic took another way, or none"
+        reason = "no RoCE v2 packet was seen: traffic took another path, or there was none"
         return Check(name, wanted, "no packet", FAILED, where, reason)
     if not wrong:
         return Check(name, wanted, f"{count} of {count} packets", OK, where)
@@ -263,24 +268,23 @@ def marks(request: Request, name: str, where: str, seen: Mapping[str, Any], why:
     return Check(name, wanted, found, FAILED, where, why)
 
 
-def unseen(request: Request, name: str, where: str, device: str) -> Check:
-    """Packets that could not be looked at are reported, and not passed."""
+def unseen(request: VerifyRequest, name: str, where: str, device: str) -> Check:
+    """Packets that could not be inspected are reported, and do not pass."""
     reason = (
-        f"packets of {device} bypass the kernel; their priority is proved instead (class_sent, "
-        "class_arrived)"
+        f"packets of {device} bypass the kernel; class_sent and class_arrived prove their priority"
     )
     return not_applicable(name, tos(request), reason, subject=where)
 
 
 def priority(
-    request: Request, name: str, where: str, growth: Mapping[int, int], least: float, why: str
+    request: VerifyRequest, name: str, where: str, growth: Mapping[int, int], least: float, why: str
 ) -> Check:
     """Bytes that the NIC counted under the contract's priority."""
     settings = request.settings
     number = settings.dscp_to_priority[settings.traffic_class >> 2]
     wanted = f"at least {least:.3g} bytes under priority {number}"
     if not growth:
-        reason = "the NIC counted nothing by priority (ethtool -S): nothing proves the class"
+        reason = "the NIC has no per-priority counters (ethtool -S), so the class is not proved"
         return Check(name, wanted, "not counted", FAILED, where, reason)
     found = ", ".join(f"priority {one}: {count:.3g} bytes" for one, count in growth.items())
     holds = growth.get(number, 0) >= least
