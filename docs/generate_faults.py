@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Write docs/faults.md from the faults that tests make: run it, it has no options.
+"""Write docs/faults.md from the faults that tests inject.
 
-A unit test fails while the page is not what this writes.
+It has no options. A unit test compares the page with its output.
 """
 
 from __future__ import annotations
@@ -23,29 +23,30 @@ from tests.faults import NODE_FAULTS  # noqa: E402
 HEAD = """\
 # Faults
 
-The tests make each of these faults by hand on virtual nodes and switches. `playbooks/verify.yml`
-finds it under the check ([checks](checks.md)), and prints the command that repairs it.
+Tests inject each of these faults on virtual nodes and switches. `playbooks/verify.yml` reports it
+by the [check](checks.md) and prints the command that repairs it: `ansible-playbook site.yml` with
+`--tags` for the layer and `--limit` for the host. Some faults need a manual step first.
 
 <!-- made by docs/generate_faults.py -->
 
-| fault | layer | check | by hand first | repair: `ansible-playbook site.yml -i INVENTORY` |
-|---|---|---|---|---|
+| fault | layer | check | manual step |
+|---|---|---|---|
 """
 
 
-def rows() -> Iterator[tuple[str, str, str, str, str]]:
+def rows() -> Iterator[tuple[str, str, str, str]]:
     for fault in NODE_FAULTS:
-        yield fault.name, fault.layer, fault.check, fault.undo, f"--tags {fault.layer} --limit HOST"
+        yield fault.name, fault.layer, fault.check, fault.undo
     for system, switch in SYSTEMS.items():
         for name, check, _change in switch.FAULTS:
-            yield f"{system}: {name}", "fabric", check, "", "--tags fabric --limit SWITCH"
+            yield f"{system}: {name}", "fabric", check, ""
 
 
 def page() -> str:
     lines = []
-    for name, layer, check, first, command in rows():
-        first = f"`{first}`" if first else ""
-        lines.append(f"| {name} | {layer} | `{check}` | {first} | `{command}` |\n")
+    for name, layer, check, step in rows():
+        step = f"`{step}`" if step else ""
+        lines.append(f"| {name} | {layer} | `{check}` | {step} |\n")
     return HEAD + "".join(lines)
 
 

@@ -33,7 +33,11 @@ THEIRS: list[dict[str, Any]] = [
 def run(folder: Path, playbook: object, *options: str) -> tuple[int, str, dict[str, Any]]:
     (folder / "cluster.yml").write_text(MODEL, encoding="utf-8")
     done = ansible(
-        *("ansible-playbook", "-i", folder / "cluster.yml", playbook, *options),
+        "ansible-playbook",
+        "-i",
+        folder / "cluster.yml",
+        playbook,
+        *options,
         BAREMETAL_MPI_ROCE_REPORTS=str(folder / "reports"),
     )
     text = done.stdout + done.stderr

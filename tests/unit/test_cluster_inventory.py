@@ -76,8 +76,12 @@ def test_variables_of_the_site_may_be_templates_and_are_overridden_beside_the_mo
     shown = printed(
         "ansible",
         "node01:node02:launcher",
-        *("-i", str(tmp_path), "-m", "ansible.builtin.debug"),
-        *("-a", "msg='{{ where }} {{ cluster_slots | default(0) }}'"),
+        "-i",
+        str(tmp_path),
+        "-m",
+        "ansible.builtin.debug",
+        "-a",
+        "msg='{{ where }} {{ cluster_slots | default(0) }}'",
     )
     said = dict(
         re.findall(r'(\w+) \| SUCCESS => \{\s*(?:"changed": false,\s*)?"msg": "(.*)"', shown)

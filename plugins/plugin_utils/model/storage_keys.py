@@ -172,7 +172,7 @@ FILE_SYSTEM = Section(
             "mode",
             Text(
                 r"[0-3]7[0-7][0145]",
-                "a mode of four octal digits: full access for the owner, no write access for others",
+                "a mode of four octal digits: all access for the owner, no write access for others",
                 '"0770" (in quotes)',
             ),
             "Its mode.",
