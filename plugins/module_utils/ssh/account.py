@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
-from ..core import mounts
+from ..core import bounded, mounts
 from ..core.checks import FAILED, Check, compare
 from ..core.messages import message
 from ..core.part import Node, Plan, PlanError, Step, Verdict
-from ..storage import bounded
 from .keys import DAY, standing
 
 SHADOW = "/etc/shadow"

@@ -16,12 +16,11 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ..core import mounts
+from ..core import bounded, mounts
+from ..core.bounded import Report
 from ..core.checks import FAILED, OK, Check
 from ..core.part import PlanError
 from ..core.text import some
-from ..storage import bounded
-from ..storage.probe import Report
 from . import account
 from .keys import digest, public_key
 

@@ -18,14 +18,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-from ..core import processes
+from ..core import bounded, processes
+from ..core.bounded import Report
 from ..core.checks import FAILED, OK, PENDING, Check
 from ..core.commands import CommandError, NoAnswerError, Result, run
 from ..core.text import bytes_text, one_line, some
 from ..os_baseline.limits import FILE as LIMITS_FILE
 from ..os_baseline.limits import ITEMS, UNLIMITED, parse_proc
-from ..storage import bounded
-from ..storage.probe import Report
 from . import session_program as program
 from .account import rights_of
 from .refusals import NOISE
