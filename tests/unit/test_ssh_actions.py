@@ -82,7 +82,7 @@ def laid(folder: Path) -> list[str]:
     return sorted(name for name, node in nodes.items() if node.complete)
 
 
-def test_a_new_node_takes_two_calls_and_an_unchanged_one_takes_one(tmp_path: Path) -> None:
+def test_a_new_node_takes_two_module_calls(tmp_path: Path) -> None:
     messages, host = prepared(tmp_path), Host(tmp_path, "node01")
     first = host.run(messages)
     assert (len(host.calls), first["changed"], set(first["sign"])) == (2, True, {"user", "host"})

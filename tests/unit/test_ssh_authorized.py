@@ -27,7 +27,7 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home/mpi"
 
 
-def judged(
+def checked(
     home: Path, patterns: Sequence[str] = PATTERNS, declared: Sequence[str] = ()
 ) -> list[Check]:
     user = pwd.struct_passwd(("mpi", "x", 2000, 2000, "", str(home), "/bin/bash"))
@@ -52,13 +52,13 @@ def failed(found: list[Check]) -> dict[str, str]:
         ("30 20 0:50 / /gpfs rw - gpfs s rw\n", False),
     ],
 )
-def test_a_home_is_shared_where_its_file_system_is_none_of_one_host(
+def test_a_home_on_a_shareable_file_system_is_shared(
     table: str, shared: bool, tmp_path: Path
 ) -> None:
     assert authorized.shared("/home/mpi", mounts.parse(ROOT + table), tmp_path) is shared
 
 
-def test_a_link_to_a_shared_file_system_is_followed_and_it_is_not_asked(tmp_path: Path) -> None:
+def test_a_link_to_a_shared_file_system_is_followed(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home/mpi").symlink_to("../gpfs/homes/mpi")
     table = ROOT + "30 20 0:50 / /gpfs rw - gpfs s rw\n"
@@ -68,7 +68,7 @@ def test_a_link_to_a_shared_file_system_is_followed_and_it_is_not_asked(tmp_path
     assert authorized.shared("/gpfs/mpi", mounts.parse(ROOT), tmp_path), "a loop is no local home"
 
 
-def test_every_list_is_read_and_each_undeclared_key_named(home: Path, tmp_path: Path) -> None:
+def test_undeclared_keys_of_every_list_are_reported(home: Path, tmp_path: Path) -> None:
     keys = [keypair(tmp_path / name) for name in ("a", "b", "c")]
     keys.append(keypair(tmp_path / "d", "-t", "ecdsa"))
     first, second = home / ".ssh/authorized_keys", home / ".ssh/authorized_keys2"
@@ -77,60 +77,58 @@ def test_every_list_is_read_and_each_undeclared_key_named(home: Path, tmp_path: 
     elsewhere = tmp_path / "mpi.keys"
     elsewhere.write_text(keys[0])
     patterns = [*PATTERNS, f"{tmp_path}/%u.keys", "none", "%h/absent"]
-    assert failed(judged(home, patterns, declared=[f"{keys[1]} declared"])) == {
+    assert failed(checked(home, patterns, declared=[f"{keys[1]} declared"])) == {
         str(first): f"line 3 {digest(keys[0])}",
         str(second): f"line 1 {digest(keys[2])}, line 2 {digest(keys[3])}",
         str(elsewhere): f"line 1 {digest(keys[0])}",
     }
-    assert failed(judged(home, patterns, declared=keys)) == {}
-    assert [check.name for check in judged(home, ["none"])] == ["undeclared_keys"]
+    assert failed(checked(home, patterns, declared=keys)) == {}
+    assert [check.name for check in checked(home, ["none"])] == ["undeclared_keys"]
 
 
 @pytest.mark.parametrize(
     "form",
     ["{0}\t{1}", "{0} {1}\r", "{0} {1}\0 x", "  {0}   {1}", "{0} {2}\v{3}\f", 'a="b c" {0} {1}'],
 )
-def test_a_key_is_found_in_each_form_that_openssh_reads(
-    form: str, home: Path, tmp_path: Path
-) -> None:
+def test_keys_are_parsed_as_openssh_does(form: str, home: Path, tmp_path: Path) -> None:
     key = keypair(tmp_path / "a")
     kind, blob = key.split()
     path = home / ".ssh/authorized_keys"
     path.write_bytes((form.format(kind, blob, blob[:20], blob[20:]) + "\n").encode("latin-1"))
     assert digest(key) in ssh_keygen("-l", "-f", str(path)).stdout, "OpenSSH itself reads it"
-    assert failed(judged(home)) == {str(path): f"line 1 {digest(key)}"}
+    assert failed(checked(home)) == {str(path): f"line 1 {digest(key)}"}
 
 
-def test_no_link_is_followed_and_nothing_is_read_without_end(home: Path, tmp_path: Path) -> None:
+def test_links_and_large_files_are_refused(home: Path, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text(f"{keypair(tmp_path / 'a')}\n")
     path = home / ".ssh/authorized_keys"
     path.symlink_to(secret)
-    assert failed(judged(home)) == {str(path): "a link, which sshd follows and root does not"}
+    assert list(failed(checked(home))) == [str(path)]
     path.unlink()
     os.mkfifo(path)
-    assert failed(judged(home)) == {str(path): "not a file"}
+    assert failed(checked(home)) == {str(path): "not a regular file"}
     path.unlink()
-    path.write_bytes(b"\n" * (authorized.MOST_BYTES + 1))
-    assert failed(judged(home)) == {str(path): "longer than 256 KiB"}
+    path.write_bytes(b"\n" * (authorized.MAX_BYTES + 1))
+    assert failed(checked(home)) == {str(path): "longer than 256 KiB"}
     path.write_text("\n".join(["x" * 100, "ssh-ed25519 AAAA", "\x1b[2J", "\xff" * 9]))
-    assert failed(judged(home)) == {}
+    assert failed(checked(home)) == {}
     path.unlink()
     (home / ".ssh").rmdir()
     (home / ".ssh").symlink_to(tmp_path)
-    assert set(failed(judged(home)).values()) == {"a link, which sshd follows and root does not"}
+    assert all("link" in reason for reason in failed(checked(home)).values())
 
 
-def test_many_keys_take_a_line_of_bounded_length(home: Path, tmp_path: Path) -> None:
+def test_a_list_of_keys_is_bounded(home: Path, tmp_path: Path) -> None:
     key = keypair(tmp_path / "a")
     (home / ".ssh/authorized_keys").write_text(f"{key}\n" * 1000)
-    (check,) = judged(home)
+    (check,) = checked(home)
     assert check.found.endswith(" and 990 more")
     assert "line 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 990 more" in check.by_hand
 
 
-def test_root_need_not_be_able_to_read_a_list(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where NFS squashes it; what the user cannot read, root does."""
+def test_the_user_or_root_reads_a_list(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NFS may squash root; root reads what the user cannot."""
     refused = {os.getuid()}
     key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ5XUJEhJ2FkFRbCBPgQq4SNTWjDuO8Y9wcIvEsT/4Yo"
 
@@ -144,14 +142,14 @@ def test_root_need_not_be_able_to_read_a_list(home: Path, monkeypatch: pytest.Mo
     rights = lambda _user: lambda: monkeypatch.setattr(os, "geteuid", lambda: next(taken))  # noqa: E731
     monkeypatch.setattr(authorized.account, "rights_of", rights)
     path = str(home / ".ssh/authorized_keys")
-    assert failed(judged(home))[path] == f"line 1 {digest(key)}"
+    assert failed(checked(home))[path] == f"line 1 {digest(key)}"
     refused = {2000}
-    assert failed(judged(home))[path] == f"line 1 {digest(key)}"
+    assert failed(checked(home))[path] == f"line 1 {digest(key)}"
     refused = {2000, os.getuid()}
-    assert failed(judged(home))[path] == "Permission denied"
+    assert failed(checked(home))[path] == "Permission denied"
 
 
-def test_a_server_that_does_not_answer_is_named_in_time(
+def test_a_dead_server_is_reported_in_time(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "proc/self").mkdir(parents=True)
@@ -165,5 +163,5 @@ def test_a_server_that_does_not_answer_is_named_in_time(
     assert time.monotonic() - begin < 10
     assert check.subject == str(home / ".ssh/authorized_keys")
     assert check.found == f"no answer within 0.2 s: s:/export (nfs4) at {home.parent}"
-    assert check.by_hand.startswith("look at the server of s:/export: ")
+    assert "s:/export" in check.by_hand
     assert check.by_hand.endswith("ssh_trust_strict to true")

@@ -1,4 +1,4 @@
-"""The trust on one node, under a root of its own; sshd is simulated, ssh-keygen is real."""
+"""The trust on one node below a temporary root, with a simulated sshd and the real ssh-keygen."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ NAMES = {
 
 
 def placed(root: Path) -> SimpleNamespace:
-    """The path of each file of the trust below `root`."""
+    """Paths of the files of the trust below `root`."""
     return SimpleNamespace(root=root, **{k: root / v.lstrip("/") for k, v in NAMES.items()})
 
 
 @dataclasses.dataclass
 class Call:
-    """What one execution of the module returns."""
+    """The result of one execution of the module."""
 
     changed: bool
     diff: list[dict[str, Any]]
@@ -64,7 +64,7 @@ class Call:
 
 
 class Machine:
-    """A node's file system, an sshd that reads it when told to, and the controller beside it."""
+    """A node's file system, an sshd that reads it on reload, and the controller."""
 
     def __init__(self, folder: Path) -> None:
         self.places = placed(folder / "root")
@@ -216,7 +216,7 @@ def statuses(outcome: Call) -> set[str]:
     return {check.status for check in outcome.checks}
 
 
-def test_a_fresh_node_asks_for_both_signatures_and_touches_sshd_not_yet(machine: Machine) -> None:
+def test_a_new_node_requests_both_certificates(machine: Machine) -> None:
     outcome = machine.call(machine.request())
     assert set(outcome.sign) == {"user", "host"}
     assert outcome.changed
@@ -225,7 +225,7 @@ def test_a_fresh_node_asks_for_both_signatures_and_touches_sshd_not_yet(machine:
     assert machine.reloads == 0
 
 
-def test_the_second_call_lays_everything(machine: Machine) -> None:
+def test_the_second_call_installs_everything(machine: Machine) -> None:
     outcome = machine.lay()
     assert outcome.sign == {}
     assert statuses(outcome) == {"ok"}
@@ -234,7 +234,7 @@ def test_the_second_call_lays_everything(machine: Machine) -> None:
     assert stat.S_IMODE(machine.places.user_key.stat().st_mode) == 0o600
 
 
-def test_an_unchanged_node_takes_one_call_and_changes_nothing(machine: Machine) -> None:
+def test_an_unchanged_node_takes_one_call(machine: Machine) -> None:
     machine.lay()
     before = machine.files()
     for check_mode in (False, True):
@@ -245,7 +245,7 @@ def test_an_unchanged_node_takes_one_call_and_changes_nothing(machine: Machine) 
     assert machine.files() == before
 
 
-def test_check_mode_on_a_fresh_node_writes_nothing_and_tells_all(machine: Machine) -> None:
+def test_check_mode_on_a_new_node(machine: Machine) -> None:
     before = machine.files()
     outcome = machine.call(machine.request(), check_mode=True)
     assert machine.files() == before
@@ -270,7 +270,7 @@ def test_check_mode_on_a_fresh_node_writes_nothing_and_tells_all(machine: Machin
         ("user_certificate", "gone"),
     ],
 )
-def test_drift_is_told_and_put_right(path: str, how: str, machine: Machine) -> None:
+def test_drift_is_repaired(path: str, how: str, machine: Machine) -> None:
     machine.lay()
     good = machine.files()
     file: Path = getattr(machine.places, path)
@@ -296,7 +296,7 @@ def test_drift_is_told_and_put_right(path: str, how: str, machine: Machine) -> N
 
 
 @pytest.mark.parametrize("above", [False, True])
-def test_a_directory_others_can_write_to_is_closed(above: bool, machine: Machine) -> None:
+def test_a_writable_directory_is_closed(above: bool, machine: Machine) -> None:
     machine.lay()
     path = machine.places.own.parent if above else machine.places.own
     path.chmod(0o777)
@@ -312,7 +312,7 @@ def test_a_directory_others_can_write_to_is_closed(above: bool, machine: Machine
     assert stat.S_IMODE(path.stat().st_mode) == 0o755
 
 
-def test_what_sshd_refuses_is_put_back(machine: Machine) -> None:
+def test_refused_files_of_sshd_are_restored(machine: Machine) -> None:
     machine.lay()
     machine.places.sshd_drop_in.write_text("# by hand\n")
     (machine.places.sshd_drop_in.parent / "20-op.conf").write_text("Garbage yes\n")
@@ -322,7 +322,7 @@ def test_what_sshd_refuses_is_put_back(machine: Machine) -> None:
     assert machine.reloads == 0
 
 
-def test_what_sshd_refuses_on_a_fresh_node_is_taken_away(machine: Machine) -> None:
+def test_refused_files_of_sshd_are_removed_from_a_new_node(machine: Machine) -> None:
     (machine.places.sshd_drop_in.parent / "20-op.conf").write_text("Garbage yes\n")
     signed = machine.sign(machine.call(machine.request()))
     assert machine.call(machine.request(**signed)).errors
@@ -335,7 +335,7 @@ def test_a_drop_in_that_sshd_refuses_is_repaired(machine: Machine) -> None:
     assert statuses(machine.call(machine.request())) == {"ok"}
 
 
-def test_an_sshd_that_missed_a_reload_is_told_again(machine: Machine) -> None:
+def test_a_missed_reload_is_repeated(machine: Machine) -> None:
     machine.lay()
     machine.loaded = None
     assert statuses(machine.call(machine.request(), check_mode=True)) == {"ok", "pending"}
@@ -343,7 +343,7 @@ def test_an_sshd_that_missed_a_reload_is_told_again(machine: Machine) -> None:
     assert statuses(outcome) == {"ok"}
 
 
-def test_what_a_killed_run_left_is_swept(machine: Machine) -> None:
+def test_leftovers_of_killed_runs_are_removed(machine: Machine) -> None:
     machine.lay()
     (machine.places.own / ".new-abc").mkdir()
     (machine.places.own / ".new-abc/id_ed25519").write_text("half")
@@ -353,7 +353,7 @@ def test_what_a_killed_run_left_is_swept(machine: Machine) -> None:
     assert [path.name for path in machine.places.own.iterdir() if path.name[0] == "."] == []
 
 
-def test_near_expiry_only_certificates_are_signed_anew(machine: Machine) -> None:
+def test_expiring_certificates_are_replaced(machine: Machine) -> None:
     machine.lay()
     soon = NOW + 300 * DAY
     outcome = machine.call(machine.request(now=soon), now=soon)
@@ -361,7 +361,7 @@ def test_near_expiry_only_certificates_are_signed_anew(machine: Machine) -> None
     assert not outcome.changed, "nothing but the signatures is missing"
 
 
-def test_certificates_of_another_key_of_that_name_are_signed_anew_once(machine: Machine) -> None:
+def test_certificates_of_a_recreated_authority_are_replaced(machine: Machine) -> None:
     machine.lay()
     shutil.rmtree(machine.journal.directory / "authorities")
     (machine.journal.directory / "state.json").unlink()
@@ -372,7 +372,7 @@ def test_certificates_of_another_key_of_that_name_are_signed_anew_once(machine: 
     assert (again.sign, again.changed) == ({}, False)
 
 
-def test_an_authority_without_a_record_on_the_controller_is_not_replaced(machine: Machine) -> None:
+def test_an_unrecorded_authority_is_not_replaced(machine: Machine) -> None:
     machine.lay()
     before = machine.files()
     shutil.rmtree(machine.journal.directory)
@@ -385,7 +385,7 @@ def test_an_authority_without_a_record_on_the_controller_is_not_replaced(machine
     assert set(machine.call(accepted).sign) == {"user", "host"}
 
 
-def test_a_strict_node_admits_no_key_of_a_home(machine: Machine) -> None:
+def test_a_strict_node_ignores_keys_of_homes(machine: Machine) -> None:
     machine.lay()
     assert machine.call(machine.request(strict=True)).changed
     lines = machine.places.sshd_drop_in.read_text().splitlines()
@@ -396,8 +396,8 @@ def test_a_strict_node_admits_no_key_of_a_home(machine: Machine) -> None:
     assert found["sshd_authorizedkeysfile"] == "none"
 
 
-def test_a_home_that_hosts_may_share_makes_a_node_strict(machine: Machine) -> None:
-    """Of it root of any node writes the list of keys that the launcher would admit."""
+def test_a_shared_home_makes_a_node_strict(machine: Machine) -> None:
+    """Root on any node could write the key files that the launcher reads."""
     machine.lay()
     assert "AuthorizedKeysFile" not in machine.places.sshd_drop_in.read_text()
     table = machine.places.root / "proc/self/mountinfo"
@@ -413,7 +413,7 @@ def test_a_home_that_hosts_may_share_makes_a_node_strict(machine: Machine) -> No
     assert "AuthorizedKeysFile" not in machine.places.sshd_drop_in.read_text()
 
 
-def test_declared_keys_are_where_no_user_writes(machine: Machine, tmp_path: Path) -> None:
+def test_declared_keys_are_installed(machine: Machine, tmp_path: Path) -> None:
     machine.lay()
     key = f'from="10.0.0.1" {keypair(tmp_path / "op")} me'
     machine.call(machine.request(strict=True, authorized_keys=[key]))
@@ -428,7 +428,7 @@ def test_declared_keys_are_where_no_user_writes(machine: Machine, tmp_path: Path
             machine.call(machine.request(authorized_keys=[wrong]))
 
 
-def test_a_key_that_nobody_declared_is_named(machine: Machine, tmp_path: Path) -> None:
+def test_undeclared_keys_are_reported(machine: Machine, tmp_path: Path) -> None:
     machine.lay()
     key = keypair(tmp_path / "op")
     (machine.home / ".ssh").mkdir()
@@ -445,23 +445,23 @@ def test_a_key_that_nobody_declared_is_named(machine: Machine, tmp_path: Path) -
     assert not [each for each in checks if each.name == "undeclared_keys"]
 
 
-def test_keys_that_were_revoked_are_made_anew(machine: Machine) -> None:
+def test_revoked_keys_are_replaced(machine: Machine) -> None:
     machine.lay()
     old = machine.call(machine.request()).public_keys
     found = machine.call(machine.request(refused_keys=[old["user"]]))
     assert found.public_keys["user"] != old["user"]
     assert found.sign == {"user": "for another key"}
-    with pytest.raises(PlanError, match="_key is of before this node was revoked"):
+    with pytest.raises(PlanError, match="predates this node"):
         machine.call(machine.request(refused_keys=list(old.values())))
 
 
-def test_a_node_with_another_address_gets_another_user_certificate(machine: Machine) -> None:
+def test_a_changed_address_needs_a_new_certificate(machine: Machine) -> None:
     machine.lay()
     moved = machine.call(machine.request(sources=["10.0.0.99"]))
     assert moved.sign == {"user": "its source addresses changed"}
 
 
-def test_a_node_whose_clock_is_wrong_is_named(machine: Machine) -> None:
+def test_a_wrong_clock_is_reported(machine: Machine) -> None:
     machine.lay()
     outcome = machine.call(machine.request(), now=NOW - 10 * DAY)
     failed = [check for check in outcome.checks if check.status == "failed"]
@@ -469,8 +469,8 @@ def test_a_node_whose_clock_is_wrong_is_named(machine: Machine) -> None:
     assert "not valid yet by this node's clock" in failed[0].reason
 
 
-def test_a_host_key_the_operator_s_list_lacks_is_added(machine: Machine) -> None:
-    """sshd's defaults no longer hold where a HostKey line is, so there is none without need."""
+def test_a_missing_host_key_is_added_to_the_list(machine: Machine) -> None:
+    """A HostKey line disables sshd's defaults, so it is added only if needed."""
     main = machine.places.sshd_config
     ours = f"HostKey {machine.places.host_key}\n"
     machine.lay()
@@ -490,7 +490,7 @@ def test_a_host_key_the_operator_s_list_lacks_is_added(machine: Machine) -> None
 
 
 def test_one_run_at_a_time(machine: Machine) -> None:
-    """The lock is taken before the first look, and check mode takes none."""
+    """The lock is taken before anything is read; check mode takes none."""
     machine.lay()
     assert machine.places.lock.exists()
     machine.places.lock.unlink()

@@ -1,4 +1,4 @@
-"""Account, key pairs, configuration files, sshd's answers and the proof, each by itself."""
+"""Account, key pairs, texts of configuration files, and output of sshd."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import (
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.sshd import Sshd, SshdSettings
 
-from tests.unit.ssh_cluster import keypair, ssh_keygen
+from tests.unit.ssh_cluster import keypair, refused, ssh_keygen
 
 UID, GID = os.getuid(), os.getgid()
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -39,7 +39,7 @@ def node_at(folder: Path) -> Node:
 
 @pytest.fixture
 def system(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Users and groups by name and number, empty."""
+    """An empty database of users and groups."""
     known = SimpleNamespace(users={}, groups={})
 
     def user(name: str) -> SimpleNamespace:
@@ -65,7 +65,7 @@ def mpi(uid: Optional[int] = 2000) -> account.UserPart:
     return account.UserPart("mpi", uid, "/bin/bash")
 
 
-def test_account_and_group_get_the_number_of_the_cluster(system: SimpleNamespace) -> None:
+def test_account_and_group_get_the_uid_of_the_cluster(system: SimpleNamespace) -> None:
     group, user = mpi().commands()
     assert group == ["groupadd", "--gid", "2000", "mpi"]
     assert user[:5] == ["useradd", "--uid", "2000", "--gid", "mpi"]
@@ -73,35 +73,35 @@ def test_account_and_group_get_the_number_of_the_cluster(system: SimpleNamespace
     assert user[user.index("--password") + 1] == "*", "no password admits, and it is not locked"
 
 
-def test_an_existing_account_is_left_as_it_is(system: SimpleNamespace) -> None:
+def test_an_existing_account_is_not_changed(system: SimpleNamespace) -> None:
     system.users["mpi"] = (2000, "/bin/zsh")
     assert mpi().commands() == mpi(None).commands() == []
 
 
-def test_an_account_that_is_root_or_becomes_it_is_refused(system: SimpleNamespace) -> None:
-    with pytest.raises(PlanError, match="user mpi is uid 0 here"):
+def test_a_privileged_account_is_refused(system: SimpleNamespace) -> None:
+    with refused(PlanError, "ssh_user_privileged", privilege="uid 0"):
         mpi(0).commands()
     system.users["mpi"] = (2000, "/bin/bash")
     system.groups["video"] = 44
     assert mpi().commands() == []
     system.groups["docker"] = 998
-    with pytest.raises(PlanError, match="user mpi is a member of docker here"):
+    with refused(PlanError, "ssh_user_privileged", privilege="a member of docker"):
         mpi().commands()
     system.users["mpi"] = (0, "/bin/bash")
-    with pytest.raises(PlanError, match="user mpi is uid 0 here"):
+    with refused(PlanError, "ssh_user_privileged", privilege="uid 0"):
         mpi(None).commands()
 
 
-def test_another_number_and_a_number_in_use_are_refused(system: SimpleNamespace) -> None:
+def test_conflicting_uids_are_refused(system: SimpleNamespace) -> None:
     system.users["bob"] = (2000, "/bin/bash")
-    with pytest.raises(PlanError, match="uid 2000 for mpi belongs to bob"):
+    with refused(PlanError, "ssh_uid_taken", uid=2000, owner="bob"):
         mpi().commands()
     system.users["mpi"] = (1001, "/bin/bash")
-    with pytest.raises(PlanError, match="set cluster_mpi_uid to 1001"):
+    with refused(PlanError, "ssh_uid_differs", actual=1001, desired=2000):
         mpi().commands()
 
 
-def test_what_is_read_back_of_the_account(system: SimpleNamespace, tmp_path: Path) -> None:
+def test_read_back_of_the_account(system: SimpleNamespace, tmp_path: Path) -> None:
     assert [each.status for each in mpi().verify(node_at(tmp_path)).checks] == ["failed"]
     system.users["mpi"] = (2000, "/usr/sbin/nologin")
     number, shell = mpi().verify(node_at(tmp_path)).checks
@@ -109,7 +109,7 @@ def test_what_is_read_back_of_the_account(system: SimpleNamespace, tmp_path: Pat
     assert (shell.status, shell.found) == ("failed", "/usr/sbin/nologin")
 
 
-def test_a_home_that_a_killed_run_left_out_is_made(
+def test_a_missing_home_is_created(
     system: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     system.users["mpi"] = (2000, "/bin/bash")
@@ -129,7 +129,7 @@ def test_a_home_that_a_killed_run_left_out_is_made(
         ("!", "", ""),
     ],
 )
-def test_an_account_that_expired_is_found_on_its_node(
+def test_an_expired_account_is_reported(
     fields: str,
     why: str,
     remedy: str,
@@ -137,7 +137,7 @@ def test_an_account_that_expired_is_found_on_its_node(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By key as well, sshd admits none: another node sees a closed connection and no reason."""
+    """sshd refuses keys as well: another node sees a closed connection without reason."""
     monkeypatch.setattr(account.time, "time", lambda: 20000.5 * keys.DAY)
     system.users["mpi"] = (2000, "/bin/bash")
     (tmp_path / "etc").mkdir()
@@ -152,7 +152,7 @@ def test_an_account_that_expired_is_found_on_its_node(
     ("mode", "uid", "status"),
     [(0o750, UID, "ok"), (0o770, UID, "ok"), (0o777, UID, "failed"), (0o750, UID + 1, "failed")],
 )
-def test_a_home_of_another_or_open_to_others_is_found(
+def test_a_writable_or_foreign_home_is_reported(
     mode: int, uid: int, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = pwd.struct_passwd(("mpi", "x", uid, GID, "", str(tmp_path / "home"), "/bin/sh"))
@@ -167,9 +167,7 @@ def test_a_home_of_another_or_open_to_others_is_found(
     assert check.reason == (remedy if status == "failed" else "")
 
 
-def test_a_home_of_root_is_given_to_the_user_by_a_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_home_owned_by_root_is_pending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there = pwd.struct_passwd(("mpi", "x", UID, GID, "", str(tmp_path), "/bin/sh"))
     monkeypatch.setattr(account, "is_local", lambda found: True)
     monkeypatch.setattr(account, "home_missing", lambda found: True)
@@ -181,7 +179,7 @@ def local(name: str, home: Path) -> pwd.struct_passwd:
     return pwd.struct_passwd((name, "x", 0, 0, "", str(home), "/bin/sh"))
 
 
-def test_a_home_is_missing_where_the_account_is_local(tmp_path: Path) -> None:
+def test_a_home_can_be_missing_for_local_accounts_only(tmp_path: Path) -> None:
     here = pwd.getpwuid(0).pw_name
     for name, home, missing in (
         (here, tmp_path / "x", True),
@@ -192,7 +190,7 @@ def test_a_home_is_missing_where_the_account_is_local(tmp_path: Path) -> None:
         assert account.home_missing(local(name, home)) is missing
 
 
-def test_a_home_whose_server_is_dead_keeps_no_run_waiting(
+def test_a_dead_server_of_a_home_blocks_no_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(account, "ANSWER_S", 0.2)
@@ -215,7 +213,7 @@ def pair_at(path: Path, uid: int = UID, gid: int = GID, kind: str = "user") -> k
 
 
 def settled(pair: keys.KeyPair) -> bool:
-    """Whether it changed; afterwards it must not."""
+    """Settle; returns whether it changed. A second run must change nothing."""
     node = node_at(pair.path.parent)
     outcome = settle([pair], node)
     assert {check.status for check in outcome.checks} == {"ok"}, outcome
@@ -224,12 +222,12 @@ def settled(pair: keys.KeyPair) -> bool:
 
 
 def wrong(pair: keys.KeyPair) -> list[str]:
-    """Files that the read-back finds."""
+    """Files that fail the read-back."""
     found = pair.verify(node_at(pair.path.parent)).checks
     return [Path(check.subject).name for check in found if check.status != "ok"]
 
 
-def test_a_missing_pair_is_made_whole(tmp_path: Path) -> None:
+def test_a_missing_pair_is_created(tmp_path: Path) -> None:
     path = tmp_path / "new/id_ed25519"
     pair = pair_at(path)
     assert settled(pair)
@@ -241,9 +239,7 @@ def test_a_missing_pair_is_made_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-----BEGIN OPENSSH PRIVATE KEY-----\n", None])
-def test_half_a_key_or_one_with_a_passphrase_is_replaced(
-    text: Optional[str], tmp_path: Path
-) -> None:
+def test_an_unusable_key_is_replaced(text: Optional[str], tmp_path: Path) -> None:
     old = keypair(tmp_path / "id", passphrase="" if text is not None else "secret words")
     if text is not None:
         (tmp_path / "id").write_text(text)
@@ -253,9 +249,7 @@ def test_half_a_key_or_one_with_a_passphrase_is_replaced(
 
 
 @pytest.mark.parametrize("text", [None, "", "ssh-ed25519 AAAA other\n"])
-def test_a_lost_public_half_comes_back_from_the_private(
-    text: Optional[str], tmp_path: Path
-) -> None:
+def test_a_lost_public_key_is_restored(text: Optional[str], tmp_path: Path) -> None:
     key = keypair(tmp_path / "id")
     if text is None:
         keys.public_path(tmp_path / "id").unlink()
@@ -269,7 +263,7 @@ def test_a_lost_public_half_comes_back_from_the_private(
 
 @root
 @pytest.mark.parametrize("name", ["id", "id.pub"])
-def test_a_half_of_another_owner_is_found(name: str, tmp_path: Path) -> None:
+def test_a_wrong_owner_is_repaired(name: str, tmp_path: Path) -> None:
     keypair(tmp_path / "id")
     os.chown(tmp_path / name, 4711, 4711)
     assert wrong(pair_at(tmp_path / "id")) == [name]
@@ -277,7 +271,7 @@ def test_a_half_of_another_owner_is_found(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["id", "id.pub"])
-def test_a_wrong_mode_is_repaired_and_the_key_kept(name: str, tmp_path: Path) -> None:
+def test_a_wrong_mode_is_repaired(name: str, tmp_path: Path) -> None:
     key = keypair(tmp_path / "id")
     (tmp_path / name).chmod(0o666)
     pair = pair_at(tmp_path / "id")
@@ -289,8 +283,8 @@ def test_a_wrong_mode_is_repaired_and_the_key_kept(name: str, tmp_path: Path) ->
 
 
 @root
-def test_a_host_key_stays_as_the_distribution_made_it(tmp_path: Path) -> None:
-    """On Enterprise Linux a group of its own may read it."""
+def test_a_host_key_retains_its_group(tmp_path: Path) -> None:
+    """On Enterprise Linux a dedicated group may read it."""
     path = tmp_path / "id"
     key = keypair(path)
     os.chown(path, 0, 4711)
@@ -306,7 +300,7 @@ def test_a_host_key_stays_as_the_distribution_made_it(tmp_path: Path) -> None:
         assert (path.stat().st_uid, path.stat().st_gid) == (0, 4711)
 
 
-def test_a_pair_half_made_leaves_nothing(tmp_path: Path) -> None:
+def test_an_interrupted_creation_leaves_nothing(tmp_path: Path) -> None:
     def broken(argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None) -> Result:
         raise OSError("killed")
 
@@ -316,7 +310,7 @@ def test_a_pair_half_made_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["", "ssh-ed25519", "ssh-ed25519 %%%", "ssh-rsa AAAAC3NzaC1lZDI1"])
-def test_what_is_no_key(line: str, tmp_path: Path) -> None:
+def test_invalid_keys(line: str, tmp_path: Path) -> None:
     assert keys.key_of(line) == ""
     key = keypair(tmp_path / "id")
     assert keys.key_of(key[:-4]) == ""
@@ -327,7 +321,7 @@ def test_what_is_no_key(line: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mode", "status", "refused"), [("0", 1, False), ("1", 255, True), ("1", 0, False)]
 )
-def test_fips_mode_is_found_before_anything_is_made(
+def test_fips_mode_is_refused_before_any_change(
     mode: str, status: int, refused: bool, tmp_path: Path
 ) -> None:
     asked = Recorded({"ssh-keygen": (status, "ED25519 keys are not allowed in FIPS mode")})
@@ -399,7 +393,7 @@ def test_a_main_file_without_an_include_gets_one(main: str, there: bool, tmp_pat
 
 
 class Recorded:
-    """Answers of programs by their first words."""
+    """A runner with recorded output, by the first words of a command."""
 
     def __init__(self, answers: dict[str, tuple[int, str]]) -> None:
         self.answers = answers
@@ -420,7 +414,7 @@ class Recorded:
     ("listens", "asked"),
     [("0.0.0.0:22", "22 127.0.0.1"), ("[::]:2222", "2222 ::1"), ("10.0.0.11:22", "22 10.0.0.11")],
 )
-def test_the_certificate_on_the_wire(listens: str, asked: str) -> None:
+def test_the_presented_certificate(listens: str, asked: str) -> None:
     text = "# 127.0.0.1:22 SSH-2.0-OpenSSH_9.2\n127.0.0.1 ssh-ed25519-cert-v01@openssh.com AAAA c\n"
     runner = Recorded({"ssh-keyscan": (0, text)})
     sshd = Sshd(Path("/x"), runner)

@@ -24,7 +24,7 @@ takes 20 ms, iputils 20221126 says then: 203 packets transmitted, 200 received."
 
 
 class Network:
-    """By target what each burst loses, in turn; None where nothing answers."""
+    """Loss of each burst by target; None if the target does not answer."""
 
     def __init__(self, **lost: Optional[Iterable[int]]) -> None:
         self.lost = {name: None if each is None else list(each) for name, each in lost.items()}
@@ -56,14 +56,14 @@ def carried(network: Network, root: Path, witness: str = "third") -> paths.Carri
     return paths.carried(network, "rail3", "peer", witness, root)
 
 
-def test_a_rail_that_carries_all_costs_one_burst(root: Path) -> None:
+def test_a_good_rail_takes_one_burst(root: Path) -> None:
     network = Network(peer=[0])
     assert carried(network, root) == paths.Carried()
     assert network.asked == [f"{FIRST} peer", f"{BURSTS[0]} peer"]
 
 
 @pytest.mark.parametrize("lost", [[9, 0], [1, 1], [2, 2]])
-def test_a_hiccup_of_a_busy_host_is_no_loss(lost: list[int], root: Path) -> None:
+def test_brief_losses_are_tolerated(lost: list[int], root: Path) -> None:
     network = Network(peer=lost)
     assert carried(network, root) == paths.Carried()
     assert network.asked[1:] == [f"{burst} peer" for burst in BURSTS]
@@ -73,9 +73,7 @@ def test_a_hiccup_of_a_busy_host_is_no_loss(lost: list[int], root: Path) -> None
     ("third", "side"),
     [([0], "target"), ([3, 0], "target"), ([2, 2], "target"), ([8, 12], "here"), (None, "")],
 )
-def test_a_third_node_tells_which_end_loses(
-    third: Optional[list[int]], side: str, root: Path
-) -> None:
+def test_a_third_node_locates_the_loss(third: Optional[list[int]], side: str, root: Path) -> None:
     network = Network(peer=[8, 12], third=third)
     found = carried(network, root)
     assert found == paths.Carried("5.0% of full packets lost", side, lossy=True)
@@ -98,13 +96,13 @@ def test_without_a_third_node_both_ends_are_named(root: Path) -> None:
         ("200 packets transmitted, 0 received", 1.0),
     ],
 )
-def test_more_than_a_hundredth_of_both_bursts_is_loss(said: str, found: Optional[float]) -> None:
+def test_the_threshold_of_loss(said: str, found: Optional[float]) -> None:
     run = lambda argv, check: Result(tuple(argv), 1, f"{said}, x% packet loss", "")  # noqa: E731
     assert paths.lost(run, ["ping"], "peer") == found
-    assert paths.MOST_LOST == 0.01, "between 4 and 5 of 400 packets no test tells"
+    assert paths.MAX_LOSS == 0.01, "no test distinguishes 4 and 5 of 400 packets"
 
 
-def test_an_answer_of_ping_without_a_count_is_its_error(root: Path) -> None:
+def test_unparsable_output_of_ping_is_an_error(root: Path) -> None:
     def run(argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None) -> Result:
         return Result(tuple(argv), 0 if "1" in argv[:-1] and "-i" not in argv else 2, "", "no\nbuf")
 
@@ -112,7 +110,7 @@ def test_an_answer_of_ping_without_a_count_is_its_error(root: Path) -> None:
     assert found.why == f"{BURSTS[0]} peer: buf" and not found.lossy
 
 
-def test_no_packet_at_all_is_not_loss(root: Path) -> None:
+def test_a_dead_rail_is_not_loss(root: Path) -> None:
     found = carried(Network(peer=None), root)
     assert (found.lossy, found.why[: len(FIRST)]) == (False, FIRST)
     assert "missing" in carried(Network(), root / "missing").why
@@ -122,23 +120,23 @@ def test_no_packet_at_all_is_not_loss(root: Path) -> None:
 
 
 def call(listener: paths.Listener, networks: Sequence[str], shell: str = "sh") -> str:
-    """As sshd runs it on the other host."""
+    """Run a command as sshd does on the other host."""
     command = "uname -n " + listener.call(networks)
     return subprocess.run([shell, "-c", command], check=True, text=True, capture_output=True).stdout
 
 
-def test_a_host_calls_back_by_every_network() -> None:
+def test_a_host_connects_back_over_every_network() -> None:
     own = {"management": "127.0.0.1", "rail0": "127.0.0.2"}
     with paths.Listener(own) as listener:
         answer = call(listener, ["management", "rail0", "rail7"])
         assert listener.heard(answer, own) == {"management": 0, "rail0": 0}
-        assert answer.split()[-1] == os.uname().nodename, "the name stays the last word"
+        assert answer.split()[-1] == os.uname().nodename, "the name is still the last word"
         assert listener.call(["rail7"]) == ""
     refused = call(listener, ["management"])
     assert listener.heard(refused, own) == {"management": errno.ECONNREFUSED, "rail0": None}
 
 
-def test_a_host_calls_itself() -> None:
+def test_a_host_connects_to_itself() -> None:
     with paths.Listener({}) as listener:
         assert listener.itself() == {"loopback": 0}
     with socket.create_server(("127.0.0.1", 0), backlog=1) as other:
@@ -146,7 +144,7 @@ def test_a_host_calls_itself() -> None:
     assert listener.itself() == {"loopback": errno.ECONNREFUSED}
 
 
-def test_a_call_to_itself_that_nothing_answers_has_timed_out(
+def test_an_unanswered_loopback_connection_times_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(paths, "WAIT_S", 0.05)
@@ -161,12 +159,12 @@ def test_a_call_to_itself_that_nothing_answers_has_timed_out(
         assert listener.itself() == {"loopback": errno.ETIMEDOUT}
 
 
-def test_the_program_is_for_every_login_shell() -> None:
-    """In csh a quoted text ends with its line, and ! is history also between quotes."""
+def test_the_program_suits_every_login_shell() -> None:
+    """In csh quotes end with the line, and ! is special within quotes."""
     assert not set("!\n'") & set(paths.CALL)
 
 
-def test_what_a_host_says_is_a_number_of_an_address_that_was_asked_for() -> None:
+def test_reported_errnos_are_parsed() -> None:
     listener = paths.Listener({"management": "10.0.0.1"})
     said = "Welcome\nmpi-back 10.0.0.9 0\nmpi-back 10.0.0.1 0x0\nmpi-back 10.0.0.1 99999\n"
     assert listener.heard(said, ["management"]) == {"management": None}
@@ -188,9 +186,7 @@ def judged(code: Optional[int], *, check_mode: bool = False) -> Check:
         (None, "not tried", "", ""),
     ],
 )
-def test_the_host_that_refuses_is_named(
-    code: Optional[int], found: str, at: str, step: str
-) -> None:
+def test_the_refusing_host_is_named(code: Optional[int], found: str, at: str, step: str) -> None:
     check = judged(code)
     assert (check.name, check.status) == ("tcp_reachable", "failed")
     assert (check.subject, check.found) == ("node02 -> launcher01 management", found)
@@ -199,5 +195,5 @@ def test_the_host_that_refuses_is_named(
     assert judged(code, check_mode=True).status == "pending"
 
 
-def test_who_connects_is_well() -> None:
+def test_a_connection_is_ok() -> None:
     assert (judged(0).status, judged(0).by_hand) == ("ok", "")

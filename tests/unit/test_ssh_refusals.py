@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.refusals import (
     BEFORE,
-    MOST_CHARACTERS,
+    MAX_LINE,
     blamed,
     refusal,
 )
@@ -137,19 +137,19 @@ def test_the_line_with_the_cause(printed: str, line: str, side: str, by_hand: bo
         "System is going down.\n" + CLOSED,
     ],
 )
-def test_remedies_ask_for_the_log_of_both_programs_of_sshd(printed: str) -> None:
-    """From OpenSSH 9.8 on sshd-session serves a connection, and logs under its own name."""
+def test_remedies_name_the_log_of_both_programs_of_sshd(printed: str) -> None:
+    """From OpenSSH 9.8 on sshd-session serves connections and logs under its name."""
     assert "journalctl -t sshd -t sshd-session" in refusal(printed, 255).remedy
 
 
-def test_what_a_host_says_is_bounded_and_moves_no_cursor() -> None:
+def test_output_is_bounded_and_printable() -> None:
     said = "".join(f"\x1b[2J{'x' * 1000}\n" for _each in range(100))
     line = refusal(said + CLOSED, 255).line
     assert "\x1b" not in line and "\n" not in line
-    assert len(line) < (BEFORE + 2) * MOST_CHARACTERS
+    assert len(line) < (BEFORE + 2) * MAX_LINE
 
 
-def test_one_that_fails_at_all_others_has_the_fault_itself() -> None:
+def test_a_host_that_fails_at_all_others_is_at_fault() -> None:
     assert blamed("either", "n1", {"n1": "either"}, {"n1", "n2"}) == "n1"
     assert blamed("either", "n1", {"n1": "either", "n2": "either"}, {"n1", "n2"}) == ""
     assert blamed("either", "n1", {"n1": "either", "n2": "target"}, {"n1", "n2"}) == "n1"

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The session of the MPI user: what it has that is not ours, and which line gives it."""
+"""The session of the MPI user: deviations, and the lines that cause them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def limits(nofile: object = 1024, nproc: object = 4096) -> str:
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A host with a home, whose files the program reads instead of this machine's."""
+    """A host with a home, whose files the program reads."""
     home = tmp_path / "home"
     home.mkdir()
     (tmp_path / "profile.d").mkdir()
@@ -69,18 +69,18 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def look(host: Path, shell: str = "/bin/bash") -> list[Check]:
     found = json.loads(json.dumps(program.session(str(host / "home"), shell, 30)))
-    return session.judged(found, host)
+    return session.evaluate(found, host)
 
 
 def wrong(host: Path, name: str, shell: str = "/bin/bash") -> list[tuple[str, str]]:
-    """Subject and place of the failed checks of this name."""
+    """Subject and reason of the failed checks of this name."""
     found = failures(look(host, shell))
     assert all(check.by_hand for check in found)
     return [(check.subject, check.reason) for check in found if check.name == name]
 
 
-def test_a_host_as_it_is_configured_has_no_findings(host: Path) -> None:
-    """A login file that prints, and variables that only log, are no findings."""
+def test_a_configured_host_has_no_findings(host: Path) -> None:
+    """Login files may print, and logging variables are harmless."""
     (host / "home/.bash_profile").write_text("echo Welcome\nexport NCCL_DEBUG=INFO LANG=C\n")
     found = [check for check in look(host) if check.name != "session_limit"]
     assert failures(found) == [] and len(found) == 5
@@ -104,7 +104,7 @@ def test_a_variable_is_traced_to_its_line(host: Path, line: str, subject: str) -
     assert f"of a login shell: {host}/site.env:2" in found[0][1]
 
 
-def test_a_directory_of_another_mpi_is_a_finding_and_others_are_not(host: Path) -> None:
+def test_a_library_path_of_another_mpi_is_reported(host: Path) -> None:
     for name, library in (("mpi", "libmpi.so.40"), ("cuda", "libcudart.so")):
         (host / name).mkdir()
         (host / name / library).touch()
@@ -113,9 +113,7 @@ def test_a_directory_of_another_mpi_is_a_finding_and_others_are_not(host: Path) 
     assert (check.subject, check.found) == ("LD_LIBRARY_PATH", f"{host}/mpi")
 
 
-def test_another_mpirun_is_traced_to_what_puts_it_first(
-    host: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_mpirun_is_traced_to_its_line(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("own", "conda"):
         (host / name).mkdir()
         (host / name / "mpirun").write_text("")
@@ -136,7 +134,7 @@ def test_the_users_own_parameters_are_named(host: Path, name: str) -> None:
 
 
 def test_limits_of_a_login_file_and_of_pam(host: Path) -> None:
-    """By the file that sets them: a login file only, or the last of limits.d for every session."""
+    """Named by the file that sets them: a login file, or the last file of limits.d."""
     (host / "home/.bash_profile").write_text("true\nulimit -S -n 64\n")
     assert wrong(host, "session_limit") == [
         ("nofile", f"of a login shell: {host}/home/.bash_profile:2")
@@ -151,7 +149,7 @@ def test_limits_of_a_login_file_and_of_pam(host: Path) -> None:
     assert check.reason == f"over ssh: {host}/limits.d/99-site.conf:2"
 
 
-def test_limits_are_those_that_the_layer_os_wrote_and_no_more_than_the_host_has(
+def test_required_limits(
     host: Path,
 ) -> None:
     file = host / session.LIMITS_FILE
@@ -167,7 +165,7 @@ def test_limits_are_those_that_the_layer_os_wrote_and_no_more_than_the_host_has(
     assert session.limits({"limits": {"ssh": limits(512)}}, host, str) == []
 
 
-def test_a_login_file_may_not_lower_a_limit_that_nobody_asked_for() -> None:
+def test_lowered_limits_are_reported() -> None:
     lower = limits().replace("8388608              8388608", "65536                65536")
     found = {
         "limits": {"ssh": limits(), "ranks": limits(), "login": lower},
@@ -182,7 +180,7 @@ def test_a_login_file_may_not_lower_a_limit_that_nobody_asked_for() -> None:
     assert session.limits({"limits": views}, Path("/none"), str) == []
 
 
-def test_a_library_of_no_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_without_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     text = """2 libs found in cache
 \tlibucp.so.0 (libc6,x86-64) => /usr/local/lib/libucp.so.0
 \tlibucp.so.0 (libc6,x86-64) => /lib/x86_64-linux-gnu/libucp.so.0
@@ -220,7 +218,7 @@ def test_a_shell_that_cannot_fork_names_the_limit(
     assert (check.name, check.by_hand) == ("session", "raise nproc in /l.conf:3")
 
 
-def test_room_umask_and_a_library_that_is_gone() -> None:
+def test_space_umask_and_a_missing_library() -> None:
     found = {
         "space": {
             "/tmp": {"bytes": 0, "files": 100},
@@ -231,7 +229,7 @@ def test_room_umask_and_a_library_that_is_gone() -> None:
         "umask": 0o777,
         "preload": [{"path": "/usr/lib/gone.so", "at": "/etc/ld.so.preload:1"}],
     }
-    seen = [(check.name, check.subject) for check in failures(session.judged(found))]
+    seen = [(check.name, check.subject) for check in failures(session.evaluate(found))]
     assert seen == [
         ("session_program", "/usr/lib/gone.so"),
         *(("session_space", path) for path in ("/tmp", "/dev/shm", "/scratch")),
@@ -254,13 +252,13 @@ KEYS = st.sampled_from(
 
 
 @given(st.dictionaries(KEYS, JSON | st.lists(st.dictionaries(KEYS, JSON))))
-def test_any_answer_ends_in_checks(found: dict[str, Any]) -> None:
-    """The session's user may answer what he likes."""
-    for check in session.judged(found):
+def test_any_output_gives_checks(found: dict[str, Any]) -> None:
+    """The MPI user controls the output."""
+    for check in session.evaluate(found):
         assert isinstance(check.line(), str) and isinstance(check.by_hand, str)
 
 
-def test_the_last_marked_line_is_the_answer() -> None:
+def test_the_last_marked_line_counts() -> None:
     text = f'Welcome\n{program.MARK}{{"umask": 1}}\nnoise\n{program.MARK}{{"umask": 2}}\nbye\n'
     assert session.answer(text) == {"umask": 2}
     for cut in ("Welcome\n", f'{program.MARK}{{"umask"\n', f"{program.MARK}[]\n"):
@@ -299,7 +297,7 @@ def test_a_session_that_does_not_open(
     assert not [word for argv in asked for word in argv if "hostkey" in word.lower()]
 
 
-def test_a_slow_host_is_not_told_to_edit_files(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_host_is_no_fault_of_login_files(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(argv: Sequence[str], _user: object, limit_s: float, stdin: str = "") -> Result:
         if argv[0] == "ssh":
             raise NoAnswerError("ssh", limit_s)
@@ -319,14 +317,14 @@ def test_lines_that_wait_or_replace_the_shell(host: Path) -> None:
     assert found == [f"{host}/home/.bashrc:2", f"{host}/profile.d/zz.sh:1"]
 
 
-def test_files_of_csh_count_for_csh_alone(host: Path) -> None:
+def test_files_of_csh_affect_csh_only(host: Path) -> None:
     (host / "home/.cshrc").write_text("setenv UCX_TLS tcp\n")
     for shell, count in (("/bin/bash", 0), ("/bin/tcsh", 1)):
         lines = program.lines_of(str(host / "home"), shell)
         assert len(program.places(lines, program.setting("UCX_TLS"))) == count
 
 
-def test_modules_of_others_that_cannot_be_loaded(
+def test_foreign_python_modules_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(program, "PYTHON", sys.executable)
@@ -341,8 +339,8 @@ def test_modules_of_others_that_cannot_be_loaded(
     assert program.imports(values, {}, 30) is None, "nothing is imported where packages are found"
 
 
-def test_the_program_needs_nothing_but_python() -> None:
-    """As the node's python3 gets it, without this collection."""
+def test_the_program_needs_only_python() -> None:
+    """It runs on the node's python3, without this collection."""
     text = session.source()
     assert "ansible" not in text and "from ." not in text
     argv = [sys.executable, "-I", "-", "files"]
@@ -351,7 +349,7 @@ def test_the_program_needs_nothing_but_python() -> None:
 
 
 def processes(folder: Path, **others: Optional[str]) -> Path:
-    """A directory like / with a shell of the MPI user that a login file keeps."""
+    """A root directory with an abandoned shell of the MPI user."""
     usual = {"PPid": "1", "Uid": str(os.getuid()), "command": "uname -n", "option": "-c"}
     lines = {**usual, **others}
     proc = folder / "proc/4711"
@@ -363,7 +361,7 @@ def processes(folder: Path, **others: Optional[str]) -> Path:
 
 
 def called() -> str:
-    """The command of a login that also connects back."""
+    """The command of a login that connects back."""
     with Listener({"management": "127.0.0.1"}) as back:
         words = [*client.argv("node01", 10), back.call(["management"])]
     return " ".join(words[words.index("node01") + 1 :])
@@ -386,14 +384,14 @@ def called() -> str:
         ({"command": None}, False),  # the kernel reads what the process writes meanwhile
     ],
 )
-def test_a_shell_whose_connection_is_gone_is_known(
+def test_abandoned_shells_are_found(
     tmp_path: Path, given: dict[str, Optional[str]], left: bool
 ) -> None:
-    """And no other process of the user: one with a connection, or with a command of his."""
+    """Other processes of the user are not: those with a connection, or other commands."""
     assert session.abandoned(os.getuid(), processes(tmp_path, **given)) == [4711] * left
 
 
-def test_what_a_login_file_started_ends_with_its_shell(
+def test_children_of_an_abandoned_shell_are_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = f"sleep 600 & echo $! >{tmp_path}/child; wait"
@@ -408,8 +406,8 @@ def test_what_a_login_file_started_ends_with_its_shell(
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root takes the rights of another account")
-def test_the_process_of_another_account_is_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which may have the number by then."""
+def test_processes_of_other_accounts_are_not_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One may have received the pid meanwhile."""
     with subprocess.Popen(["sleep", "600"], start_new_session=True) as root_s:
         monkeypatch.setattr(session, "abandoned", lambda _uid, _root: [root_s.pid])
         assert session.end_abandoned(pwd.getpwnam("nobody")) == [root_s.pid]
@@ -422,7 +420,7 @@ def waited(path: Path) -> None:
 
 
 def gone(pid: int) -> None:
-    """Ended; a machine without an init that reaps keeps it as a zombie."""
+    """Dead, or a zombie on a machine whose init does not reap."""
     status = Path(f"/proc/{pid}/status")
 
     def ended() -> bool:

@@ -474,7 +474,7 @@ def test_moving_a_key_into_the_agent_is_no_rotation(tmp_path: Path) -> None:
     ]
 
 
-def test_a_public_key_may_be_a_link_to_a_file_of_any_name(tmp_path: Path, agent: Path) -> None:
+def test_a_public_key_may_be_a_link(tmp_path: Path, agent: Path) -> None:
     keypair(tmp_path / "ca")
     subprocess.run(["ssh-add", "-q", tmp_path / "ca"], check=True)
     (tmp_path / "ca.pub").rename(tmp_path / "2026")
@@ -494,7 +494,7 @@ ANN, BOB = 1, 2
 
 
 def as_operator(uid: int, work: Callable[[], None]) -> None:
-    """Do it as another user of the group, in a process of its own."""
+    """Run a function as another user of the group, in a child process."""
     child = os.fork()
     if not child:
         code = 1

@@ -85,29 +85,29 @@ def failed(root: Path, login: MpiLogin = LOGIN, strict: bool = False, **values: 
         ("maxauthtries", "0", False),
     ],
 )
-def test_a_setting_that_refuses_is_named_with_its_place(
+def test_a_refusing_setting_is_reported_with_its_line(
     keyword: str, value: Any, right: bool, tmp_path: Path
 ) -> None:
     found = failed(tmp_path, **{keyword: value})
     assert [each.name for each in found] == ([] if right else [f"sshd_{keyword}"])
     for each in found:
         assert "/etc/ssh/sshd_config.d/60-site.conf:3" in each.by_hand
-        assert each.status == "failed", "no run of the role changes what the site decided"
+        assert each.status == "failed", "the role does not change decisions of the site"
 
 
-def test_the_authority_decides_which_signature_sshd_must_take(tmp_path: Path) -> None:
+def test_the_authority_s_key_type_must_be_accepted(tmp_path: Path) -> None:
     rsa = MpiLogin("mpi", ["mpi"], "/bin/bash", "10.0.0.11", "ssh-rsa")
     assert failed(tmp_path, rsa, casignaturealgorithms="rsa-sha2-256") == []
     (check,) = failed(tmp_path, rsa, casignaturealgorithms="ssh-ed25519")
     assert check.name == "sshd_casignaturealgorithms"
 
 
-def test_methods_that_the_role_sets_are_compared_elsewhere(tmp_path: Path) -> None:
+def test_strict_nodes_set_the_methods(tmp_path: Path) -> None:
     assert failed(tmp_path, strict=True, authenticationmethods="password") == []
 
 
 @pytest.mark.parametrize("name", ["/etc/nologin", "/run/nologin"])
-def test_a_file_that_keeps_users_out_is_named(name: str, tmp_path: Path) -> None:
+def test_a_nologin_file_is_reported(name: str, tmp_path: Path) -> None:
     path = tmp_path / name[1:]
     path.parent.mkdir()
     path.write_text("back at\nnine\x1b[2J")
@@ -119,7 +119,7 @@ def test_a_file_that_keeps_users_out_is_named(name: str, tmp_path: Path) -> None
     )
 
 
-def test_pam_decides_what_is_asked(tmp_path: Path) -> None:
+def test_checks_depend_on_pam(tmp_path: Path) -> None:
     pam = tmp_path / "etc/pam.d/sshd"
     pam.parent.mkdir(parents=True)
     (tmp_path / "etc/nologin").touch()
@@ -132,8 +132,8 @@ def test_pam_decides_what_is_asked(tmp_path: Path) -> None:
     assert [each.name for each in failed(tmp_path)] == ["nologin"]
 
 
-def test_the_file_of_a_system_wide_policy_is_for_its_tool(tmp_path: Path) -> None:
-    """An edit there holds until the next package or policy."""
+def test_crypto_policies_are_changed_by_their_tool(tmp_path: Path) -> None:
+    """An edit there is lost with the next package or policy."""
     place = "/etc/crypto-policies/back-ends/opensshserver.config:5"
     given = {**{k: [v] for k, v in DEFAULTS.items()}, "casignaturealgorithms": ["rsa-sha2-512"]}
     settings = SshdSettings(given, {"casignaturealgorithms": place})
@@ -157,7 +157,7 @@ debug3: /etc/ssh/sshd_config.d/{DROP_IN}:5 setting TrustedUserCAKeys /y
 """
 
 
-def test_the_place_that_holds_is_the_first_or_in_a_block_that_matches() -> None:
+def test_the_effective_line_of_a_setting() -> None:
     found = SshdSettings({}, places_of(LOG))
     assert found.foreign("usepam") == "/etc/ssh/sshd_config:85"
     assert found.foreign("pubkeyauthentication") == "/etc/ssh/sshd_config.d/05-site.conf:2"

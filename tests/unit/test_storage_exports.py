@@ -278,7 +278,7 @@ def test_the_owner_is_the_mpi_user_or_who_the_model_names(host: ServerHost) -> N
         ({"owner": "unknown"}, "user 'unknown' not found"),
         ({"group": "unknown"}, "group 'unknown' not found"),
         ({"user": User("other")}, "user 'other' not found"),
-        ({"user": User("mpi", 2001)}, "user mpi has the number 2000 on this host and 2001"),
+        ({"user": User("mpi", 2001)}, "uid 2000 on this host"),
     ],
 )
 def test_accounts_that_differ_or_are_missing_are_refused(

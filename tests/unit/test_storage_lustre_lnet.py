@@ -183,7 +183,7 @@ class TestUnderMounts:
         assert (outcome.errors, wrong(outcome)) == ([], [])
         assert node.enabled
         assert node.stand_in.state["mounts"]
-        assert "stays so" in found(outcome, "lustre_lnet_service")["lnet.service"].reason
+        assert "while Lustre is mounted" in found(outcome, "lustre_lnet_service")["lnet.service"].reason
 
 
 class TestModules:
@@ -200,7 +200,7 @@ class TestModules:
 class TestRefused:
     def test_a_foreign_configuration(self, node):
         node.write("etc/lnet.conf", "# mine\nnet:\n    - net type: tcp\n")
-        with pytest.raises(PlanError, match=r"/etc/lnet.conf: has other content"):
+        with pytest.raises(PlanError, match=r"/etc/lnet.conf: has foreign content"):
             node.settle()
         assert node.read("etc/lnet.conf").startswith("# mine")
 

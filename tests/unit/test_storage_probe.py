@@ -127,9 +127,9 @@ def test_a_file_cut_short_and_one_of_another_node_are_found(tmp_path: Path) -> N
     for name, data, text in (
         ("node02.data", whole[:-1], f"{SIZE} were written"),
         ("node02.data", (ours(tmp_path) / "node01.data").read_bytes(), "differs"),
-        ("node02.probe", b"something else", "another content"),
+        ("node02.probe", b"something else", "other content"),
         *(
-            ("node02.probe", (probe.MAGIC + begin).ljust(probe.SMALL, fill), "another content")
+            ("node02.probe", (probe.MAGIC + begin).ljust(probe.SMALL, fill), "other content")
             for begin, fill in ((b"", b"["), (b"{}", b" "), (b"[7]", b" "))
         ),
     ):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import bounded
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import (
     FAILED,
     NOT_APPLICABLE,
@@ -18,7 +19,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
     Check,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import (
-    bounded,
     probe,
     proof,
 )

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Key pairs of a node: made there, private halves read by OpenSSH's own tools only."""
+"""Key pairs of a node, created there. Only OpenSSH's tools read private keys."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from ..core.part import Node, Plan, PlanError, Step, Verdict
 from ..core.text import one_line, shortened
 
 DAY = 86400
-# Keys and lists of the collection. Not in a home directory, which nodes may share.
+# Keys and lists of the collection, outside of home directories, which nodes may share.
 OWN = "/etc/baremetal-mpi-roce/ssh"
 REVOKED = f"{OWN}/revoked.krl"
 KNOWN_HOSTS = f"{OWN}/known_hosts"
 USER_KEY = f"{OWN}/id_ed25519"
 USER_CERTIFICATE = f"{OWN}/id_ed25519-cert.pub"
 DROP_IN = "10-baremetal-mpi-roce.conf"
-"""Before what distributions and installers put there (50-...): the first value found holds."""
+"""Sorts before files of distributions and installers (50-...): the first value takes effect."""
 USER, HOST = "user", "host"
 KINDS = (USER, HOST)
 KEY_TYPE = "ssh-ed25519"
 PORT = 22
-"""Of an sshd, where the inventory names no other (ansible_port)."""
+"""Default port of sshd (ansible_port)."""
 FIPS = "/proc/sys/crypto/fips_enabled"
 PRIVATE, PUBLIC = 0o600, 0o644
 
 
 def key_of(text: Optional[str]) -> str:
-    """`ssh-ed25519 AAAA...` of the first line of a .pub file; empty when it holds no such key."""
+    """`ssh-ed25519 AAAA...` of the first line of a .pub file; empty for other content."""
     line = public_key(text)
     return line if line.startswith(f"{KEY_TYPE} ") and len(_blob(line)) == 51 else ""
 
 
 def public_key(text: Optional[str]) -> str:
-    """`type base64` of the first line of a .pub file; empty when it holds no OpenSSH key."""
+    """`type base64` of the first line of a .pub file; empty for other content."""
     line = (text or "").split("\n")[0]
     blob = _blob(line)
     kind = blob[4 : 4 + int.from_bytes(blob[:4], "big")].decode("ascii", "replace")
@@ -69,7 +69,7 @@ def public_path(path: Path) -> Path:
 
 
 def standing(path: Path) -> Optional[str]:
-    """Mode and owner of a file or directory, in words; None when it is missing."""
+    """Mode and owner of a file or directory as text; None if it is missing."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -78,10 +78,10 @@ def standing(path: Path) -> Optional[str]:
 
 
 def refused_by_fips(node: Node) -> str:
-    """Why this node can have no ed25519 keys, in FIPS mode; empty where it can.
+    """Explain why this node cannot have ed25519 keys in FIPS mode; empty if it can.
 
-    OpenSSH of Red Hat refuses them there; with a module of FIPS 186-5 others may not, so it is
-    tried, and nothing of it stays.
+    Red Hat's OpenSSH refuses them; builds with a FIPS 186-5 module may not. Hence a key is created
+    in a temporary directory.
     """
     if (node.read(FIPS) or "").strip() != "1":
         return ""
@@ -92,13 +92,13 @@ def refused_by_fips(node: Node) -> str:
         return ""
     said = shortened(one_line(tried.stderr or tried.stdout), 200) or f"exit status {tried.rc}"
     return (
-        f"in FIPS mode its OpenSSH makes no ed25519 keys ({said}), and the layer ssh has no others:"
+        f"in FIPS mode its OpenSSH creates no ed25519 keys ({said}), which the layer ssh needs:"
         " switch FIPS mode off (fips-mode-setup --disable, and a reboot)"
     )
 
 
 def sweep(directory: Path) -> None:
-    """Remove what a killed run left in our directory: everything final has a visible name."""
+    """Remove leftovers of killed runs: all final files have visible names."""
     for leftover in directory.glob(".*"):
         if leftover.is_dir():
             shutil.rmtree(leftover)
@@ -107,10 +107,10 @@ def sweep(directory: Path) -> None:
 
 
 class KeyPair:
-    """An ed25519 key pair, made where there is none that works without a passphrase and is not
-    of `refused`, keys that were revoked.
+    """An ed25519 key pair, created unless a usable one without passphrase exists.
 
-    A host key keeps its group, which may read it (a group of its own on Enterprise Linux).
+    `refused` are revoked keys, which are replaced. A host key retains its group, which may read it
+    (on Enterprise Linux a dedicated group).
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class KeyPair:
         self.refused = refused
         self.revoked = False
         self.public = ""
-        """The public key, as last read; empty while no usable private key exists."""
+        """The public key as last read; empty without a usable private key."""
 
     def _wanted(self) -> tuple[int, int, int]:
         """Mode, owner and group of the private half."""
@@ -140,14 +140,14 @@ class KeyPair:
         return PRIVATE, uid, gid
 
     def _read(self, node: Node) -> str:
-        """The text the public file has to hold. ssh-keygen tries the private key."""
+        """Desired text of the public file. ssh-keygen tests the private key."""
         text = plan_file(public_path(self.path), None).before or ""
         self.public = ""
         if self.path.exists():
             tried = node.run(["ssh-keygen", "-y", "-P", "", "-f", str(self.path)], check=False)
             self.public = key_of(tried.stdout) if tried.rc == 0 else ""
             if not self.public and self.path.stat().st_mode & 0o077:
-                # ssh-keygen refuses a key that others can read; only its mode is wrong.
+                # ssh-keygen refuses a key that others can read: only the mode is wrong.
                 self.public = key_of(text)
             self.revoked = self.public in self.refused
             if self.revoked:
@@ -160,10 +160,10 @@ class KeyPair:
         text = self._read(node)
         if self.kind == HOST and self.revoked:
             raise PlanError(
-                f"{self.path} is of before this node was revoked, when its root had it. Install the"
-                f" node anew; or on its console remove {self.path}, run ssh-keygen -A, and have the"
-                " controller accept the new key. It is not replaced here: that would end Ansible's"
-                " own access"
+                f"{self.path} predates this node's revocation: an attacker may have it. Reinstall"
+                f" the node; or on its console remove {self.path}, run ssh-keygen -A, and have the"
+                " controller accept the new key. It is not replaced here, as that would interrupt"
+                " Ansible's own access"
             )
         mode, uid, gid = self._wanted()
         before, after = standing(self.path), f"mode {mode:04o} owner {uid}:{gid}"
@@ -193,7 +193,7 @@ class KeyPair:
         return plan_file(public_path(self.path), text, mode=PUBLIC, uid=uid, gid=gid)
 
     def _make(self, node: Node) -> None:
-        """A new pair is moved in whole, the private half last: one that is there is complete."""
+        """Create a pair and move it into place, the private key last."""
         folder = self.path.parent
         uid, gid = self.owner()
         make_directories(folder)
@@ -211,11 +211,11 @@ class KeyPair:
         mode, uid, gid = self._wanted()
 
         def check(path: Path, mode: int, uid: int, gid: int, wrong: str) -> Check:
-            wanted, found = f"mode {mode:04o} owner {uid}:{gid}", wrong or standing(path)
+            desired, actual = f"mode {mode:04o} owner {uid}:{gid}", wrong or standing(path)
             name, pending = f"{self.kind}_key", node.check_mode
-            return compare(name, wanted, found, subject=str(path), check_mode=pending)
+            return compare(name, desired, actual, subject=str(path), check_mode=pending)
 
         private = check(self.path, mode, uid, gid, "" if self.public else "no usable key")
-        wrong = "" if public.before == public.after else "not of this key"
+        wrong = "" if public.before == public.after else "of another key"
         half = check(public.path, public.mode, public.uid, public.gid, wrong)
         return Verdict([private, half] if self.public else [private])

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Why ssh did not get to a host: the line that has the cause, the end that differs, the remedy.
+"""Explain why a login failed: the line with the cause, the end at fault and the remedy.
 
-ssh ends with what it noticed last, often only that the connection was closed. The cause stands
-before: what sshd's PAM says to the user, a disconnect's text, a warning about a key.
+ssh prints last that the connection was closed. The cause precedes it: a message of sshd's PAM, a
+disconnect's text, a warning about a key.
 """
 
 from __future__ import annotations
@@ -14,38 +14,38 @@ from dataclasses import dataclass
 from ..core.text import one_line, shortened
 
 TARGET, HERE, EITHER = "target", "here", "either"
-"""The end that differs. EITHER is the target, unless this host fails at all of its targets so."""
-MOST_CHARACTERS = 300
-"""Of a line."""
+"""The end at fault. EITHER means the target, unless this host fails in this way at all targets."""
+MAX_LINE = 300
+"""Characters of a line."""
 BEFORE = 2
-"""Lines before the end of the connection that are kept: what PAM said, after a site's banner."""
+"""Lines shown from before the end of the connection: PAM's message, after a banner."""
 
 NOISE = re.compile(
     r"Warning: Permanently added|setpgid\(|^@+$"
     # sshconnect2.c of OpenSSH 10.1 and later.
     r"|^\*\* (WARNING: connection is not using a post-quantum|This session may be|The server may)"
 )
-ENDED = re.compile(r"^(Connection (closed|reset)|Disconnected from|client_loop: send disconnect)")
-"""The end, without its cause, which was printed before: packet.c, clientloop.c of OpenSSH."""
+CLOSED = re.compile(r"^(Connection (closed|reset)|Disconnected from|client_loop: send disconnect)")
+"""End of a connection, printed after its cause: packet.c, clientloop.c of OpenSSH."""
 LOG = "journalctl -t sshd -t sshd-session"
-"""From 9.8 on a separate program serves a connection, and writes what PAM and keys came to:
+"""From 9.8 on a separate program serves connections and logs results of PAM and keys:
 openssh/openssh-portable@03e3de41. EL 10 has 9.9, Ubuntu 26.04 has 10."""
 NO_LOGIN = (
-    "PAM lets root log in only, most often by /etc/nologin or /run/nologin: remove the file when"
-    f" what it announces is over; else {LOG} has the module"
+    "PAM lets only root log in, usually because of /etc/nologin or /run/nologin: remove the file"
+    f" after the announced event; otherwise {LOG} shows the module"
 )
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a login failed. Without a line there is none."""
+    """Why a login failed. `line` is empty for success."""
 
     line: str
     side: str = EITHER
     remedy: str = ""
-    """What to do; empty where the role's own run is the remedy."""
+    """What to do; empty if running the role is the remedy."""
     by_hand: bool = False
-    """Whether no run of the role can do it."""
+    """Whether only the operator can do it."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ KNOWN = (
     KnownRefusal(
         r"pam_slurm|no active jobs? on this node",
         TARGET,
-        "Slurm admits users only to nodes of their jobs: start MPI by Slurm, or admit the MPI user"
-        " before pam_slurm there, by pam_access in /etc/pam.d/sshd",
+        "Slurm admits users only to nodes of their jobs: start MPI through Slurm, or admit the MPI"
+        " user before pam_slurm there, by pam_access in /etc/pam.d/sshd",
         True,
     ),
     # Linux-PAM: modules/pam_nologin; the texts are those of systemd: src/user-sessions, src/login.
@@ -72,24 +72,24 @@ KNOWN = (
         NO_LOGIN,
         True,
     ),
-    # Linux-PAM: modules/pam_unix; sshd sends what it says.
+    # Linux-PAM: modules/pam_unix; sshd sends its message.
     KnownRefusal(
         r"account (has )?expired|password (has )?expired",
         TARGET,
-        f"PAM refuses the account: {LOG} has the module",
+        f"PAM refuses the account: {LOG} shows the module",
         True,
     ),
-    # OpenSSH, auth.c: MaxAuthTries of the server counts each key that a client offers.
+    # OpenSSH, auth.c: each key that a client offers counts for MaxAuthTries.
     KnownRefusal(
         r"Too many authentication failures",
         EITHER,
-        "more keys were offered than MaxAuthTries admits: IdentityFile lines in ~/.ssh/config here,"
+        "more keys were offered than MaxAuthTries allows: IdentityFile lines in ~/.ssh/config here,"
         " or a low MaxAuthTries in sshd's configuration there",
     ),
     # OpenSSH: sshconnect.c (certificates, revocation, host keys).
     KnownRefusal(r"Certificate invalid: not yet valid", EITHER, "compare the clocks of both hosts"),
     KnownRefusal(r"Certificate invalid|revoked by file", TARGET),
-    # The reason stands in the line before "Host key verification failed".
+    # The reason precedes "Host key verification failed".
     KnownRefusal(
         r"IDENTIFICATION HAS CHANGED|Host key verification failed|host key is known for", EITHER
     ),
@@ -101,19 +101,19 @@ KNOWN = (
         " here, and crypto-policies (update-crypto-policies --show) of both",
         True,
     ),
-    # OpenSSH: sshd.c drops connections beyond MaxStartups before or while keys are exchanged.
+    # OpenSSH: sshd.c drops connections above MaxStartups before or during the key exchange.
     KnownRefusal(
         r"kex_exchange_identification|Exceeded MaxStartups|banner exchange",
         TARGET,
-        "sshd took the connection and dropped it: MaxStartups, PerSourceMaxStartups or"
-        f" PerSourcePenalties of sshd there, or hosts.deny; {LOG} has which",
+        "sshd accepted the connection and dropped it: MaxStartups, PerSourceMaxStartups or"
+        f" PerSourcePenalties of sshd there, or hosts.deny; {LOG} shows which",
         True,
     ),
-    # OpenSSH: channels.c, session.c: a session beyond MaxSessions.
+    # OpenSSH: channels.c, session.c: more sessions than MaxSessions.
     KnownRefusal(
         r"open failed: (connect failed: open failed|administratively prohibited)",
         TARGET,
-        "sshd there admits no session: MaxSessions of its configuration",
+        "sshd there permits no session: MaxSessions in its configuration",
         True,
     ),
     # OpenSSH: readconf.c, authfile.c, ssh.c.
@@ -131,20 +131,20 @@ KNOWN = (
     KnownRefusal(
         r"Connection refused",
         TARGET,
-        "no sshd listens there on this port: systemctl status ssh sshd, or a firewall rejects it",
+        "no sshd listens there on this port (systemctl status ssh sshd), or a firewall rejects it",
         True,
     ),
     KnownRefusal(
         r"timed out after the connection",
         TARGET,
-        "sshd or the MPI user's shell does not go on: a .bashrc or profile that waits for input, or"
-        " a home on a dead server",
+        "sshd or the MPI user's shell hangs: a .bashrc or profile waits for input, or the home is"
+        " on a dead server",
         True,
     ),
     KnownRefusal(
         r"timed out|No route to host",
         EITHER,
-        "no answer: power, cable, and whether a firewall there lets this host's SSH in",
+        "no answer: check power, cable, and whether a firewall there admits SSH from this host",
         True,
     ),
     KnownRefusal(r"Permission denied|No more authentication methods", EITHER),
@@ -152,29 +152,28 @@ KNOWN = (
 
 
 def refusal(stderr: str, status: int) -> Refusal:
-    """Of what ssh printed: the line with the cause, which end it points to, and the remedy."""
-    lines = [shortened(one_line(line), MOST_CHARACTERS) for line in stderr.splitlines()]
+    """Find the cause in ssh's output, the end at fault and the remedy."""
+    lines = [shortened(one_line(line), MAX_LINE) for line in stderr.splitlines()]
     lines = [line for line in lines if line and not NOISE.search(line)]
     for known in KNOWN:
         for line in lines:
             if re.search(known.pattern, line, re.IGNORECASE):
                 return Refusal(line, known.side, known.remedy, known.by_hand)
-    told = [line for line in lines if not ENDED.search(line)]
-    if lines and told and ENDED.search(lines[-1]):
-        # What PAM of the target said, in its own words.
-        text = f"{lines[-1]}, after: {'; '.join(told[-BEFORE:])}"
-        return Refusal(shortened(text, 2 * MOST_CHARACTERS), TARGET, NO_LOGIN, True)
-    if lines and ENDED.search(lines[-1]):
-        return Refusal(lines[-1], TARGET, f"{LOG} there has why")
-    return Refusal((told[-1:] or [f"ssh: exit status {status}"])[0])
+    messages = [line for line in lines if not CLOSED.search(line)]
+    if lines and messages and CLOSED.search(lines[-1]):
+        # The message of PAM on the target.
+        text = f"{lines[-1]}, after: {'; '.join(messages[-BEFORE:])}"
+        return Refusal(shortened(text, 2 * MAX_LINE), TARGET, NO_LOGIN, True)
+    if lines and CLOSED.search(lines[-1]):
+        return Refusal(lines[-1], TARGET, f"{LOG} there shows the cause")
+    return Refusal((messages[-1:] or [f"ssh: exit status {status}"])[0])
 
 
 def blamed(side: str, host: str, failed: Mapping[str, str], everyone: Collection[str]) -> str:
-    """The host that differs; empty for this one.
+    """The host at fault; empty for this one.
 
-    `failed` are the hosts that could not be reached, each with its side, of `everyone` that was
-    tried. A host that fails at all others has the fault itself, unless the others say that it is
-    theirs.
+    `failed` maps unreachable hosts, among `everyone` that was tried, to their sides. A host that
+    fails at all others is at fault itself, unless their answers name them.
     """
     if side == HERE:
         return ""

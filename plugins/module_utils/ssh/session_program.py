@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a session of the MPI user has, and which file gives it: a program that runs as that user.
+"""Report a session's environment and limits, and the files that set them. Runs as the MPI user.
 
-session.py sends its source over ssh, so it imports nothing of the collection. It prints one marked
-line; login files may print others. With an argument it runs without a login, and reads files only.
+session.py sends this source over ssh, so it imports nothing of the collection. It prints one marked
+line, as login files may print others. With the argument `files` it only reads files.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WATCHED = re.compile(
     r"(?:OMPI_MCA|PMIX_MCA|PRTE_MCA|UCX|NCCL|GLOO|I_MPI|FI|MPI_ROCE|HYDRA|MV2)_\w+"
     r"|LD_PRELOAD|LD_LIBRARY_PATH|OPAL_PREFIX|PMIX_INSTALL_PREFIX|PYTHONHOME"
 )
-"""Variables that change how ranks start, which libraries they load and how they meet."""
+"""Variables that affect how ranks start, which libraries they load and how they connect."""
 HARMLESS = re.compile(
     r"NCCL_DEBUG\w*|FI_LOG_\w+|UCX_LOG_\w+|UCX_WARN_\w+|I_MPI_DEBUG\w*|MPI_ROCE_MODULE"
     r"|(?:\w+_)?(?:verbose|warn_\w+|\w+_warn|help_aggregate|baremetal_run_id)"
@@ -35,7 +35,7 @@ PROGRAMS = ("mpirun", "orted", "ucx_info")
 LIBRARY = re.compile(r"lib(?:mpi|ucp|uct|ucs|pmix|prrte|open-rte|open-pal|mpifort|fabric)\.so")
 LOADED = re.compile(r"lib(?:mpi|ucp|uct|ucs|pmix)\.so\.\d")
 SYSTEM = ("/usr/lib/", "/usr/lib64/")
-MOST_FILES, MOST_BYTES, MOST_FOUND, MOST_VALUE = 80, 1 << 18, 40, 300
+MAX_FILES, MAX_BYTES, MAX_FINDINGS, MAX_VALUE = 80, 1 << 18, 40, 300
 ROOT_FILES = (
     "/etc/environment",
     "/etc/security/pam_env.conf",
@@ -53,13 +53,30 @@ ROOT_FILES = (
     "/etc/ssh/sshd_config.d",
 )
 HOME_FILES = (
-    *(".pam_environment", ".ssh/environment", ".ssh/rc", ".profile", ".bash_profile"),
-    *(".bash_login", ".bashrc", ".bash_aliases", ".cshrc", ".tcshrc", ".login", ".zshenv"),
-    *(".zprofile", ".zshrc", ".zlogin", ".kshrc", ".config/environment.d"),
+    ".pam_environment",
+    ".ssh/environment",
+    ".ssh/rc",
+    ".profile",
+    ".bash_profile",
+    ".bash_login",
+    ".bashrc",
+    ".bash_aliases",
+    ".cshrc",
+    ".tcshrc",
+    ".login",
+    ".zshenv",
+    ".zprofile",
+    ".zshrc",
+    ".zlogin",
+    ".kshrc",
+    ".config/environment.d",
 )
 PARAMETER_FILES = (
-    *(".openmpi/mca-params.conf", ".pmix/mca-params.conf", ".prte/mca-params.conf"),
-    *("ucx.conf", ".nccl.conf"),
+    ".openmpi/mca-params.conf",
+    ".pmix/mca-params.conf",
+    ".prte/mca-params.conf",
+    "ucx.conf",
+    ".nccl.conf",
 )
 LIMITS = ("/etc/security/limits.conf", "/etc/security/limits.d")
 LIMIT_LINE = re.compile(r"\s*[^#\s]+\s+(?:soft|hard|-)\s+(nofile|nproc|memlock|stack|core)\s+\S")
@@ -93,33 +110,33 @@ Line = tuple[str, int, str]
 
 
 def text_of(path: str) -> str:
-    """A file of bounded size; empty where it cannot be read."""
+    """A file's text up to MAX_BYTES; empty if it cannot be read."""
     try:
         if not Path(path).is_file():
             return ""
         with open(path, encoding="utf-8", errors="replace") as stream:
-            return stream.read(MOST_BYTES)
+            return stream.read(MAX_BYTES)
     except OSError:
         return ""
 
 
 def files_in(paths: Sequence[str]) -> list[str]:
-    """The files, with those of a directory in their order."""
+    """The files, with directories replaced by their sorted contents."""
     found: list[str] = []
     for path in paths:
         try:
             found += sorted(map(str, Path(path).iterdir()))
         except OSError:
             found.append(path)
-    return found[: MOST_FILES * 2]
+    return found[: MAX_FILES * 2]
 
 
 def lines_of(home: str, shell: str) -> list[Line]:
-    """The lines of all files that give a session its environment, and of those they source."""
+    """The lines of all files that set up a session, and of files that they source."""
     paths = files_in([*ROOT_FILES, *(f"{home}/{name}" for name in HOME_FILES)])
     found: list[Line] = []
     seen: set[str] = set()
-    while paths and len(seen) < MOST_FILES:
+    while paths and len(seen) < MAX_FILES:
         path = paths.pop(0)
         if path in seen or OWN in path or (OF_CSH.search(path) and "csh" not in shell):
             continue
@@ -140,12 +157,12 @@ def places(lines: Sequence[Line], pattern: re.Pattern[str]) -> list[str]:
 
 
 def setting(name: str) -> re.Pattern[str]:
-    """Of a line that sets a variable, in the syntax of any of these files."""
+    """Pattern of a line that sets a variable, in the syntax of any of these files."""
     return re.compile(rf"(?:^|[\s;&({{'\"]){name}(?:\+?=|\s+DEFAULT=|\s+OVERRIDE=|\s+\S)")
 
 
 def printed(argv: Sequence[str], limit_s: float, **given: Any) -> str:
-    """What follows the mark in a program's output. Raises OSError, SubprocessError, ValueError."""
+    """A program's output after the mark. Raises OSError, SubprocessError, ValueError."""
     with subprocess.Popen(
         list(argv),
         stdin=subprocess.DEVNULL,
@@ -157,13 +174,13 @@ def printed(argv: Sequence[str], limit_s: float, **given: Any) -> str:
         try:
             stdout, stderr = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)  # and what its login files have started
+            os.killpg(process.pid, signal.SIGKILL)  # with processes that its login files started
             raise
     text: str = stdout.decode("utf-8", "replace")
     found = text.rpartition(MARK)
     if not found[1]:
         said = stderr.decode("utf-8", "replace").strip().splitlines()
-        raise ValueError((said or [f"exit status {process.returncode}"])[-1][:MOST_VALUE])
+        raise ValueError((said or [f"exit status {process.returncode}"])[-1][:MAX_VALUE])
     return found[2]
 
 
@@ -171,7 +188,7 @@ SHOW = f"echo '{MARK}'; exec /bin/cat /proc/self/environ /proc/self/limits"
 
 
 def view(argv: Sequence[str], limit_s: float, **given: Any) -> tuple[dict[str, str], str]:
-    """Environment and limits of what this command starts."""
+    """Environment and limits of a process that this command starts."""
     environ, _end, limits = printed(argv, limit_s, **given).rpartition("\0")
     pairs = (each.partition("=") for each in environ.lstrip("\n").split("\0"))
     return {name: value for name, _equal, value in pairs}, limits
@@ -179,20 +196,20 @@ def view(argv: Sequence[str], limit_s: float, **given: Any) -> tuple[dict[str, s
 
 def find(program: str, path: str) -> str:
     for directory in path.split(":"):
-        there = Path(directory or ".", program)
-        if os.access(there, os.X_OK) and there.is_file():
-            return str(there)
+        file = Path(directory or ".", program)
+        if os.access(file, os.X_OK) and file.is_file():
+            return str(file)
     return ""
 
 
 def foreign(values: Values, ours: Values) -> Iterator[tuple[str, str]]:
-    """Variables that this collection does not set, or not so."""
+    """Variables that this collection does not set, or sets to other values."""
     for name, value in values.items():
         if not WATCHED.fullmatch(name) or HARMLESS.fullmatch(name) or ours.get(name) == value:
             continue
         if name == "LD_LIBRARY_PATH":
             own = ours.get(name, "").split(":")
-            value = ":".join(one for one in value.split(":") if one not in own and has_mpi(one))
+            value = ":".join(path for path in value.split(":") if path not in own and has_mpi(path))
             if not value:
                 continue
         yield name, value
@@ -200,22 +217,22 @@ def foreign(values: Values, ours: Values) -> Iterator[tuple[str, str]]:
 
 def has_mpi(directory: str) -> bool:
     try:
-        return any(LIBRARY.match(each.name) for each in Path(directory or ".").iterdir())
+        return any(LIBRARY.match(file.name) for file in Path(directory or ".").iterdir())
     except OSError:
         return False
 
 
 def imports(values: Values, ours: Values, limit_s: float) -> Optional[dict[str, str]]:
-    """The fault of numpy and mpi4py in this environment, where they are not the usual ones."""
+    """Faults of numpy and mpi4py in this environment, if it selects other ones than usual."""
     python = find("python3", values.get("PATH", "")) or PYTHON
     given = {**values}
-    roots = (*SYSTEM, *(one for one in ours.get("MPI_ROCE_PYTHON", "").split(":") if one))
+    roots = (*SYSTEM, *filter(None, ours.get("MPI_ROCE_PYTHON", "").split(":")))
     try:
         origins = printed([python, "-c", FIND], limit_s, env=given, cwd="/").strip().split("|")
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        return {"python": python, "origin": "", "error": str(error)[-MOST_VALUE:]}
+        return {"python": python, "origin": "", "error": str(error)[-MAX_VALUE:]}
     usual = os.path.realpath(python) == os.path.realpath(PYTHON)
-    strange = [one for one in origins if one and not one.startswith(roots)]
+    strange = [origin for origin in origins if origin and not origin.startswith(roots)]
     loader = any(name.startswith("LD_") for name, _value in foreign(values, ours))
     if usual and not strange and not loader:
         return None
@@ -224,45 +241,45 @@ def imports(values: Values, ours: Values, limit_s: float) -> Optional[dict[str, 
         library = printed([python, "-c", PROBE], limit_s, env=given, cwd="/").strip()
         wanted = printed([PYTHON, "-s", "-c", PROBE], limit_s, env=dict(ours), cwd="/").strip()
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        return {**found, "error": str(error)[-MOST_VALUE:]}
+        return {**found, "error": str(error)[-MAX_VALUE:]}
     if library == wanted:
         return None
-    return {**found, "error": f"mpi4py is linked with {library}, and mpirun is of {wanted}"}
+    return {**found, "error": f"mpi4py is linked with {library}, but mpirun is {wanted}"}
 
 
 def space(path: str) -> dict[str, Any]:
     try:
-        there = os.statvfs(path)
+        status = os.statvfs(path)
     except OSError as cause:
         return {"bytes": 0, "files": 0, "error": cause.strerror or str(cause)}
-    # A file system without a table of inodes has none of them.
-    files = there.f_favail if there.f_files else 1 << 20
+    # A file system without an inode table reports none.
+    files = status.f_favail if status.f_files else 1 << 20
     writable = os.access(path, os.W_OK | os.X_OK)
-    error = "" if writable else "the MPI user may not write there"
-    return {"bytes": there.f_bavail * there.f_frsize, "files": files, "error": error}
+    error = "" if writable else "the MPI user cannot write there"
+    return {"bytes": status.f_bavail * status.f_frsize, "files": files, "error": error}
 
 
 def parameters(home: str) -> Iterator[dict[str, str]]:
-    """What the user's own files of parameters set: Open MPI's, PMIx's, UCX's and NCCL's."""
+    """Settings in the user's parameter files of Open MPI, PMIx, UCX and NCCL."""
     for name in PARAMETER_FILES:
         path = f"{home}/{name}"
         for number, line in enumerate(text_of(path).splitlines(), 1):
             key, equal, value = line.split("#", 1)[0].partition("=")
             if equal and key.strip() and not HARMLESS.fullmatch(key.strip()):
                 at = f"{path}:{number}"
-                yield {"name": key.strip()[:80], "value": value.strip()[:MOST_VALUE], "at": at}
+                yield {"name": key.strip()[:80], "value": value.strip()[:MAX_VALUE], "at": at}
 
 
 def preloaded() -> Iterator[dict[str, str]]:
-    """Missing libraries among those that every program of the host must load."""
+    """Missing libraries in /etc/ld.so.preload."""
     for number, line in enumerate(text_of("/etc/ld.so.preload").splitlines(), 1):
         for path in re.split(r"[\s:]+", line.split("#", 1)[0].strip()):
             if path.startswith("/") and not Path(path).exists():
-                yield {"path": path[:MOST_VALUE], "at": f"/etc/ld.so.preload:{number}"}
+                yield {"path": path[:MAX_VALUE], "at": f"/etc/ld.so.preload:{number}"}
 
 
 def cached(limit_s: float) -> Iterator[dict[str, Any]]:
-    """Libraries of MPI and UCX that the loader takes from a directory of no package."""
+    """Libraries of MPI and UCX that the loader finds outside of system directories."""
     try:
         done = subprocess.run(
             ["/sbin/ldconfig", "-p"],
@@ -287,7 +304,7 @@ def cached(limit_s: float) -> Iterator[dict[str, Any]]:
                 for number, text in enumerate(text_of(file).splitlines(), 1)
             ]
             at = places(configured, re.compile(rf"^\s*{re.escape(str(Path(path).parent))}/?\s*$"))
-            yield {"name": name, "value": path[:MOST_VALUE], "at": at}
+            yield {"name": name, "value": path[:MAX_VALUE], "at": at}
 
 
 def session(home: str, shell: str, limit_s: float) -> dict[str, Any]:
@@ -318,8 +335,8 @@ def session(home: str, shell: str, limit_s: float) -> dict[str, Any]:
     for kind, (values, _text) in views.items():
         for name, value in foreign(values, ours):
             at = places(lines, setting(name))
-            each = {"kind": kind, "name": name, "value": value[:MOST_VALUE], "at": at}
-            variables.append({**each, "wanted": ours.get(name, "")[:MOST_VALUE]})
+            each = {"kind": kind, "name": name, "value": value[:MAX_VALUE], "at": at}
+            variables.append({**each, "wanted": ours.get(name, "")[:MAX_VALUE]})
         if kind == "ssh":
             continue
         path = values.get("PATH", "")
@@ -350,13 +367,13 @@ def session(home: str, shell: str, limit_s: float) -> dict[str, Any]:
         "problem": problem,
         "umask": mask,
         "limits": {kind: text[:4096] for kind, (_values, text) in views.items()},
-        "variables": variables[:MOST_FOUND],
-        "programs": programs[:MOST_FOUND],
-        "modules": modules[:MOST_FOUND],
-        "parameters": list(parameters(home))[:MOST_FOUND],
-        "libraries": [] if ours.get("LD_LIBRARY_PATH") else list(cached(limit_s))[:MOST_FOUND],
-        "preload": list(preloaded())[:MOST_FOUND],
-        "space": {path[:MOST_VALUE]: space(path) for path in scratch},
+        "variables": variables[:MAX_FINDINGS],
+        "programs": programs[:MAX_FINDINGS],
+        "modules": modules[:MAX_FINDINGS],
+        "parameters": list(parameters(home))[:MAX_FINDINGS],
+        "libraries": [] if ours.get("LD_LIBRARY_PATH") else list(cached(limit_s))[:MAX_FINDINGS],
+        "preload": list(preloaded())[:MAX_FINDINGS],
+        "space": {path[:MAX_VALUE]: space(path) for path in scratch},
         "ulimit": {name: places(lines, pattern) for name, pattern in ULIMITS.items()},
         "limit_files": limit_files(),
         "waits": waits(lines, home) if problem else [],
@@ -364,7 +381,7 @@ def session(home: str, shell: str, limit_s: float) -> dict[str, Any]:
 
 
 def limit_files() -> dict[str, list[str]]:
-    """Lines on limits in files other than ours, by limit."""
+    """Lines that set limits in files other than the collection's, by limit."""
     found: dict[str, list[str]] = {}
     for path in files_in(LIMITS):
         if OWN in path:
@@ -377,7 +394,7 @@ def limit_files() -> dict[str, list[str]]:
 
 
 def waits(lines: Sequence[Line], home: str) -> list[str]:
-    """Lines of the user's files, or the site's, that wait or replace the shell."""
+    """Lines of the user's or site's login files that wait or replace the shell."""
     own = [line for line in lines if line[0].startswith(home)]
     site = [line for line in lines if "/profile.d/" in line[0]]
     return [*places(own, WAITS), *places(site, WAITS)][:3]

@@ -13,11 +13,11 @@ CERTIFICATES = {USER: USER_CERTIFICATE, HOST: f"{OWN}/ssh_host_ed25519_key-cert.
 USER_AUTHORITIES = f"{OWN}/user_ca.pub"
 PRINCIPALS = f"{OWN}/authorized_principals"
 DECLARED = f"{OWN}/authorized_keys"
-"""Keys that the operator declared, for a strict node: where no user can write."""
+"""Keys that the operator declared, for strict nodes. No user can write this file."""
 
 
 def strict_settings(declared: bool) -> Mapping[str, str]:
-    """By which no key that a home lists admits a user."""
+    """Settings that ignore key files in home directories."""
     return {
         "AuthorizedKeysFile": DECLARED if declared else "none",
         "AuthorizedKeysCommand": "none",
@@ -26,7 +26,7 @@ def strict_settings(declared: bool) -> Mapping[str, str]:
 
 
 def sshd_text(user: str, host_key: str = "", strict: Mapping[str, str] = {}) -> str:
-    """sshd's drop-in. `host_key` is named only where the operator's own list lacks it."""
+    """sshd's drop-in. `host_key` is set only if the operator's list lacks it."""
     lines = [f"HostKey {host_key}"] if host_key else []
     lines += [
         f"HostCertificate {CERTIFICATES[HOST]}",
@@ -42,9 +42,10 @@ def sshd_text(user: str, host_key: str = "", strict: Mapping[str, str] = {}) -> 
 
 
 def ssh_text(user: str, authority: Mapping[str, Any]) -> str:
-    """ssh's drop-in: the MPI user among the cluster's hosts; no questions, no unknown host.
+    """ssh's drop-in for logins of the MPI user to hosts of the cluster.
 
-    The first value holds: hosts with another port than most come first.
+    It permits neither prompts nor unknown hosts. The first value takes effect, so hosts with an
+    unusual port come first.
     """
     lines = []
     for port, names in sorted(authority["other_ports"].items()):
@@ -53,7 +54,7 @@ def ssh_text(user: str, authority: Mapping[str, Any]) -> str:
         f"Match localuser {user} host {','.join(authority['patterns'])}",
         *([f"    Port {authority['port']}"] if authority["port"] != PORT else []),
         f"    IdentityFile {USER_KEY}",
-        # Keys of an agent, which sshd counts, would come first (MaxAuthTries).
+        # Keys of an agent would be offered first, and count for MaxAuthTries.
         f"    CertificateFile {USER_CERTIFICATE}",
         "    IdentitiesOnly yes",
         f"    GlobalKnownHostsFile {KNOWN_HOSTS}"
@@ -68,9 +69,9 @@ def ssh_text(user: str, authority: Mapping[str, Any]) -> str:
 
 
 def authority_lines(authority: Mapping[str, Any]) -> str:
-    """known_hosts by authority: as long for 10,000 nodes as for two.
+    """known_hosts with the authorities, independent of the number of nodes.
 
-    ssh looks for `[host]:port` where the port is another than 22: sshd(8).
+    For ports other than 22 ssh looks up `[host]:port`: sshd(8).
     """
     ports = sorted({int(port) for port in (authority["port"], *authority["other_ports"])} - {PORT})
     hosts = list(authority["patterns"])

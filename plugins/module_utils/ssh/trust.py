@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The trust on one node: account and keys first, then certificates and the files of ssh and sshd.
 
-Every setting is in a block that matches the MPI user only (and, for ssh, the cluster's hosts
-only), so other logins keep the operator's settings.
+Every setting is in a block that matches only the MPI user and, for ssh, only the cluster's hosts.
+All other logins retain the operator's settings.
 """
 
 from __future__ import annotations
@@ -61,51 +61,50 @@ HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"
 SSHD_CONFIG, SSHD_DROP_IN = "/etc/ssh/sshd_config", f"/etc/ssh/sshd_config.d/{DROP_IN}"
 SSH_CONFIG, SSH_DROP_IN = "/etc/ssh/ssh_config", f"/etc/ssh/ssh_config.d/{DROP_IN}"
 BLOCK = "ssh"
-"""Name of the block with the Include in a main file that has none."""
+"""Name of the block that adds an Include to a main file."""
 LOCK = "run/baremetal-mpi-roce/locks/ssh.lock"
 PRESENTED_S = 2.0
-"""Time for sshd to read its files again."""
+"""Seconds for sshd to reload its files."""
 
 
 @dataclass(frozen=True)
 class TrustRequest:
-    """What the controller wants of this node."""
+    """The desired trust of this node, from the controller."""
 
     authority: Mapping[str, Any]
-    """The same on every node, as ssh_authority returns it. Keys are lines `type base64`."""
+    """Result of ssh_authority, the same on every node. Keys are lines `type base64`."""
     user: str
     uid: Optional[int]
     shell: str
     names: Sequence[str] = ()
-    """Of this node: the principals of its host certificate."""
+    """Names of this node, the principals of its host certificate."""
     principal: str = ""
-    """Of its user certificate."""
+    """Principal of its user certificate."""
     admits: Sequence[str] = ()
     """Principals that may log in here."""
     sources: Sequence[str] = ()
-    """Addresses from which its user certificate is valid; every address without any."""
+    """Addresses from which its user certificate is valid; empty for any address."""
     issued: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """The journal's records of the certificates that this node has, by kind."""
+    """The journal's records of this node's certificates, by kind."""
     certificates: Mapping[str, str] = field(default_factory=dict)
-    """Certificates signed just now."""
+    """Newly signed certificates, by kind."""
     port: int = PORT
-    """Of this node's sshd."""
+    """Port of this node's sshd."""
     strict: Optional[bool] = None
-    """Whether no list of keys in the home admits the MPI user; without a value, where the home may
-    be shared."""
+    """Whether key files in the home are ignored; None: if the home may be shared."""
     authorized_keys: Sequence[str] = ()
-    """Lines of keys that may admit the MPI user without a certificate."""
+    """Keys that may admit the MPI user without a certificate, as lines of authorized_keys."""
     login: str = ""
-    """Who became root for this run."""
+    """The account that became root for this run."""
     replace_authority: bool = False
     refused_keys: Sequence[str] = ()
-    """Public keys from before this node was revoked: it gets others."""
+    """Public keys of this node from before its revocation, to be replaced."""
     renew_before_s: int = 0
     now: int = 0
-    """The controller's time, by which expiry is judged. The node's own is checked as well."""
+    """The controller's time, which decides on renewal. The node's clock is checked as well."""
 
     def fault(self, kind: str, text: str, key: str, now: int, renew_before_s: int) -> str:
-        """Why this certificate has to be signed anew, as a phrase; empty when it serves."""
+        """Why this certificate must be replaced, as a phrase; empty if it is good."""
         record = self.issued.get(kind, {})
         names = [self.principal] if kind == USER else list(self.names)
         if not text.strip():
@@ -133,19 +132,19 @@ class TrustRequest:
 
 
 def foreign(request: TrustRequest, node: Node) -> str:
-    """The authorities that this node trusts, where the controller has no record of them or it."""
+    """Authorities that this node trusts and of which the controller has no record."""
     lines = (node.read(USER_AUTHORITIES) or "").splitlines()
-    there = {digest(line) for line in lines if key_of(line) or public_key(line)}
-    wanted = {digest(line) for line in request.authority["user_authorities"]}
-    if request.issued or request.replace_authority or there & wanted:
+    trusted = {digest(line) for line in lines if public_key(line)}
+    desired = {digest(line) for line in request.authority["user_authorities"]}
+    if request.issued or request.replace_authority or trusted & desired:
         return ""
-    return " ".join(sorted(there))
+    return " ".join(sorted(trusted))
 
 
 def converge(request: TrustRequest, node: Node) -> Settled:
-    """Configure the trust, or return which certificates are missing for it.
+    """Configure the trust, or report the certificates that are missing (`sign`).
 
-    One run at a time: when ansible-playbook is killed, what it started here goes on to its end.
+    A lock admits one run: modules of a killed ansible-playbook continue to run here.
     """
     if node.check_mode:
         return _converge(request, node)
@@ -158,24 +157,24 @@ def _converge(request: TrustRequest, node: Node) -> Settled:
     if other:
         raise PlanError(
             f"this node trusts the SSH authority {other}, of which ssh_trust_state_directory on the"
-            " controller has no record. Restore that directory from its copy; or give up the old"
+            " controller has no record. Restore that directory from its copy; or replace the"
             " authority on all nodes: -e ssh_trust_replace_authority=true (docs/ssh-trust.md)"
         )
-    why = refused_by_fips(node)
-    if why:
-        raise PlanError(why)
+    refusal = refused_by_fips(node)
+    if refusal:
+        raise PlanError(refusal)
     daemon = sshd.Sshd(node.path(SSHD_CONFIG), node.run)
     try:
         settings = daemon.settings(request.user, port=request.port)
     except CommandError:
-        # An invalid configuration may be what has to be repaired; it is tested after the change.
+        # The configuration is invalid, which this change may repair; it is tested afterwards.
         settings = sshd.SshdSettings()
     host_key, host_key_line = _host_key(node, settings)
     name = socket.gethostname()
 
     def owner() -> tuple[int, int]:
-        found = accounts.find(request.user)
-        return (found.pw_uid, found.pw_gid) if found else (request.uid or 0, 0)
+        account = accounts.find(request.user)
+        return (account.pw_uid, account.pw_gid) if account else (request.uid or 0, 0)
 
     authorized.declarable(request.authorized_keys)
     _keep_login(request, node)
@@ -189,11 +188,11 @@ def _converge(request: TrustRequest, node: Node) -> Settled:
     keys = {pair.kind: pair.public for pair in pairs}
     sign = _to_sign(request, node, keys)
     if not outcome.errors and (node.check_mode or not sign):
-        there = accounts.find(request.user)
-        if request.strict is None and there:
+        account = accounts.find(request.user)
+        if request.strict is None and account:
             table = mounts.read(node.root)
-            request = replace(request, strict=authorized.shared(there.pw_dir, table, node.root))
-        host_key_changed = any(each["after_header"] == str(host_key) for each in outcome.diff)
+            request = replace(request, strict=authorized.shared(account.pw_dir, table, node.root))
+        host_key_changed = any(diff["after_header"] == str(host_key) for diff in outcome.diff)
         later = settle([Files(request, keys, sign, host_key_line, host_key_changed, daemon)], node)
         outcome.changed |= later.changed
         outcome.diff += later.diff
@@ -204,25 +203,27 @@ def _converge(request: TrustRequest, node: Node) -> Settled:
 
 
 def _keep_login(request: TrustRequest, node: Node) -> None:
-    """Strictness by default must not end Ansible's own logins here."""
-    there = accounts.find(request.user)
+    """Refuse strictness by default where it would lock out Ansible itself. Raises PlanError."""
+    account = accounts.find(request.user)
     if request.login != request.user or request.strict is not None or request.authorized_keys:
         return
     strict = "AuthorizedKeysFile" in (node.read(SSHD_DROP_IN) or "")
-    if there and not strict and authorized.shared(there.pw_dir, mounts.read(node.root), node.root):
+    if account is None or strict:
+        return
+    if authorized.shared(account.pw_dir, mounts.read(node.root), node.root):
         raise PlanError(
-            f"Ansible logs in as {request.user}, whose home {there.pw_dir} hosts may share: with"
-            " ssh_trust_strict: auto sshd would no longer admit that user by keys in it. Log in as"
+            f"Ansible logs in as {request.user}, whose home {account.pw_dir} hosts may share: with"
+            " ssh_trust_strict: auto sshd would no longer accept the keys in it. Log in as"
             " another user; or declare the key in ssh_trust_authorized_keys; or set"
             " ssh_trust_strict to true or false"
         )
 
 
 def _host_key(node: Node, settings: sshd.SshdSettings) -> tuple[Path, str]:
-    """The ed25519 host key in use, and the HostKey line it needs in the drop-in, if any.
+    """The ed25519 host key in use, and its HostKey line for the drop-in, if needed.
 
-    A HostKey line disables sshd's defaults, so there is one only where the operator has some and
-    none of them is of this type.
+    A HostKey line disables sshd's defaults. It is therefore needed only if the operator lists host
+    keys without an ed25519 key.
     """
     default = node.path(HOST_KEY)
     listed = [Path(value) for value in settings.values.get("hostkey", [])]
@@ -240,38 +241,38 @@ def _host_key(node: Node, settings: sshd.SshdSettings) -> tuple[Path, str]:
 
 
 def _certificate_text(request: TrustRequest, node: Node, kind: str) -> str:
-    """The certificate that will be on the node after this call."""
+    """The certificate that the node has after this call."""
     return request.certificates.get(kind) or node.read(CERTIFICATES[kind]) or ""
 
 
 def _to_sign(request: TrustRequest, node: Node, keys: Mapping[str, str]) -> dict[str, str]:
-    """Certificates that the controller has to sign first, and why."""
-    found = {}
+    """Certificates that the controller must sign first, by kind, and why."""
+    sign = {}
     for kind, key in keys.items():
         text = _certificate_text(request, node, kind)
         if not key:
-            why = "its key pair is missing"
+            reason = "its key pair is missing"
         elif not request.authority["user_authorities"]:
-            why = "the authority does not exist yet"
+            reason = "the authority does not exist yet"
         else:
-            why = request.fault(kind, text, key, request.now, request.renew_before_s)
-        if why:
-            found[kind] = why
-    return found
+            reason = request.fault(kind, text, key, request.now, request.renew_before_s)
+        if reason:
+            sign[kind] = reason
+    return sign
 
 
 class Directories:
-    """Writable by root only: sshd refuses lists that others could replace.
+    """The directories of the collection, writable by root only.
 
-    The collection's directory above as well: write access there replaces what is in it, and
-    every login shell reads the environment of MPI from it.
+    sshd refuses lists that others could replace, and every login shell reads the environment of
+    MPI from the parent directory.
     """
 
-    def _found(self, node: Node) -> dict[Path, str]:
+    def _actual(self, node: Node) -> dict[Path, str]:
         own = node.path(OWN)
         return {path: standing(path) or "absent" for path in (own.parent, own)}
 
-    def _wanted(self, node: Node) -> str:
+    def _desired(self, node: Node) -> str:
         return f"mode 0755 owner {node.uid}:{node.gid}"
 
     def plan(self, node: Node) -> Plan:
@@ -280,28 +281,28 @@ class Directories:
             os.chown(path, node.uid, node.gid)
             path.chmod(0o755)
 
-        wanted = self._wanted(node)
+        desired = self._desired(node)
         return Plan(
             steps=[
-                Step(str(path), found, wanted, partial(close, path), essential=True)
-                for path, found in self._found(node).items()
-                if found != wanted
+                Step(str(path), actual, desired, partial(close, path), essential=True)
+                for path, actual in self._actual(node).items()
+                if actual != desired
             ]
         )
 
     def verify(self, node: Node) -> Verdict:
-        wanted = self._wanted(node)
+        desired = self._desired(node)
         return Verdict(
             [
-                _check(node, "directory", wanted, found, str(path))
-                for path, found in self._found(node).items()
+                _check(node, "directory", desired, actual, str(path))
+                for path, actual in self._actual(node).items()
             ]
         )
 
 
 @dataclass(frozen=True)
 class Files:
-    """Certificates, lists and drop-ins in one step. sshd's are restored if it refuses them."""
+    """Certificates, lists and drop-ins, written in one step. sshd's files are restored on error."""
 
     request: TrustRequest
     keys: Mapping[str, str]
@@ -313,9 +314,9 @@ class Files:
     def plan(self, node: Node) -> Plan:
         plans = self.files(node)
         shown = diffs(plans)
-        for kind, why in self.sign.items():
+        for kind, reason in self.sign.items():
             path = str(node.path(CERTIFICATES[kind]))
-            shown.append(diff(path, f"{why}\n", "a certificate signed anew\n"))
+            shown.append(diff(path, f"{reason}\n", "a new certificate\n"))
         if not shown and not self.host_key_changed:
             return Plan()
         step = Step(
@@ -324,35 +325,35 @@ class Files:
         return Plan(steps=[step])
 
     def files(self, node: Node) -> list[FilePlan]:
-        """Every file, in the order it has to be written: none refers to a later one."""
-        wanted, user = self.request.authority, self.request.user
+        """All files in the order of writing: none refers to a later one."""
+        authority, user = self.request.authority, self.request.user
 
-        def ours(name: str, text: str, *, secret: bool = False) -> FilePlan:
+        def owned(name: str, text: str, *, secret: bool = False) -> FilePlan:
             return plan_file(node.path(name), text, uid=node.uid, gid=node.gid, secret=secret)
 
-        authorities = with_header("".join(f"{key}\n" for key in wanted["user_authorities"]))
-        krl = base64.b64decode(wanted["revoked"]).decode("utf-8", "surrogateescape")
-        known_hosts = authority_lines(wanted)
+        authorities = with_header("".join(f"{key}\n" for key in authority["user_authorities"]))
+        krl = base64.b64decode(authority["revoked"]).decode("utf-8", "surrogateescape")
+        known_hosts = authority_lines(authority)
         return [
             *(
-                ours(name, _certificate_text(self.request, node, kind))
+                owned(name, _certificate_text(self.request, node, kind))
                 for kind, name in CERTIFICATES.items()
                 if not self.sign
             ),
-            ours(USER_AUTHORITIES, authorities),
-            ours(PRINCIPALS, with_header("".join(f"{name}\n" for name in self.request.admits))),
-            ours(REVOKED, krl, secret=True),
-            ours(KNOWN_HOSTS, known_hosts),
+            owned(USER_AUTHORITIES, authorities),
+            owned(PRINCIPALS, with_header("".join(f"{name}\n" for name in self.request.admits))),
+            owned(REVOKED, krl, secret=True),
+            owned(KNOWN_HOSTS, known_hosts),
             node.file(DECLARED, self._declared()),
-            ours(SSH_DROP_IN, ssh_text(user, wanted)),
+            owned(SSH_DROP_IN, ssh_text(user, authority)),
             _including(node, SSH_CONFIG, SSH_DROP_IN),
-            ours(SSHD_DROP_IN, sshd_text(user, self.host_key_line, self._strict())),
+            owned(SSHD_DROP_IN, sshd_text(user, self.host_key_line, self._strict())),
             _including(node, SSHD_CONFIG, SSHD_DROP_IN),
         ]
 
     def _declared(self) -> Optional[str]:
         lines = self.request.authorized_keys if self.request.strict else ()
-        return "".join(f"{each.strip()}\n" for each in lines) or None
+        return "".join(f"{line.strip()}\n" for line in lines) or None
 
     def _strict(self) -> Mapping[str, str]:
         return strict_settings(bool(self._declared())) if self.request.strict else {}
@@ -366,15 +367,15 @@ class Files:
             plan.apply()
         if not (configuration or host or self.host_key_changed):
             return
-        wrong = self.daemon.fault()
-        if not wrong:
+        fault = self.daemon.fault()
+        if not fault:
             self.daemon.reload()
             return
         for plan in reversed(configuration):
             plan.undo()
         raise StepError(
-            f"sshd refuses the configuration, which was restored: {wrong}\n"
-            "If the file named there is yours, repair it (test with sshd -t) and run again."
+            f"sshd refuses the configuration, which was restored: {fault}\n"
+            "If the named file is yours, repair it (test with sshd -t) and run again."
         )
 
     # Reading back.
@@ -382,45 +383,46 @@ class Files:
     def verify(self, node: Node) -> Verdict:
         checks = []
         for plan in self.files(node):
-            found = "different" if plan.changed else "as wanted"
-            checks.append(_check(node, "file", "as wanted", found, str(plan.path)))
+            actual = "different" if plan.changed else "as wanted"
+            checks.append(_check(node, "file", "as wanted", actual, str(plan.path)))
         checks += [self._certificate(node, kind, key) for kind, key in self.keys.items()]
-        wrong = self.daemon.fault()
-        checks.append(_check(node, "sshd_configuration", "valid", wrong or "valid"))
-        return Verdict(checks if wrong else [*checks, *self._sshd(node)])
+        fault = self.daemon.fault()
+        checks.append(_check(node, "sshd_configuration", "valid", fault or "valid"))
+        return Verdict(checks if fault else [*checks, *self._sshd(node)])
 
     def _certificate(self, node: Node, kind: str, key: str) -> Check:
         name = f"{kind}_certificate"
-        wanted = f"valid for {self.request.renew_before_s // DAY} days or more"
+        desired = f"valid for {self.request.renew_before_s // DAY} days or more"
         if self.sign.get(kind):
-            return Check(name, wanted, "none that serves", PENDING, reason=self.sign[kind])
-        # By the node's own clock this time, which sshd and ssh use.
+            return Check(name, desired, "none that is valid", PENDING, reason=self.sign[kind])
+        # By the node's clock, which sshd and ssh use.
         clock = time.time()
-        why = self.request.fault(kind, node.read(CERTIFICATES[kind]) or "", key, int(clock), 0)
+        fault = self.request.fault(kind, node.read(CERTIFICATES[kind]) or "", key, int(clock), 0)
         record = self.request.issued[kind]
         days = (record["valid_before"] - self.request.now) // DAY
-        found = f"{days} days left, serial {record['serial']}, by {record['authority']}"
-        if not why:
-            return Check(name, wanted, found, OK)
-        reason = f"{why} by this node's clock: {time.ctime(clock)}"
-        return _check(node, name, wanted, found, reason=reason)
+        actual = f"{days} days left, serial {record['serial']}, by {record['authority']}"
+        if not fault:
+            return Check(name, desired, actual, OK)
+        reason = f"{fault} by this node's clock: {time.ctime(clock)}"
+        return _check(node, name, desired, actual, reason=reason)
 
     def _sshd(self, node: Node) -> list[Check]:
         address = (self.request.sources or ["127.0.0.1"])[0]
         settings = self.daemon.settings(self.request.user, address, self.request.port)
         checks = []
-        wanted_of = {
+        by_keyword = {
             "trustedusercakeys": USER_AUTHORITIES,
             "authorizedprincipalsfile": PRINCIPALS,
             "revokedkeys": REVOKED,
             "pubkeyauthentication": "yes",
             **{name.lower(): value for name, value in self._strict().items()},
         }
-        for keyword, wanted in wanted_of.items():
-            found, place = settings.first(keyword), settings.foreign(keyword)
+        for keyword, desired in by_keyword.items():
+            actual, file = settings.first(keyword), settings.foreign(keyword)
             reason = f"another file sets it for {self.request.user} before {DROP_IN}"
-            step = f"remove {keyword} for {self.request.user} from {place}" if place else ""
-            checks.append(_check(node, f"sshd_{keyword}", wanted, found, "", step or reason, step))
+            step = f"remove {keyword} for {self.request.user} from {file}" if file else ""
+            name = f"sshd_{keyword}"
+            checks.append(_check(node, name, desired, actual, "", step or reason, step))
         signed_by = [key.split()[0] for key in self.request.authority["user_authorities"]]
         login = sshd.MpiLogin(
             self.request.user,
@@ -437,7 +439,7 @@ class Files:
 
     def _presented(self, node: Node, settings: sshd.SshdSettings, checks: Sequence[Check]) -> Check:
         """Compare the certificate that the running sshd presents with the file."""
-        if any(each.name == "sshd_hostkeyalgorithms" and each.status == FAILED for each in checks):
+        if any(x.name == "sshd_hostkeyalgorithms" and x.status == FAILED for x in checks):
             reason = "sshd presents no certificate of its type: see sshd_hostkeyalgorithms"
             return not_applicable("sshd_presents", "its host certificate", reason)
         text = _certificate_text(self.request, node, HOST)
@@ -469,21 +471,22 @@ class Files:
 def _check(
     node: Node,
     name: str,
-    wanted: Any,
-    found: Any,
+    desired: Any,
+    actual: Any,
     subject: str = "",
     reason: str = "",
     by_hand: str = "",
 ) -> Check:
-    status = OK if wanted == found else differs(node.check_mode and not by_hand)
-    reason, by_hand = ("", "") if status == OK else (reason, by_hand)
-    return Check(name, wanted, found, status, subject, reason, by_hand=by_hand)
+    if desired == actual:
+        return Check(name, desired, actual, OK, subject)
+    status = differs(node.check_mode and not by_hand)
+    return Check(name, desired, actual, status, subject, reason, by_hand=by_hand)
 
 
 def _including(node: Node, main: str, drop_in: str) -> FilePlan:
-    """OpenSSH's own file, unchanged where it includes the directory of our drop-in.
+    """OpenSSH's main file, with an Include of the drop-in's directory.
 
-    Else an Include comes on top, where no Match or Host block governs it.
+    A missing Include is added at the top, where no Match or Host block applies to it.
     """
     text, path = node.read(main) or "", node.path(drop_in)
     if not re.search(rf"^\s*include[\s=].*{path.parent.name}/", text, re.IGNORECASE | re.MULTILINE):

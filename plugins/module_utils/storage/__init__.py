@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Shared file systems as nodes mount, serve and prove them.
+"""Shared file systems: mounting, serving and verifying them.
 
-units, mounts                    mounts of a host, and what stands in their way
-device, exports, service         what a host serves by NFS
-lustre, lnet, lustre_health      the client of Lustre; its packages: lustre_packages
-proof, probe, bounded            each host writes, another reads
+units, mounts                    mounts of a host, and conflicts with them
+device, exports, service         serving over NFS
+lustre, lnet, lustre_health      the Lustre client; its packages: lustre_packages
+rounds, proof, probe, bounded    write and read test
 
-The list of parts is in options; what the controller compiled is read by file_system.
+The list of parts is in options; file_system reads the compiled model.
 """

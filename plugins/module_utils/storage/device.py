@@ -1,14 +1,13 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The device below a served directory: never formatted when there is anything on it.
+"""The device of a served directory. A device that contains data is never formatted.
 
-A file system is made only where `format` asks for one and the device is blank by every look, which
-is repeated right before `mkfs`. Each look finds something that the others do not: blkid finds
-signatures, the kernel lists what uses the device, and bytes that are not zero are data, whatever
-they are. What was not read is not known to be blank. A file system that is there is
-used as it is: without `format` any xfs or ext4, and with it the one that was made here, by its
-label.
+A file system is created only if `format` requests it and all tests find the device blank, which
+are repeated right before `mkfs`. Each test finds data that the others miss: blkid finds signatures,
+the kernel lists users of the device, and any non-zero byte at its ends is data. An unreadable
+device is not blank. An existing file system is used: any xfs or ext4 without `format`, otherwise
+one with the label of this role.
 
-A disk that is dying may never answer, so only programs with a time limit read one.
+A failing disk may never respond, so only programs with a time limit read it.
 """
 
 from __future__ import annotations
@@ -28,54 +27,54 @@ from . import mounts
 from .units import ENABLED, MOUNT, OF_DEVICE, path_of, unit_name
 
 EDGE = 1 << 20
-"""Bytes at either end: where partition tables, RAID and file systems have their first marks."""
+"""Bytes at either end, where partition tables, RAID and file systems have their signatures."""
 FOUND, NOTHING, AMBIVALENT = 0, 2, 8
-"""Exit statuses of `blkid -p`. NOTHING is also one that it could not open or read: by itself
-it does not prove a device blank."""
+"""Exit statuses of `blkid -p`. NOTHING also means that it could not read the device, and does not
+prove it blank."""
 CHECK = "nfs_device"
 XFS, EXT4 = "xfs", "ext4"
 KINDS = (XFS, EXT4)
 LABEL = "roce-"
-LONGEST_LABEL = 12
-"""Of xfs; ext4 has 16."""
+MAX_LABEL = 12
+"""Characters of an xfs label; ext4 permits 16."""
 OPTIONS = "noatime,nodev,nofail"
-"""`nofail`: a device that is missing does not keep the host from booting."""
-SHOWN = 5
+"""`nofail`: the host boots without the device."""
+MAX_LISTED = 5
 
 
 @dataclass(frozen=True)
 class Contents:
-    """A block device as it was seen."""
+    """State of a block device."""
 
     path: Path
-    """Where its name leads."""
+    """The device file that its name links to."""
     number: str
     """`major:minor`."""
     size: int
     signatures: dict[str, str]
-    """As blkid finds them: TYPE, LABEL, PTTYPE."""
+    """Signatures found by blkid: TYPE, LABEL, PTTYPE."""
     in_use: tuple[str, ...]
-    """What uses it, one line each; not where it is mounted."""
+    """Users other than mounts, one line each."""
     mounts: tuple[str, ...]
-    """Where it is mounted."""
+    """Its mount points."""
     edges: tuple[str, ...]
-    """Ends of it that are not all zero; not read where it is mounted, and so is not blank."""
+    """Ends that are not all zero. Not read if it is mounted, and therefore not blank."""
 
     @property
     def kind(self) -> str:
         return self.signatures.get("TYPE", "")
 
     def findings(self) -> list[str]:
-        """Why it is not blank, one line each; empty where it is."""
-        found = [*self.in_use, *(f"it is mounted at {point}" for point in self.mounts)]
+        """Reasons why it is not blank, one line each; empty if it is blank."""
+        reasons = [*self.in_use, *(f"it is mounted at {point}" for point in self.mounts)]
         if self.signatures:
             result = " ".join(f"{key}={value}" for key, value in sorted(self.signatures.items()))
-            found.append(f"blkid finds {result}")
-        return [*found, *self.edges]
+            reasons.append(f"blkid finds {result}")
+        return [*reasons, *self.edges]
 
 
 def look(node: Node, device: str) -> Contents:
-    """Raises PlanError where the device is not found, or cannot be read."""
+    """Read a device. Raises PlanError if it does not exist or cannot be read."""
     path, block, number = _find(node, device)
     points = tuple(sorted({x.point for x in read_mounts(node.root) if x.device == number}))
     size = int((block / "size").read_text(encoding="ascii")) * 512
@@ -87,12 +86,12 @@ def look(node: Node, device: str) -> Contents:
 
 
 def _find(node: Node, device: str) -> tuple[Path, Path, str]:
-    """Its path, its directory in sys, and its number."""
+    """Its path, its directory in /sys, and its number."""
     try:
         path = node.path(device).resolve(strict=True)
     except OSError as error:
         raise PlanError(
-            f"{device}: device not found on this host. See ls -l /dev/disk/by-id for those it has"
+            f"{device}: device not found on this host. See ls -l /dev/disk/by-id"
         ) from error
     block = node.path(f"sys/class/block/{path.name}")
     if not block.is_dir():
@@ -101,18 +100,18 @@ def _find(node: Node, device: str) -> tuple[Path, Path, str]:
 
 
 def _users(node: Node, block: Path) -> tuple[str, ...]:
-    found = []
-    parts = sorted(path.parent.name for path in block.glob(f"{block.name}*/partition"))
-    if parts:
-        found.append(f"it has partitions: {', '.join(parts)}")
+    users = []
+    partitions = sorted(path.parent.name for path in block.glob(f"{block.name}*/partition"))
+    if partitions:
+        users.append(f"it has partitions: {', '.join(partitions)}")
     holders = sorted(path.name for path in (block / "holders").glob("*"))
     if holders:
-        found.append(f"it is part of {', '.join(holders)} (LVM, RAID or encryption)")
+        users.append(f"it is part of {', '.join(holders)} (LVM, RAID or encryption)")
     for line in (node.read("proc/swaps") or "").split("\n")[1:]:
         words = line.split()
         if words and Path(words[0]).name == block.name:
-            found.append("it is swap space in use")
-    return tuple(found)
+            users.append("it is swap space in use")
+    return tuple(users)
 
 
 def _read(node: Node, device: str, *argv: str) -> Result:
@@ -120,51 +119,51 @@ def _read(node: Node, device: str, *argv: str) -> Result:
         return node.look(argv, check=False)
     except CommandError as error:
         raise PlanError(
-            f"{device} does not answer: {error}. See dmesg and smartctl -a. Replace the disk, or "
+            f"{device} does not respond: {error}. See dmesg and smartctl -a. Replace the disk, or "
             "remove its file system from cluster_filesystems"
         ) from error
 
 
 def _signatures(node: Node, device: str, path: Path) -> dict[str, str]:
-    """By the device itself, never by what blkid remembers."""
+    """Signatures read from the device, not from blkid's cache."""
     result = _read(node, device, "blkid", "-p", "-o", "export", str(path))
     if result.rc == NOTHING:
         return {}
     if result.rc == AMBIVALENT:
         return {"TYPE": "more than one"}
-    found = dict(line.split("=", 1) for line in result.stdout.split("\n") if "=" in line)
-    found.pop("DEVNAME", None)
-    if result.rc != FOUND or not found:
+    signatures = dict(line.split("=", 1) for line in result.stdout.split("\n") if "=" in line)
+    signatures.pop("DEVNAME", None)
+    if result.rc != FOUND or not signatures:
         raise PlanError(
             f"{device}: blkid cannot read it (exit status {result.rc}): {result.stderr.strip()}"
         )
-    return found
+    return signatures
 
 
 def _edges(node: Node, device: str, path: Path, size: int) -> tuple[str, ...]:
-    """Raises PlanError where an end cannot be read."""
-    found = []
+    """Ends that are not all zero. Raises PlanError if one cannot be read."""
+    edges = []
     for end, offset in (("first", 0), ("last", max(0, size - EDGE))):
         words = ["cmp", "-n", str(min(EDGE, size)), "-i", f"{offset}:0", str(path), "/dev/zero"]
         result = _read(node, device, *words)
         if result.rc not in (0, 1):
             raise PlanError(f"{device}: cannot be read: {result.stderr.strip()}. See dmesg")
-        if result.rc:  # differs, or ends early: not known to be blank
-            found.append(f"its {end} MiB is not all zero")
-    return tuple(found)
+        if result.rc:  # differs, or is shorter
+            edges.append(f"its {end} MiB is not all zero")
+    return tuple(edges)
 
 
 def label(name: str) -> str:
-    """By which a file system made here is known again; a digest where the name is too long."""
-    if len(LABEL + name) <= LONGEST_LABEL:
+    """The label of a file system created here; contains a digest if the name is too long."""
+    if len(LABEL + name) <= MAX_LABEL:
         return LABEL + name
     digest = hashlib.sha256(name.encode()).hexdigest()
-    return LABEL + digest[: LONGEST_LABEL - len(LABEL)]
+    return LABEL + digest[: MAX_LABEL - len(LABEL)]
 
 
 @dataclass(frozen=True)
 class Device:
-    """`name`: of the file system. `format` empty: nothing is ever made."""
+    """The device of the file system `name`. With an empty `format` none is ever created."""
 
     name: str
     device: str
@@ -202,8 +201,8 @@ class Device:
     def verify(self, node: Node) -> Verdict:
         wanted = f"{self.device} mounted at {self.directory}"
         if node.container:
-            why = node.not_here("block devices are the host's; the directory is served as it is")
-            return Verdict([not_applicable(CHECK, wanted, why, subject=self.directory)])
+            reason = node.not_here("block devices are the host's; the directory is served as it is")
+            return Verdict([not_applicable(CHECK, wanted, reason, subject=self.directory)])
         try:
             _path, _block, number = _find(node, self.device)
         except PlanError as error:
@@ -213,76 +212,76 @@ class Device:
         over = mounts.drop_ins(node, self.directory, [self.unit])
         if at is not None and at.device == number and state == ENABLED:
             return Verdict([Check(CHECK, wanted, wanted, OK, self.directory), *over])
-        found = f"{at.source} mounted there" if at else "nothing mounted there"
+        actual = f"{at.source} mounted there" if at else "nothing mounted there"
         reason = f"its unit {self.unit} is {state}: see journalctl -b -u {self.unit}"
         status = differs(node.check_mode)
-        return Verdict([Check(CHECK, wanted, found, status, self.directory, reason), *over])
+        return Verdict([Check(CHECK, wanted, actual, status, self.directory, reason), *over])
 
     def _place(self, node: Node, contents: Contents) -> None:
-        """Raises PlanError where the directory, or the device, is taken already."""
+        """Raises PlanError if the directory or the device is in use otherwise."""
         line = mounts.in_fstab(node, self.directory)
         if line:
             raise PlanError(
-                f"{self.directory}: {line}: it mounts something there. Remove that line, or "
-                "remove `device` to serve the directory as it is"
+                f"{self.directory}: {line}: this line mounts another device. Remove it, or remove "
+                "`device` to serve the directory as it is"
             )
         at = on(read_mounts(node.root), self.directory)
         if at is not None and at.device == contents.number:
             return
         if at is not None:
             raise PlanError(
-                f"{self.directory}: {at.source} is mounted there, and {self.device} is wanted. "
+                f"{self.directory}: {at.source} is mounted there instead of {self.device}. "
                 f"Unmount it (systemctl stop {self.unit}) when it is not in use, then run again"
             )
         if contents.mounts:
             raise PlanError(
-                f"{self.device} is mounted at {', '.join(contents.mounts)}, and is wanted at "
-                f"{self.directory}. Unmount it there, for good, then run again"
+                f"{self.device} is mounted at {', '.join(contents.mounts)} instead of "
+                f"{self.directory}. Unmount it there permanently, then run again"
             )
         directory = node.path(self.directory)
-        there = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
-        if there:
+        names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
+        if names:
             raise PlanError(
                 f"{self.directory} is not empty, and would be hidden by {self.device}: "
-                f"{some(there, SHOWN)}. Move what is in it elsewhere, then run again"
+                f"{some(names, MAX_LISTED)}. Move its contents elsewhere, then run again"
             )
 
     def _to_make(self, contents: Contents) -> bool:
-        """Whether a file system must be made. Raises PlanError where none can be used."""
+        """Whether a file system must be created. Raises PlanError if the device is unusable."""
         if contents.in_use:
             raise PlanError(f"{self.device} cannot be served: {'; '.join(contents.in_use)}")
         if self.format:
             known = contents.signatures.get("LABEL") == label(self.name)
             if contents.kind == self.format and known:
                 return False
-            found = contents.findings()
-            if not found:
+            reasons = contents.findings()
+            if not reasons:
                 return True
             raise PlanError(
-                f"{self.device} is not blank: {'; '.join(found)}. To serve an xfs or ext4 that is "
-                "there, remove `format`; else name another device, or blank this one by hand "
+                f"{self.device} is not blank: {'; '.join(reasons)}. To serve an existing xfs or "
+                "ext4, remove `format`; otherwise name another device, or blank this one by hand "
                 "(docs/shared-storage.md)"
             )
         if contents.kind in KINDS:
             return False
-        why = "; ".join(contents.findings()) or "it is blank"
+        reasons = "; ".join(contents.findings()) or "it is blank"
         raise PlanError(
-            f"{self.device} has no file system that can be served ({' or '.join(KINDS)}): {why}. "
-            "Name another device, or set `format` where it is blank"
+            f"{self.device} has no {' or '.join(KINDS)} file system to serve: {reasons}. "
+            "Name another device, or set `format` for a blank one"
         )
 
     def _make(self, node: Node) -> None:
-        """No -f, no -F: mkfs.xfs looks by itself too and refuses, mkfs.ext4 on a terminal alone.
-        There is nothing to discard on a blank device."""
+        """Create the file system without -f or -F, so that mkfs.xfs refuses a device with data. A
+        blank device needs no discard."""
         try:
             contents = look(node, self.device)
         except PlanError as error:
             raise StepError(str(error)) from error
-        found = contents.findings()
-        if found:
-            raise StepError(f"{self.device} is not blank any more: {'; '.join(found)}")
-        words = ["mkfs.xfs", "-K"] if self.format == XFS else ["mkfs.ext4", "-E", "nodiscard"]
-        node.run([*words, "-q", "-L", label(self.name), str(contents.path)])
+        reasons = contents.findings()
+        if reasons:
+            raise StepError(f"{self.device} is no longer blank: {'; '.join(reasons)}")
+        mkfs = ["mkfs.xfs", "-K"] if self.format == XFS else ["mkfs.ext4", "-E", "nodiscard"]
+        node.run([*mkfs, "-q", "-L", label(self.name), str(contents.path)])
 
     def _mount(self, node: Node) -> None:
         systemd.control(node, "daemon-reload")
@@ -290,7 +289,7 @@ class Device:
         systemd.control(node, "start", self.unit)
 
     def unit_text(self, kind: str) -> str:
-        """Without the header. The server starts after it, and not without it."""
+        """The mount unit without header. The NFS server requires it and starts after it."""
         return f"""{OF_DEVICE}
 
 [Unit]

@@ -1,13 +1,13 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a host serves: the directory itself, and which addresses may mount it.
+"""Serve directories over NFS: owner and mode of the directory, and the addresses that may mount it.
 
-Nothing in the directory is touched. No part of its path may be a symbolic link: exportfs exports
-where a link leads, and the owner of the link would decide what is exported.
+The contents of the directory are not changed. No component of its path may be a symbolic link:
+exportfs follows links, so the owner of a link would choose the exported directory.
 
-Exports are one line per address in a file of the collection. An address, never a name or a network:
-a name is resolved by something else, and a network has more than the nodes. Exports of the
-operator, in other files or in none, stay as they are. A file system that is no longer served stays
-exported until it is declared absent: nodes may have it mounted.
+Exports are one line per address in a file of the collection, never names, which another service
+resolves, or networks, which contain other hosts. The operator's exports are not changed. A file
+system that is no longer served remains exported until it is declared absent, as nodes may have it
+mounted.
 """
 
 from __future__ import annotations
@@ -34,25 +34,35 @@ DIRECTORY, CHECK, LEFT = "nfs_directory", "nfs_exports", "nfs_exports_left"
 FILE = f"etc/exports.d/{NAME}.exports"
 EXPORTS = "etc/exports"
 OPTIONS = ("rw", "sync", "no_subtree_check", "root_squash", "sec=sys")
-"""`sync`: what was acknowledged survives the server. `no_subtree_check`: the check fails for files
-that are renamed while they are open. `root_squash`: root of a node has no rights of root."""
+"""`sync`: acknowledged writes survive a crash of the server. `no_subtree_check`: that check fails
+for files that are renamed while open. `root_squash`: root on a node has no rights of root."""
 MOUNTED = "mountpoint"
-"""Exported only while the device is mounted: never the empty directory below it."""
+"""Export option: only while the device is mounted, never the empty mount point."""
 COMPARED = frozenset(
-    (
-        *("rw", "ro", "sync", "async", "root_squash", "no_root_squash", "all_squash", "insecure"),
-        *("subtree_check", "no_subtree_check", "sec=sys", MOUNTED),
-    )
+    {
+        "rw",
+        "ro",
+        "sync",
+        "async",
+        "root_squash",
+        "no_root_squash",
+        "all_squash",
+        "insecure",
+        "subtree_check",
+        "no_subtree_check",
+        "sec=sys",
+        MOUNTED,
+    }
 )
-"""exportfs prints defaults as well, which vary by version."""
-SHOWN = 6
-AT_ONCE = 1000
-"""Words of one command: some 300 bytes each at most, of 2 MiB that the kernel takes."""
+"""Compared options. exportfs prints defaults as well, which depend on its version."""
+MAX_LISTED = 6
+MAX_ARGUMENTS = 1000
+"""Arguments of one command: up to 300 bytes each, of the kernel's limit of 2 MiB."""
 
 
 @dataclass(frozen=True)
 class User:
-    """The MPI user, the default owner; hosts need not know the account."""
+    """The MPI user, the default owner. Hosts need not have the account."""
 
     name: str
     uid: Optional[int] = None
@@ -60,8 +70,8 @@ class User:
 
 @dataclass(frozen=True)
 class ServedDirectory:
-    """`owner` and `group`: names; empty for those of the MPI user. `device` is mounted there first,
-    where one is given."""
+    """A served directory. Empty `owner` and `group` mean the MPI user's. `device`, if any, is
+    mounted first."""
 
     path: str
     owner: str
@@ -73,7 +83,7 @@ class ServedDirectory:
     def plan(self, node: Node) -> Plan:
         self._refuse_links(node)
         uid, gid = self._wanted(node)
-        wanted, before = self._text(uid, gid, int(self.mode, 8)), self._now(node)
+        wanted, before = self._text(uid, gid, int(self.mode, 8)), self._actual(node)
         awaited = self.device and not node.container
         if awaited and on(read_mounts(node.root), self.path) is None:
             before = f"as it is on {self.device}"
@@ -84,36 +94,36 @@ class ServedDirectory:
 
     def verify(self, node: Node) -> Verdict:
         wanted = self._text(*self._wanted(node), int(self.mode, 8))
-        found, check_mode = self._now(node), node.check_mode
+        actual, check_mode = self._actual(node), node.check_mode
         return Verdict(
-            [compare(DIRECTORY, wanted, found, subject=self.path, check_mode=check_mode)]
+            [compare(DIRECTORY, wanted, actual, subject=self.path, check_mode=check_mode)]
         )
 
     def _refuse_links(self, node: Node) -> None:
-        """Raises PlanError where a part of the path is a link, or not a directory."""
-        for here in [*reversed(Path(self.path).parents), Path(self.path)][1:]:
-            path = node.path(str(here))
+        """Raises PlanError if a component of the path is a link, or not a directory."""
+        for component in [*reversed(Path(self.path).parents), Path(self.path)][1:]:
+            path = node.path(str(component))
             if path.is_symlink():
                 raise PlanError(
-                    f"{self.path}: {here} is a symbolic link to {path.readlink()}. Write the "
-                    "directory that it leads to"
+                    f"{self.path}: {component} is a symbolic link to {path.readlink()}. Name the "
+                    "directory that it points to"
                 )
             if path.exists() and not path.is_dir():
-                raise PlanError(f"{self.path}: {here} is not a directory. Move it away")
+                raise PlanError(f"{self.path}: {component} is not a directory. Move it away")
 
-    def _now(self, node: Node) -> str:
+    def _actual(self, node: Node) -> str:
         try:
-            found = node.path(self.path).lstat()
+            status = node.path(self.path).lstat()
         except FileNotFoundError:
             return "no such directory"
-        return self._text(found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode))
+        return self._text(status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode))
 
     @staticmethod
     def _text(uid: int, gid: int, mode: int) -> str:
         return f"owner {uid}, group {gid}, mode {mode:04o}"
 
     def _wanted(self, node: Node) -> tuple[int, int]:
-        """User and group number. Raises PlanError where this host does not have them."""
+        """Numbers of owner and group. Raises PlanError if this host does not know them."""
         owner = self.owner or self.user.name
         known = self.user.uid if owner == self.user.name else None
         entry = _entry(node, "passwd", owner)
@@ -121,8 +131,8 @@ class ServedDirectory:
             uid, gid = int(entry[2]), int(entry[3])
             if known not in (None, uid):
                 raise PlanError(
-                    f"{self.path}: user {owner} has the number {uid} on this host and {known} in "
-                    "the cluster: files belong to numbers. Give it the same"
+                    f"{self.path}: user {owner} has uid {uid} on this host and {known} in the "
+                    "cluster. Give it the same uid, to which files belong"
                 )
         elif known is not None:
             uid = gid = known
@@ -137,12 +147,12 @@ class ServedDirectory:
 
     def _unknown(self, kind: str, name: str) -> PlanError:
         return PlanError(
-            f"{self.path}: {kind} {name!r} not found on this host. Make it with the number that it "
-            "has on the nodes"
+            f"{self.path}: {kind} {name!r} not found on this host. Create it with the number that "
+            "it has on the nodes"
         )
 
     def _make(self, node: Node, uid: int, gid: int) -> None:
-        """By a handle of the directory itself: what a link put in its place leads to is safe."""
+        """Set owner and mode through a handle, so that no link put in its place is followed."""
         path = node.path(self.path)
         make_directories(path.parent)
         with contextlib.suppress(FileExistsError):
@@ -152,8 +162,8 @@ class ServedDirectory:
         except OSError as error:
             raise StepError(f"{self.path}: {error.strerror}") from error
         try:
-            now = os.fstat(handle)
-            if (now.st_uid, now.st_gid) != (uid, gid):
+            status = os.fstat(handle)
+            if (status.st_uid, status.st_gid) != (uid, gid):
                 os.fchown(handle, uid, gid)
             os.fchmod(handle, int(self.mode, 8))  # after the owner: a change of owner clears bits
         finally:
@@ -161,7 +171,7 @@ class ServedDirectory:
 
 
 def _entry(node: Node, database: str, name: str) -> Optional[list[str]]:
-    """As the name service has it: files, LDAP, SSSD alike."""
+    """An entry of the name service (files, LDAP, SSSD)."""
     result = node.look(["getent", database, name], check=False)
     words = result.stdout.strip().split(":")
     return words if result.rc == 0 and len(words) > 2 else None
@@ -169,7 +179,7 @@ def _entry(node: Node, database: str, name: str) -> Optional[list[str]]:
 
 @dataclass(frozen=True)
 class Served:
-    """`addresses`: all that requests of the hosts that mount it may come from."""
+    """A served file system. `addresses` are all addresses of the hosts that mount it."""
 
     fs: FileSystem
     addresses: tuple[str, ...]
@@ -183,7 +193,7 @@ class Served:
         return self.fs.serve.device if self.fs.serve else ""
 
     def lines(self, node: Node) -> list[str]:
-        """Its block of the file. In a container no device is mounted."""
+        """Its lines in the file of exports. In a container no device is mounted."""
         mounted = [MOUNTED] if self.device and not node.container else []
         options = ",".join([*OPTIONS, *mounted])
         return [
@@ -195,13 +205,13 @@ class Served:
 def served_by(
     host: str, filesystems: Sequence[FileSystem], clients: Mapping[str, Sequence[str]]
 ) -> list[Served]:
-    """What a host serves. `clients`: by file system, addresses of the hosts that mount it."""
+    """File systems that a host serves. `clients`: addresses of clients by file system."""
     return [Served(x, tuple(clients.get(x.name, ()))) for x in filesystems if serves(x, host)]
 
 
 @dataclass(frozen=True)
 class Export:
-    """One directory for one client, with the options that are compared."""
+    """One directory exported to one client, with the compared options."""
 
     path: str
     client: str
@@ -216,17 +226,17 @@ class Export:
         return f"{self.path} {self.client}({','.join(sorted(self.options))})"
 
     def reaches(self, served: Served) -> bool:
-        """Whether a client has more of a served directory than ours have.
+        """Whether this export gives a client more access to a served directory than intended.
 
-        A directory above or below gives all of the file system: with `no_subtree_check` a guessed
-        file handle is as good as one that was given.
+        Exporting a parent or child directory gives access to the whole file system: with
+        `no_subtree_check` clients can guess file handles.
         """
         narrow = self.client in served.addresses and "no_root_squash" not in self.options
         return self.path != served.path and overlap(self.path, served.path) and not narrow
 
 
 def read_exports(text: str) -> set[Export]:
-    """Of a file of exports, or of `exportfs -s`."""
+    """Parse a file of exports, or the output of `exportfs -s`."""
     exports = set()
     for line in text.replace("\\\n", " ").split("\n"):
         path, *clients = line.partition("#")[0].split() or [""]
@@ -237,20 +247,20 @@ def read_exports(text: str) -> set[Export]:
 
 
 def _of_operator(node: Node) -> set[Export]:
-    """In files of others, in force or not."""
+    """Exports in the operator's files, active or not."""
     files = sorted(node.path("etc/exports.d").glob("*.exports"))
     names = [EXPORTS, *(f"etc/exports.d/{file.name}" for file in files)]
     texts = [node.read(name) or "" for name in names if name != FILE]
-    return {each for text in texts for each in read_exports(text)}
+    return {export for text in texts for export in read_exports(text)}
 
 
 def _in_force(node: Node) -> set[Export]:
-    """Raises CommandError."""
+    """The active exports. Raises CommandError."""
     return read_exports(node.look(["exportfs", "-s"]).stdout)
 
 
 def _blocks(text: str) -> dict[str, list[str]]:
-    """Of our file: directory to its lines."""
+    """Parse the collection's file: directory to its lines."""
     found: dict[str, list[str]] = {}
     heading = ""
     for line in text.split("\n"):
@@ -263,8 +273,8 @@ def _blocks(text: str) -> dict[str, list[str]]:
 
 @dataclass
 class Exports:
-    """`absent`: served directories that are gone for good, and unmounted everywhere. Their exports
-    end whether or not the file still has them: an interrupted run is completed."""
+    """`absent`: directories no longer served, and unmounted everywhere. Their exports are removed
+    even if the file no longer lists them, which completes an interrupted run."""
 
     served: Sequence[Served]
     absent: Collection[str] = ()
@@ -283,13 +293,13 @@ class Exports:
             "".join(f"{line}\n" for line in lines) for _path, lines in sorted(blocks.items())
         )
         files = [node.file(FILE, text or None)]
-        if blocks and node.read(EXPORTS) is None:  # exportfs stops where it is missing
+        if blocks and node.read(EXPORTS) is None:  # exportfs fails without it
             files.append(node.record(EXPORTS, ""))
         if node.container:
             return Plan(files)
         wanted = read_exports(text)
         there = set()
-        with contextlib.suppress(CommandError):  # not installed yet, as on a fresh host
+        with contextlib.suppress(CommandError):  # not installed yet on a new host
             there = self._ours(node, wanted, {*blocks, *self.absent})
         if there == wanted and not any(each.changed for each in files):
             return Plan(files)
@@ -308,60 +318,63 @@ class Exports:
         return Verdict([*checks, *map(_left, self.left(node))])
 
     def left(self, node: Node) -> dict[str, list[str]]:
-        """Of file systems that were served here once, until they are declared absent."""
+        """Exports of formerly served file systems that are not declared absent."""
         keep = {*(each.path for each in self.served), *self.absent}
         blocks = _blocks(node.read(FILE) or "")
         return {path: lines for path, lines in blocks.items() if path not in keep}
 
     @staticmethod
     def _ours(node: Node, wanted: set[Export], paths: Collection[str]) -> set[Export]:
-        """Exports of these directories that are in force, without those of the operator's files."""
+        """Active exports of these directories, without those of the operator's files."""
         kept = {x.key for x in _of_operator(node)} - {x.key for x in wanted}
         return {x for x in _in_force(node) if x.path in paths and x.key not in kept}
 
     def _act(self, node: Node, wanted: set[Export], paths: Collection[str]) -> None:
-        """Not `exportfs -ra`, which ends exports that the operator made by hand. Many at a time:
-        exportfs writes all of its table again each time that it is run."""
+        """Apply the exports. `exportfs -ra` would remove exports made by hand.
+
+        Arguments are batched, because exportfs rewrites its table at each call.
+        """
         keys = {each.key for each in wanted}
         words = [
             f"[{x.client}]:{x.path}" if ":" in x.client else f"{x.client}:{x.path}"
             for x in self._ours(node, wanted, paths)
             if x.key not in keys
         ]
-        for start in range(0, len(words), AT_ONCE):
-            node.run(["exportfs", "-u", *words[start : start + AT_ONCE]])
+        for start in range(0, len(words), MAX_ARGUMENTS):
+            node.run(["exportfs", "-u", *words[start : start + MAX_ARGUMENTS]])
         if wanted:
             node.run(["exportfs", "-a"])
 
     def _check(self, node: Node, each: Served) -> Check:
         promise = f"{len(each.addresses)} addresses"
         if node.container:
-            why = node.not_here("the kernel's NFS server is the host's")
-            return not_applicable(CHECK, promise, why, subject=each.path)
+            reason = node.not_here("the kernel's NFS server is the host's")
+            return not_applicable(CHECK, promise, reason, subject=each.path)
         try:
-            found = _in_force(node)
+            active = _in_force(node)
         except CommandError as error:
             status = differs(node.check_mode)
             return Check(CHECK, promise, "unknown", status, each.path, str(error))
-        known = {one.key for one in found}
-        found |= {one for one in _of_operator(node) if one.key not in known}
-        others = sorted(one.text for one in found if one.reaches(each))
+        known = {export.key for export in active}
+        active |= {export for export in _of_operator(node) if export.key not in known}
+        others = sorted(export.text for export in active if export.reaches(each))
         if others:
             reason = (
-                "further exports give access to it: remove them from /etc/exports and "
-                "/etc/exports.d and run exportfs -ra, or serve a directory on a file system of "
-                "its own"
+                "other exports give access to it: remove them from /etc/exports and /etc/exports.d "
+                "and run exportfs -ra, or serve a directory on a separate file system"
             )
-            return Check(CHECK, promise, some(others, SHOWN), FAILED, each.path, reason)
-        there = {one for one in found if one.path == each.path}
+            return Check(CHECK, promise, some(others, MAX_LISTED), FAILED, each.path, reason)
+        there = {export for export in active if export.path == each.path}
         right = read_exports("\n".join(each.lines(node)))
-        missing = sorted(one.client for one in right - there)
-        more = sorted(one.text for one in there - right)
-        result = [f"missing or with other options: {some(missing, SHOWN)}"] if missing else []
-        result += [f"besides: {some(more, SHOWN)}"] if more else []
+        missing = sorted(export.client for export in right - there)
+        more = sorted(export.text for export in there - right)
+        result = [f"missing or with other options: {some(missing, MAX_LISTED)}"] if missing else []
+        result += [f"also: {some(more, MAX_LISTED)}"] if more else []
         count = f"{len(there & right)} of them" if result else promise
         return compare(
-            *(CHECK, promise, count),
+            CHECK,
+            promise,
+            count,
             subject=each.path,
             check_mode=node.check_mode,
             reason="; ".join(result),
@@ -369,8 +382,8 @@ class Exports:
 
 
 def _left(path: str) -> Check:
-    return Check(
-        *(LEFT, "served, or gone", "exported, and not in the list", FAILED, path),
-        "it is not served by this host any more. Nodes may have it mounted: unmount it there, then "
-        f"add {path} to shared_storage_absent",
+    reason = (
+        "this host no longer serves it. Nodes may have it mounted: unmount it there, then add "
+        f"{path} to shared_storage_absent"
     )
+    return Check(LEFT, "served, or gone", "exported, and not in the list", FAILED, path, reason)

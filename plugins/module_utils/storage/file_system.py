@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A shared file system as one value: an entry of `cluster_filesystems` with every default."""
+"""A shared file system: an entry of `cluster_filesystems` with all defaults."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PURPOSES = (CHECKPOINTS, DATASETS, HOME, SOFTWARE, SCRATCH)
 
 @dataclass(frozen=True)
 class Nfs:
-    """How the server is reached. `hard` is not a choice: soft mounts lose what jobs wrote."""
+    """Access to the server. `hard` is not optional: soft mounts lose data of jobs."""
 
     version: str = "4.2"
     transport: str = TCP
@@ -32,7 +32,7 @@ class Lustre:
 
 @dataclass(frozen=True)
 class Serve:
-    """This cluster's own NFS server of it. The directory is the path of `source`."""
+    """The host of this cluster that serves the path of `source` over NFS."""
 
     host: str
     device: str = ""
@@ -41,7 +41,7 @@ class Serve:
 
 @dataclass(frozen=True)
 class Expectation:
-    """What figures are compared with, in 10^9 bytes per second; 0 for no threshold."""
+    """Thresholds of rates in 10^9 bytes per second; 0 for none."""
 
     write_gb_s: float = 0.0
     read_gb_s: float = 0.0
@@ -51,7 +51,7 @@ class Expectation:
 
 @dataclass(frozen=True)
 class FileSystem:
-    """What each key means: model/storage_keys.py."""
+    """The keys are described in model/storage_keys.py."""
 
     name: str
     type: str
@@ -59,7 +59,7 @@ class FileSystem:
     mount: str
     purpose: str
     owner: str = ""
-    """Empty: the MPI user."""
+    """Owner of the top directory; empty for the MPI user."""
     group: str = ""
     mode: str = "0770"
     space_gib: int = 0
@@ -74,18 +74,18 @@ class FileSystem:
 
     @property
     def server(self) -> str:
-        """Host or address of an NFS server, brackets of IPv6 kept."""
+        """Host or address of an NFS server, IPv6 with brackets."""
         return self.source.rpartition(":/")[0]
 
     @property
     def path(self) -> str:
-        """The directory there."""
+        """The directory on the NFS server."""
         return "/" + self.source.rpartition(":/")[2]
 
     def as_variable(self) -> dict[str, Any]:
-        """One entry of `cluster_filesystems`; reading it gives this file system again.
+        """An entry of `cluster_filesystems`, the inverse of `of_variable`.
 
-        Of `nfs` and `lustre` only the section of its type.
+        It contains only the section of its type, `nfs` or `lustre`.
         """
         value = asdict(self)
         del value[LUSTRE if self.type == NFS else NFS]
@@ -93,11 +93,11 @@ class FileSystem:
 
 
 PORTS = {TCP: 2049, RDMA: 20049}
-"""Where a server answers, by transport: IANA has 20049 for NFS over RDMA."""
+"""Default port by transport; IANA assigned 20049 to NFS over RDMA."""
 
 
 def of_variable(entry: Mapping[str, Any]) -> FileSystem:
-    """Of an entry of `cluster_filesystems`, which the controller has validated."""
+    """Read an entry of `cluster_filesystems`, which the controller validated."""
     nfs, serve = dict(entry.get(NFS) or {}), entry.get("serve")
     nfs["port"] = nfs.get("port") or PORTS[nfs.get("transport", TCP)]
     nfs["version"] = str(nfs.get("version", Nfs.version))

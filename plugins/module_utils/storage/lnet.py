@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""LNet: one generated /etc/lnet.conf, compared as data with what runs.
+"""LNet: generate /etc/lnet.conf, and compare it as data with the running configuration.
 
-LNet is changed by unloading it and importing the file anew, which takes every mount of Lustre away:
-while there is one, a change is refused. A host without Lustre file systems keeps its LNet.
+A change unloads LNet and imports the file again. It is refused while Lustre is mounted. LNet of a
+host without Lustre file systems is not changed.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _REASONS = {
     DISCOVERY: "see lnetctl global show",
     ROUTE: "see lnetctl route show -v",
     OPTION: "the module was loaded with another value",
-    VERSION: "the kernel still has the modules that it loaded before the packages changed",
+    VERSION: "the kernel still runs the modules of the previous packages",
 }
 _DOWN = re.compile(r"Network is down|errno:\s*-(100|3)\b")
-"""LNet is loaded and not configured: there are no networks, and that is an answer."""
+"""LNet is loaded but not configured, which means that it has no networks."""
 
 Values = dict[tuple[str, str], Any]
-"""By check and subject."""
+"""Values by check name and subject."""
 
 
 # Files
@@ -76,17 +76,17 @@ def _numbers(name: str, values: Mapping[str, int]) -> list[str]:
 
 
 def module_options(settings: LustreSettings) -> dict[str, dict[str, str]]:
-    """What is wanted of each kernel module, the operator's value last."""
-    found: dict[str, dict[str, str]] = {
+    """Options of each kernel module. The operator's values take precedence."""
+    merged: dict[str, dict[str, str]] = {
         # LNet may be loaded by a mount before lnet.service: its module needs this option.
         "lnet": {"lnet_peer_discovery_disabled": str(int(not settings.discovery))},
     }
     if any(kind(network.net) == TCP for network in settings.networks):
-        # Routes and rules of rails are those of roce_rails; LNet would add a second set.
-        found["ksocklnd"] = {"skip_mr_route_setup": "1"}
+        # roce_rails sets the routes and rules of rails; LNet would add a second set.
+        merged["ksocklnd"] = {"skip_mr_route_setup": "1"}
     for module, options in settings.modprobe.items():
-        found.setdefault(module, {}).update(options)
-    return {module: dict(sorted(options.items())) for module, options in sorted(found.items())}
+        merged.setdefault(module, {}).update(options)
+    return {module: dict(sorted(options.items())) for module, options in sorted(merged.items())}
 
 
 def modprobe_conf(settings: LustreSettings) -> str:
@@ -97,7 +97,7 @@ def modprobe_conf(settings: LustreSettings) -> str:
     )
 
 
-# What is wanted, and what runs
+# Desired and running values
 
 
 def wanted_values(settings: LustreSettings) -> Values:
@@ -110,9 +110,9 @@ def wanted_values(settings: LustreSettings) -> Values:
 
 
 def running_values(kernel: LustreKernel, wanted: Values) -> tuple[Values, set[str]]:
-    """What LNet has of what is wanted and all its networks; and interfaces that are down.
+    """Running values of the wanted keys and of all networks, and the interfaces that are down.
 
-    Only for an LNet that is loaded: lnetctl would load it. Raises CommandError.
+    Call it only if LNet is loaded: lnetctl would load it. Raises CommandError.
     """
     found: Values = {}
     down: set[str] = set()
@@ -137,17 +137,17 @@ def running_values(kernel: LustreKernel, wanted: Values) -> tuple[Values, set[st
         elif key == "gateway":
             routes.setdefault(net, []).append(value)
     for route, gateway in wanted_routes.items():
-        there = routes.get(route[1], [])
-        same = set(gateway.split(", ")) <= set(there)
-        found[route] = gateway if same else ", ".join(there) or "none"
+        gateways = routes.get(route[1], [])
+        same = set(gateway.split(", ")) <= set(gateways)
+        found[route] = gateway if same else ", ".join(gateways) or "none"
     return found, down
 
 
 def pairs(text: str) -> Iterator[tuple[str, str]]:
-    """Key and value of each line of the YAML that lnetctl and lctl print.
+    """Key and value of each line of the YAML-like output of lnetctl and lctl.
 
-    Nodes have no parser of YAML, releases indent differently, and `descr: ! "text"` is none: what
-    belongs together follows from the order of the keys.
+    Nodes have no YAML parser, releases indent differently, and `descr: ! "text"` is not YAML. The
+    order of the keys shows which belong together.
     """
     for line in text.splitlines():
         key, colon, value = line.strip().lstrip("- ").partition(":")
@@ -167,7 +167,7 @@ def _shown(kernel: LustreKernel, what: str) -> list[tuple[str, str]]:
 
 @dataclass
 class LnetPart:
-    """`after`: units that have to be through before LNet starts."""
+    """Configuration of LNet. `after`: units that must finish before LNet starts."""
 
     settings: LustreSettings
     kernel: LustreKernel
@@ -180,15 +180,14 @@ class LnetPart:
         if lacking and not missing and not node.check_mode:
             findings.append(
                 f"the Lustre client is not installed: {lacking}. Install it (packages.method is "
-                "present), or write shared_storage_lustre.packages with a method, a version and a "
-                "repository"
+                "present), or set method, version and repository in shared_storage_lustre.packages"
             )
         if not missing and not (node.check_mode and not self.kernel.has_lnet):
-            # In check mode of a fresh node, rails are still to come.
+            # In check mode on a new node, the rails do not exist yet.
             findings += self.kernel.lacking(self.settings)
         if findings:
             raise PlanError("\n".join(findings))
-        # LNet binds to interfaces: they need their names and addresses first.
+        # LNet binds to interfaces, which need their names and addresses first.
         drop_in = f"[Unit]\nAfter={' '.join(self.after)}\n" if self.after else None
         files = [
             node.file(CONF, lnet_conf(self.settings)),
@@ -200,7 +199,7 @@ class LnetPart:
         steps = []
         if files[-1].changed:
             reload = partial(systemd.control, node, "daemon-reload")
-            steps.append(Step("systemd", "older units", "units read again", reload))
+            steps.append(Step("systemd", "older units", "units reloaded", reload))
         return Plan(files, [*steps, *self._steps(node)])
 
     def _steps(self, node: Node) -> list[Step]:
@@ -215,18 +214,18 @@ class LnetPart:
         if loaded:
             wanted, found, _down = self._values(node)
             changes = [
-                (f"{name} {subject}".strip(), found.get((name, subject)), value)
-                for (name, subject), value in wanted.items()
-                if found.get((name, subject)) != value
+                (" ".join(key).strip(), found.get(key), value)
+                for key, value in wanted.items()
+                if found.get(key) != value
             ]
         if loaded and not changes and (active == "active" or points):
-            return steps  # under mounts only the next boot needs the service
-        before = "\n".join(f"{what}: {_list(now)}" for what, now, _then in changes)
-        after = "\n".join(f"{what}: {_list(then)}" for what, _now, then in changes)
+            return steps  # while mounted, only the next boot needs the service
+        before = "\n".join(f"{key}: {_list(old)}" for key, old, _new in changes)
+        after = "\n".join(f"{key}: {_list(new)}" for key, _old, new in changes)
         if points and not node.check_mode:
             raise PlanError(
-                f"LNet: {after}: not changed, as that unloads LNet, and Lustre is mounted at "
-                f"{some(points)}. End the jobs, unmount them (systemctl stop UNIT, or umount "
+                f"LNet: {after}: not changed, because that unloads LNet, and Lustre is mounted at "
+                f"{some(points)}. Stop the jobs, unmount them (systemctl stop UNIT, or umount "
                 f"{points[0]}), then run again with --tags storage"
             )
         before = before or (f"loaded without {SERVICE}" if loaded else "not loaded")
@@ -235,8 +234,8 @@ class LnetPart:
         return steps
 
     def _load(self, node: Node) -> None:
-        """Unloaded first: the service does not start over modules that are there
-        (ConditionPathExists). It ends before its modules, and neither under a mount."""
+        """Unload LNet and start its service, which does not start while its modules are loaded
+        (ConditionPathExists)."""
         points = self.kernel.points()
         if points:
             raise StepError(f"Lustre is mounted at {some(points)}: unmount it, then run again")
@@ -245,26 +244,26 @@ class LnetPart:
             node.run(["lustre_rmmod"])
         if self.kernel.has_lnet:
             raise StepError(
-                "LNet could not be unloaded: something still uses its modules (lsmod | grep lnet). "
-                "End that, or reboot the node, then run again"
+                "LNet could not be unloaded: its modules are in use (lsmod | grep lnet). Stop the "
+                "users, or reboot the node, then run again"
             )
         systemd.control(node, "start", SERVICE)
 
     def _values(self, node: Node) -> tuple[Values, Values, set[str]]:
-        """Wanted, found, and interfaces that are down; of an LNet that is loaded."""
+        """Desired and running values of a loaded LNet, and the interfaces that are down."""
         wanted = wanted_values(self.settings)
         found, down = running_values(self.kernel, wanted)
         wanted = {**{key: [] for key in found if key[0] == NETWORK}, **wanted}
         for module, options in module_options(self.settings).items():
             for option, value in options.items():
-                now = read_text(self.kernel.module(module) / "parameters" / option)
-                if now is None or option == "lnet_peer_discovery_disabled":
-                    continue  # not loaded yet, or not shown by this release; or the check above
-                # The kernel prints Y and N for what was written as 1 and 0.
+                actual = read_text(self.kernel.module(module) / "parameters" / option)
+                if actual is None or option == "lnet_peer_discovery_disabled":
+                    continue  # not loaded yet, not shown by this release, or checked above
+                # The kernel prints Y and N for 1 and 0.
                 flags = {"1": "Y", "0": "N", "y": "Y", "n": "N"}
-                same = flags.get(value, value) == flags.get(now, now)
+                same = flags.get(value, value) == flags.get(actual, actual)
                 wanted[OPTION, f"{module} {option}"] = value
-                found[OPTION, f"{module} {option}"] = value if same else now
+                found[OPTION, f"{module} {option}"] = value if same else actual
         running = read_text(self.kernel.module("lnet") / "version")
         try:
             installed = node.look(["modinfo", "-F", "version", "lnet"], check=False)
@@ -280,9 +279,11 @@ class LnetPart:
         if missing or not self.kernel.has_lnet:
             status = NOT_APPLICABLE if missing else differs(node.check_mode)
             found = None if missing else "not loaded"
-            why = missing or next(self.kernel.lacking(self.settings), "LNet is not loaded")
-            wanted = wanted_values(self.settings)
-            checks += [Check(x[0], value, found, status, x[1], why) for x, value in wanted.items()]
+            reason = missing or next(self.kernel.lacking(self.settings), "LNet is not loaded")
+            checks += [
+                Check(name, value, found, status, subject, reason)
+                for (name, subject), value in wanted_values(self.settings).items()
+            ]
             return Verdict(checks)
         wanted, now, down = self._values(node)
         for key, value in wanted.items():
@@ -294,11 +295,11 @@ class LnetPart:
     ) -> Check:
         name, subject = key
         if name == NETWORK and found == wanted and down.intersection(found):
-            # A link is down, or its peer is gone: nothing that loading LNet again changes.
-            shown = [f"{each} (down)" if each in down else each for each in found]
+            # The link or its peer is down, which reloading LNet does not repair.
+            shown = [f"{port} (down)" if port in down else port for port in found]
             first = sorted(down)[0]
-            why = f"see ip -br link show {first}, lnetctl net show -v 3, and the layer rails"
-            return Check(name, wanted, shown, FAILED, subject, why)
+            reason = f"see ip -br link show {first}, lnetctl net show -v 3, and the layer rails"
+            return Check(name, wanted, shown, FAILED, subject, reason)
         reason, points = _REASONS[name], self.kernel.points()
         if node.check_mode and points:
             reason = f"refused until Lustre is unmounted, which is mounted at {some(points)}"
@@ -310,11 +311,13 @@ class LnetPart:
             return not_applicable(SERVICE_CHECK, READY, missing, subject=SERVICE)
         state = systemd.state(node, SERVICE)
         if state == "enabled, inactive" and self.kernel.has_lnet and self.kernel.points():
-            why = f"LNet was loaded without {SERVICE}, and stays so while Lustre is mounted"
-            return Check(SERVICE_CHECK, READY, state, OK, SERVICE, why)
-        why = f"see systemctl status {SERVICE}"
+            reason = (
+                f"LNet was loaded without {SERVICE}, which cannot change while Lustre is mounted"
+            )
+            return Check(SERVICE_CHECK, READY, state, OK, SERVICE, reason)
+        reason = f"see systemctl status {SERVICE}"
         return compare(
-            SERVICE_CHECK, READY, state, subject=SERVICE, check_mode=node.check_mode, reason=why
+            SERVICE_CHECK, READY, state, subject=SERVICE, check_mode=node.check_mode, reason=reason
         )
 
     def _foreign(self, node: Node) -> list[str]:
@@ -323,7 +326,7 @@ class LnetPart:
         if not lines or HEADER in text.splitlines()[0]:
             return []
         return [
-            f"/{CONF}: has other content ({lines[0].strip()!r}, {len(lines)} lines). Write it to "
+            f"/{CONF}: has foreign content ({lines[0].strip()!r}, {len(lines)} lines). Move it to "
             f"shared_storage_lustre (networks, routes), then: mv /{CONF} /{CONF}.before"
         ]
 

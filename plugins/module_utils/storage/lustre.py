@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The client of Lustre: sources of mounts, the variable `shared_storage_lustre`, and the kernel.
+"""The Lustre client: sources of mounts, the variable `shared_storage_lustre`, kernel state.
 
-A source is `nid[,nid][:nid[,nid]]:/fsname[/subdirectory]`: a colon stands between servers that can
-take over from one another, a comma between several NIDs of one server (mount.lustre(8)).
+A source is `nid[,nid][:nid[,nid]]:/fsname[/subdirectory]`: colons separate servers that can take
+over from one another, commas the NIDs of one server (mount.lustre(8)).
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ TCP, O2IB = "tcp", "o2ib"
 CLIENT = "lustre_client"
 PROGRAMS = ("lnetctl", "lctl", "lfs", "mount.lustre")
 ALIKE = ("lustre", "lustre_tgt")
-"""What mountinfo calls clients, and targets of a server."""
+"""Types in mountinfo of clients, and of targets of a server."""
 
 
 def kind(net: str) -> str:
-    """`o2ib` of `o2ib2`."""
+    """`o2ib` for `o2ib2`."""
     return net.rstrip("0123456789")
 
 
 def read_net(text: str) -> str:
-    """The network in LNet's own spelling, in which the number 0 is left out."""
+    """The network in LNet's spelling, which omits the number 0."""
     number = int(text[len(kind(text)) :] or 0)
     return f"{kind(text)}{number or ''}"
 
 
 def read_nid(text: str) -> str:
-    """A NID in LNet's own spelling: `10.0.0.1@o2ib`, never `10.0.0.1@o2ib0`."""
+    """A NID in LNet's spelling: `10.0.0.1@o2ib`, never `10.0.0.1@o2ib0`."""
     address, _at, net = text.partition("@")
     return f"{address}@{read_net(net)}"
 
@@ -47,18 +47,18 @@ def net_of(nid: str) -> str:
 
 @dataclass(frozen=True)
 class LustreSource:
-    """Where a file system is mounted from. `str` spells it as the kernel does."""
+    """The source of a mount. `str` gives the kernel's spelling."""
 
     servers: tuple[tuple[str, ...], ...]
-    """Of the management service (MGS): one tuple of NIDs per server that it may run on."""
+    """Servers of the management service (MGS), each as a tuple of NIDs."""
     name: str
-    """Of the file system, at most eight characters."""
+    """Name of the file system, at most eight characters."""
     directory: str = ""
-    """Below its top, with a slash in front; empty for the top."""
+    """Subdirectory with a leading slash; empty for the top directory."""
 
     @property
     def nids(self) -> set[str]:
-        """Of the management service."""
+        """NIDs of the management service."""
         return {nid for server in self.servers for nid in server}
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class LustreSource:
 
 
 def read_source(text: str) -> LustreSource:
-    """Any text is read: the kernel's table may hold sources that the model refuses."""
+    """Parse any source: the kernel may have sources that the model refuses."""
     servers, _sign, path = text.partition(":/")
     name, _slash, below = path.partition("/")
     return LustreSource(
@@ -76,22 +76,22 @@ def read_source(text: str) -> LustreSource:
     )
 
 
-# The variable `shared_storage_lustre`, which the controller has checked and filled in
+# The variable `shared_storage_lustre`, validated and completed by the controller
 
 DKMS, PREBUILT, PRESENT = "dkms", "prebuilt", "present"
 TUNABLES = ("peer_timeout", "peer_credits", "peer_buffer_credits", "credits")
-"""As lnetctl names and orders them."""
+"""In the spelling and order of lnetctl."""
 DRIVER_TUNABLES = ("conns_per_peer",)
 
 
 @dataclass(frozen=True)
 class LnetNetwork:
-    """One network of LNet. What is in neither table is left to the driver."""
+    """One network of LNet. The driver chooses tunables that are not listed."""
 
     net: str
-    """In LNet's spelling: `o2ib`, not `o2ib0`."""
+    """Name in LNet's spelling: `o2ib`, not `o2ib0`."""
     interfaces: tuple[str, ...] = ()
-    """Of this host, in order; several are multi-rail."""
+    """Interfaces of this host, in order; several mean multi-rail."""
     tunables: Mapping[str, int] = field(default_factory=dict)
     driver_tunables: Mapping[str, int] = field(default_factory=dict)
 
@@ -102,21 +102,21 @@ class LustrePackages:
     version: str = ""
     repository: Optional[Mapping[str, Any]] = None
     names: Sequence[str] = ()
-    """Instead of those of the catalogue."""
+    """Package names, if they differ from the default ones."""
 
 
 @dataclass(frozen=True)
 class LustreSettings:
     networks: tuple[LnetNetwork, ...] = ()
     discovery: bool = True
-    """Whether nodes exchange all their interfaces, which is what multi-rail needs."""
+    """Whether nodes exchange their interfaces, which multi-rail requires."""
     routes: tuple[tuple[str, str], ...] = ()
-    """Each network that this host is not in, with its router."""
+    """Routed networks and their routers."""
     packages: LustrePackages = field(default_factory=LustrePackages)
     modprobe: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Kernel module to its options."""
     time_limit_s: int = 30
-    """Of each look at what may hang."""
+    """Limit of each command that may hang."""
 
     @property
     def interfaces(self) -> set[str]:
@@ -128,17 +128,17 @@ def read_settings(
     rails: Sequence[Mapping[str, Any]] = (),
     filesystems: Sequence[FileSystem] = (),
 ) -> LustreSettings:
-    """Settings of this host; {} are the defaults. `rails` as `cluster_rails`; `filesystems` those
+    """Settings of this host, with defaults. `rails` as in `cluster_rails`; `filesystems` are those
     that this host mounts, of any type."""
     entries = value.get("networks")
     if entries is None:
-        # The servers of a file system are in the network of the first one's first NID, as a rule.
+        # A file system's servers are usually in the network of the first server's first NID.
         sources = [read_source(fs.source) for fs in filesystems if fs.type == LUSTRE]
-        # Another one is reached by a router, which is in a network of this host.
+        # Other networks are reached over a router in a network of this host.
         routes = value.get("routes", ())
-        routed = {read_net(each["net"]) for each in routes}
+        routed = {read_net(route["net"]) for route in routes}
         nids = [source.servers[0][0] for source in sources]
-        nids += [read_nid(each["gateway"]) for each in routes]
+        nids += [read_nid(route["gateway"]) for route in routes]
         entries = [{"net": net} for net in dict.fromkeys(map(net_of, nids)) if net not in routed]
     names = tuple(str(rail["interface"]) for rail in rails)
     return LustreSettings(
@@ -168,9 +168,9 @@ def _network(entry: Mapping[str, Any], rails: tuple[str, ...]) -> LnetNetwork:
 
 @dataclass(frozen=True)
 class LustreKernel:
-    """Where the kernel's side of Lustre is read: this machine, or a stand-in for it.
+    """The kernel's state of Lustre, on this machine or of a stand-in.
 
-    `root` holds sys, and proc/self/mountinfo. `look` is what has the time limit of one look.
+    `root` contains sys and proc/self/mountinfo. `look` runs a command with a time limit.
     """
 
     root: Path
@@ -178,14 +178,14 @@ class LustreKernel:
     simulated: bool = False
 
     def missing(self, node: Node) -> str:
-        """Why nothing of it can hold here; empty where it can."""
+        """Why Lustre is not applicable here; empty if it is."""
         if node.container is None or self.simulated:
             return ""
         return node.not_here("Lustre and LNet are modules of the host's kernel")
 
     def points(self) -> list[str]:
-        """Where Lustre is mounted, also by hand."""
-        return [each.point for each in read_mounts(self.root) if each.kind in ALIKE]
+        """Mount points of Lustre, including mounts made by hand."""
+        return [mount.point for mount in read_mounts(self.root) if mount.kind in ALIKE]
 
     def module(self, name: str) -> Path:
         return self.root / "sys/module" / name
@@ -195,22 +195,22 @@ class LustreKernel:
         return self.module("lnet").exists()
 
     def lacking(self, settings: LustreSettings) -> Iterator[str]:
-        """Interfaces that LNet cannot use, one line each."""
+        """Problems with interfaces of the networks, one line each."""
         ports = (self.root / "sys/class/infiniband").glob("*/ports/*/gid_attrs/ndevs/*")
         rdma = {read_text(path) for path in ports}
         for network in settings.networks:
-            place = f"shared_storage_lustre.networks: {network.net}"
+            where = f"shared_storage_lustre.networks: {network.net}"
             if not network.interfaces:
-                yield f"{place}: no interface of this host is named, and it has no rails"
+                yield f"{where}: names no interface of this host, which has no rails"
             for name in network.interfaces:
                 if not (self.root / "sys/class/net" / name).exists():
-                    yield f"{place}: {name} is not an interface of this host; see --tags rails"
+                    yield f"{where}: {name} is not an interface of this host; see --tags rails"
                 elif kind(network.net) == O2IB and name not in rdma:
-                    yield f"{place}: {name} has no RDMA device; see --tags rdma,rails"
+                    yield f"{where}: {name} has no RDMA device; see --tags rdma,rails"
 
 
 def read_text(path: Path) -> Optional[str]:
-    """Of a file in sys; None where it cannot be read."""
+    """Text of a file in /sys; None if it cannot be read."""
     try:
         return path.read_text().strip()
     except OSError:
@@ -218,8 +218,11 @@ def read_text(path: Path) -> Optional[str]:
 
 
 def lacking_programs(node: Node) -> str:
-    """Programs of the client that are not there; empty where all are."""
-    places = ("usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin", "sbin", "bin")
-    there = {name for name in PROGRAMS for at in places if node.path(f"{at}/{name}").exists()}
-    missing = [name for name in PROGRAMS if name not in there]
+    """Missing programs of the client; empty if all are present."""
+    directories = ("usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin", "sbin", "bin")
+    missing = [
+        name
+        for name in PROGRAMS
+        if not any(node.path(f"{directory}/{name}").exists() for directory in directories)
+    ]
     return f"no {', '.join(missing)}" if missing else ""

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Whether the servers of Lustre are there; each look is bounded.
+"""Check that the servers of Lustre respond, with a time limit for each command.
 
-A management server is pinged. Of targets, the kernel's record of its connections is read, which
-never waits; that they answer is shown by the use of the file system.
+The management server is pinged. For targets, the kernel's record of its connections is read, which
+never blocks; the write and read test shows that they respond.
 """
 
 from __future__ import annotations
@@ -22,45 +22,45 @@ TARGETS, MGS = "lustre_targets", "lustre_mgs"
 CONNECTED = "connected"
 ANSWERS = "an answer"
 PING_S = 5
-"""Seconds that a ping of LNet has; a healthy server takes a thousandth of one."""
+"""Limit of an LNet ping in seconds; a healthy server takes a millisecond."""
 WELL = ("FULL", "IDLE")
-"""An object target that was not used for a while is disconnected, and connected when needed."""
+"""Unused object targets are disconnected (IDLE) and reconnected on demand."""
 INACTIVE = "inactive"
 _REMEDY = (
-    "every access to them waits. A server that recovers its clients is through within minutes; "
-    "else: is it up (lctl ping NID), and the target mounted on it or on its partner? EVICTED: what "
-    "programs had not written is lost (dmesg). inactive: lctl set_param osc.*.active=1"
+    "every access to them waits. Recovery of a server takes minutes. Otherwise: is it up (lctl "
+    "ping NID), and is the target mounted on it or on its partner? EVICTED: unwritten data of "
+    "programs is lost (dmesg). inactive: lctl set_param osc.*.active=1"
 )
 _TARGET = re.compile(r"(.+)-(?:OST|MDT)[0-9a-f]{4}")
 
 
 MGC = "MGC"
-"""A client of a management service: `MGC10.0.0.1@o2ib`, by the first NID of the mount's source
+"""Prefix of management clients: `MGC10.0.0.1@o2ib`, with the first NID of the mount's source
 (lustre_start_mgc of lustre/obdclass/obd_mount.c)."""
 
 
 @dataclass(frozen=True)
 class Import:
-    """A connection of this client to one target. A target may have several: one for each mount."""
+    """A connection to a target. A target has one connection per mount."""
 
     target: str
-    """`lustre-OST0003`; `MGS` of every management service."""
+    """`lustre-OST0003`; `MGS` for every management service."""
     trouble: str
-    """Its state, where that is not well; empty where it is."""
+    """Its state if it is unhealthy, else empty."""
     connection: str = ""
-    """NID of the server that was tried last."""
+    """NID of the server last tried."""
     device: str = ""
-    """Its own name: `lustre-OST0003-osc-ffff9068ea7c9000`, `MGC10.0.0.1@o2ib`."""
+    """Device name: `lustre-OST0003-osc-ffff9068ea7c9000`, `MGC10.0.0.1@o2ib`."""
 
     @property
     def file_system(self) -> str:
-        """`lustre` of `lustre-OST0003`; empty for the management service."""
+        """`lustre` for `lustre-OST0003`; empty for the management service."""
         matched = _TARGET.fullmatch(self.target)
         return matched[1] if matched else ""
 
     @property
     def nids(self) -> set[str]:
-        """Of a management service: those by which this client knows it."""
+        """NIDs by which this client knows a management service."""
         known = (self.device.removeprefix(MGC), self.connection)
         return {read_nid(nid) for nid in known if "@" in nid}
 
@@ -70,20 +70,20 @@ class Import:
 
 
 def read_imports(text: str) -> list[Import]:
-    """Of `lctl get_param *.*.import`."""
-    found = []
+    """Parse the output of `lctl get_param *.*.import`."""
+    imports = []
     parts = re.split(r"^\w+\.(\S+)\.import=", text, flags=re.MULTILINE)[1:]
     for device, chunk in zip(parts[::2], parts[1::2]):
         result: dict[str, str] = {}
         for key, value in pairs(chunk):
-            result.setdefault(key, value)  # the outer ones come first
+            result.setdefault(key, value)  # outer keys come first
         state, nid = result.get("state"), result.get("current_connection", "")
         if state:
             inactive = "deactive" in re.split(r"[\s,\[\]]+", result.get("import_flags", ""))
             trouble = INACTIVE if inactive else "" if state in WELL else state
             target = result.get("target", "").removesuffix("_UUID")
-            found.append(Import(target, trouble, "" if nid == "<none>" else nid, device))
-    return found
+            imports.append(Import(target, trouble, "" if nid == "<none>" else nid, device))
+    return imports
 
 
 @dataclass
@@ -98,43 +98,43 @@ class HealthPart:
     def verify(self, node: Node) -> Verdict:
         missing = self.kernel.missing(node)
         points = [] if missing else self.kernel.points()
-        why = missing or "it is not mounted now, which its own check judges"
+        reason = missing or "it is not mounted, which another check reports"
         checks = [
-            not_applicable(TARGETS, CONNECTED, why, subject=fs.mount)
+            not_applicable(TARGETS, CONNECTED, reason, subject=fs.mount)
             for fs in self.filesystems
             if fs.mount not in points
         ]
         if not missing and self.kernel.has_lnet:
             sources = [read_source(fs.source) for fs in self.filesystems]
-            checks += [self._pinged(each) for each in {x.servers: x for x in sources}.values()]
-        here = [fs for fs in self.filesystems if fs.mount in points]
-        return Verdict(checks + self._connections(here) if here else checks)
+            checks += [self._pinged(source) for source in {x.servers: x for x in sources}.values()]
+        mounted = [fs for fs in self.filesystems if fs.mount in points]
+        return Verdict(checks + self._connections(mounted) if mounted else checks)
 
     def _pinged(self, source: LustreSource) -> Check:
-        """One of its servers is enough; of each, one NID."""
-        nets = {each.net for each in self.settings.networks}
+        """Ping the management service: one NID of one server must answer."""
+        nets = {network.net for network in self.settings.networks}
         nets.update(net for net, _router in self.settings.routes)
         subject = str(source).partition(":/")[0]
-        silent, why = [], ""
+        silent, reason = [], ""
         for server in source.servers:
-            problem = "it is in no network of this host"
+            problem = "it is in none of this host's networks"
             for nid in server:
                 if problem and net_of(nid) in nets:
                     problem = self._ping(nid)
             if problem:
                 silent.append(",".join(server))
-                why = problem
+                reason = problem
         if len(silent) < len(source.servers):
-            why = f"without an answer: {', '.join(silent)}: {why}" if silent else ""
-            return Check(MGS, ANSWERS, ANSWERS, OK, subject, why)
-        why = (
-            f"{why}. Is the server up, does lctl list_nids there show this NID, and does a plain "
-            "ping of its address from this node's rails answer"
+            reason = f"without an answer: {', '.join(silent)}: {reason}" if silent else ""
+            return Check(MGS, ANSWERS, ANSWERS, OK, subject, reason)
+        reason = (
+            f"{reason}. Is the server up, does lctl list_nids there show this NID, and does its "
+            "address respond to ping from this node's rails?"
         )
-        return Check(MGS, ANSWERS, "none", FAILED, subject, why)
+        return Check(MGS, ANSWERS, "none", FAILED, subject, reason)
 
     def _ping(self, nid: str) -> str:
-        """Why there was no answer; empty where there was one."""
+        """Ping a NID; returns the error, or an empty string."""
         try:
             result = self.kernel.look(
                 ["lnetctl", "ping", "--timeout", str(PING_S), nid], check=False
@@ -146,29 +146,31 @@ class HealthPart:
         reason = dict(pairs(f"{result.stdout}\n{result.stderr}")).get("descr")
         return reason or f"lnetctl ping {nid}: exit status {result.rc}"
 
-    def _connections(self, here: Sequence[FileSystem]) -> list[Check]:
-        """A file system that is mounted at several places is judged once."""
+    def _connections(self, mounted: Sequence[FileSystem]) -> list[Check]:
+        """Check the connections of each file system once, however often it is mounted."""
         imports, problem = [], "lctl shows no connection of this file system"
         try:
-            words = ["lctl", "get_param", "mgc.*.import", "mdc.*.import", "osc.*.import"]
-            imports = read_imports(self.kernel.look(words, check=False).stdout)
+            argv = ["lctl", "get_param", "mgc.*.import", "mdc.*.import", "osc.*.import"]
+            imports = read_imports(self.kernel.look(argv, check=False).stdout)
         except CommandError as error:
             problem = str(error)
         checks = []
-        named = [(read_source(fs.source), fs) for fs in here]
-        managers = [each for each in imports if not each.file_system]
-        nobodys = [x for x in managers if not any(x.nids & source.nids for source, _fs in named)]
-        for source, fs in {(one.servers, one.name): (one, fs) for one, fs in named}.values():
-            targets = [each for each in imports if each.file_system == source.name]
-            # A source that names no server as the kernel does: none is known to be another's.
-            mine = [*([x for x in managers if x.nids & source.nids] or nobodys), *targets]
-            count = len({each.target for each in targets})
-            wrong = list(dict.fromkeys(each.text() for each in mine if each.trouble))
+        sources = {fs.mount: read_source(fs.source) for fs in mounted}
+        managers = [entry for entry in imports if not entry.file_system]
+        unclaimed = [x for x in managers if not any(x.nids & s.nids for s in sources.values())]
+        by_source = {(s.servers, s.name): mount for mount, s in sources.items()}
+        for mount in by_source.values():
+            source = sources[mount]
+            targets = [entry for entry in imports if entry.file_system == source.name]
+            # If the kernel spells the servers of this source differently, take the unclaimed ones.
+            own = [*([x for x in managers if x.nids & source.nids] or unclaimed), *targets]
+            count = len({entry.target for entry in targets})
+            wrong = list(dict.fromkeys(entry.text() for entry in own if entry.trouble))
             if not count:
-                checks.append(Check(TARGETS, CONNECTED, "unknown", FAILED, fs.mount, problem))
+                checks.append(Check(TARGETS, CONNECTED, "unknown", FAILED, mount, problem))
             elif wrong:
-                checks.append(Check(TARGETS, CONNECTED, wrong, FAILED, fs.mount, _REMEDY))
+                checks.append(Check(TARGETS, CONNECTED, wrong, FAILED, mount, _REMEDY))
             else:
-                found = f"{CONNECTED} ({count} targets)"
-                checks.append(Check(TARGETS, CONNECTED, found, OK, fs.mount))
+                actual = f"{CONNECTED} ({count} targets)"
+                checks.append(Check(TARGETS, CONNECTED, actual, OK, mount))
         return checks

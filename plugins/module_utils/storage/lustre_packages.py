@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Packages of the Lustre client, by distribution.
 
-Names are those that the specifications of Lustre 2.15 to 2.17 build (lustre.spec.in,
-lustre-dkms.spec.in, debian/control): docs/lustre.md lists which of them are not tried yet.
+The names are from the specifications of Lustre 2.15 to 2.17 (lustre.spec.in, lustre-dkms.spec.in,
+debian/control); docs/lustre.md lists those that were not tried.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..packages.package import INSTALL, Manager, PackageSet, Repository, Stage, 
 from .lustre import CLIENT, DKMS, PREBUILT, LustreKernel, LustrePackages, lacking_programs
 
 SPLIT = (2, 16)
-"""From this release on Ubuntu's prebuilt drivers of networks are packages of their own."""
+"""From this release on Ubuntu's prebuilt network drivers are separate packages."""
 COMPONENT = "shared_storage_lustre.packages"
 
 
@@ -31,16 +31,16 @@ def client_packages(
     o2ib: bool = False,
     rdma_source: str = "",
 ) -> PackageSet:
-    """What is installed. `key`: content of the repository's key. `o2ib`: LNet runs over RDMA.
-    `rdma_source`: whose RDMA drivers the node has, as modules are built against one of them.
+    """The packages to install. Raises PlanError.
 
-    Raises PlanError.
+    `key` is the content of the repository's key, `o2ib` says that LNet runs over RDMA, and
+    `rdma_source` names the RDMA drivers, against which modules are built.
     """
     repository = packages.repository
     if repository is None or not packages.version:
         raise PlanError(
-            f"{COMPONENT}: the method {packages.method} needs a version and a repository; write "
-            "them, or method: present where the site installs the client"
+            f"{COMPONENT}: the method {packages.method} needs a version and a repository; set "
+            "them, or method: present if the site installs the client"
         )
     if distribution.family is REDHAT:
         before, names, other = _redhat(packages, distribution, kernel_release)
@@ -50,8 +50,8 @@ def client_packages(
     wanted = [WantedPackage(name, packages.version, COMPONENT) for name in packages.names or names]
     if not wanted:
         raise PlanError(
-            f"{distribution.label}: Lustre publishes no packages for it. Build them, and write "
-            "their names (packages.names), or install the client yourself (method: present)"
+            f"{distribution.label}: Lustre publishes no packages for it. Build them and set "
+            "packages.names, or install the client yourself (method: present)"
         )
     url = repository["url"].replace("{version}", packages.version)
     url = url.replace("{distribution}", distribution.lustre_folder)
@@ -71,9 +71,9 @@ def client_packages(
 
 
 _Family = tuple[list[Stage], list[str], str]
-"""Stages that come before, names, and the package of the other method.
+"""Preceding stages, names, and the package of the other method.
 
-Modules are first of the names: the client asks for either kind, and a solver would choose.
+Kernel modules come first: the client requires either kind, and a solver would choose one.
 """
 
 
@@ -101,7 +101,7 @@ def _ubuntu(packages: LustrePackages, of: Distribution, release: str, driver: st
     version = tuple(int(part) for part in packages.version.split(".")[:2])
     if version >= SPLIT:
         drivers = ["socklnd", *([driver] if driver else [])]
-        names += [f"lustre-lnet-module-{each}-{release}" for each in drivers]
+        names += [f"lustre-lnet-module-{driver}-{release}" for driver in drivers]
     return [], names if known else [], dkms
 
 
@@ -122,17 +122,17 @@ class ClientPackages:
             refusal = secure_boot.refusal(node, self.kernel.root)
             if refusal:
                 raise PlanError(f"Lustre client: {refusal}")
-        disturbing = [each.name for each in plan.changes if each.kind != INSTALL]
-        if not plan.solved:  # dependencies are not known yet
-            disturbing = [each.name for each in plan.changes]
+        disturbing = [change.name for change in plan.changes if change.kind != INSTALL]
+        if not plan.solved:  # dependencies are unknown
+            disturbing = [change.name for change in plan.changes]
         points = self.kernel.points() if disturbing and not missing else []
         if points and not node.check_mode:
             raise PlanError(
-                f"Lustre client: a change of {some(disturbing)} was not begun, for Lustre is "
-                f"mounted at {some(points)}. Drain the node, unmount them, then run again"
+                f"Lustre client: {some(disturbing)} would change while Lustre is mounted "
+                f"at {some(points)}. Drain the node, unmount them, then run again"
             )
-        what, version = "packages of the Lustre client", self.packages.version
-        return Plan([], [installer.step(plan, what, "as installed", version)])
+        name, version = "packages of the Lustre client", self.packages.version
+        return Plan([], [installer.step(plan, name, "as installed", version)])
 
     def verify(self, node: Node) -> Verdict:
         lacking = lacking_programs(node)

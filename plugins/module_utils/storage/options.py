@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""From the options of the module to the parts, in the order in which they are done.
+"""Turn the module's options into parts, in the order of execution.
 
-The programs that mounting and serving NFS takes are the distribution's packages, present and not
-pinned, as they work with kernels and servers of any version.
+The programs for mounting and serving NFS are packages of the distribution. They are not pinned, as
+they work with kernels and servers of any version.
 """
 
 from __future__ import annotations
@@ -36,20 +36,25 @@ INSTALL_S = 3600.0
 ENVIRONMENT = {
     "DEBIAN_FRONTEND": "noninteractive",
     "UCF_FORCE_CONFFOLD": "1",
-    "NEEDRESTART_SUSPEND": "1",  # it would restart services in the middle of the layer
+    "NEEDRESTART_SUSPEND": "1",  # it would restart services during the layer
 }
 APT = (
-    "APT::Get::AllowUnauthenticated=false",  # whatever the operator's own apt.conf allows
-    *("Acquire::AllowInsecureRepositories=false", "Acquire::AllowWeakRepositories=false"),
-    *("Dpkg::Options::=--force-confdef", "Dpkg::Options::=--force-confold"),
-    *("DPkg::Lock::Timeout=300", "Dpkg::Use-Pty=0", "Acquire::Retries=2"),
-    *("APT::Get::AutomaticRemove=false", "APT::Install-Recommends=false"),
+    "APT::Get::AllowUnauthenticated=false",  # whatever the operator's apt.conf allows
+    "Acquire::AllowInsecureRepositories=false",
+    "Acquire::AllowWeakRepositories=false",
+    "Dpkg::Options::=--force-confdef",
+    "Dpkg::Options::=--force-confold",
+    "DPkg::Lock::Timeout=300",
+    "Dpkg::Use-Pty=0",
+    "Acquire::Retries=2",
+    "APT::Get::AutomaticRemove=false",
+    "APT::Install-Recommends=false",
 )
 
 
 @dataclass
 class SystemPackages:
-    """`install` runs the package manager, which may take long; `Node.look` only looks."""
+    """Packages of the distribution. `install` runs the package manager, which may take long."""
 
     names: Sequence[str]
     debian: bool
@@ -82,10 +87,10 @@ class SystemPackages:
         argv = ["rpm", "-q", "--qf", "%{NAME} ok installed\\n", *self.names]
         if self.debian:
             argv = ["dpkg-query", "-W", "-f", "${Package} ${Status}\\n", *self.names]
-        # `rpm -q` prints a sentence for those that are not there, `dpkg-query` those removed.
+        # For missing packages `rpm -q` prints a sentence, and `dpkg-query` lists removed ones.
         rows = [line.split() for line in node.look(argv, check=False).stdout.splitlines()]
-        there = {row[0] for row in rows if len(row) > 2 and row[-2:] == ["ok", "installed"]}
-        return [name for name in self.names if name not in there]
+        installed = {row[0] for row in rows if len(row) > 2 and row[-2:] == ["ok", "installed"]}
+        return [name for name in self.names if name not in installed]
 
     def _install(self, missing: Sequence[str]) -> None:
         words = [word for setting in APT for word in ("-o", setting)]
@@ -95,7 +100,7 @@ class SystemPackages:
                     ["dnf", "-y", "-q", "--setopt=install_weak_deps=False", "install", *missing]
                 )
                 return
-            # What the node has of its repositories may be older than they are, or nothing.
+            # The node's package lists may be outdated or missing.
             self.install(["apt-get", "-q", *words, "update"], check=False)
             self.install(["apt-get", "-y", "-q", *words, "--no-remove", "install", *missing])
         except CommandError as error:
@@ -103,13 +108,12 @@ class SystemPackages:
 
 
 def storage(options: Mapping[str, Any], node: Node) -> tuple[list[Part], list[str]]:
-    """What one host does: serve, be a client of Lustre, mount. And a line where the kernel of
-    Lustre is a stand-in. Raises PlanError."""
+    """The parts of a host, and notes on stand-ins. Raises PlanError."""
     filesystems = [of_variable(entry) for entry in options["filesystems"]]
     host, absent = options["host"], options["absent"]
     mounts = wanted_mounts(filesystems, host, options["groups"], options["mount_timeout_s"])
     served = served_by(host, filesystems, options["clients"])
-    lustre = [each.fs for each in mounts if each.fs.type == LUSTRE]
+    lustre = [mount.fs for mount in mounts if mount.fs.type == LUSTRE]
     settings = read_settings(options["lustre"], options["rails"], lustre)
     root = Path(options["lustre_root"])
     is_stand_in, look = root != Path("/"), partial(run, timeout_s=settings.time_limit_s)
@@ -131,7 +135,7 @@ def storage(options: Mapping[str, Any], node: Node) -> tuple[list[Part], list[st
             absent,
             wait,
             options["mount_wait_s"],
-            devices=[each.path for each in served if each.device],
+            devices=[directory.path for directory in served if directory.device],
         ),
         *after,
     ]
@@ -147,21 +151,21 @@ def server_parts(
     absent: Collection[str] = (),
     restart: bool = False,
 ) -> list[Part]:
-    """Of every host, also of one that serves nothing: what it served once is found and named.
+    """Parts for every host, as formerly served directories must be reported as well.
 
-    `absent`: served directories that are gone for good and unmounted everywhere: nodes would lose
-    what they have not written yet. `restart`: the server may be restarted under its clients.
+    `absent` are directories that are no longer served and unmounted everywhere; otherwise nodes
+    would lose unwritten data. `restart` permits a restart of the server with connected clients.
     """
     exports = Exports(served, frozenset(map(posixpath.normpath, absent)))
     parts: list[Part] = []
-    for each in served:
-        fs, serve = each.fs, each.fs.serve
+    for directory in served:
+        fs, serve, path = directory.fs, directory.fs.serve, directory.path
         if serve is not None and serve.device:
-            parts.append(Device(fs.name, serve.device, serve.format, each.path))
-        parts.append(ServedDirectory(each.path, fs.owner, fs.group, fs.mode, user, each.device))
+            parts.append(Device(fs.name, serve.device, serve.format, path))
+        parts.append(ServedDirectory(path, fs.owner, fs.group, fs.mode, user, directory.device))
     parts.append(exports)
     if served:
-        parts.append(NfsService([each.fs for each in served], threads, restart))
+        parts.append(NfsService([directory.fs for directory in served], threads, restart))
     else:
         parts.append(ServesNothing(exports))
     return parts
@@ -169,7 +173,7 @@ def server_parts(
 
 @dataclass(frozen=True)
 class ServesNothing:
-    """The settings of a server go with the last export of ours; the server itself stays."""
+    """Remove the server's settings with the last export. The server keeps running."""
 
     exports: Exports
 
@@ -186,16 +190,16 @@ class ServesNothing:
 def _packages(
     mounts: Sequence[WantedMount], served: Sequence[Served], node: Node
 ) -> Iterator[SystemPackages]:
-    client = any(each.kind == NFS for each in mounts)
-    server = served and not node.container  # whose kernel serves nothing: its unit would fail
+    client = any(mount.kind == NFS for mount in mounts)
+    server = served and not node.container  # a container's kernel does not serve
     if not client and not server:
         return
-    debian = read_distribution(node.root).family is DEBIAN  # not by its programs: EPEL has dpkg
+    debian = read_distribution(node.root).family is DEBIAN  # not by its programs, as EPEL has dpkg
     names = ["nfs-common" if debian else "nfs-utils"] if client else []
     if server:
         names.append("nfs-kernel-server" if debian else "nfs-utils")
         formats = [x.fs.serve.format for x in served if x.fs.serve and x.fs.serve.format]
-        names += [_OF_FORMAT[each] for each in formats]
+        names += [_OF_FORMAT[name] for name in formats]
     install = partial(run, timeout_s=INSTALL_S, env=ENVIRONMENT)
     yield SystemPackages(list(dict.fromkeys(names)), debian, install)
 
@@ -206,7 +210,7 @@ def lustre_parts(
     rails: Sequence[Mapping[str, Any]],
     kernel: LustreKernel,
 ) -> tuple[list[Part], list[Part]]:
-    """Parts before the mounts and after them."""
+    """Parts of the Lustre client before and after the mounts."""
     if not filesystems:
         return [], []
     on_rails = settings.interfaces.intersection(str(rail["interface"]) for rail in rails)

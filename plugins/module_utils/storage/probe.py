@@ -1,12 +1,12 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What one node does on a shared file system to prove it: look, write, read what another wrote.
+"""The node's part of the write and read test: look, write, read another host's file.
 
-Runs as the MPI user in a process of its own, which may hang for ever; its parent waits for a
-limited time. It reports each step before it takes it: the last one reported is the one that hangs.
-All it needs is imported when this file is: the MPI user may not be allowed to read more.
+Runs as the MPI user in a child process, which may hang for ever; the parent waits for a limited
+time. Each step is reported before it is taken: the last reported step is the one that hangs.
+All modules are imported beforehand, as the MPI user may not be able to read them.
 
-Every file has a fixed name and is written over by the next run. The large one is removed by the
-only node that reads it.
+Every file has a fixed name and is overwritten by the next run. The node that reads a large file
+removes it.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from pathlib import Path
 from typing import Any
 
 DIRECTORY = ".baremetal-mpi-roce"
-"""In the top directory of a file system; below it one directory per cluster."""
+"""Directory in the top directory of a file system, with a subdirectory per cluster."""
 MAGIC = b"baremetal-mpi-roce storage probe\n"
-"""Every file of ours begins so."""
+"""First bytes of every file."""
 BLOCK = 1 << 20
 SMALL = 4096
-"""Bytes of the file that describes the large one."""
+"""Size of the file that describes the large one."""
 MODE_DIRECTORY, MODE_FILE = 0o770, 0o640
 NOTE, DATA = "probe", "data"
-"""Endings of the small file and of the large one."""
+"""Suffixes of the small and the large file."""
 NUMBER = struct.Struct("<Q")
 
 Report = Callable[[dict[str, Any]], None]
-"""Takes what was found as soon as it is, and `{"step": ...}` before whatever may hang."""
+"""As in core/bounded; this file imports nothing of the collection."""
 
 OWN, RENAME, TOKEN, CONTENT = "own", "rename", "token", "content"
-"""What of an answer is wrong."""
+"""Kinds of wrong contents."""
 
 
 class ContentError(Exception):
-    """The file system answers, and wrongly; `about` is what of it, in one word."""
+    """The file system returned wrong contents of kind `about`."""
 
     def __init__(self, about: str, text: str) -> None:
         super().__init__(text)
@@ -51,9 +51,10 @@ class ContentError(Exception):
 
 
 def perform(task: dict[str, Any], report: Report, go: Callable[[dict[str, Any]], bool]) -> None:
-    """A task from its start to its end. What goes wrong is reported, never raised, if it can be.
+    """Perform a task. Errors are reported, not raised.
 
-    `go` decides from what `look` found whether to go on: only the right file system is written to.
+    `go` decides from the result of `look` whether to continue: only the desired file system is
+    written.
     """
     try:
         try:
@@ -79,20 +80,19 @@ def perform(task: dict[str, Any], report: Report, go: Callable[[dict[str, Any]],
 
 
 def enter(mount: str, report: Report) -> int:
-    """A handle on the top directory. What is done goes through it, so that nothing mounted, or
-    unmounted, meanwhile can make us write to a directory of this node.
+    """Open the top directory. All access goes through this handle, so that no mount or unmount in
+    between can redirect writes to a local directory.
 
-    `/.` makes an automount point mount; O_PATH by itself would not, and asks for no permission.
+    O_PATH needs no permission, but would not trigger an automount: `/.` does.
     """
     report({"step": f"opening {mount}"})
     return os.open(f"{mount}/.", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def mount_line(handle: int) -> str:
-    """The line of mountinfo of the mount that a handle is on; empty where there is none.
+    """The line in mountinfo of a handle's mount; empty if there is none.
 
-    No module, and no codec, may be needed here that is not loaded yet: the MPI user may not be
-    allowed to read the interpreter's files.
+    This must not load modules or codecs: the MPI user may not be able to read Python's files.
     """
     result = Path(f"/proc/self/fdinfo/{handle}").read_text(encoding="utf-8")
     identity = re.search(r"^mnt_id:\s*(\d+)$", result, re.MULTILINE)
@@ -103,17 +103,17 @@ def mount_line(handle: int) -> str:
 
 
 def look(handle: int, report: Report) -> dict[str, Any]:
-    """What is mounted, its space, and the address of ours on the way to its server."""
+    """Report the mount, its free space, and this host's address towards the server."""
     line = mount_line(handle)
     report({"step": "asking for space and inodes"})
-    room = os.statvfs(handle)
+    status = os.statvfs(handle)
     server = re.search(r"[ ,]addr=([0-9a-fA-F.:]+)", line)
     found = {
         "line": line,
-        "free_bytes": room.f_bavail * room.f_frsize,
-        "free_files": room.f_favail,
-        "all_files": room.f_files,
-        "read_only": bool(room.f_flag & os.ST_RDONLY),
+        "free_bytes": status.f_bavail * status.f_frsize,
+        "free_files": status.f_favail,
+        "all_files": status.f_files,
+        "read_only": bool(status.f_flag & os.ST_RDONLY),
         "own_address": address_towards(server[1]) if server else "",
     }
     report(found)
@@ -121,7 +121,7 @@ def look(handle: int, report: Report) -> dict[str, Any]:
 
 
 def address_towards(server: str) -> str:
-    """Our own address on the way to a server. Connecting a datagram socket sends nothing."""
+    """This host's address towards a server. Connecting a datagram socket sends nothing."""
     family = socket.AF_INET6 if ":" in server else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as handle:
@@ -132,9 +132,10 @@ def address_towards(server: str) -> str:
 
 
 def directory(handle: int, cluster: str, report: Report, *, make: bool) -> int:
-    """Our directory of this cluster. A symbolic link in its place is not followed.
+    """Open this cluster's directory. Symbolic links are not followed.
 
-    Only made where it is not there: over NFS, a missing permission is reported before existence.
+    It is created only if opening fails: over NFS, mkdir reports a missing permission even if the
+    directory exists.
     """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     opened = handle
@@ -147,7 +148,7 @@ def directory(handle: int, cluster: str, report: Report, *, make: bool) -> int:
                 raise
             umask = os.umask(0)
             try:
-                with suppress(FileExistsError):  # another node made it meanwhile
+                with suppress(FileExistsError):  # another node created it meanwhile
                     os.mkdir(name, MODE_DIRECTORY, dir_fd=opened)
             finally:
                 os.umask(umask)
@@ -159,8 +160,10 @@ def directory(handle: int, cluster: str, report: Report, *, make: bool) -> int:
 
 
 def content(token: str, name: str, size: int) -> Iterator[memoryview]:
-    """The large file, block by block. No other run or node writes the same, and each block has its
-    number, so that none can stand for another. It does not compress."""
+    """The incompressible content of the large file, block by block.
+
+    It is unique to the run and node, and each block contains its number.
+    """
     seed = f"{token}\n{name}".encode()
     rest = bytearray(hashlib.shake_128(seed).digest(BLOCK))
     first = bytearray(MAGIC + rest[len(MAGIC) :])
@@ -175,19 +178,19 @@ def _numbered(first: bytearray, rest: bytearray, size: int) -> Iterator[memoryvi
 
 
 def note(task: dict[str, Any], sequence: int, size: int) -> bytes:
-    """The small file: whose, of which run, and how much is in the large one."""
+    """The small file: node, run, and size of the large file."""
     result = {"token": task["token"], "name": task["name"], "bytes": size, "sequence": sequence}
     return (MAGIC + json.dumps(result).encode()).ljust(SMALL)
 
 
 def read_note(data: bytes, name: str, about: str) -> dict[str, Any]:
-    """Raises ContentError where it is none of ours, or cut short."""
+    """Parse a small file. Raises ContentError if it is foreign or truncated."""
     if len(data) == SMALL and data.startswith(MAGIC):
         with suppress(ValueError, TypeError, RecursionError):
             found = dict(json.loads(data[len(MAGIC) :]))
             if {"token", "sequence", "bytes"} <= found.keys():
                 return found
-    raise ContentError(about, f"{name} has {len(data)} bytes of another content than was written")
+    raise ContentError(about, f"{name} has {len(data)} bytes of other content than was written")
 
 
 # ---- writing
@@ -196,7 +199,7 @@ def read_note(data: bytes, name: str, about: str) -> dict[str, Any]:
 def put(
     place: int, name: str, blocks: Sequence[bytes] | Iterator[memoryview], report: Report
 ) -> None:
-    """Write beside, fsync, rename over the older one, fsync of the directory."""
+    """Write a new file, fsync, rename it over the older one, and fsync the directory."""
     new = f".{name}.new"
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     report({"step": f"writing {name}"})
@@ -209,14 +212,14 @@ def put(
                     left = left[os.write(handle, left) :]
             report({"step": f"fsync of {name}"})
             os.fsync(handle)
-            # What is read back has to come from the server.
+            # Later reads must come from the server.
             os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(handle)
         report({"step": f"renaming {name} over the older one"})
         os.rename(new, name, src_dir_fd=place, dst_dir_fd=place)
     except OSError:
-        # A file system that is full is not left fuller.
+        # Free the space on a full file system.
         with suppress(OSError):
             os.unlink(new, dir_fd=place)
         raise
@@ -225,7 +228,7 @@ def put(
 
 
 def get(place: int, name: str, report: Report) -> tuple[bytes, int]:
-    """A small file and its owner, from the server as far as this node can ask for that."""
+    """Content and owner of a small file, from the server if the node can force that."""
     report({"step": f"reading {name}"})
     handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
     try:
@@ -236,7 +239,7 @@ def get(place: int, name: str, report: Report) -> tuple[bytes, int]:
 
 
 def write(place: int, task: dict[str, Any], free: int, report: Report) -> None:
-    """The large file with its time, then the small one twice: the second over the first."""
+    """Write the large file and measure it, then the small file twice, the second over the first."""
     size = max(0, min(task["bytes"], int(free * task["share"])))
     large, small = f"{task['name']}.{DATA}", f"{task['name']}.{NOTE}"
     blocks = content(task["token"], task["name"], size)
@@ -249,7 +252,7 @@ def write(place: int, task: dict[str, Any], free: int, report: Report) -> None:
     data, owner = get(place, small, report)
     found = read_note(data, small, OWN)
     if found["token"] != task["token"] or found["sequence"] != 2:
-        raise ContentError(RENAME, f"{small} still has what was there before it was renamed over")
+        raise ContentError(RENAME, f"{small} still has its content from before the rename")
     report({"step": "listing the directory"})
     if f".{small}.new" in os.listdir(place):
         raise ContentError(RENAME, f".{small}.new is still there after it was renamed")
@@ -260,14 +263,14 @@ def write(place: int, task: dict[str, Any], free: int, report: Report) -> None:
 
 
 def read(place: int, task: dict[str, Any], report: Report) -> None:
-    """The neighbour's files: whose they are, of which run, right to the byte."""
+    """Compare the neighbour's files: node, run, and every byte."""
     name, size = task["neighbour"], task["neighbour_bytes"]
     owner = None
     if name:
         data, owner = get(place, f"{name}.{NOTE}", report)
         found = read_note(data, f"{name}.{NOTE}", CONTENT)
         if found["token"] != task["token"]:
-            text = f"stale: {name}.{NOTE} is of another run ({found['token']}), not of this"
+            text = f"stale: {name}.{NOTE} is from another run ({found['token']})"
             raise ContentError(TOKEN, text)
         if found["bytes"] != size:
             raise ContentError(
@@ -290,9 +293,9 @@ def read_large(place: int, token: str, name: str, size: int, report: Report) -> 
     try:
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-        there = os.fstat(handle).st_size
-        if there != size:
-            raise ContentError(CONTENT, f"{large} has {there} bytes here; {size} were written")
+        actual = os.fstat(handle).st_size
+        if actual != size:
+            raise ContentError(CONTENT, f"{large} has {actual} bytes here; {size} were written")
         done = 0
         for wanted in blocks:
             filled = 0

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Optional
 
-from ..core import mounts
+from ..core import bounded, mounts
+from ..core.bounded import Report, WorkResult
 from ..core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check
 from ..core.machine import IN_CONTAINER, NO_MOUNTS
-from . import bounded, probe
-from .bounded import WorkResult
+from . import probe
 from .file_system import HOME, SOFTWARE, FileSystem
 from .units import WantedMount
 
@@ -236,7 +236,7 @@ def read(target: Target) -> Proof:
 
 
 def _ask(target: Target, do: str) -> WorkResult:
-    def work(report: probe.Report) -> None:
+    def work(report: Report) -> None:
         def go(found: dict[str, Any]) -> bool:
             running = target.mounted(found["line"])
             right = running is not None and target.wanted.is_source(running, mounts.read())

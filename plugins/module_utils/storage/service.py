@@ -1,11 +1,10 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The kernel's NFS server: its settings, enabled, running, and listening where clients ask.
+"""The kernel's NFS server: settings, enabled, running, and listening on the desired ports.
 
-It is not restarted under its clients for what can be changed while it runs: threads, and a further
-port for RDMA. What only a start can change (the port of TCP, version 3) is refused while clients
-are connected, unless a restart is allowed: with `hard` mounts nothing is lost by one, and all of
-them wait for the grace period, 90 s. There is a restart only where the settings file changes: a
-later file that sets something else would have it restarted by each run.
+Threads and an additional port for RDMA are changed while it runs. Changes that require a restart
+(TCP port, version 3) are refused while clients are connected, unless a restart is permitted: `hard`
+mounts lose no data, but wait for the grace period of 90 s. It is restarted only when the settings
+file changes; otherwise a later file that overrides it would cause a restart in each run.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ CONF = f"etc/nfs.conf.d/{NAME}.conf"
 MODULES_FILE = f"etc/modules-load.d/{NAME}-nfs-rdma.conf"
 MODULE = "rpcrdma"
 MODULE_REMEDY = (
-    "DOCA-OFED's drivers have it in a package of their own release: install mlnx-nfsrdma-dkms "
+    "DOCA-OFED has it in a separate package of the same release: install mlnx-nfsrdma-dkms "
     "(EL before DOCA 3.2: kmod-mlnx-nfsrdma), then modprobe rpcrdma"
 )
 OVERRIDDEN = (
@@ -37,9 +36,9 @@ OVERRIDDEN = (
 NFSD = "proc/fs/nfsd"
 NFS_PORT = 2049
 THREADS = 64
-"""One serves one request at a time. The kernel's own 8 to 16 are for a few desktops: with
-`nconnect` of 8 and checkpoints, four nodes alone keep some dozens of requests under way."""
-SHOWN = 6
+"""Each thread serves one request at a time. The kernel's default of 8 to 16 is too small: with
+`nconnect` of 8 and checkpoints, four nodes have dozens of requests in flight."""
+MAX_LISTED = 6
 SERVICE, RUNNING, LISTENS, VERSION, LOADED = (
     "nfs_service", "nfs_threads", "nfs_listens", "nfs_version", "nfs_rdma_module"
 )  # fmt: skip
@@ -47,20 +46,20 @@ SERVICE, RUNNING, LISTENS, VERSION, LOADED = (
 
 @dataclass(frozen=True)
 class Running:
-    """The server as the kernel has it."""
+    """State of the server in the kernel."""
 
     threads: int
     listens: frozenset[str]
-    """`tcp 2049`, `rdma 20049`."""
+    """Listeners, such as `tcp 2049` and `rdma 20049`."""
     versions: frozenset[str]
-    """`3`, `4`, `4.2`: those that are on."""
+    """Enabled versions: `3`, `4`, `4.2`."""
     clients: tuple[str, ...]
-    """Addresses of those that are known: of version 4."""
+    """Addresses of connected clients of version 4."""
 
 
 @dataclass(frozen=True)
 class NfsService:
-    """`restart`: even under its clients."""
+    """Settings and state of the server. `restart` permits a restart with connected clients."""
 
     filesystems: Sequence[FileSystem]
     threads: int = THREADS
@@ -80,19 +79,19 @@ class NfsService:
         before = systemd.state(node, UNIT)
         running = read(node)
         if running is None:
-            # Its unit stays active without it: after `rpc.nfsd 0`, or where a thread failed.
+            # The unit remains active without threads, after `rpc.nfsd 0` or if a thread failed.
             steps.append(Step(UNIT, f"{before}, without threads", ENABLED, partial(_start, node)))
             return Plan(files, steps)
         if before != ENABLED:
             steps.append(
                 Step(UNIT, before, ENABLED, partial(systemd.control, node, "enable", UNIT))
             )
-        why = self._only_by_start(running) if conf.changed else []
-        if why:
-            self._refuse_restart(why, running)
+        reasons = self._needs_restart(running) if conf.changed else []
+        if reasons:
+            self._refuse_restart(reasons, running)
             after = "restarted: clients wait for the grace period, 90 s, and lose nothing"
             act = partial(systemd.control, node, "restart", UNIT)
-            steps.append(Step(f"{UNIT}: {'; '.join(why)}", "running", after, act))
+            steps.append(Step(f"{UNIT}: {'; '.join(reasons)}", "running", after, act))
             return Plan(files, steps)
         if running.threads != self.threads:
             set_threads = partial(_write, node, "threads", str(self.threads))
@@ -105,54 +104,56 @@ class NfsService:
 
     def verify(self, node: Node) -> Verdict:
         if node.container:
-            why = node.not_here("the kernel's NFS server is the host's")
+            reason = node.not_here("the kernel's NFS server is the host's")
             names = (SERVICE, RUNNING, LISTENS)
-            return Verdict([not_applicable(name, "running", why, subject=UNIT) for name in names])
+            return Verdict(
+                [not_applicable(name, "running", reason, subject=UNIT) for name in names]
+            )
         pending = node.check_mode
 
-        def held(name: str, wanted: Any, found: Any, reason: str, subject: str = UNIT) -> Check:
-            return compare(name, wanted, found, subject=subject, check_mode=pending, reason=reason)
+        def check(name: str, wanted: Any, actual: Any, reason: str, subject: str = UNIT) -> Check:
+            return compare(name, wanted, actual, subject=subject, check_mode=pending, reason=reason)
 
         state, running = systemd.state(node, UNIT), read(node)
         if running is None and state == ENABLED:
             state += ", without threads"
-        checks = [held(SERVICE, ENABLED, state, f"see journalctl -b -u {UNIT}")]
+        checks = [check(SERVICE, ENABLED, state, f"see journalctl -b -u {UNIT}")]
         listeners = sorted(self._listeners())
         if running is None:  # one fault, reported once
-            why = f"not read: see {SERVICE}"
-            checks += [not_applicable(LISTENS, each, why, subject=UNIT) for each in listeners]
+            reason = f"not read: see {SERVICE}"
+            checks += [not_applicable(LISTENS, port, reason, subject=UNIT) for port in listeners]
             return Verdict(checks)
-        checks.append(held(RUNNING, self.threads, running.threads, "see /proc/fs/nfsd/threads"))
-        now = ", ".join(sorted(running.listens)) or "nowhere"
-        for each in listeners:
-            there, by_rdma = each in running.listens, each in self._by_rdma()
-            if not there and by_rdma and not _loaded(node):
-                why = f"nothing listens without the module {MODULE}: see {LOADED}"
-                checks.append(not_applicable(LISTENS, each, why, subject=UNIT))
+        checks.append(check(RUNNING, self.threads, running.threads, "see /proc/fs/nfsd/threads"))
+        current = ", ".join(sorted(running.listens)) or "nowhere"
+        for listener in listeners:
+            listens, by_rdma = listener in running.listens, listener in self._by_rdma()
+            if not listens and by_rdma and not _loaded(node):
+                reason = f"listening requires the module {MODULE}: see {LOADED}"
+                checks.append(not_applicable(LISTENS, listener, reason, subject=UNIT))
                 continue
-            why = "see dmesg; an RDMA device is needed" if by_rdma else OVERRIDDEN
-            checks.append(held(LISTENS, each, each if there else now, why))
+            reason = "see dmesg; an RDMA device is required" if by_rdma else OVERRIDDEN
+            checks.append(check(LISTENS, listener, listener if listens else current, reason))
         if self._version_3():
             versions = "3" if "3" in running.versions else ", ".join(sorted(running.versions))
-            checks.append(held(VERSION, "3", versions, OVERRIDDEN))
+            checks.append(check(VERSION, "3", versions, OVERRIDDEN))
         if self._by_rdma():
-            found = "loaded" if _loaded(node) else "not loaded"
-            checks.append(held(LOADED, "loaded", found, MODULE_REMEDY, MODULE))
+            state = "loaded" if _loaded(node) else "not loaded"
+            checks.append(check(LOADED, "loaded", state, MODULE_REMEDY, MODULE))
         return Verdict(checks)
 
-    # What is wanted
+    # Desired settings
 
     def _port(self, rdma: bool) -> Optional[int]:
         ports = sorted({x.nfs.port for x in self.filesystems if (x.nfs.transport == RDMA) == rdma})
         if len(ports) > 1:
             raise PlanError(
                 f"file systems served by this host have ports {', '.join(map(str, ports))} for "
-                f"{'RDMA' if rdma else 'TCP'}, and a server has one. Give them the same `port`"
+                f"{'RDMA' if rdma else 'TCP'}, but a server has one. Give them the same `port`"
             )
         return ports[0] if ports else None
 
     def _version_3(self) -> bool:
-        return any(each.nfs.version == "3" for each in self.filesystems)
+        return any(fs.nfs.version == "3" for fs in self.filesystems)
 
     def _by_rdma(self) -> frozenset[str]:
         port = self._port(rdma=True)
@@ -169,32 +170,32 @@ class NfsService:
         lines += ["rdma=y", f"rdma-port={rdma}"] if rdma else []
         return "".join(f"{line}\n" for line in lines)
 
-    # What is done
+    # Actions
 
     def _listen(self, node: Node, listener: str) -> None:
         if _loaded(node):
             _write(node, "portlist", listener)
 
-    def _only_by_start(self, running: Running) -> list[str]:
-        """What of the wanted settings a server takes at its start alone, and does not have."""
+    def _needs_restart(self, running: Running) -> list[str]:
+        """Differences in settings that only a start of the server applies."""
         missing = sorted(self._listeners() - self._by_rdma() - running.listens)
-        found = [f"{listener} is not listened on" for listener in missing]
+        reasons = [f"no listener on {listener}" for listener in missing]
         if self._version_3() and "3" not in running.versions:
-            found.append("version 3 is off")
-        return found
+            reasons.append("version 3 is off")
+        return reasons
 
-    def _refuse_restart(self, why: Sequence[str], running: Running) -> None:
+    def _refuse_restart(self, reasons: Sequence[str], running: Running) -> None:
         if self.restart or not running.clients:
             return
         raise PlanError(
-            f"{UNIT}: {'; '.join(why)}, which takes a restart, and it has clients: "
-            f"{some(running.clients, SHOWN)}. Their mounts wait for the grace period, 90 s, and "
-            "lose nothing. Unmount them first, or set shared_storage_server_restart: true"
+            f"{UNIT}: {'; '.join(reasons)}, which requires a restart, with clients: "
+            f"{some(running.clients, MAX_LISTED)}. Their mounts wait for the grace period, 90 s, "
+            "and lose nothing. Unmount them first, or set shared_storage_server_restart: true"
         )
 
 
 def read(node: Node) -> Optional[Running]:
-    """From the kernel. None: no server runs, whatever the state of its unit."""
+    """Read the kernel's state; None if no server runs, whatever the state of its unit."""
     threads = (node.read(f"{NFSD}/threads") or "").strip()
     if not threads.isdigit() or threads == "0":
         return None
@@ -209,24 +210,24 @@ def read(node: Node) -> Optional[Running]:
 
 
 def _start(node: Node) -> None:
-    """Not `start`: the package may have started it meanwhile, before our settings were there."""
-    systemd.control(node, "daemon-reload")  # what it is ordered after comes from the exports
+    """Restart rather than start, as the package may have started it with other settings."""
+    systemd.control(node, "daemon-reload")  # systemd orders it after mounts of exports
     systemd.control(node, "enable", UNIT)
     systemd.control(node, "restart", UNIT)
 
 
 def _clients(node: Node) -> list[str]:
-    found = set()
+    addresses = set()
     for path in node.path(f"{NFSD}/clients").glob("*/info"):
         try:
             text = path.read_text(encoding="utf-8", errors="replace")
-        except OSError:  # gone meanwhile
+        except OSError:  # the client disconnected
             continue
         for line in text.split("\n"):
             key, _colon, value = line.partition(":")
             if key == "address":
-                found.add(value.strip().strip('"').rpartition(":")[0])
-    return sorted(found)
+                addresses.add(value.strip().strip('"').rpartition(":")[0])
+    return sorted(addresses)
 
 
 def _loaded(node: Node) -> bool:
@@ -234,5 +235,5 @@ def _loaded(node: Node) -> bool:
 
 
 def _write(node: Node, name: str, text: str) -> None:
-    """By a program: the kernel's answer to a write comes back as an error."""
+    """Write with a program, whose error shows the kernel's refusal."""
     node.run(["tee", str(node.path(f"{NFSD}/{name}"))], stdin=f"{text}\n")

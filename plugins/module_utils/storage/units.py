@@ -1,11 +1,10 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Which of the cluster's file systems one host mounts, and the systemd units of each.
+"""The file systems that a host mounts, and their systemd units.
 
-A file system has a `.mount` unit, and an `.automount` that waits for its first use. Only the
-automount point is part of the boot, and it needs no server. The mount itself is done by the first
-access, which waits for it as long as `TimeoutSec=` says; from then on the kernel waits for the
-server (`hard`). A host that serves a file system itself gets a bind mount: a client whose server is
-the same kernel waits for itself when memory is short.
+A file system has a `.mount` unit, and an `.automount` unit that waits for the first access. Only
+the automount point is part of the boot, and needs no server. The first access mounts, within
+`TimeoutSec=`; later accesses wait for the server in the kernel (`hard`). A host that serves a file
+system uses a bind mount: an NFS client of the same kernel can deadlock when memory is scarce.
 """
 
 from __future__ import annotations
@@ -25,41 +24,51 @@ ENABLED = "enabled, active"
 OF_CLIENT, OF_DEVICE = (
     f"[X-Baremetal-MPI-RoCE]\nPart={part}" for part in ("client-mount", "served-device")
 )
-"""A section that systemd ignores: it marks mount units of this layer, by what they mount."""
+"""Sections that systemd ignores, which mark the mount units of this layer."""
 UNLIMITED = "StartLimitIntervalSec=0"
-"""A server that refuses five mounts within ten seconds would cost the automount point itself, and
-programs would find the empty directory under it."""
+"""Without it, five refused mounts within ten seconds would stop the automount point, and programs
+would see the empty directory below it."""
 LNET = "lnet.service"
 BIND = "none"
 NFS_TYPES = ("nfs", "nfs4")
-"""What the kernel calls it."""
+"""Types in the kernel's mount table."""
 NOFAIL = "nofail"
-"""A disk that died must not keep the host from booting: systemd would wait for it otherwise."""
+"""Otherwise systemd would wait for a dead disk at boot."""
 
 TIMEO, RETRANS = 600, 2
-"""Tenths of a second before a request is sent again, and how often before it is logged. With `hard`
-and a connection that keeps order, sending again sooner only doubles the load of a slow server."""
+"""Tenths of a second before a request is repeated, and repetitions before it is logged. On a `hard`
+mount over a reliable connection, earlier repetitions only add load to a slow server."""
 LUSTRE_DEFAULTS = ("noatime", "nosuid", "nodev", "user_xattr", "lazystatfs")
-"""Unless the file system has other options: no write for a read, no devices and no set-user-ID
-programs from a server, attributes for checkpoint and data set tools, and a df that does not wait
-for a dead target."""
+"""Default options: no access times, no devices and set-user-ID programs from a server, extended
+attributes for data set tools, and a df that does not wait for a dead target."""
 _ACCESS_TIMES = ("noatime", "relatime", "strictatime", "atime")
 _OF_BIND = frozenset(
     (
-        *(*_ACCESS_TIMES, "ro", "rw", "nosuid", "suid", "nodev", "dev", "noexec", "exec"),
-        *("nodiratime", "diratime", "nosymfollow", "symfollow"),
+        *_ACCESS_TIMES,
+        "ro",
+        "rw",
+        "nosuid",
+        "suid",
+        "nodev",
+        "dev",
+        "noexec",
+        "exec",
+        "nodiratime",
+        "diratime",
+        "nosymfollow",
+        "symfollow",
     )
 )
-"""Options that a bind mount can have as well: the kernel keeps them per mount."""
+"""Options that also apply to a bind mount, as the kernel stores them per mount."""
 
 
 @dataclass(frozen=True)
 class WantedMount:
-    """A file system at its mount point on this host, as its units have it."""
+    """A file system at its mount point on this host, as in its units."""
 
     fs: FileSystem
     source: str
-    """In the kernel's spelling; a directory for a bind mount."""
+    """Source in the kernel's spelling; a directory for a bind mount."""
     kind: str
     """`Type=`: `nfs`, `lustre`, or `none` for a bind mount."""
     options: tuple[str, ...]
@@ -79,18 +88,18 @@ class WantedMount:
 
     @property
     def at_boot(self) -> str:
-        """What starts at boot: the automount point, or a bind mount itself."""
+        """The unit started at boot: the automount point, or the bind mount."""
         return unit_name(self.point, MOUNT if self.is_bind else AUTOMOUNT)
 
     def texts(self) -> dict[str, str]:
-        """Units to their text, without the header."""
-        found = {self.mount_unit: mount_text(self)}
-        return found if self.is_bind else {**found, self.at_boot: automount_text(self)}
+        """Text of each unit, without the header."""
+        texts = {self.mount_unit: mount_text(self)}
+        return texts if self.is_bind else {**texts, self.at_boot: automount_text(self)}
 
     def is_source(self, running: Mount, mounts: Collection[Mount]) -> bool:
-        """Whether what runs is of the wanted file system and directory."""
+        """Whether a mount has the desired file system and directory."""
         if self.is_bind:
-            # What shows the directory below a device that is still to come shows another one then.
+            # The directory is another one once its device is mounted.
             device = self.fs.serve.device if self.fs.serve is not None else ""
             awaited = device and on(mounts, self.source) is None
             return not awaited and place(mounts, self.source) == (running.device, running.root)
@@ -101,7 +110,7 @@ class WantedMount:
         return self.source == plain_nfs(running.source)
 
     def of_this_kind(self, running: Mount) -> bool:
-        """Whether an earlier state of the same mount may look like that."""
+        """Whether the mount may be an earlier state of this one."""
         return running.kind in ((LUSTRE,) if self.fs.type == LUSTRE else NFS_TYPES)
 
 
@@ -111,21 +120,21 @@ def wanted_mounts(
     groups: Collection[str],
     timeout_s: int,
 ) -> tuple[WantedMount, ...]:
-    """Those of a host in `groups`, in the order of the list, outer mount points before inner."""
-    found = []
+    """The mounts of a host in `groups`, outer mount points before inner ones."""
+    wanted = []
     for fs in filesystems:
         if not mounts(fs, host, groups):
             continue
         if serves(fs, host):
             words = ("bind", NOFAIL, *(word for word in fs.options if word in _OF_BIND))
-            found.append(WantedMount(fs, fs.path, BIND, words, timeout_s))
+            wanted.append(WantedMount(fs, fs.path, BIND, words, timeout_s))
         elif fs.type == LUSTRE:
             source = str(read_source(fs.source))
-            found.append(WantedMount(fs, source, LUSTRE, _options(fs, timeout_s), timeout_s))
+            wanted.append(WantedMount(fs, source, LUSTRE, _options(fs, timeout_s), timeout_s))
         else:
             source = plain_nfs(fs.source)
-            found.append(WantedMount(fs, source, NFS, _options(fs, timeout_s), timeout_s))
-    return tuple(sorted(found, key=lambda each: each.point.count("/")))
+            wanted.append(WantedMount(fs, source, NFS, _options(fs, timeout_s), timeout_s))
+    return tuple(sorted(wanted, key=lambda mount: mount.point.count("/")))
 
 
 def serves(fs: FileSystem, host: str) -> bool:
@@ -133,12 +142,12 @@ def serves(fs: FileSystem, host: str) -> bool:
 
 
 def mounts(fs: FileSystem, host: str, groups: Collection[str]) -> bool:
-    """Whether a host mounts it. One that serves it under the same path has nothing to mount."""
+    """Whether a host mounts it. A host that serves it at the same path does not."""
     return bool(set(fs.hosts) & set(groups)) and not (serves(fs, host) and fs.path == fs.mount)
 
 
 def plain_nfs(source: str) -> str:
-    """One spelling: no slash at the end, none twice, the server in small letters."""
+    """Normalize a source: single slashes, none at the end, server in lower case."""
     server, colon, path = source.rpartition(":/")
     if not colon:
         return source
@@ -146,14 +155,14 @@ def plain_nfs(source: str) -> str:
 
 
 def subject(word: str) -> str:
-    """Of two options with one subject only one can hold."""
+    """The subject of a mount option: of two options with the same subject, one takes effect."""
     name = word.partition("=")[0]
     return "atime" if name in _ACCESS_TIMES else name.removeprefix("no")
 
 
 def _options(fs: FileSystem, timeout_s: int) -> tuple[str, ...]:
-    """Defaults that the file system does not replace, then its own, in its order."""
-    if fs.type == LUSTRE:  # its client has no option for a time limit
+    """Default options that the file system does not replace, then its options, in order."""
+    if fs.type == LUSTRE:  # its client has no time limit
         words = [*LUSTRE_DEFAULTS, "flock" if fs.lustre.flock else "noflock"]
     else:
         nfs = fs.nfs
@@ -165,7 +174,7 @@ def _options(fs: FileSystem, timeout_s: int) -> tuple[str, ...]:
             *([f"nconnect={nfs.connections}"] if nfs.connections > 1 else []),
             f"timeo={TIMEO}",
             f"retrans={RETRANS}",
-            # mount.nfs gives up after two minutes of its own where the unit would wait on.
+            # By default mount.nfs gives up after two minutes, before the unit does.
             f"retry={max(1, timeout_s // 60)}",
         ]
     own = {subject(word) for word in fs.options}
@@ -176,13 +185,13 @@ def _options(fs: FileSystem, timeout_s: int) -> tuple[str, ...]:
 
 
 def unit_name(path: str, kind: str) -> str:
-    """As `systemd-escape --path` names it, for a path of the letters that the model allows."""
+    """The name by `systemd-escape --path`, for characters that the model permits."""
     name = "-".join(word.replace("-", "\\x2d") for word in path.split("/") if word)
     return f"\\x2e{name[1:]}.{kind}" if name.startswith(".") else f"{name}.{kind}"
 
 
 def path_of(unit: str) -> str:
-    """File of a unit, below the root of the node."""
+    """Path of a unit file, relative to the node's root."""
     return f"{DIRECTORY}/{unit}"
 
 
@@ -207,13 +216,13 @@ def mount_text(wanted: WantedMount) -> str:
 
 
 def automount_text(wanted: WantedMount) -> str:
-    """No ordering after the network here: the point is there before it, and needs none."""
+    """The automount unit. It needs no network, and is not ordered after it."""
     lines = [
         *_heading(f"Shared file system {wanted.fs.name}, mounted at its first use"),
         "",
         "[Automount]",
         f"Where={wanted.point}",
-        # Never unmounted for want of use: a job that comes back to it would wait once more.
+        # Not unmounted when idle, so that later jobs do not wait.
         "TimeoutIdleSec=0",
         "DirectoryMode=0755",
         "",
@@ -224,8 +233,11 @@ def automount_text(wanted: WantedMount) -> str:
 
 def _heading(description: str) -> list[str]:
     return [
-        *(OF_CLIENT, "", "[Unit]", f"Description={description}"),
-        # A container has the mounts that its host gives it.
+        OF_CLIENT,
+        "",
+        "[Unit]",
+        f"Description={description}",
+        # A container gets its mounts from its host.
         "ConditionVirtualization=!container",
         UNLIMITED,
     ]
@@ -235,6 +247,6 @@ _INSTALL = ("[Install]", "WantedBy=remote-fs.target")
 
 
 def value_of(text: str, key: str) -> str:
-    """Of a unit file that the collection wrote; empty where it has none."""
+    """Value of a key in a unit file of the collection; empty if absent."""
     lines = (line for line in text.split("\n") if line.startswith(f"{key}="))
     return next(lines, "=").partition("=")[2]

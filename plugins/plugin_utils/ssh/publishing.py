@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Trust data of the cluster: what each node publishes, admits and probes, from the model alone.
+"""Trust data of the cluster: what each node publishes, admits and probes, from the model only.
 
 Patterns are the hosts for which the cluster's authority is trusted and its client settings hold.
 They are name stems and networks, so they stay short for any number of nodes and do not change when

@@ -20,8 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
-from ..core.waiting import until
-from .probe import Report
+from .waiting import until
+
+Report = Callable[[dict[str, Any]], None]
+"""Passes values to the parent immediately; `{"step": ...}` precedes each step that may hang."""
+
 
 REAP_S = 2.0
 """Seconds to wait for a killed process, which may be waiting for a dead server."""

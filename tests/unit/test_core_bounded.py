@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import bounded
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.probe import Report
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import bounded
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.bounded import Report
 
 from tests.waiting import deadline, until
 
