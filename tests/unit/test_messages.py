@@ -46,6 +46,7 @@ def test_sentences() -> None:
         for package, found in templates().items()
     }
     if os.environ.get("UPDATE_GOLDEN"):
+        GOLDEN.mkdir(parents=True, exist_ok=True)
         for old in GOLDEN.glob("*.txt"):
             old.unlink()
         for name, text in made.items():
