@@ -17,7 +17,7 @@ CHASSIS: Mapping[str, Sequence[str]] = {"B300": B300, "4 GPUs": (*B300[:2], *B30
 CORES = 56
 """Cores per socket, with two hyperthreads each."""
 CPUS = ("0-55,112-167", "56-111,168-223")
-"""Cores of each NUMA node, numbered as Linux does."""
+"""CPUs of each NUMA node, numbered as Linux does."""
 TASKSET = '#!/bin/sh\necho "$2" > "@ROOT@/bound.$3"\n'
 SHOW = '#!/bin/sh\necho "rank $1 $(cat "@ROOT@/bound.$$" 2>/dev/null || echo unbound)"\n'
 
@@ -28,7 +28,8 @@ def write(path: Path, text: str) -> None:
 
 
 def threads(cpu: int) -> str:
-    """Number CPUs as Linux does: all first hyperthreads, then all second ones."""
+    """Return both hyperthreads of a core, numbered as Linux does: all first ones, then all
+    second ones."""
     first = cpu % (2 * CORES)
     return f"{first},{first + 2 * CORES}"
 

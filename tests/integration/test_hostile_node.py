@@ -50,7 +50,7 @@ class Attacker:
         self.others = [*nodes.group("compute")[:-1], *nodes.group("launcher")]
 
     def answers(self, attack: str) -> None:
-        """Let modules on this node return `answer` from now on."""
+        """Change the results of modules on this node from now on: the code modifies `answer`."""
         for path, text in (("/root/attack", attack), ("/root/python3", self.program)):
             self.host.check_output(f"printf %s {shlex.quote(textwrap.dedent(text))} >{path}")
         self.host.check_output(f"chmod 755 /root/python3 && mv /root/python3 {PYTHON}")

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.nodes
 MPI, SMOKE = "playbooks/mpi.yml", ("site.yml", "--tags", "smoke")
 MPI4PY = "4.1.1"
 BUILDER = "launcher01"
-"""The only node of its distribution without ranks. Nodes 01 and 02 have the same distribution."""
+"""Builds for its distribution, because it runs no ranks. Nodes 01 and 02 have the same one."""
 PLACE = "/opt/baremetal-mpi-roce"
 WAITS = "/var/tmp/stand-in-waits"
 UNIT = "baremetal-mpi-build"

@@ -41,6 +41,7 @@ COMPUTE = ["node01", "node02", "node03", "node04"]
 LAYER = "names"
 RECORD = f"/{reboots.DIRECTORY}/{LAYER}.json"
 WHY = "a test wants it"
+USER = "nobody"
 JOB = "hold-the-node"
 DEADLINE_S = 600
 """Limit for reboots and jobs: never reached, however busy the machine is."""
@@ -127,11 +128,12 @@ def test_two_batches_with_a_job_on_one_node(nodes: Nodes) -> None:
     nodes.on("node03").check_output(
         "printf '#!/bin/sh\\nsleep 3600\\n:\\n' >/usr/local/bin/mpirun && "
         "chmod +x /usr/local/bin/mpirun && "
-        "systemd-run --uid=nobody --unit=%s /usr/local/bin/mpirun",
+        "systemd-run --uid=%s --unit=%s /usr/local/bin/mpirun",
+        USER,
         JOB,
     )
     pid = nodes.on("node03").check_output("systemctl show -P MainPID %s", JOB)
-    job = f"/bin/sh /usr/local/bin/mpirun (pid {pid}, user nobody)"
+    job = f"/bin/sh /usr/local/bin/mpirun (pid {pid}, user {USER})"
 
     shown = reboot(nodes, "--check", "--extra-vars", "cluster_reboot_batch=2")
     assert re.search(r"batch 1: .*node01, node02\nbatch 2: .*node04\n", shown.output)

@@ -25,7 +25,7 @@ OWN = "/etc/baremetal-mpi-roce/ssh"
 DROP_IN = "/etc/ssh/sshd_config.d/10-baremetal-mpi-roce.conf"
 PLAYBOOK = "playbooks/ssh.yml"
 GENERATION = "--extra-vars=ssh_trust_ca_generation=2"
-"""Serial of the authority's key after the rotations of these tests."""
+"""Generation of the authority in the rotations of these tests."""
 
 
 @dataclass

@@ -119,7 +119,7 @@ def changed(
 
 
 def until(condition: Callable[[], bool], what: str, seconds: float) -> float:
-    """Duration of the command."""
+    """Wait for a condition and return the seconds that it took."""
     began = time.monotonic()
     waiting.until(condition, what, seconds, every=1)
     return time.monotonic() - began

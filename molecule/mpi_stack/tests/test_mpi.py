@@ -6,12 +6,14 @@ from __future__ import annotations
 import pytest
 
 ENVIRONMENT = "/etc/baremetal-mpi-roce/mpi.env"
+USER = "nobody"
 HELLO = "from mpi4py import MPI; print(MPI.COMM_WORLD.allreduce(1))"
 
 
 def test_a_login_shell_runs_two_ranks(node):
     found = node.check_output(
-        "su -s /bin/bash -l nobody -c %s",
+        "su -s /bin/bash -l %s -c %s",
+        USER,
         "cd / && mpirun --oversubscribe --mca plm isolated --mca btl self,vader "
         f"--mca pml ob1 -np 2 /usr/bin/python3 -c '{HELLO}'",
     )

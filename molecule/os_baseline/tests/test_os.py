@@ -32,7 +32,7 @@ def test_network_parameters_hold_in_the_kernel(node):
 def test_a_session_without_a_terminal_may_lock_what_its_machine_allows(node):
     """Start a process as mpirun starts ranks. A container cannot exceed the host's hard limit."""
     hard = node.check_output("awk '/Max locked memory/ {print $5}' /proc/1/limits")
-    session = node.check_output("su -s /bin/sh -c 'ulimit -H -l' nobody")
+    session = node.check_output("su -s /bin/sh -c 'ulimit -H -l' %s", "nobody")
     assert session == "unlimited" or int(session) * 1024 == int(hard)
 
 

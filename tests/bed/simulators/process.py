@@ -45,9 +45,9 @@ class VirtualSwitch:
         self.start()
 
     def start(self) -> None:
-        places = (self.directory, self.directory / "state", self._log)
+        paths = (self.directory, self.directory / "state", self._log)
         self._process = subprocess.Popen(
-            [sys.executable, "-I", str(PROGRAMS / self._system / "serve.py"), *map(str, places),
+            [sys.executable, "-I", str(PROGRAMS / self._system / "serve.py"), *map(str, paths),
              LOOPBACK, str(self.port)],
             stdout=subprocess.PIPE,
             text=True,

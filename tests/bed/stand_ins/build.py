@@ -70,8 +70,8 @@ def made() -> Path:
 def _build(work: Path) -> None:
     out = work / "out"
     (out / "keys").mkdir(parents=True)
-    with home() as place:
-        keys = {name: Key(place, f"Stand-in of {name}, for tests only") for name in KEYS}
+    with home() as gpg_home:
+        keys = {name: Key(gpg_home, f"Stand-in of {name}, for tests only") for name in KEYS}
         for name, key in keys.items():
             (out / "keys" / f"{name}.asc").write_bytes(key.public)
         node.states(work / "home")
@@ -95,8 +95,8 @@ def _family(family: str, work: Path, keys: dict[str, Key], mpi: debian.Debian) -
     for name, key in keys.items():
         wanted: dict[str, Package] = {}
         for repositories in editions.values():
-            for place, packages in repositories.items():
-                if place.partition("/")[0] == name:
+            for location, packages in repositories.items():
+                if location.partition("/")[0] == name:
                     wanted.update({package.key: package for package in packages})
         pool = base / "pool" / name
         if family == "ubuntu":
@@ -106,8 +106,8 @@ def _family(family: str, work: Path, keys: dict[str, Key], mpi: debian.Debian) -
         built.update({(name, package): path for package, path in found.items()})
     cuda_layout, doca_layout = LAYOUTS[family]
     for edition, repositories in editions.items():
-        for place, packages in repositories.items():
-            name = place.partition("/")[0]
+        for location, packages in repositories.items():
+            name = location.partition("/")[0]
             layout = f"{cuda_layout if name == 'cuda' else doca_layout}/x86_64"
             if name == "lustre":
                 layout = lustre.LAYOUT
@@ -117,7 +117,7 @@ def _family(family: str, work: Path, keys: dict[str, Key], mpi: debian.Debian) -
                     continue
                 folder /= name
             else:
-                folder = folder / edition / place / layout
+                folder = folder / edition / location / layout
             members = [(package, built[name, package.key]) for package in packages]
             folder.parent.mkdir(parents=True, exist_ok=True)
             if family == "ubuntu":

@@ -62,12 +62,12 @@ def fetched(folder: Path) -> Debian:
 def _fetch(folder: Path, names: tuple[str, ...]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
-        (place / "lists/partial").mkdir(parents=True)
-        (place / "list").write_text(f"deb [signed-by={KEYRING}] {MIRROR} {SUITE} main\n")
+        work = Path(name)
+        (work / "lists/partial").mkdir(parents=True)
+        (work / "list").write_text(f"deb [signed-by={KEYRING}] {MIRROR} {SUITE} main\n")
         options = (
-            f"Dir::Etc::sourcelist={place}/list", "Dir::Etc::sourceparts=/dev/null",
-            f"Dir::State::lists={place}/lists", "Dir::Cache::pkgcache=",
+            f"Dir::Etc::sourcelist={work}/list", "Dir::Etc::sourceparts=/dev/null",
+            f"Dir::State::lists={work}/lists", "Dir::Cache::pkgcache=",
             "Dir::Cache::srcpkgcache=", "Acquire::Languages=none", "APT::Sandbox::User=root",
         )  # fmt: skip
         apt = ["apt-get", "-q", *(word for option in options for word in ("-o", option))]
@@ -104,7 +104,7 @@ def open_mpi(files: Files, prefix: str) -> dict[str, File]:
     found = {}
     for path, file in files.items():
         folder, _slash, name = path.rpartition("/")
-        place = {
+        target = {
             "/usr/bin": "bin",
             LIBRARIES: "lib",
             f"{LIBRARIES}/openmpi/lib/openmpi3": "lib/openmpi",
@@ -112,9 +112,9 @@ def open_mpi(files: Files, prefix: str) -> dict[str, File]:
             "/etc/openmpi": "etc",
         }.get(folder)
         name = name.removesuffix(".openmpi")
-        if place and (name in PROGRAMS if place == "bin" else not UNUSED.search(name)):
+        if target and (name in PROGRAMS if target == "bin" else not UNUSED.search(name)):
             content = relocated(file.content, prefix.encode())
-            found[f"{prefix}/{place}/{name}"] = File(content, file.mode, file.link)
+            found[f"{prefix}/{target}/{name}"] = File(content, file.mode, file.link)
     return found
 
 
@@ -131,7 +131,7 @@ def relocated(content: bytes, prefix: bytes) -> bytes:
     # The library with its table of directories. Longer names are stored in place of unused ones,
     # and the table points to them: the read-only part has the same offset in memory as in the file.
     for old, slot in ((b"/usr", headers), (b"/etc/openmpi", manuals)):
-        pointers = (struct.pack("<QQ", 8, _place(content, each)) for each in (old, slot))
+        pointers = (struct.pack("<QQ", 8, _offset(content, offset)) for offset in (old, slot))
         content = content.replace(*pointers)
     for old, new in (
         (headers, prefix),
@@ -139,12 +139,12 @@ def relocated(content: bytes, prefix: bytes) -> bytes:
         (b"${prefix}/lib/x86_64-linux-gnu/openmpi/lib", b"${prefix}/lib"),
         (b"${libdir}/openmpi3", b"${libdir}/openmpi"),
     ):
-        place = _place(content, old)
-        content = content[:place] + new.ljust(len(old), b"\0") + content[place + len(old) :]
+        start = _offset(content, old)
+        content = content[:start] + new.ljust(len(old), b"\0") + content[start + len(old) :]
     return content
 
 
-def _place(content: bytes, text: bytes) -> int:
+def _offset(content: bytes, text: bytes) -> int:
     return content.index(b"\0" + text + b"\0") + 1
 
 

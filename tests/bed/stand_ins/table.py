@@ -331,7 +331,7 @@ def toolkit(family: str, version: str) -> list[Package]:
     tail = f"{major}-{minor}"
     full = f"{version}-1"
     nvcc = NVCC[version]
-    place = f"/usr/local/cuda-{major}.{minor}"
+    prefix = f"/usr/local/cuda-{major}.{minor}"
     exact = "(= {})" if family == Y else "= {}"
 
     def same(name: str) -> str:
@@ -347,29 +347,29 @@ def toolkit(family: str, version: str) -> list[Package]:
                 same(f"cuda-toolkit-{tail}-config-common"),
             ),
             files={
-                f"{place}/version.json": File(
+                f"{prefix}/version.json": File(
                     json.dumps(
                         {"cuda": {"name": "CUDA SDK (simulated)", "version": version}}
                     ).encode()
                 )
             },
         ),
-        Package(f"cuda-nvcc-{tail}", f"{nvcc}-1", files={f"{place}/bin/nvcc": tool("nvcc", nvcc)}),
+        Package(f"cuda-nvcc-{tail}", f"{nvcc}-1", files={f"{prefix}/bin/nvcc": tool("nvcc", nvcc)}),
         Package(
             f"cuda-libraries-{tail}",
             full,
             files={
-                f"{place}/lib64/libcudart.so.{major}": File(shared_object(f"libcudart.so.{major}"))
+                f"{prefix}/lib64/libcudart.so.{major}": File(shared_object(f"libcudart.so.{major}"))
             },
         ),
         Package(
             f"cuda-toolkit-{tail}-config-common",
             full,
             requires=("cuda-toolkit-config-common",),
-            files={f"{place}/stand-in": File(b"simulated: stand-in for tests\n")},
+            files={f"{prefix}/stand-in": File(b"simulated: stand-in for tests\n")},
             # On EL this is the name of a link to alternatives; nodes that imitate EL have no other
             # name.
-            after=f"update-alternatives --install /usr/local/cuda cuda {place} 1{major}{minor}",
+            after=f"update-alternatives --install /usr/local/cuda cuda {prefix} 1{major}{minor}",
         ),
         Package(
             "cuda-toolkit-config-common",

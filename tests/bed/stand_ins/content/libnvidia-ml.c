@@ -25,7 +25,7 @@ typedef struct {
 
 static int initialized;
 
-/* The first line of a file, without its end; 0 when there is none. */
+/* Read the first line of a file, without its newline. Returns 0 if there is none. */
 static int line_of(const char *path, char *line, int size)
 {
     FILE *file = fopen(path, "r");
@@ -38,7 +38,7 @@ static int line_of(const char *path, char *line, int size)
     return 1;
 }
 
-/* The words of line `index` among those of nvml.txt that begin with `kind`; how many there are. */
+/* Read the words of line `index` of nvml.txt that starts with `kind`. Returns their number. */
 static int words_of(const char *kind, long index, char words[4][128])
 {
     char line[256], *word;
@@ -65,7 +65,7 @@ static int gpus(void)
     return count;
 }
 
-/* Word `word` of a GPU: 1 its PCI address, 2 its UUID, 3 its links; a handle is an index plus one. */
+/* Word `word` of a GPU: 1 PCI address, 2 UUID, 3 links. A handle is the index plus one. */
 static int of_gpu(void *handle, int word, char *value, int size)
 {
     char words[4][128];
@@ -167,7 +167,7 @@ int nvmlDeviceGetUUID(void *handle, char *uuid, unsigned int size)
     return text(value, uuid, size);
 }
 
-/* Of each GPU the state has its links as a row of 0 and 1. */
+/* The state has the links of each GPU as a row of 0 and 1. */
 int nvmlDeviceGetNvLinkState(void *handle, unsigned int link, unsigned int *active)
 {
     char links[96];

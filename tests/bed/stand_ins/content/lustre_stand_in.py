@@ -102,7 +102,7 @@ class Machine:
         """Return status, output and errors. `hang` of the state lists programs that never
         return."""
         words = [name, *argv]
-        if any(words[: len(each.split())] == each.split() for each in self.state["hang"]):
+        if any(words[: len(command.split())] == command.split() for command in self.state["hang"]):
             raise Hangs(" ".join(words))
         rc, out, err = getattr(self, method_of(name))(argv)
         return rc, out, f"{name}: {NOTICE}\n{err}"

@@ -62,15 +62,15 @@ def test_repositories_have_what_the_catalogue_asks_for(
     edition = "first" if driver is DRIVERS[0] else "all"
     repositories = table.repositories(family)[edition if release == DOCAS[0].version else "all"]
     there = [package for packages in repositories.values() for package in packages]
-    for each in wanted(family, driver, edition, release):
-        for stage in each.stages:
+    for layer in wanted(family, driver, edition, release):
+        for stage in layer.stages:
             for package in stage.packages:
                 versions = [one.version for one in there if one.name == package.name]
                 assert [one for one in versions if matches(package.version, one)] or (
                     package.name in IN_IMAGES
                 ), package
         streams = {name for package in there for name in package.modular}
-        assert {f"{one.module}:{one.stream}" for one in each.streams} <= streams
+        assert {f"{one.module}:{one.stream}" for one in layer.streams} <= streams
 
 
 @pytest.mark.parametrize("family", DISTRIBUTIONS)
@@ -123,12 +123,12 @@ def test_open_mpi_of_doca_looks_for_everything_below_its_prefix() -> None:
         b"${prefix}/lib/x86_64-linux-gnu/openmpi/include",
     ]  # fmt: skip
     strings = b"\0" + b"\0".join(names) + b"\0"
-    places = [strings.index(b"\0" + name + b"\0") + 1 for name in names]
-    pointing = b"".join(struct.pack("<QQ", 8, place) for place in places)
+    offsets = [strings.index(b"\0" + name + b"\0") + 1 for name in names]
+    pointing = b"".join(struct.pack("<QQ", 8, offset) for offset in offsets)
     content = debian.relocated(strings + pointing, b"/usr/mpi/gcc/openmpi-4.1.9a1")
     assert len(content) == len(strings + pointing)
     pointers = struct.unpack(f"<{2 * len(names)}Q", content[len(strings) :])[1::2]
-    found = [content[place:].split(b"\0")[0].decode() for place in pointers]
+    found = [content[offset:].split(b"\0")[0].decode() for offset in pointers]
     assert found == [
         "/usr/mpi/gcc/openmpi-4.1.9a1", "${prefix}/etc", "${prefix}/etc", "${libdir}/openmpi",
         "${prefix}/lib", "/usr/mpi/gcc/openmpi-4.1.9a1/lib", "/usr/mpi/gcc/openmpi-4.1.9a1",

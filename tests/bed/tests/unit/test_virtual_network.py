@@ -270,11 +270,11 @@ def test_ends_with_the_right_names_on_the_wrong_cables_are_cut(machine: Machine)
 
 
 def test_check_mode_says_the_same_and_does_nothing(machine: Machine) -> None:
-    said = machine.create(plan(), check_mode=True)
+    commands = machine.create(plan(), check_mode=True)
     assert machine.fake.lines == []
     assert not machine.journal().exists
     machine.create(plan())
-    assert set(machine.fake.lines) == set(said)
+    assert set(machine.fake.lines) == set(commands)
     gone = machine.destroy(check_mode=True)
     assert machine.fake.spaces["test-fabric"]
     assert machine.destroy() == gone

@@ -69,8 +69,8 @@ class Api:
 
     def text(self, *commands: str) -> str:
         """Return the output of the last command."""
-        said = self.call(version=1, cmds=["enable", *commands], format="text")
-        return str(said[-1]["output"])
+        response = self.call(version=1, cmds=["enable", *commands], format="text")
+        return str(response[-1]["output"])
 
     def json(self, *commands: str) -> Any:
         return self.call(version=1, cmds=["enable", *commands])[-1]

@@ -228,13 +228,13 @@ def test_what_is_not_there_is_not_found(api: Api, method: str, path: str, status
 
 def test_a_revision_that_cannot_be_told_is_refused(api: Api) -> None:
     number = api.stage(mtu(9000))
-    for said in (
+    for response in (
         {"state": "applied"},
         {"state": "confirm_yes"},
         {"state": "save"},
         {"state": "apply", "state-controls": {"confirm": "60"}},
     ):
-        assert api.client.patch(f"/nvue_v1/revision/{number}", json=said).status_code == 400
+        assert api.client.patch(f"/nvue_v1/revision/{number}", json=response).status_code == 400
     assert api.state(number) == "pending"
 
 
@@ -302,7 +302,7 @@ def test_thresholds_are_rounded_to_what_the_chip_has(asic: str, found: int) -> N
 
 
 def test_what_is_listed_replaces_the_list_of_the_vendor() -> None:
-    said = {
+    response = {
         "qos": {
             "roce": {"enable": "on"},
             "pfc": {"default-global": {"switch-priority": {"4": {}}}},
@@ -311,7 +311,7 @@ def test_what_is_listed_replaces_the_list_of_the_vendor() -> None:
             "traffic-pool": {"roce-lossless": {"switch-priority": {"4": {}}}},
         }
     }
-    qos = nvue_effective.qos(said, hardware("nvue", PORTS))
+    qos = nvue_effective.qos(response, hardware("nvue", PORTS))
     assert qos["pfc"]["default-global"]["switch-priority"] == {"4": {}}
     assert qos["pfc"]["default-global"]["cable-length"] == 100
     marked = qos["congestion-control"]["default-global"]["traffic-class"]

@@ -95,9 +95,9 @@ def test_what_sonic_refuses_is_refused(
     operations, reason = REFUSED[name]
     before = leaf.config
     assert leaf.patch(*operations) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("Failed to apply patch due to: ")
-    assert reason in said
+    error = capsys.readouterr().err
+    assert error.startswith("Failed to apply patch due to: ")
+    assert reason in error
     assert leaf.config == before
     assert leaf.events("patch") == []
 
@@ -218,7 +218,7 @@ def test_wrong_words_are_refused(leaf: Switch, words: str) -> None:
 
 
 def state(ports: int, changed: int, objects: str = "", lowered: int = 0) -> dict[str, Any]:
-    names = [f"Ethernet{place}" for place in range(ports)]
+    names = [f"Ethernet{number}" for number in range(ports)]
     down, new = names[:lowered], names[:changed]
     return {
         "PORT": {name: {"admin_status": "down" if name in down else "up"} for name in names},
@@ -307,8 +307,8 @@ def test_a_timeout_while_sorting_changes_nothing(leaf: Switch, options: tuple[st
         leaf.patch(*both, options=options)
     assert ended.value.code == 124 and leaf.config == before
     leaf.run("checkpoint", "before")
-    for one in both:
-        assert leaf.patch(one) == 0
+    for patch in both:
+        assert leaf.patch(patch) == 0
     with pytest.raises(SystemExit):
         leaf.run("rollback", "before")
     assert [event.rpartition("=")[2] for event in leaf.events("patch")] == ["22", "22"]

@@ -32,7 +32,7 @@ PORTS: dict[str, Sequence[dict[str, Any]]] = {
 
 
 def parse(**systems: str) -> tuple[SimulatedSwitch, ...]:
-    management = {name: {"address": f"10.9.0.{place}"} for place, name in enumerate(systems, 1)}
+    management = {name: {"address": f"10.9.0.{number}"} for number, name in enumerate(systems, 1)}
     return parse_switches(management, systems, {"leaf1": "spectrum4"}, PORTS)
 
 
@@ -41,9 +41,13 @@ OTHER = SimulatedSwitch("leaf2", "10.9.0.2", "nvue", "spectrum4", ())
 
 
 def test_a_switch_is_described_by_the_inventory() -> None:
-    said = json.loads(LEAF.description)
-    assert (said["name"], said["system"], said["asic"]) == ("leaf1", "sonic", "spectrum4")
-    assert said["ports"][0] == {
+    description = json.loads(LEAF.description)
+    assert (description["name"], description["system"], description["asic"]) == (
+        "leaf1",
+        "sonic",
+        "spectrum4",
+    )
+    assert description["ports"][0] == {
         "name": "Ethernet0",
         "speed_gbps": 400,
         "peer": "node01",

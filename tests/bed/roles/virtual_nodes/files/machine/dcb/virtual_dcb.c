@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * virtual_dcb: gives interfaces that have no data centre bridging a place to keep its settings.
+ * virtual_dcb: stores the settings of data centre bridging for interfaces without it.
  *
  * A SIMULATION, for tests only. `dcb pfc`, `ets`, `app`, `dcbx`, `buffer` and `maxrate` set and show
- * what a network card would; no frame is ever paused, scheduled, marked or limited because of it.
+ * values as on a network card; no frame is ever paused, scheduled, marked or limited by them.
  *
  *     modprobe virtual_dcb netdevs=rail0,rail1
  *
- * An interface keeps its settings while the module is loaded, also across renames, and loses them
- * with a reboot, as network cards do.
+ * Settings persist while the module is loaded, also across renames, and are lost at a reboot, as on
+ * network cards.
  */
 #include <linux/module.h>
 #include <linux/netdevice.h>
@@ -56,7 +56,7 @@ static int get_ets(struct net_device *netdev, struct ieee_ets *ets)
 	return 0;
 }
 
-/* As a card's driver does: the classes that share bandwidth share all of it. */
+/* As drivers of cards do: the shares of all ETS classes must add up to 100 %. */
 static int set_ets(struct net_device *netdev, struct ieee_ets *ets)
 {
 	struct port *port = port_of(netdev);
@@ -89,7 +89,7 @@ static int get_pfc(struct net_device *netdev, struct ieee_pfc *pfc)
 	return 0;
 }
 
-/* Counters and capabilities are the device's, not the caller's. */
+/* Counters and capabilities are set by the device, not by the caller. */
 static int set_pfc(struct net_device *netdev, struct ieee_pfc *pfc)
 {
 	struct port *port = port_of(netdev);
@@ -163,7 +163,7 @@ static u8 get_dcbx(struct net_device *netdev)
 	return port ? port->dcbx : 0;
 }
 
-/* No agent in firmware here: the host has DCBX or nobody has. dcbnl takes 1 for a refusal. */
+/* There is no agent in firmware: only the host can run DCBX. dcbnl treats 1 as a refusal. */
 static u8 set_dcbx(struct net_device *netdev, u8 mode)
 {
 	struct port *port = port_of(netdev);
@@ -207,7 +207,7 @@ static void detach(struct port *port)
 	port->netdev = NULL;
 }
 
-/* An interface that goes away, a virtual function for instance, takes its settings along. */
+/* The settings of a removed interface, such as a virtual function, are removed as well. */
 static int on_event(struct notifier_block *block, unsigned long event, void *data)
 {
 	struct port *port = port_of(netdev_notifier_info_to_dev(data));
@@ -238,7 +238,7 @@ static int __init start(void)
 	return error;
 }
 
-/* Unregistering tells the notifier of every interface as if it went away: that detaches all. */
+/* Unregistering notifies of every interface as if it were removed, which detaches all. */
 static void __exit stop(void)
 {
 	unregister_netdevice_notifier(&notifier);

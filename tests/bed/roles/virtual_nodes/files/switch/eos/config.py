@@ -65,7 +65,7 @@ class Config:
         return {
             "top": {key: line.kept() for key, line in self.top.items()},
             "maps": {
-                kind: {str(one): value for one, value in values.items()}
+                kind: {str(number): value for number, value in values.items()}
                 for kind, values in self.maps.items()
             },
             "queue": self.queue,
@@ -81,7 +81,10 @@ class Config:
 def read(kept: dict[str, Any]) -> Config:
     return Config(
         {key: read_line(line) for key, line in kept["top"].items()},
-        {kind: {int(one): to for one, to in kept["maps"].get(kind, {}).items()} for kind in MAPS},
+        {
+            kind: {int(number): to for number, to in kept["maps"].get(kind, {}).items()}
+            for kind in MAPS
+        },
         kept.get("queue", QUEUES[0]),
     )
 
@@ -122,5 +125,5 @@ def _maps_as_lines(config: Config) -> Iterator[Line]:
         target = config.queue if kind == MAPS[-1] else "traffic-class"
         values = config.maps[kind]
         for to in sorted(set(values.values())):
-            group = " ".join(str(one) for one in sorted(values) if values[one] == to)
+            group = " ".join(str(number) for number in sorted(values) if values[number] == to)
             yield Line(f"{kind} {group} to {target} {to}", order)

@@ -93,7 +93,7 @@ class Arista:
     def _run(self, commands: list[Any], as_json: bool) -> list[Any]:
         shell = Shell()
         results: list[Any] = []
-        for place, command in enumerate(commands, 1):
+        for index, command in enumerate(commands, 1):
             problem = None
             try:
                 result = self._command(shell, command, as_json)
@@ -105,7 +105,7 @@ class Arista:
                 code, what, text = problem
                 raise RpcError(
                     code,
-                    f"CLI command {place} of {len(commands)} {command!r} failed: {what}",
+                    f"CLI command {index} of {len(commands)} {command!r} failed: {what}",
                     [*results, {"errors": [text]}],
                 )
             results.append({"output": result} if isinstance(result, str) else result)

@@ -168,8 +168,8 @@ def _half(before: Config, wanted: Config) -> Config:
     result = before.copy()
     keys = sorted({*before.top, *wanted.top})
     changed = [key for key in keys if _kept(before, key) != _kept(wanted, key)]
-    for place, key in enumerate(changed):
-        if place % 2:
+    for index, key in enumerate(changed):
+        if index % 2:
             line = wanted.copy().top.get(key)
             if line is None:
                 result.top.pop(key, None)

@@ -75,11 +75,11 @@ class Shows:
         rows = [
             {
                 "port": port,
-                "neighborDevice": one.system or _dotted(one.port),
-                "neighborPort": _dotted(one.port) if one.is_mac else one.port,
+                "neighborDevice": neighbour.system or _dotted(neighbour.port),
+                "neighborPort": _dotted(neighbour.port) if neighbour.is_mac else neighbour.port,
                 "ttl": 120,
             }
-            for port, one in heard.items()
+            for port, neighbour in heard.items()
         ]
         return {"lldpNeighbors": rows}
 
@@ -117,7 +117,11 @@ def _wrong(lines: list[str]) -> list[str]:
 def _dotted(mac: str) -> str:
     """Format a MAC address as EOS does: 0011.2233.4455."""
     digits = mac.replace(":", "")
-    return ".".join(digits[place : place + 4] for place in (0, 4, 8)) if len(digits) == 12 else mac
+    return (
+        ".".join(digits[position : position + 4] for position in (0, 4, 8))
+        if len(digits) == 12
+        else mac
+    )
 
 
 def _number(version: str) -> tuple[int, ...]:

@@ -128,13 +128,13 @@ def check(config: Tree, hardware: Hardware) -> None:
                     f"qos.egress-scheduler.{name}.traffic-class.{queue}",
                     "bw-percent is required in mode dwrr",
                 )
-        shares = [one.get("bw-percent", 0) for one in profile.get("traffic-class", {}).values()]
+        shares = [entry.get("bw-percent", 0) for entry in profile.get("traffic-class", {}).values()]
         if sum(shares) > 100:
             raise Invalid(
                 f"qos.egress-scheduler.{name}",
                 f"The combined total of bw-percent is {sum(shares)}, more than 100",
             )
-    pools = [one.get("memory-percent", 0) for one in whole.get("traffic-pool", {}).values()]
+    pools = [entry.get("memory-percent", 0) for entry in whole.get("traffic-pool", {}).values()]
     if sum(pools) > 100:
         raise Invalid("qos.traffic-pool", f"memory-percent sums to {sum(pools)}, more than 100")
     for name, interface in config.get("interface", {}).items():

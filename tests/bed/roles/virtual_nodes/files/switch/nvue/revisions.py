@@ -59,7 +59,7 @@ class Revision:
         return {
             "state": self.state,
             "transition": {
-                "issue": {str(place): issue for place, issue in enumerate(self.issues)},
+                "issue": {str(index): issue for index, issue in enumerate(self.issues)},
                 "progress": self.progress,
             },
         }
@@ -94,9 +94,13 @@ class Revisions:
         self._next = int(kept.get("next", 1))
         self._all = {
             number: Revision(
-                number, one["config"], one["base"], one["state"], was_applied=one["was_applied"]
+                number,
+                entry["config"],
+                entry["base"],
+                entry["state"],
+                was_applied=entry["was_applied"],
             )
-            for number, one in kept.get("revisions", {}).items()
+            for number, entry in kept.get("revisions", {}).items()
         }
         for revision in self._all.values():
             if revision.state not in ("pending", "invalid", *SETTLED):
@@ -120,7 +124,7 @@ class Revisions:
                 "startup": self.startup,
                 "applied": self._applied,
                 "next": self._next,
-                "revisions": {number: one.kept() for number, one in self._all.items()},
+                "revisions": {number: entry.kept() for number, entry in self._all.items()},
             },
         )
 
@@ -148,7 +152,7 @@ class Revisions:
 
     def all(self) -> dict[str, Tree]:
         with self.lock:
-            return {number: one.shown() for number, one in self._all.items()}
+            return {number: entry.shown() for number, entry in self._all.items()}
 
     def config(self, name: str) -> Tree:
         with self.lock:
@@ -357,7 +361,7 @@ def _auto_save(config: Tree) -> Any:
 def _half(before: Tree, wanted: Tree) -> Tree:
     """Return every second changed value; the first one is left out."""
     result = copy.deepcopy(before)
-    for place, (way, value) in enumerate(ends(difference(wanted, before))):
-        if place % 2:
+    for index, (way, value) in enumerate(ends(difference(wanted, before))):
+        if index % 2:
             result = merged(result, under(way, value))
     return result

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Optional, Union
 
 from . import vendor
-from .tree import Place, Tree
+from .tree import KeyPath, Tree
 
 
 class Refused(Exception):
@@ -159,11 +159,11 @@ def _next(node: Node, key: str) -> Optional[Node]:
     return node.get(key, node.get(REST)) if isinstance(node, dict) else node
 
 
-def check(node: Node, value: Any, place: Place = ()) -> None:
+def check(node: Node, value: Any, path: KeyPath = ()) -> None:
     """Reject keys of a PATCH that are not in the schema. Null unsets and is allowed for any
     value."""
-    where = f" - '{'.'.join(place)}'" if place else ""
-    if value is None and place:
+    where = f" - '{'.'.join(path)}'" if path else ""
+    if value is None and path:
         return
     if not isinstance(node, (dict, Many)):
         problem = node(value)
@@ -176,13 +176,13 @@ def check(node: Node, value: Any, place: Place = ()) -> None:
         item = _next(node, key)
         if item is None:
             raise Refused(f"Additional properties are not allowed ({key!r} was unexpected){where}")
-        check(item, below, (*place, key))
+        check(item, below, (*path, key))
 
 
-def node_at(node: Node, place: Place) -> Optional[Node]:
+def node_at(node: Node, path: KeyPath) -> Optional[Node]:
     """Return the permitted node at this path; None if there is none."""
     found: Optional[Node] = node
-    for word in place:
+    for word in path:
         found = _next(found, word) if found is not None else None
     return found
 

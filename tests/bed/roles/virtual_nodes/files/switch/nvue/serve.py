@@ -64,12 +64,12 @@ class Cumulus:
         if delay:
             time.sleep(float(delay))
         try:
-            place = words(request.path)
-            if place[:1] != [PREFIX]:
+            keys = words(request.path)
+            if keys[:1] != [PREFIX]:
                 raise Problem(404, NO_SUCH_ADDRESS)
-            if place[1:2] == ["revision"]:
-                return self._revision(request, place[2:])
-            return self._object(request, place[1:])
+            if keys[1:2] == ["revision"]:
+                return self._revision(request, keys[2:])
+            return self._object(request, keys[1:])
         except Problem as problem:
             return problem.answer
         except Unknown as unknown:
@@ -81,27 +81,27 @@ class Cumulus:
         except OSError as error:
             return Problem(500, str(error)).answer
 
-    def _revision(self, request: Request, place: list[str]) -> Answer:
-        if request.method == "POST" and not place:
+    def _revision(self, request: Request, keys: list[str]) -> Answer:
+        if request.method == "POST" and not keys:
             revision = self._revisions.create(request.query.get("base_rev", ""))
             return Answer(201, {revision.number: revision.shown()})
-        if request.method == "GET" and not place:
+        if request.method == "GET" and not keys:
             return Answer(200, self._revisions.all())
-        if len(place) != 1:
+        if len(keys) != 1:
             raise Problem(404, NO_SUCH_ADDRESS)
         if request.method == "GET":
-            return Answer(200, self._revisions.get(place[0]).shown())
+            return Answer(200, self._revisions.get(keys[0]).shown())
         if request.method == "DELETE":
-            self._revisions.delete(place[0])
+            self._revisions.delete(keys[0])
             return Answer(204, None) if self._release >= (5, 10) else Answer(200, {})
         if request.method == "PATCH":
-            return Answer(200, self._revisions.command(place[0], _json(request)))
+            return Answer(200, self._revisions.command(keys[0], _json(request)))
         raise Problem(405, "The method is not allowed for the requested URL.")
 
-    def _object(self, request: Request, place: list[str]) -> Answer:
-        node = schema.node_at(self._schema, tuple(place))
+    def _object(self, request: Request, keys: list[str]) -> Answer:
+        node = schema.node_at(self._schema, tuple(keys))
         if request.method == "GET":
-            return Answer(200, self._read(request, tuple(place), node is not None))
+            return Answer(200, self._read(request, tuple(keys), node is not None))
         if node is None:
             raise Problem(404, NO_SUCH_ADDRESS)
         name = request.query.get("rev")
@@ -113,19 +113,19 @@ class Cumulus:
             raise Problem(400, f"Revision {name!r} cannot be changed: create one to change")
         with self._revisions.lock:
             patch = _json(request)
-            change = under(tuple(place), patch)
+            change = under(tuple(keys), patch)
             schema.check(self._schema, change)
             result = merged(self._revisions.config(name), change)
             self._revisions.edit(name, result)
         return Answer(200, patch if self._release >= (5, 10) else result)
 
-    def _read(self, request: Request, place: tuple[str, ...], known: bool) -> Any:
+    def _read(self, request: Request, keys: tuple[str, ...], known: bool) -> Any:
         query = request.query
         name = query.get("rev", "operational")
         fill = query.get("filled", "true").lower() != "false"
         tree = self._view(name, fill)
         try:
-            value = at(tree, place)
+            value = at(tree, keys)
         except KeyError:
             if known and name != "operational":
                 return {}

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 Tree = dict[str, Any]
-Place = tuple[str, ...]
+KeyPath = tuple[str, ...]
 
 
 def merged(base: Tree, patch: Tree) -> Tree:
@@ -27,16 +27,16 @@ def merged(base: Tree, patch: Tree) -> Tree:
     return result
 
 
-def under(place: Place, value: Any) -> Tree:
+def under(path: KeyPath, value: Any) -> Tree:
     """Wrap the value in objects along the path."""
-    for word in reversed(place):
+    for word in reversed(path):
         value = {word: value}
     return value if isinstance(value, dict) else {}
 
 
-def at(tree: Any, place: Place) -> Any:
+def at(tree: Any, path: KeyPath) -> Any:
     """Return the value at this path. Raises KeyError if there is none."""
-    for word in place:
+    for word in path:
         if not isinstance(tree, dict):
             raise KeyError(word)
         tree = tree[word]
@@ -61,7 +61,7 @@ def difference(tree: Any, other: Any) -> Tree:
     return result
 
 
-def ends(tree: Tree, before: Place = ()) -> Iterator[tuple[Place, Any]]:
+def ends(tree: Tree, before: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
     """Yield every leaf with its path. An empty object is a leaf."""
     for key, value in tree.items():
         if isinstance(value, dict) and value:
@@ -71,23 +71,23 @@ def ends(tree: Tree, before: Place = ()) -> Iterator[tuple[Place, Any]]:
 
 
 def chosen(tree: Any, include: str) -> Any:
-    """Remove the patterns `/*/link/mtu,/swp1/qos`, relative to the requested path."""
-    wanted = [tuple(one.strip("/").split("/")) for one in include.split(",") if one.strip("/")]
+    """Select what matches the patterns `/*/link/mtu,/swp1/qos`, relative to the requested path."""
+    wanted = [tuple(part.strip("/").split("/")) for part in include.split(",") if part.strip("/")]
     if not wanted or not isinstance(tree, dict):
         return tree
     result: Tree = {}
-    for place, value in ends(tree):
-        if any(_leads(one, place) for one in wanted):
+    for path, value in ends(tree):
+        if any(_leads(part, path) for part in wanted):
             below = result
-            for word in place[:-1]:
+            for word in path[:-1]:
                 below = below.setdefault(word, {})
-            below[place[-1]] = value
+            below[path[-1]] = value
     return result
 
 
-def _leads(pattern: Place, place: Place) -> bool:
-    return len(pattern) <= len(place) and all(
-        fnmatch.fnmatchcase(word, one) for one, word in zip(pattern, place)
+def _leads(pattern: KeyPath, path: KeyPath) -> bool:
+    return len(pattern) <= len(path) and all(
+        fnmatch.fnmatchcase(word, part) for part, word in zip(pattern, path)
     )
 
 
@@ -124,7 +124,7 @@ def together(names: list[str]) -> str:
         for run in runs(seconds):
             cages.setdefault((stem, run), []).append(cage)
     for (stem, run), numbers in cages.items():
-        result += [f"{stem}{one}s{run}" for one in runs(numbers)]
+        result += [f"{stem}{part}s{run}" for part in runs(numbers)]
     return ",".join(result)
 
 

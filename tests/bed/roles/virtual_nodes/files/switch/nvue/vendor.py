@@ -76,12 +76,15 @@ def factory_qos() -> Tree:
     return {
         "congestion-control": {PROFILE: {"traffic-class": {"0": marking()}}},
         "egress-queue-mapping": {
-            PROFILE: {"switch-priority": {str(one): {"traffic-class": one} for one in range(8)}}
+            PROFILE: {
+                "switch-priority": {str(number): {"traffic-class": number} for number in range(8)}
+            }
         },
         "egress-scheduler": {
             PROFILE: {
                 "traffic-class": {
-                    str(one): {"mode": "dwrr", "bw-percent": 12 + one % 2} for one in range(8)
+                    str(number): {"mode": "dwrr", "bw-percent": 12 + number % 2}
+                    for number in range(8)
                 }
             }
         },
@@ -91,7 +94,7 @@ def factory_qos() -> Tree:
         "traffic-pool": {
             "default-lossy": {
                 "memory-percent": 100,
-                "switch-priority": {str(one): {} for one in range(8)},
+                "switch-priority": {str(number): {} for number in range(8)},
             }
         },
     }
@@ -100,7 +103,7 @@ def factory_qos() -> Tree:
 def roce_qos(mode: str, metres: int) -> Tree:
     """Return the settings that `qos roce` adds. Lossy mode is lossless mode without flow control
     and its pool."""
-    queues = {str(one): {"traffic-class": 0} for one in range(8)}
+    queues = {str(number): {"traffic-class": 0} for number in range(8)}
     queues[str(DATA)] = {"traffic-class": DATA}
     queues[str(NOTIFICATIONS)] = {"traffic-class": NOTIFICATIONS}
     tree: Tree = {
@@ -129,7 +132,7 @@ def roce_qos(mode: str, metres: int) -> Tree:
         tree["traffic-pool"] = {
             "default-lossy": {
                 "memory-percent": HALF,
-                "switch-priority": {str(one): {} for one in range(8) if one != DATA},
+                "switch-priority": {str(number): {} for number in range(8) if number != DATA},
             },
             "roce-lossless": {"memory-percent": HALF, "switch-priority": {str(DATA): {}}},
         }
@@ -137,8 +140,8 @@ def roce_qos(mode: str, metres: int) -> Tree:
 
 
 def _pcps() -> Tree:
-    return {str(one): {"switch-priority": one} for one in range(8)}
+    return {str(number): {"switch-priority": number} for number in range(8)}
 
 
 def _dscps() -> Tree:
-    return {str(one): {"switch-priority": one // 8} for one in range(64)}
+    return {str(number): {"switch-priority": number // 8} for number in range(64)}

@@ -159,5 +159,7 @@ def groups(enabled: str) -> list[str]:
 
 def chassis(name: str) -> str:
     """Return the MAC address of a system of this name."""
-    digits = f"{sum(ord(letter) * 31**place for place, letter in enumerate(name)) % 2**40:010x}"
-    return ":".join(["02", *(digits[place : place + 2] for place in range(0, 10, 2))])
+    digits = (
+        f"{sum(ord(letter) * 31**position for position, letter in enumerate(name)) % 2**40:010x}"
+    )
+    return ":".join(["02", *(digits[position : position + 2] for position in range(0, 10, 2))])

@@ -70,14 +70,14 @@ def _ports(hardware: Hardware) -> dict[str, Row]:
     return {
         name: {
             "alias": alias(name),
-            "index": str(place),
-            "lanes": ",".join(str(place * width + lane) for lane in range(width)),
+            "index": str(index),
+            "lanes": ",".join(str(index * width + lane) for lane in range(width)),
             "speed": str(speeds.get(name, speed)),
             "mtu": MTU,
             "fec": "rs",
             "admin_status": "up",
         }
-        for place, name in enumerate(names, 1)
+        for index, name in enumerate(names, 1)
     }
 
 
@@ -86,13 +86,13 @@ def alias(name: str) -> str:
     found = re.fullmatch(r"Ethernet(\d+)", name)
     if not found:
         return name
-    place, lane = divmod(int(found[1]), 8)
-    return f"etp{place + 1}{'abcdefgh'[lane] if lane else ''}"
+    index, lane = divmod(int(found[1]), 8)
+    return f"etp{index + 1}{'abcdefgh'[lane] if lane else ''}"
 
 
 def _numbers(names: list[str]) -> list[int]:
     found = (re.fullmatch(r"Ethernet(\d+)", name) for name in names)
-    return sorted(int(each[1]) for each in found if each)
+    return sorted(int(match[1]) for match in found if match)
 
 
 def _lanes(names: list[str]) -> int:
@@ -104,7 +104,7 @@ def _lanes(names: list[str]) -> int:
 def _free(names: list[str]) -> Iterable[str]:
     numbers = _numbers(names)
     last = max(numbers, default=-8)
-    return [f"Ethernet{last + 8 * place}" for place in range(1, FREE_PORTS + 1)]
+    return [f"Ethernet{last + 8 * index}" for index in range(1, FREE_PORTS + 1)]
 
 
 def qos(ports: list[str], platform: Platform) -> Config:

@@ -57,10 +57,10 @@ def reference(table: str, *besides: str) -> Check:
 
 
 def references(table: str) -> Check:
-    one = reference(table)
+    single = reference(table)
 
     def check(value: str, config: Config) -> Problem:
-        return next(filter(None, (one(name, config) for name in value.split(","))), "")
+        return next(filter(None, (single(name, config) for name in value.split(","))), "")
 
     return check
 
