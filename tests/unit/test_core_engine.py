@@ -97,6 +97,15 @@ def test_after_an_essential_step_only_what_restores_is_tried(tmp_path, essential
     assert [each.status for each in outcome.checks] == ["not_applicable" if essential else "ok"]
 
 
+def test_a_restoring_step_that_fails_does_not_let_later_steps_run(tmp_path):
+    seen: list[str] = []
+    broken = [("packages", {"essential": True}), ("start", {"restores": True})]
+    parts = [Recorded(seen, broken[:1], "packages"), Recorded(seen, broken[1:], "start")]
+    parts.append(Recorded(seen, [("later", {})]))
+    outcome = settle(parts, node(tmp_path))
+    assert seen == [] and len(outcome.errors) == 2
+
+
 def test_a_file_that_cannot_be_written_ends_the_changes_and_not_the_run(tmp_path, monkeypatch):
     """What was stopped starts again, all is read back, and the reboot is recorded."""
     write = files.write_atomically

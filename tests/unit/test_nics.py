@@ -300,6 +300,8 @@ def test_settings_are_read_first_and_set_before_the_network_service_acts(tmp_pat
         ("act", []),
         ("checks", {}, False, False),
     ]
+    again = host.converge(RAILS, nics=Recorder(host, differs=["rail1"]), check_mode=True)
+    assert [diff["before_header"] for diff in again.diff] == ["rail1"]
 
 
 def test_a_rail_that_is_named_at_the_next_boot_waits_for_it(tmp_path):
@@ -442,6 +444,8 @@ def test_a_nic_without_a_vendor_fails_what_the_kernel_does_not_offer(tmp_path, d
     assert driver in reason and "only mlx5_core is supported" in reason
     assert not [name for name in outcome.settings["rail0"] if name.startswith("firmware")]
     assert node.writes() == []
+    node.rails = [replace(rail, shared=True) for rail in node.rails]
+    assert not ecn & statuses(node.converge(), "rail0").keys()
 
 
 class Thor:

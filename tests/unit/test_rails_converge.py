@@ -7,6 +7,7 @@ import contextlib
 import json
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import CommandError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files import FilePlan
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import arp
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.converge import (
@@ -163,6 +164,41 @@ def test_a_rail_that_does_not_come_up_gets_its_former_configuration_back(settled
     assert settled.links["rail0"]["mtu"] == 9100
     # The wait is bounded.
     assert settled.now >= 30
+
+
+def test_a_rail_that_the_service_missed_is_set_up_once_more(host):
+    host.deaf.add("rail1")
+
+    def sleep(seconds):
+        host.now += seconds
+        if host.now > 4:
+            host.deaf.clear()
+
+    host.sleep = sleep
+    outcome = host.converge(RAILS)
+    assert statuses(outcome) == {"ok", "not_applicable"} and outcome.rolled_back == []
+    assert [name for name in host.touched if name == "rail1"] == ["rail1"] * 2
+    assert 5 <= host.now < 10
+
+
+def test_rails_are_read_twice_after_a_change(host):
+    host.converge(RAILS)
+    assert host.now > 0
+
+
+def test_rails_that_cannot_be_read_are_left_to_the_next_run(settled):
+    real = settled.run
+
+    def run(argv, **more):
+        if settled.touched and argv[:2] == ("ip", "-N"):
+            raise CommandError("ip: no answer")
+        return real(argv, **more)
+
+    settled.run = run
+    settled.max_mtu["rail1"] = 9000
+    outcome = settled.converge([rail(0), rail(1, mtu=9100), rail(2)])
+    assert outcome.errors[0] == "rails: ip: no answer" and outcome.rolled_back == []
+    assert unfinished(settled.root) == ["rail1"]
 
 
 def test_a_dead_cable_fails_its_rail_and_keeps_its_configuration(host):
