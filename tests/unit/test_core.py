@@ -61,7 +61,7 @@ def test_text_of_any_language_stays():
 
 
 @pytest.mark.parametrize("sign", ["\x1b", "\r", "\x9b", "\u202e", "\u2028", "\udc80"])
-def test_what_moves_the_cursor_or_turns_the_text_is_written_out(sign):
+def test_control_characters_are_escaped(sign):
     assert text.printable(f"leaf{sign}01") == f"leaf{sign.encode('unicode_escape').decode()}01"
     check = checks.Check("lldp", "a", "b", checks.FAILED, f"{sign}swp1", f"one\n{sign}two")
     assert check.line().isprintable()
@@ -74,7 +74,7 @@ def test_a_check_takes_a_bounded_part_of_the_terminal(part):
     assert len(line) < 4100 and re.search(r"x \.\.\. and 99960\d\d characters more$", line)
 
 
-def test_an_answer_without_end_is_cut_and_the_content_of_a_file_is_not():
+def test_depth_is_limited_but_not_file_content():
     deep = answer = []
     for _level in range(3000):
         deep.append([])
@@ -118,7 +118,7 @@ def test_not_applicable_needs_a_reason():
         checks.Check("mtu", 9000, None, "passed")
 
 
-def test_the_failure_message_names_each_failed_promise_and_the_way_out():
+def test_the_failure_message_has_each_check_and_the_remedy():
     found = [
         checks.compare("rail_mtu", 9000, 1500, subject="rail3", reason="the driver refused it"),
         checks.compare("rail_mtu", 9000, 9000, subject="rail4"),
@@ -160,7 +160,7 @@ def test_an_error_has_the_end_of_both_outputs_errors_first():
     assert output(Result((), 1, "", ""), 300) == ""
 
 
-def test_what_goes_to_a_program_and_comes_back_is_longer_than_a_pipe_holds():
+def test_input_and_output_exceed_a_pipe():
     long = "é\n" * 500_000
     both = run(["sh", "-c", "tee /dev/stderr"], stdin=long)
     assert (both.stdout, both.stderr) == (long, long)
@@ -168,7 +168,7 @@ def test_what_goes_to_a_program_and_comes_back_is_longer_than_a_pipe_holds():
     assert run(["printf", r"a\r\nb\rc\377"]).stdout == "a\nb\nc\ufffd"
 
 
-def test_a_program_that_prints_without_end_is_ended(tmp_path, monkeypatch):
+def test_a_program_that_prints_without_end_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr(commands, "MAX_OUTPUT_BYTES", 1 << 20)
     child = tmp_path / "child"
     with pytest.raises(CommandError, match=r"yes >&2.*: killed.* 1 MiB"):
@@ -260,7 +260,7 @@ def test_a_missing_file_is_written_with_its_mode(tmp_path):
     assert not plan(path, "text\n", mode=0o600).changed
 
 
-def test_a_wrong_mode_alone_is_a_change_and_shows_as_one(tmp_path):
+def test_a_wrong_mode_is_a_change(tmp_path):
     path = tmp_path / "file"
     path.write_text("same\n")
     path.chmod(0o666)
@@ -441,7 +441,7 @@ def test_the_lock_of_another_s_directory_or_link_is_not_taken(tmp_path: Path) ->
         (0o2777, 0, None, "any user"),
     ],
 )
-def test_a_directory_of_locks_is_ones_own_or_that_of_a_group(
+def test_who_may_own_the_directory_of_locks(
     mode: int, owner: int, link: int | None, refused: str, tmp_path: Path
 ) -> None:
     directory = tmp_path / "locks"

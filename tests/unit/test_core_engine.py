@@ -74,7 +74,7 @@ def node(root: Any, layer: str = "gpu") -> Node:
     return Node(layer, root, run, None, "boot-1", uid=os.getuid(), gid=os.getgid())
 
 
-def test_each_layer_keeps_a_record_of_its_own(tmp_path):
+def test_each_layer_has_a_separate_record(tmp_path):
     reason = reboots.Reason("driver", "580", "570", "the kernel has the old one")
     settle([Recorded([], reasons=[reason])], node(tmp_path, "gpu"))
     settle([Recorded([])], node(tmp_path, "os"))
@@ -97,7 +97,16 @@ def test_after_an_essential_step_only_what_restores_is_tried(tmp_path, essential
     assert [each.status for each in outcome.checks] == ["not_applicable" if essential else "ok"]
 
 
-def test_a_file_that_cannot_be_written_ends_the_changes_and_not_the_run(tmp_path, monkeypatch):
+def test_a_restoring_step_that_fails_does_not_let_later_steps_run(tmp_path):
+    seen: list[str] = []
+    broken = [("packages", {"essential": True}), ("start", {"restores": True})]
+    parts = [Recorded(seen, broken[:1], "packages"), Recorded(seen, broken[1:], "start")]
+    parts.append(Recorded(seen, [("later", {})]))
+    outcome = settle(parts, node(tmp_path))
+    assert seen == [] and len(outcome.errors) == 2
+
+
+def test_an_unwritable_file_ends_only_the_changes(tmp_path, monkeypatch):
     """What was stopped starts again, all is read back, and the reboot is recorded."""
     write = files.write_atomically
 
@@ -131,7 +140,7 @@ def test_a_file_that_cannot_be_written_ends_the_changes_and_not_the_run(tmp_path
     assert reboots.recorded("gpu", tmp_path) == outcome.reasons != []
 
 
-def test_a_record_that_cannot_be_written_is_told_with_all_the_rest(tmp_path, monkeypatch):
+def test_an_unwritable_record_is_reported(tmp_path, monkeypatch):
     def full(path: Path, *_more: Any) -> None:
         raise OSError(28, "No space left on device", str(path))
 
@@ -166,7 +175,7 @@ class Failing:
 @pytest.mark.parametrize(
     "error", [CommandError("dkms: no"), OSError(5, "I/O error"), PlanError("x")]
 )
-def test_a_part_that_cannot_plan_hides_nobody_elses_findings(tmp_path, error):
+def test_findings_of_all_parts_are_reported(tmp_path, error):
     seen: list[str] = []
     parts = [Failing("plan", error), Recorded(seen, [("step", {})], file="etc/one.conf")]
     check = Check("set", "right", "wrong", "failed")
@@ -179,7 +188,7 @@ def test_a_part_that_cannot_plan_hides_nobody_elses_findings(tmp_path, error):
 
 
 @pytest.mark.parametrize("error", [CommandError("dkms: no"), OSError(5, "I/O error")])
-def test_what_cannot_be_read_back_stays_recorded(tmp_path, error):
+def test_an_unread_part_keeps_its_record(tmp_path, error):
     reason = reboots.Reason("driver", "580", "570", "the kernel has the old one")
     other = reboots.Reason("kernel", "6.8", "6.5", "it runs")
     settle([Recorded([], reasons=[reason])], node(tmp_path))
@@ -375,7 +384,7 @@ def test_the_node_is_this_one(monkeypatch: pytest.MonkeyPatch, check_mode: bool)
     assert node.rebooted_for == (replace(REASON, subject="rdma"),)
 
 
-def test_all_that_came_of_it_is_returned() -> None:
+def test_the_whole_outcome_is_returned() -> None:
     diff = [{"before": "", "after": "x"}]
     outcome = Outcome(True, diff, [HOLDS], [REASON])
     done = ended(Settled(outcome, ["sys"], {"source": "inbox"}))
@@ -393,7 +402,7 @@ def test_all_that_came_of_it_is_returned() -> None:
     }
 
 
-def test_a_broken_promise_and_a_step_that_failed_say_how_to_go_on() -> None:
+def test_failures_have_a_remedy() -> None:
     broken = Check("rdma_source", "inbox", "doca", "failed")
     done = ended(Settled(Outcome(checks=[broken], errors=["disk full"])))
     assert done.failed
@@ -420,7 +429,7 @@ def test_a_refusal_returns_its_checks() -> None:
 
 
 @pytest.mark.parametrize("error", [CommandError("x"), OSError("x"), Broken("x")])
-def test_a_failure_does_not_say_so(error: Exception) -> None:
+def test_a_failure_does_not_claim_that_nothing_changed(error: Exception) -> None:
     done = ended(error)
     assert done.failed
     assert done.result["msg"] == "rdma: x"

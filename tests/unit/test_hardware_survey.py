@@ -67,7 +67,7 @@ def test_rail_k_belongs_to_gpu_k() -> None:
     assert [port.numa for port in found.of_kind(RAIL)] == [0] * 4 + [1] * 4
 
 
-def test_a_storage_nic_does_not_take_the_place_of_a_missing_rail() -> None:
+def test_a_storage_nic_does_not_replace_a_rail() -> None:
     tree = recording(B300)
     del function(tree, "0000:10:00.0")["0000:11:00.0"]
     found = surveyed(tree)
@@ -100,7 +100,7 @@ def test_everything_about_one_rail() -> None:
     assert {"mlx5_core", "mlx5_ib"} <= found.modules
 
 
-def test_no_name_is_relied_on() -> None:
+def test_names_do_not_matter() -> None:
     tree = recording(B300, RAIL0)
     device = function(tree, "0000:11:00.0").at("infiniband")
     device["bond_7"] = device.pop("mlx5_1")
@@ -142,7 +142,7 @@ def test_hundreds_of_unused_gids_are_not_read(monkeypatch: pytest.MonkeyPatch) -
 # The other machines
 
 
-def test_virtual_functions_are_ports_of_their_own() -> None:
+def test_virtual_functions_are_separate_ports() -> None:
     found = machine("b300-vfs")
     rail = found.at("0000:2f:00.0")
     assert rail is not None

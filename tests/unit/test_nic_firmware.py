@@ -257,9 +257,7 @@ def test_an_unknown_parameter_is_named_and_may_be_fulfilled_otherwise(
     ("named", "ats", "others"),
     [((), "not_applicable", "reboot"), (("ATS_ENABLED",), "failed", "failed")],
 )
-def test_what_a_connectx_4_lx_does_not_know_keeps_no_running_setting_off(
-    machine, named, ats, others
-):
+def test_firmware_faults_do_not_affect_runtime_settings(machine, named, ats, others):
     tool, store = FakeMlxconfig(factory=CONNECTX_4_LX), Store(dials=("pfc",))
     wanted = firmware.wanted_parameters(HOST, dict.fromkeys(named, 0))
     args = (tool.firmwares, wanted, named, machine.root)
@@ -274,7 +272,7 @@ def test_what_a_connectx_4_lx_does_not_know_keeps_no_running_setting_off(
     assert [check.name for check in failed][:1] == ["rail_firmware_ats_enabled"] * len(named)
 
 
-def test_without_a_tool_or_where_it_fails_the_reason_has_the_way_out(machine):
+def test_a_missing_or_failing_tool_has_a_remedy(machine):
     tool, rail = FakeMlxconfig(), machine("rail0", f"{CARD}.0")
     found = settings(tool, machine, rail, Firmwares(None, None))
     assert "mstflint" in found["firmware_sriov_en"].read().reason
@@ -319,7 +317,7 @@ def test_a_value_of_each_function_is_read_and_set_on_each(machine):
         ("PHY_RATE_MASK_OVERRIDE", "PHY_RATE_MASK"),
     ],
 )
-def test_what_a_reset_brings_into_view_waits_for_it_and_the_rest_is_set(machine, gate, hidden):
+def test_hidden_parameters_wait_for_a_reset(machine, gate, hidden):
     """Which hide which: Mellanox/mstflint b9d9e844, mlxconfig_host.db, column `dependency`.
 
     NVIDIA's operator skips them as well (nic-configuration-operator cfaaaa32, PartiallyApplied).
@@ -357,7 +355,7 @@ def test_what_a_reset_brings_into_view_waits_for_it_and_the_rest_is_set(machine,
     assert {state["status"] for state in found.values()} == {"ok"} and not last.changed
 
 
-def test_what_no_reset_brings_into_view_fails(machine):
+def test_a_parameter_that_stays_hidden_fails(machine):
     """Contract values that wait for a reset hide nothing."""
     tool = FakeMlxconfig(factory={**FACTORY, "CNP_DSCP_P2": 0})
     found = settings(tool, machine, machine("rail0", f"{CARD}.0"), named=["PCI_NONSENSE"])
@@ -392,7 +390,7 @@ def test_elements_of_an_array_are_read_and_set(machine):
     assert tool.cards[CARD][f"{owner}[4]"][2] == 15
 
 
-def test_an_element_that_the_array_has_not_is_named_with_those_it_has(machine):
+def test_a_missing_array_element_is_reported_with_bounds(machine):
     tool = FakeMlxconfig(arrays={"PCI_DOWNSTREAM_PORT_OWNER": 16})
     named = {"PCI_DOWNSTREAM_PORT_OWNER[16]": 1, "ATS_ENABLED": 1}
     found = settings(tool, machine, machine("rail0", f"{CARD}.0"), named=named)
@@ -501,7 +499,7 @@ def test_a_node_as_delivered_is_asked_and_set_per_rail(tmp_path, name, factory, 
     assert (after.resets, after.changed, cards.counts()) == ([], False, (asked, 0))
 
 
-def test_a_node_with_virtual_functions_shows_each_and_does_the_other_rails(tmp_path):
+def test_virtual_functions_are_listed(tmp_path):
     cards, run = recorded("b300-vfs", tmp_path)
     outcome = run()
 
@@ -520,7 +518,7 @@ def test_a_node_with_virtual_functions_shows_each_and_does_the_other_rails(tmp_p
     assert not any("0000:2f:00.0" in call for call in cards.calls if "set" in call)
 
 
-def test_an_array_that_the_tool_does_not_show_is_asked_for_once():
+def test_a_hidden_array_is_queried_once():
     """The planes of a card ask for its lanes again and again."""
     tool = FakeMlxconfig(arrays={"MODULE_SPLIT_M0": 16})
 

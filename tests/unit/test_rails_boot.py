@@ -194,7 +194,7 @@ def test_check_mode_shows_all_of_it_and_writes_nothing(node):
 
 
 @pytest.mark.parametrize("damage", ["edited", "mode", "missing", "disabled"])
-def test_damage_is_found_without_a_program_and_repaired(node, damage):
+def test_damaged_files_are_repaired(node, damage):
     node.converge()
     whole = node.files()
     if damage == "edited":
@@ -215,7 +215,7 @@ def test_damage_is_found_without_a_program_and_repaired(node, damage):
     assert not node.converge()[1]
 
 
-def test_what_is_wanted_anew_runs_again_after_a_kill_as_well(node):
+def test_a_killed_change_runs_again(node):
     node.converge()
     anew = {"request": {"nic": {"rings": {"rx": 8192}}}}
     diff, _changed, _check = node.converge(check_mode=True, **anew)
@@ -295,7 +295,7 @@ def test_firmware_that_failed_does_not_keep_it_from_starting(node):
 
 
 @pytest.mark.parametrize("name", ["rail_name", "rail_settings"])
-def test_it_waits_with_rails_that_get_their_names_at_the_next_boot(node, name):
+def test_the_unit_waits_for_renamed_rails(node, name):
     late = {"settings": {}, "checks": failing(REBOOT, name)}
     _diff, changed, check = node.converge(**late)
     assert changed and node.calls == [RELOAD, ENABLE]
@@ -317,19 +317,19 @@ def test_it_waits_with_rails_that_get_their_names_at_the_next_boot(node, name):
         ({"pfc": state("failed")}, True),
     ],
 )
-def test_there_is_one_where_a_reboot_forgets_something(node, settings, wanted):
+def test_a_unit_exists_if_a_reboot_clears_a_setting(node, settings, wanted):
     _diff, changed, check = node.converge(settings={"rail0": settings}, check_mode=True)
     assert changed is wanted and (check.status == NOT_APPLICABLE) is not wanted
 
 
-def test_a_rail_in_another_mode_is_left_alone_at_boot_too(node, monkeypatch):
+def test_a_rail_in_another_mode_is_not_set_at_boot(node, monkeypatch):
     monkeypatch.setattr(Nics, "in_other_mode", ("rail1",))
     node.converge(interfaces=("rail0", "rail1"))
     assert json.loads((node.root / STATE).read_text())["rails"] == ["rail0"]
 
 
 @pytest.mark.parametrize("settings", [{}, {"rail0": {}}])
-def test_one_is_never_removed_because_rails_are_gone(node, settings):
+def test_the_unit_stays_if_rails_are_missing(node, settings):
     node.converge()
     before = node.files()
     diff, changed, check = node.converge(interfaces=("rail0", "rail1"), settings=settings)
@@ -362,7 +362,7 @@ def test_check_shows_every_setting_and_its_exit_status_is_the_verdict(tmp_path, 
     assert json.loads(capsys.readouterr().out)["wrong"] == []
 
 
-def test_what_holds_late_holds_and_the_journal_knows_what_it_waited_for(tmp_path, capsys):
+def test_the_boot_waits_and_logs_the_reason(tmp_path, capsys):
     node = Node(tmp_path, count=1)
     install(node)
 
@@ -394,7 +394,7 @@ def test_virtual_functions_in_use_are_not_taken_away_at_boot(tmp_path, capsys):
     assert node.nic.numvfs == "1"
 
 
-def test_tools_of_the_firmware_run_only_for_an_operator(node):
+def test_firmware_tools_do_not_run_at_boot(node):
     """They are slow and may hang, and a reboot forgets nothing of it."""
     asked = []
     install(node)
@@ -407,7 +407,7 @@ def test_tools_of_the_firmware_run_only_for_an_operator(node):
 @pytest.mark.parametrize(
     ("text", "why"), [(None, STATE), ("{", "JSONDecodeError"), ("{}", "KeyError")]
 )
-def test_what_cannot_be_read_is_neither_good_nor_bad(node, capsys, text, why):
+def test_unreadable_counters_have_no_status(node, capsys, text, why):
     install(node)
     path = node.root / STATE
     path.unlink() if text is None else path.write_text(text)
@@ -419,7 +419,7 @@ def test_what_cannot_be_read_is_neither_good_nor_bad(node, capsys, text, why):
 
 
 @pytest.mark.skipif(not shutil.which("/usr/bin/python3"), reason="needs /usr/bin/python3")
-def test_it_runs_alone_as_built_from_ansibles_zip(node, tmp_path):
+def test_the_program_runs_from_ansibles_zip(node, tmp_path):
     """The module on a node reads its sources from the zip that it runs from."""
     install(node)
     archive, program = tmp_path / "payload.zip", tmp_path / "program"
@@ -457,7 +457,7 @@ def test_it_runs_alone_as_built_from_ansibles_zip(node, tmp_path):
 # The unit
 
 
-def test_the_unit_waits_for_links_jobs_wait_for_it_and_a_nic_that_comes_back_starts_it():
+def test_order_of_the_unit_and_its_udev_rule():
     text = boot_unit.unit_text(("rail0", "rail-1"), WAIT_S, BEFORE)
     device = "sys-subsystem-net-devices-rail0.device sys-subsystem-net-devices-rail\\x2d1.device"
     assert f"Wants={device}\nAfter={device}\n" in text

@@ -92,7 +92,7 @@ def test_numbers_of_tables_and_rules_are_the_operators_to_choose():
         ({"routing": "arp"}, "roce_rails_routing"),
     ],
 )
-def test_what_would_change_the_kernels_own_or_not_be_used_is_refused(given, words):
+def test_reserved_tables_and_unused_gateways_are_refused(given, words):
     with pytest.raises(PlanError, match=words):
         plan_rails([rail(0)], **given)
 

@@ -125,7 +125,7 @@ def namespaces():
 
 @pytest.mark.skipif(not namespaces(), reason="no network namespaces for this user")
 @pytest.mark.parametrize(("mtu", "largest"), [(9000, "None"), (1500, "1500"), (4000, "3996")])
-def test_the_kernel_tells_the_mtu_of_a_gateway_behind_a_port_with_a_larger_one(mtu, largest):
+def test_the_kernel_reports_the_largest_fragment(mtu, largest):
     paths = [each for each in sys.path if each]
     script = LEAF.format(mtu=mtu, python=sys.executable, program=PROGRAM.format(paths=paths))
     done = subprocess.run(

@@ -84,7 +84,7 @@ def test_metrics_matter_in_the_main_table_only():
     }
 
 
-def test_rules_that_do_not_choose_by_source_are_not_ours_to_judge():
+def test_rules_without_a_source_are_ignored():
     rules = iproute.parse_rules(
         [
             {"priority": 1000, "src": "all", "table": "255"},
@@ -147,7 +147,7 @@ def test_representors_are_no_ports(tmp_path, port):
     assert naming.interfaces_by_pci(tmp_path) == {}
 
 
-def test_without_pci_address_the_name_has_to_be_there():
+def test_without_a_pci_address_the_name_must_exist():
     assert name_of([link("rail3")], {}, pci=None).action == naming.NAMED
     missing = name_of([link("lo"), link("eth0")], {}, pci=None)
     assert missing.action == naming.REFUSED
@@ -176,7 +176,7 @@ def test_an_interface_in_use_waits_for_the_reboot(links, routes, why):
     assert "becomes rail3" in found.reason
 
 
-def test_the_name_at_another_place_is_refused_naming_both():
+def test_a_name_at_another_address_is_refused():
     found = name_of([link("rail3"), link("ens5f0")], {"0000:aa:00.0": ["rail3"], PCI: ["ens5f0"]})
     assert found.action == naming.REFUSED
     for part in ("rail3 is at 0000:aa:00.0", f"the model has {PCI}", "ens5f0"):
