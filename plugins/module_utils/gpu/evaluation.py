@@ -42,8 +42,19 @@ COUNT = "gpu_count"
 ORDER = "gpu_order"
 EACH = (*gpu_checks.RULES, gpu_checks.RECOVERY)
 NAMES = (
-    *(DRIVER, VERSION, OPEN, WARNINGS, DIRECT, FM_VERSION, FM, NVML),
-    *(PRESENT, COUNT, ORDER, *EACH, XID),
+    DRIVER,
+    VERSION,
+    OPEN,
+    WARNINGS,
+    DIRECT,
+    FM_VERSION,
+    FM,
+    NVML,
+    PRESENT,
+    COUNT,
+    ORDER,
+    *EACH,
+    XID,
 )
 """Every check; each is reported, or names the finding that prevented it."""
 MASKED = "masked"

@@ -25,8 +25,12 @@ SYSCTL_FILE = f"etc/sysctl.d/90-{NAME}.conf"
 SEARCH = ("etc/sysctl.d", "run/sysctl.d", "usr/local/lib/sysctl.d", "usr/lib/sysctl.d")
 """Directories of systemd-sysctl; of files with the same name, the first directory's applies."""
 INITIAL_NAMESPACE_ONLY = (
-    *("net/core/*", "net/ipv4/neigh/default/gc_*", "net/ipv6/neigh/default/gc_*"),
-    *("net/ipv4/tcp_mem", "net/ipv4/udp_mem", "net/ipv4/route/*"),
+    "net/core/*",
+    "net/ipv4/neigh/default/gc_*",
+    "net/ipv6/neigh/default/gc_*",
+    "net/ipv4/tcp_mem",
+    "net/ipv4/udp_mem",
+    "net/ipv4/route/*",
 )
 """Keys of net.* that, on some kernels, only the host's own network namespace has."""
 TMPFILES = f"etc/tmpfiles.d/{NAME}.conf"

@@ -23,8 +23,11 @@ BEGINS = re.compile(
 ARCHIVE = re.compile(r"(?:\d+-)?([^_]+)_[^_]+_[^_]+\.deb")
 """apt numbers the archives of a large transaction."""
 NOISE = (
-    *("Selecting previously ", "(Reading database "),
-    *("debconf: ", "ERROR (dkms apport)", "ERROR: Cannot create report"),
+    "Selecting previously ",
+    "(Reading database ",
+    "debconf: ",
+    "ERROR (dkms apport)",
+    "ERROR: Cannot create report",
 )
 """Progress, a missing terminal, and Ubuntu's crash reporter."""
 REMOVED = re.compile(r"will be REMOVED:\n((?: .*\n)+)")
