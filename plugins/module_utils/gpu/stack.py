@@ -136,12 +136,18 @@ class Cuda:
         if cause.name:
             return Verdict([cause.hides("cuda_toolkit", version)])
         found = _release(node)
-        why = f"update-alternatives --set cuda /{HOME}-{version} chooses between several toolkits"
-        checks = [compare("cuda_toolkit", version, found, check_mode=check_mode, reason=why)]
+        reason = (
+            f"update-alternatives --set cuda /{HOME}-{version} chooses between several toolkits"
+        )
+        checks = [compare("cuda_toolkit", version, found, check_mode=check_mode, reason=reason)]
         if found == version:  # otherwise the library differs too
             known = self.library if self._known(node) else "not known to the linker"
-            why = "ldconfig -p does not list it: run ldconfig, and look for it in /usr/local/cuda"
-            linker = compare("cuda_linker", self.library, known, check_mode=check_mode, reason=why)
+            reason = (
+                "ldconfig -p does not list it: run ldconfig, and look for it in /usr/local/cuda"
+            )
+            linker = compare(
+                "cuda_linker", self.library, known, check_mode=check_mode, reason=reason
+            )
             checks.append(linker)
         return Verdict(checks)
 
