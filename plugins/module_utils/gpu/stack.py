@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import base64
 import re
-import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ from ..core.commands import CommandError
 from ..core.engine import Settled, settle
 from ..core.machine import IN_CONTAINER
 from ..core.part import NAME, Node, Part, Plan, PlanError, Step, Verdict
+from ..core.waiting import until
 from ..hardware import SurveyError
 from ..packages.installer import Installer
 from ..software.software_set import DriverSpec, SoftwareSet
@@ -215,8 +215,6 @@ class Health:
     shared: Shared
     wanted: gpu.GpuTarget
     wait_s: float = 0.0
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
     simulated: list[str] = field(default_factory=list)
 
     def plan(self, node: Node) -> Plan:
@@ -229,15 +227,17 @@ class Health:
         goal = len(self.wanted.gpus)
         if self.shared.without_driver.name:
             return Verdict([self.shared.without_driver.hides("gpus", goal)])
-        until = self.clock() + self.wait_s
+        readings: list[gpu.GpuFindings] = []
+
+        def settled() -> bool:
+            readings[:] = [self._evaluate(node)]
+            return not readings[0].settling
+
         try:
-            findings = self._evaluate(node)
-            while findings.settling and self.clock() < until:
-                self.sleep(min(PAUSE_S, max(0.0, until - self.clock())))
-                findings = self._evaluate(node)
+            until(settled, self.wait_s, PAUSE_S, clock=node.clock, sleep=node.sleep)
         except SurveyError as error:
             return Verdict([Check("gpus", goal, "unknown", FAILED, "", str(error))])
-        return Verdict(findings.checks, findings.reasons)
+        return Verdict(readings[0].checks, readings[0].reasons)
 
     def _evaluate(self, node: Node) -> gpu.GpuFindings:
         found = gpu.read(node, self.shared.kernel.root, node.path(str(PYNVML)))
