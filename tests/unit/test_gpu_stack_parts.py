@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import reboots
@@ -448,10 +449,9 @@ def test_nvml_bindings_are_installed_once(node):
     assert node.read(name) == "# pynvml\n"
 
 
-def _health(node, wait_s, slept):
+def _health(node, wait_s):
     wanted = stack.wanted(OPTIONS, read_software(software()).driver)
-    shared = Shared(GpuKernel(node.root, node.root), OLD)
-    return Health(shared, wanted, wait_s, clock=lambda: sum(slept), sleep=slept.append)
+    return Health(Shared(GpuKernel(node.root, node.root), OLD), wanted, wait_s)
 
 
 @pytest.mark.parametrize("check_mode", [False, True])
@@ -459,8 +459,8 @@ def test_the_fabric_gets_its_time_and_no_more(node, check_mode):
     """In check mode too, as a node that has just booted is verified that way."""
     node.converge()
     slept = []
-    waiting = _health(node, 30.0, slept)
-    on = node.node(check_mode)
+    waiting = _health(node, 30.0)
+    on = replace(node.node(check_mode), clock=lambda: sum(slept), sleep=slept.append)
     node.fabric = ["In Progress", "In Progress", "In Progress", "Completed"]
     assert [check.status for check in waiting.verify(on).checks] == ["ok"]
     assert slept == [5.0, 5.0]

@@ -159,8 +159,11 @@ def test_check_mode_is_pending_only_for_repairable_faults() -> None:
         if {check.status for check in findings(verdict(name, check_mode=True))} == {PENDING}
     }
     assert pending == {
-        *("fabric-manager-stopped", "fabric-manager-other", "persistence-off"),
-        *("proprietary", "not-loaded"),
+        "fabric-manager-stopped",
+        "fabric-manager-other",
+        "persistence-off",
+        "proprietary",
+        "not-loaded",
     }
 
 

@@ -193,7 +193,9 @@ def ufw(added: str, **more: str) -> dict[str, Optional[str]]:
     [
         (
             firewalld("trusted\n  sources: 10.9.0.0/16\n"),
-            *("firewalld, zone public of mgmt0", "firewalld, zone public of rail0", filters.STEP),
+            "firewalld, zone public of mgmt0",
+            "firewalld, zone public of rail0",
+            filters.STEP,
         ),
         (
             firewalld(f"trusted\n  sources: 10.231.0.0/16 10.131.0.0/16\n{ZONES}", "trusted"),
@@ -364,7 +366,12 @@ def test_no_command_admits_an_address_that_is_not_of_this_host(text: Optional[st
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "no json", "[]", "null", '{"nftables": 5}', '{"nftables": [5, {"rule": []}]}'),
+        "",
+        "no json",
+        "[]",
+        "null",
+        '{"nftables": 5}',
+        '{"nftables": [5, {"rule": []}]}',
         '{"nftables": [{"chain": {"family": "inet"}}, {"rule": {"family": "ip", "expr": 5}}]}',
         "[" * 100_000,
     ],

@@ -57,7 +57,11 @@ def looked(tmp_path: Path, active: str, *options: str) -> tuple[int, str]:
     program.chmod(0o755)
     (tmp_path / "play.yml").write_text(PLAY, encoding="utf-8")
     done = ansible(
-        *("ansible-playbook", "-i", "localhost,", *options, "play.yml"),
+        "ansible-playbook",
+        "-i",
+        "localhost,",
+        *options,
+        "play.yml",
         cwd=tmp_path,
         PATH=f"{tmp_path}:{os.environ['PATH']}",
         ACTIVE=active,
@@ -93,7 +97,12 @@ def test_facts_of_a_node_s_former_system_are_read_anew_once(
         play["vars"] = {"__rdma_verify_served": {"missing": ["perftest"]}}
         (tmp_path / f"{name}.yml").write_text(yaml.safe_dump([play]), encoding="utf-8")
         done = ansible(
-            *("ansible-playbook", "-i", "localhost,", "-c", "local", f"{name}.yml"),
+            "ansible-playbook",
+            "-i",
+            "localhost,",
+            "-c",
+            "local",
+            f"{name}.yml",
             cwd=tmp_path,
             ANSIBLE_CACHE_PLUGIN="jsonfile",
             ANSIBLE_CACHE_PLUGIN_CONNECTION=str(tmp_path / "facts"),

@@ -150,14 +150,29 @@ def test_only_other_branches_are_absent_on_ubuntu(
 # What nodes had before: packages.ubuntu.com, NVIDIA/gpu-driver-container ubuntu26.04/install.sh at
 # bd20cb2, images of AWS and Azure. `{}` is a branch.
 FABRIC_ONCE = (
-    *("nvidia-fabricmanager-{}", "nvidia-fabricmanager-dev-{}", "cuda-drivers-fabricmanager-{}"),
-    *("libnvidia-nscq-{}", "libnvsdm-{}", "nvidia-imex-{}"),
+    "nvidia-fabricmanager-{}",
+    "nvidia-fabricmanager-dev-{}",
+    "cuda-drivers-fabricmanager-{}",
+    "libnvidia-nscq-{}",
+    "libnvsdm-{}",
+    "nvidia-imex-{}",
 )
 ONCE = (
-    *("nvidia-driver-{}-open", "nvidia-driver-{}", "nvidia-dkms-{}-open", "libnvidia-compute-{}"),
-    *("nvidia-utils-{}", "nvidia-compute-utils-{}", "nvidia-kernel-common-{}", "cuda-drivers-{}"),
-    *("nvidia-headless-{}-open", "nvidia-headless-no-dkms-{}", "xserver-xorg-video-nvidia-{}"),
-    *("nvidia-firmware-{}-{}.71.05", "nvidia-open-{}", "nvlink5-{}", *FABRIC_ONCE),
+    "nvidia-driver-{}-open",
+    "nvidia-driver-{}",
+    "nvidia-dkms-{}-open",
+    "libnvidia-compute-{}",
+    "nvidia-utils-{}",
+    "nvidia-compute-utils-{}",
+    "nvidia-kernel-common-{}",
+    "cuda-drivers-{}",
+    "nvidia-headless-{}-open",
+    "nvidia-headless-no-dkms-{}",
+    "xserver-xorg-video-nvidia-{}",
+    "nvidia-firmware-{}-{}.71.05",
+    "nvidia-open-{}",
+    "nvlink5-{}",
+    *FABRIC_ONCE,
 )
 BRANCHES = ("450", "535", "550", "560", "565", "570", "575", "580", "590", "595", "610", "615")
 BY_UBUNTU = (
@@ -167,10 +182,19 @@ BY_UBUNTU = (
     "libnvidia-compute",
 )
 KEPT = (
-    *("nvidia-settings", "nvidia-modprobe", "nvidia-persistenced", "nvidia-container-toolkit"),
-    *("linux-modules-nvidia-fs-6.8.0-1019-nvidia", "nvidia-fs-dkms", "nvidia-gds-13-0"),
-    *("libnvidia-container1", "libnvidia-egl-wayland1", "nvidia-driver-assistant"),
-    *("cuda-toolkit-12-4", "nvidia-cuda-toolkit", "datacenter-gpu-manager-exporter"),
+    "nvidia-settings",
+    "nvidia-modprobe",
+    "nvidia-persistenced",
+    "nvidia-container-toolkit",
+    "linux-modules-nvidia-fs-6.8.0-1019-nvidia",
+    "nvidia-fs-dkms",
+    "nvidia-gds-13-0",
+    "libnvidia-container1",
+    "libnvidia-egl-wayland1",
+    "nvidia-driver-assistant",
+    "cuda-toolkit-12-4",
+    "nvidia-cuda-toolkit",
+    "datacenter-gpu-manager-exporter",
 )
 
 

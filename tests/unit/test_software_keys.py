@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.key_files import (
-    MOST,
+    MAX_KEY_BYTES,
     KeyFileError,
     armour,
     read_keys,
@@ -82,7 +82,7 @@ def test_an_unchecked_key_is_not_used(tmp_path: Path) -> None:
     ("content", "why"),
     [
         (b"", "which is empty"),
-        (b"x" * (MOST + 1), "not a public key"),
+        (b"x" * (MAX_KEY_BYTES + 1), "not a public key"),
         (b"-----BEGIN PGP PRIVATE KEY BLOCK-----", "which is a private key"),
     ],
 )

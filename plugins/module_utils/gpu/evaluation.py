@@ -42,8 +42,19 @@ COUNT = "gpu_count"
 ORDER = "gpu_order"
 EACH = (*gpu_checks.RULES, gpu_checks.RECOVERY)
 NAMES = (
-    *(DRIVER, VERSION, OPEN, WARNINGS, DIRECT, FM_VERSION, FM, NVML),
-    *(PRESENT, COUNT, ORDER, *EACH, XID),
+    DRIVER,
+    VERSION,
+    OPEN,
+    WARNINGS,
+    DIRECT,
+    FM_VERSION,
+    FM,
+    NVML,
+    PRESENT,
+    COUNT,
+    ORDER,
+    *EACH,
+    XID,
 )
 """Every check; each is reported, or names the finding that prevented it."""
 MASKED = "masked"
@@ -343,7 +354,7 @@ def _present(found: Gpus, place: Place) -> GpuResult:
     if lost:
         return bad(goal, lost, f"the driver lost it ({lost})", fell_off)
     if function is None:
-        others = ", ".join(each.pci for each in found.machine.gpus) or "none"
+        others = ", ".join(gpu.pci for gpu in found.machine.gpus) or "none"
         remedy = (
             f"Power the node off and on, reseat or replace the GPU. GPUs on the bus: {others}. If "
             "the machine is right, correct gpus.pci in the model."
@@ -382,8 +393,8 @@ OF_SWITCH = (
 
 def _kernel_log(findings: GpuFindings, known: Sequence[Place]) -> None:
     if findings.found.xid_error:
-        why = "the kernel log cannot be read: journalctl -k -b"
-        findings.fail(XID, "none", findings.found.xid_error, why)
+        reason = "the kernel log cannot be read: journalctl -k -b"
+        findings.fail(XID, "none", findings.found.xid_error, reason)
         return
     found, results = findings.found.xids, []
     there = {xid.number for xid in found}
@@ -403,8 +414,8 @@ def _kernel_log(findings: GpuFindings, known: Sequence[Place]) -> None:
         if result.status == FAILED:
             subject = f"NVSwitch {pci}" if switch else pci
             fatal = switch and result.remedy == REMEDIES[xids.RESET]
-            why = f"{result.what}. {OF_SWITCH if fatal else result.remedy}"
-            findings.fail(XID, result.wanted, result.found, why, subject)
+            reason = f"{result.what}. {OF_SWITCH if fatal else result.remedy}"
+            findings.fail(XID, result.wanted, result.found, reason, subject)
 
 
 def _asks(wanted: GpuTarget, xid: Xid) -> str:

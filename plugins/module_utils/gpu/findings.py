@@ -255,7 +255,7 @@ class GpuFindings:
 
 
 def _check(name: str, subject: str, where: str, result: GpuResult, remedy: str) -> Check:
-    why = result.what
+    reason = result.what
     if result.status != OK:
-        why = f"{where}: {result.what}. {result.remedy or remedy}"
-    return Check(name, result.wanted, result.found, result.status, subject, why)
+        reason = f"{where}: {result.what}. {result.remedy or remedy}"
+    return Check(name, result.wanted, result.found, result.status, subject, reason)

@@ -177,7 +177,7 @@ def ecc(findings: GpuFindings, place: Place) -> GpuResult:
     errors = [place.gpu.number(f"ecc_errors/volatile/{name}") for name in UNCORRECTABLE]
     if None in errors:
         return unknown(place, goal, "ecc_errors/volatile")
-    count = sum(each or 0 for each in errors)
+    count = sum(error or 0 for error in errors)
     if count > most:
         if ROW_REMAP in blamed:
             text = f"{count} uncorrectable: see {ROW_REMAP}, which is about the same memory"

@@ -20,7 +20,7 @@ from ...module_utils.core.distribution import (
 from ...module_utils.software.software_set import SoftwareSet
 from .software import VARIABLE
 
-MOST = 1 << 20
+MAX_KEY_BYTES = 1 << 20
 """Bytes: a public key has a few thousand."""
 
 CUDA_REPOS = "https://developer.download.nvidia.com/compute/cuda/repos/"
@@ -96,13 +96,13 @@ def read_key(path: Path, sha256: str) -> tuple[bytes, str]:
     """The key in armour; or nothing, and what is wrong with the file."""
     try:
         with path.open("rb") as file:
-            content = file.read(MOST + 1)
+            content = file.read(MAX_KEY_BYTES + 1)
     except OSError as error:
         return b"", f"which cannot be read: {error.strerror}"
     if not content:
         return b"", "which is empty"
-    if len(content) > MOST:
-        return b"", f"which has more than {MOST} bytes: not a public key"
+    if len(content) > MAX_KEY_BYTES:
+        return b"", f"which has more than {MAX_KEY_BYTES} bytes: not a public key"
     if b"PRIVATE KEY" in content:
         return b"", "which is a private key: do not hand it out"
     digest = hashlib.sha256(content).hexdigest()
