@@ -108,7 +108,7 @@ def _check(intent: SwitchIntent, present: Present) -> None:
     if ports:
         buffers.check_release(present)
         buffers.check_chip(intent, present)
-        buffers.check_way_out(intent, present)
+        buffers.check_egress_pool(intent, present)
 
 
 # Objects
