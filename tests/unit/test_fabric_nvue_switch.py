@@ -307,7 +307,7 @@ def test_without_anything_to_go_back_to_nothing_is_begun(fake: FakeNvue) -> None
     fake.states["1"] = "inactive"
     fake.startup = {}
     message = failing(fake)
-    assert "nothing to go" in message and "nv config save" in message
+    assert "could not be undone" in message and "nv config save" in message
     assert fake.made == []
 
 

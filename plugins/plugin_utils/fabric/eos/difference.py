@@ -196,7 +196,7 @@ def commands(items: Sequence[Item]) -> list[str]:
 def _top(items: Sequence[Item]) -> Iterator[str]:
     for item in items:
         if item.path == (WATCHDOG_POLLING,) and item.found:
-            # EOS caps it at half of the detection and restoration times, which this change may shorten.
+            # EOS caps it at half of the other times, which this change may shorten.
             yield undo(item.found)
     # A map is reset by typing its default, which can be grouped, unlike `no`.
     yield from grouped(
@@ -285,7 +285,7 @@ def difference(intent: SwitchIntent, wanted: Wanted, present: Present) -> Differ
     if not word:
         chip = intent.asic.name or "<chip>"
         raise SwitchError(
-            f"{intent.name}: `show running-config all | include tx-queue` does not show the name of "
+            f"{intent.name}: `show running-config all | include tx-queue` shows no name of "
             f"unicast queues. Write asics: {{{chip}: {{{QUEUE_KEY}: "
             f"{' or '.join(QUEUES)}}}}}, as `qos map traffic-class 0 to ?` has it on the switch"
         )

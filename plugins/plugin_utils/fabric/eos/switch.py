@@ -308,9 +308,9 @@ def _saved(eapi: Eapi) -> str:
     return startup
 
 
-# The platform's keyword for a unicast queue. The map of traffic classes may use another one than the
-# blocks: guides for EOS 4.36 have `uc-tx-queue 3` below a port and
-# `qos map traffic-class 3 to tx-queue 3` on one switch.
+# The platform's keyword for a unicast queue. The map of traffic classes may use another one: guides
+# for EOS 4.36 have `uc-tx-queue 3` below a port and `qos map traffic-class 3 to tx-queue 3` on one
+# switch.
 
 _BLOCK = re.compile(r"^[ \t]*((?:uc-)?tx-queue) [0-9]+[ \t\r]*$", re.MULTILINE)
 _MAP = re.compile(r"^qos map traffic-class [0-9, -]+ to ((?:uc-)?tx-queue) [0-9]", re.MULTILINE)

@@ -31,8 +31,8 @@ from .target import target
 
 # Patches (RFC 6902) from one state of CONFIG_DB to another, as `config apply-patch` takes them.
 #
-# A missing table is added as a whole, because no path leads into it; a table that loses its last row
-# is removed as a whole, because an empty one is refused.
+# A missing table is added as a whole, because no path leads into it; a table that loses its last
+# row is removed as a whole, because an empty one is refused.
 
 Value = TypeVar("Value")
 
@@ -67,8 +67,8 @@ def _escaped(part: str) -> str:
 
 # Traffic impact of a change of CONFIG_DB.
 #
-# A port goes down and up only for changes of its rows in these tables, as in the order that the patch
-# sorter of `config apply-patch` would choose.
+# A port goes down and up only for changes of its rows in these tables, as the patch sorter of
+# `config apply-patch` does.
 
 BOUNCING = ("PORT_QOS_MAP", "QUEUE", "BUFFER_PG", "BUFFER_QUEUE")
 
