@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""MPI over RDMA on machines with kernels: it uses RDMA, and a run without RDMA is reported."""
+"""MPI over RDMA on virtual machines: it uses RDMA, and a run without RDMA is reported."""
 
 from __future__ import annotations
 
