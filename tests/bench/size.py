@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BEFORE = "8fbd673"
-LIMITS = {"plugins": 57_900, "roles": 4_050, "tests": 63_900, "tests/bed": 17_400}
+LIMITS = {"plugins": 57_950, "roles": 4_050, "tests": 63_100, "tests/bed": 18_600}
 """Nearly what there is: a feature that needs more raises them in its own change. The collection was
 cut to 44,400, 8,800 and 47,700 lines at c0fcc39; discover, preflight, HPC-X, Spectrum-X, health of
 links, proofs of GPU memory, jobs, sweeps, Intel MPI, builds from source, revocation, signers, typed
@@ -28,7 +28,7 @@ BED = "tests/bed"
 """The test bed: every file of it, and none of it among the product's tests."""
 UTILS = ("plugins/module_utils", "plugins/plugin_utils")
 LIMIT_FILES = 233
-LIMIT_WORDS = 39_700
+LIMIT_WORDS = 38_800
 LIMIT_KB = 290
 """Of a payload; Ansible's own part is 169 (ping)."""
 LIMITS_KB = {
