@@ -218,7 +218,10 @@ class FakeNode:
             if path.is_file()
             and (
                 number is None
-                or any(word in str(path) for word in (name, f"_{number}", PCI.format(16 + number)))
+                or any(
+                    word in str(path.relative_to(self.root))
+                    for word in (name, f"_{number}", PCI.format(16 + number))
+                )
             )
         }
         keep = lambda values: {  # noqa: E731

@@ -94,7 +94,7 @@ def test_after_an_essential_step_only_what_restores_is_tried(tmp_path, essential
     assert seen == done
     assert outcome.errors == [f"packages: {BROKEN}"]
     assert (tmp_path / "etc/later.conf").exists() is not essential
-    assert [each.status for each in outcome.checks] == ["not_applicable" if essential else "ok"]
+    assert [check.status for check in outcome.checks] == ["not_applicable" if essential else "ok"]
 
 
 def test_a_restoring_step_that_fails_does_not_let_later_steps_run(tmp_path):
@@ -127,7 +127,7 @@ def test_an_unwritable_file_ends_only_the_changes(tmp_path, monkeypatch):
     assert seen == ["stop", "start"]
     [error] = outcome.errors
     assert "etc/full.conf" in error and "No space left" in error
-    messages = {each.subject: (each.status, each.reason) for each in outcome.checks}
+    messages = {check.subject: (check.status, check.reason) for check in outcome.checks}
     assert messages["/etc/early.conf"] == ("ok", "")
     assert (
         messages["/etc/full.conf"][0] == "failed"

@@ -127,7 +127,7 @@ class FakeMlxconfig:
         if self.broken:
             return Result(argv, 3, "", f"-E- Failed to open device: {pci}. Cannot open {pci}\n")
         if "q" in argv:
-            asked = [each for word in argv[argv.index("q") + 1 :] for each in elements(word)]
+            asked = [element for word in argv[argv.index("q") + 1 :] for element in elements(word)]
             shown = {
                 name: values
                 for name, values in parameters.items()

@@ -119,7 +119,7 @@ def test_surplus_objects_are_removed_without_a_setup(settled, drift):
     settled.neighbours.append({"dst": "10.10.0.1", "dev": "mgmt0", "lladdr": "02:01"})
     drift(settled)
     shown = settled.converge(RAILS, check_mode=True)
-    assert {each.subject for each in shown.checks if each.status == "pending"} == {"rail1"}
+    assert {check.subject for check in shown.checks if check.status == "pending"} == {"rail1"}
     outcome = settled.converge(RAILS)
     assert outcome.changed
     assert outcome.reconfigured == []

@@ -13,7 +13,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.iprout
     IpLink,
     NetworkState,
     Route,
-    Rule,
+    SourceRule,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import backends, naming
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.plan import plan_rails
@@ -91,7 +91,7 @@ def test_rules_without_a_source_are_ignored():
             {"priority": 5, "src": "10.0.0.0", "srclen": 8, "table": "7"},
         ]
     )
-    assert rules == (Rule(5, "10.0.0.0/8", 7),)
+    assert rules == (SourceRule(5, "10.0.0.0/8", 7),)
 
 
 def test_what_a_vlan_or_a_route_uses_is_in_use():

@@ -73,7 +73,7 @@ def compared_settings(
         profiles = _of_planes(planes, rails, LANES.get(rail.device.device_id))
         if rail.shared:
             # With planes balanced by software, each has an RDMA device.
-            profiles = [each for each in profiles if each[BY_HARDWARE]]
+            profiles = [profile for profile in profiles if profile[BY_HARDWARE]]
         verdict = partial(_other_planes, planes, rails, rail.shared)
         asked.append((tuple(profiles[0]), profiles, verdict))
     theirs = {parts(name)[0] for name in named}

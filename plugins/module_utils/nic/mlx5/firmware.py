@@ -130,7 +130,7 @@ class Firmwares:
         known = self._answer(pci, f"{base}[{first}..{last}]").known
         if name in known:
             return known[name]
-        found = [known[each] for each in elements(name) if each in known]
+        found = [known[element] for element in elements(name) if element in known]
         if len(found) <= indexes[1] - indexes[0]:
             return None
         current = [each.current for each in found if isinstance(each.current, int)]
@@ -278,10 +278,10 @@ def wanted_parameters(
         **further,
     }
     return {
-        each: number(f"{VARIABLE}: {name}", value)
+        element: number(f"{VARIABLE}: {name}", value)
         for name, value in wanted.items()
         if value is not None
-        for each in elements(name)
+        for element in elements(name)
     }
 
 
@@ -315,7 +315,7 @@ def firmware_settings(
         fulfilled_by.update(dict.fromkeys(SRIOV, "it supports no virtual functions"))
     if (root / "sys/class/net" / rail.interface / "ecn").is_dir():
         fulfilled_by.update(dict.fromkeys((*CNP, PRIORITY_MASK), "the driver of DOCA-OFED sets it"))
-    asked = {each for name in named for each in elements(name)}
+    asked = {element for name in named for element in elements(name)}
     settings: list[FirmwareSetting] = []
     for name, value in parameters.items():
         otherwise = "" if name in asked else fulfilled_by.get(name, "")
@@ -341,9 +341,9 @@ class FirmwareSetting(NicSetting):
         firmwares: Firmwares,
         pci: str,
         fulfilled_by: str,
-        rails: Sequence[FirmwareSetting],
+        siblings: Sequence[FirmwareSetting],
     ) -> None:
-        """`rails` are all parameters of this rail."""
+        """`siblings`: all parameters of this rail."""
         # The name has no port; an element of an array is ..._4.
         stem = re.sub(r"\W+", "_", re.sub(r"_P1$", "", first_port_parameter)).strip("_")
         self.name = f"firmware_{stem.lower()}"
@@ -352,7 +352,7 @@ class FirmwareSetting(NicSetting):
         self._firmwares = firmwares
         self._pci = pci
         self._fulfilled_by = fulfilled_by
-        self._rails = rails
+        self._siblings = siblings
 
     @property
     def parameter(self) -> str:
@@ -403,8 +403,8 @@ class FirmwareSetting(NicSetting):
 
         Parameters of the contract never hide others.
         """
-        asked = {each.parameter: each.wanted for each in self._rails if each.named}
-        own = {_stem(each.parameter) for each in self._rails if not each.named}
+        asked = {each.parameter: each.wanted for each in self._siblings if each.named}
+        own = {_stem(each.parameter) for each in self._siblings if not each.named}
         return [
             name
             for name, each in self._firmwares.parameters(self._pci).items()
@@ -414,7 +414,7 @@ class FirmwareSetting(NicSetting):
 
     def apply(self) -> None:
         """Set all known parameters of this rail."""
-        self._firmwares.set(self._pci, {each.parameter: each.wanted for each in self._rails})
+        self._firmwares.set(self._pci, {each.parameter: each.wanted for each in self._siblings})
 
     def set(self, value: Any) -> None:
         self._firmwares.set(self._pci, {self.parameter: value})
