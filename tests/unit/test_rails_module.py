@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The module roce_rails: the plan of its rails, and what a fault hides nothing of."""
+"""The module roce_rails: the plan of its rails, and faults of the boot unit."""
 
 from __future__ import annotations
 

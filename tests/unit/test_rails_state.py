@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a host has: `ip -j` and networkctl as recorded, and interfaces by their PCI address."""
+"""The kernel's network from recorded output of `ip -j` and networkctl, and rails by PCI address."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ PCI = "0000:5d:00.0"
 
 
 def add(root, name, *steps, port=None):
-    """An interface in sysfs, below the given steps of its way from the root complex."""
+    """Create an interface in sysfs, below the given PCI path from the root complex."""
     device_path = root.joinpath("sys/devices/pci0000:50", *steps)
     device_path.mkdir(parents=True, exist_ok=True)
     net = root / "sys/class/net" / name

@@ -110,8 +110,8 @@ class NetworkState:
 def read_state(run: Runner) -> NetworkState:
     """Read the network by three calls of `ip`. Raises CommandError."""
 
-    def ask(*words: str) -> list[dict[str, Any]]:
-        answer: list[dict[str, Any]] = json.loads(run(("ip", *words)).stdout or "[]")
+    def ask(*arguments: str) -> list[dict[str, Any]]:
+        answer: list[dict[str, Any]] = json.loads(run(("ip", *arguments)).stdout or "[]")
         return answer
 
     return NetworkState(

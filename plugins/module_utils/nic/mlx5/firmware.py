@@ -123,7 +123,7 @@ class Firmwares:
 
     def parameter(self, pci: str, name: str) -> Optional[FirmwareParameter]:
         """Return a parameter, an element of an array or a range of elements; None if not shown."""
-        answer, (base, indexes) = self._answer(pci), parts(name)
+        answer, (base, indexes) = self._answer(pci), split_name(name)
         first, last = answer.arrays.get(base, (0, -1))
         if indexes is None or last < first:
             return answer.known.get(name)
@@ -142,7 +142,7 @@ class Firmwares:
         read = {name: self.parameter(pci, name) for name in sorted(values)}
         differing = [n for n, each in read.items() if each and each.next_boot != values[n]]
         if differing:
-            words = [_word(name, values[name]) for name in differing]
+            words = [_assignment(name, values[name]) for name in differing]
             card = card_of(pci)
             self._answers = {at: of for at, of in self._answers.items() if card_of(at[0]) != card}
             self._run((self.tool or "", "-y", "-d", pci, "set", *words))
@@ -186,7 +186,7 @@ def _stem(name: str) -> str:
     return re.sub(r"_P\d+$", "", name)
 
 
-def parts(name: str) -> Parts:
+def split_name(name: str) -> Parts:
     """Split `A[4]` into A, (4, 4) and `A[0..3]` into A, (0, 3); other names have no indexes."""
     match = _NAME.fullmatch(name)
     if match is None or match[2] is None:
@@ -194,20 +194,20 @@ def parts(name: str) -> Parts:
     return match[1], (int(match[2]), int(match[3] or match[2]))
 
 
-def _word(name: str, value: int) -> str:
+def _assignment(name: str, value: int) -> str:
     """Write elements in hexadecimal: those of MODULE_SPLIT_M0 are parsed so, even without 0x."""
-    return f"{name}={value:#x}" if parts(name)[1] else f"{name}={value}"
+    return f"{name}={value:#x}" if split_name(name)[1] else f"{name}={value}"
 
 
-def words(name: str, value: Value) -> list[str]:
+def assignments(name: str, value: Value) -> list[str]:
     """Return the arguments of `set` for a value; equal elements of an array share one."""
-    base, indexes = parts(name)
+    base, indexes = split_name(name)
     if isinstance(value, int) or indexes is None:
-        return [_word(name, value)] if isinstance(value, int) else []
+        return [_assignment(name, value)] if isinstance(value, int) else []
     found, start = [], indexes[0]
     for each, alike in groupby(value):
         last = start + len(list(alike)) - 1
-        found.append(_word(f"{base}[{start}..{last}]", each))
+        found.append(_assignment(f"{base}[{start}..{last}]", each))
         start = last + 1
     return found
 
@@ -259,7 +259,7 @@ def wanted_parameters(
     if given:
         raise PlanError(f"{VARIABLE}: remove {', '.join(given)}: given by the model and the rails")
     for name in further:
-        first, last = parts(name)[1] or (0, 0)
+        first, last = split_name(name)[1] or (0, 0)
         if not _NAME.fullmatch(name) or not 0 <= last - first < MAX_ELEMENTS:
             raise PlanError(
                 f"{VARIABLE}: {name!r} is no parameter: write it as mlxconfig does, an element "
@@ -287,7 +287,7 @@ def wanted_parameters(
 
 def elements(name: str) -> list[str]:
     """Expand `A[0..3]` to A[0], A[1], A[2] and A[3]; return any other name unchanged."""
-    base, indexes = parts(name)
+    base, indexes = split_name(name)
     if indexes is None:
         return [name]
     return [f"{base}[{index}]" for index in range(indexes[0], indexes[1] + 1)]
@@ -368,9 +368,9 @@ class FirmwareSetting(NicSetting):
             parameter = self._firmwares.parameter(self._pci, self.parameter)
         except CommandError as error:
             return Reading.unsupported(f"its firmware settings cannot be read: {error}. {UNREAD}")
-        return self.judge(Reading(None) if parameter is None else parameter.reading)
+        return self.evaluate(Reading(None) if parameter is None else parameter.reading)
 
-    def judge(self, reading: Reading) -> Reading:
+    def evaluate(self, reading: Reading) -> Reading:
         """Evaluate a reading, in which nothing was found if the firmware lacks the parameter."""
         if reading.found is not None:
             return reading
@@ -378,7 +378,7 @@ class FirmwareSetting(NicSetting):
         if self._fulfilled_by:
             # One wording for every card, as the summary counts equal reasons.
             return Reading.fulfilled_otherwise(f"its firmware {unknown}; {self._fulfilled_by}")
-        known, (base, indexes) = self._firmwares.parameters(self._pci), parts(self.parameter)
+        known, (base, indexes) = self._firmwares.parameters(self._pci), split_name(self.parameter)
         bounds = self._firmwares.arrays(self._pci).get(base) if indexes else None
         if self.named and not bounds and (waits := self._shown_later()):
             # A parameter can be hidden until another one takes effect: set the known ones.
