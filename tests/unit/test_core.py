@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What all layers share on a node: checks, files, programs, locks, reasons to reboot."""
+"""The helpers of all layers on a node: checks, files, programs, locks, reasons for a reboot."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_a_program_that_fails_hangs_or_is_missing_says_so():
 
 
 def test_an_error_has_the_end_of_both_outputs_errors_first():
-    """A script of a package prints its cause on one, and dpkg its heading on the other."""
+    """A package script prints the cause on one output, and dpkg a heading on the other."""
     with pytest.raises(CommandError, match=r"exit status 3: heading\nthe cause$"):
         run(["sh", "-c", "echo heading >&2; echo the cause; exit 3"])
     long = Result((), 1, "".join(f"o{at}\n" for at in range(999)), "e\n" * 999 + "last")
@@ -205,7 +205,7 @@ def runs(stat):
 def test_programs_of_the_administrator_are_found_without_its_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As over SSH by an unprivileged login: PATH has no sbin, and mlnx_qos or ip are there."""
+    """PATH of an unprivileged SSH login lacks sbin, which has mlnx_qos and ip."""
     tool = tmp_path / "sbin/hidden-tool"
     tool.parent.mkdir()
     tool.write_text("#!/bin/sh\necho $PATH\n")
@@ -218,7 +218,7 @@ def test_programs_of_the_administrator_are_found_without_its_path(
 
 
 def test_a_program_that_cannot_be_killed_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In uninterruptible sleep nothing ends a program: as if the signal had never been sent."""
+    """No signal terminates a program in uninterruptible sleep."""
     asked: list[int] = []
     started: list[subprocess.Popen[str]] = []
     real = subprocess.Popen
@@ -312,7 +312,7 @@ def test_a_symlink_stays_one_and_its_target_changes(tmp_path):
 
 @given(st.lists(LINE), st.lists(LINE, min_size=1), st.lists(LINE, min_size=1))
 def test_a_block_changes_nothing_but_itself(own, first, second):
-    """Put in, changed and taken out again, the operator's lines are what they were."""
+    """A block that is added, changed and removed leaves the operator's lines unchanged."""
     text = "".join(f"{line}\n" for line in own)
     one = files.replace_block(text, first, "hosts")
     assert files.replace_block(one, first, "hosts") == one
@@ -389,7 +389,7 @@ def test_a_holder_that_wrote_nothing_is_named_by_the_kernel(tmp_path: Path) -> N
 
 
 def test_no_other_user_can_open_a_lock(tmp_path: Path) -> None:
-    """Whoever can read the file can hold its lock as long as he likes."""
+    """A user who can read the file can hold its lock indefinitely."""
     old = tmp_path / "own/old.lock"
     old.parent.mkdir(mode=0o755)
     old.touch(mode=0o644)
@@ -465,7 +465,7 @@ def test_who_may_own_the_directory_of_locks(
 def test_a_directory_of_locks_may_be_roots(
     owner: int, taken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who is no root has root's directory, or one that is his."""
+    """An unprivileged user may use a directory of root or of this user."""
     monkeypatch.setattr(locks.os, "geteuid", lambda: 1000)
     found = os.stat_result((0o40700, 0, 0, 1, owner, owner, 0, 0, 0, 0))
     monkeypatch.setattr(Path, "lstat", lambda _path: found)
@@ -476,7 +476,7 @@ def test_a_directory_of_locks_may_be_roots(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
 def test_the_mode_of_anothers_lock_is_left(tmp_path: Path) -> None:
-    """Of operators who share a directory: only its owner may change it."""
+    """Operators share a directory, and only the owner of a file may change its mode."""
     path = tmp_path / "x.lock"
     path.touch()
     path.chmod(0o664)

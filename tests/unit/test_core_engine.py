@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Settling parts, and what every layer's module does alike: refusals, failures, results."""
+"""The loop that settles parts, and the entry point of modules: refusals, failures, results."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ BROKEN = "it does not work"
 
 @dataclass
 class Recorded:
-    """A part whose steps write down that they were done."""
+    """A part that records its steps."""
 
     done: list[str]
     steps: list[tuple[str, dict[str, bool]]] = field(default_factory=list)
@@ -94,7 +94,7 @@ def test_after_an_essential_step_only_what_restores_is_tried(tmp_path, essential
     assert seen == done
     assert outcome.errors == [f"packages: {BROKEN}"]
     assert (tmp_path / "etc/later.conf").exists() is not essential
-    assert [each.status for each in outcome.checks] == ["not_applicable" if essential else "ok"]
+    assert [check.status for check in outcome.checks] == ["not_applicable" if essential else "ok"]
 
 
 def test_a_restoring_step_that_fails_does_not_let_later_steps_run(tmp_path):
@@ -107,7 +107,7 @@ def test_a_restoring_step_that_fails_does_not_let_later_steps_run(tmp_path):
 
 
 def test_an_unwritable_file_ends_only_the_changes(tmp_path, monkeypatch):
-    """What was stopped starts again, all is read back, and the reboot is recorded."""
+    """Stopped services start again, everything is read back, and the reboot is recorded."""
     write = files.write_atomically
 
     def full(path: Path, *more: Any) -> None:
@@ -127,7 +127,7 @@ def test_an_unwritable_file_ends_only_the_changes(tmp_path, monkeypatch):
     assert seen == ["stop", "start"]
     [error] = outcome.errors
     assert "etc/full.conf" in error and "No space left" in error
-    messages = {each.subject: (each.status, each.reason) for each in outcome.checks}
+    messages = {check.subject: (check.status, check.reason) for check in outcome.checks}
     assert messages["/etc/early.conf"] == ("ok", "")
     assert (
         messages["/etc/full.conf"][0] == "failed"
@@ -156,7 +156,7 @@ def test_an_unwritable_record_is_reported(tmp_path, monkeypatch):
 
 @dataclass
 class Failing:
-    """A part that cannot even look: `where` it fails, and how."""
+    """A part that fails in `where` with `error`."""
 
     where: str
     error: Exception
@@ -334,11 +334,11 @@ def test_a_unit_takes_effect_as_a_whole_or_is_restored(tmp_path, fails, values, 
 
 
 class Refused(Exception):
-    """What only this layer refuses."""
+    """A refusal specific to this layer."""
 
 
 class Broken(Exception):
-    """What only this layer fails with."""
+    """A failure specific to this layer."""
 
 
 RDMA = Layer("rdma", command_s=600.0, look_s=60.0, refusals=(Refused,), failures=(Broken,))

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Every way in which a machine can differ from the model, each with its remedy."""
+"""Differences between a machine and the model, each with its remedy."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def only(found: Machine, model: list[dict[str, Any]], **more: Any) -> Check:
 
 
 def test_the_reference_machine_is_as_the_reference_model_says() -> None:
-    """The inventory that is delivered and the machine that is recorded agree."""
+    """The delivered inventory agrees with the recorded machine."""
     node = json.loads(GOLDEN.read_text(encoding="utf-8"))["variables"]["node01"]
     checks = compare_with_model(machine(B300), node["cluster_rails"], node["cluster_gpus"])
     assert [check for check in checks if check.status != "ok"] == []
@@ -134,7 +134,7 @@ def no_driver(tree: Directory) -> None:
 
 
 def balanced_by_hardware(*kept: str) -> Machine:
-    """Two functions on each card, and no RDMA device on the second ones but on those `kept`.
+    """Two functions on each card; of the second ones only those `kept` have an RDMA device.
 
     Mellanox/nic-configuration-operator 632f1295: "non-first PFs share PF0's RDMA device".
     """

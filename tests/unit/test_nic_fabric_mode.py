@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Firmware that is compared: Spectrum-X or not, and planes. None of it is ever set."""
+"""Firmware that is compared but never set: mode of the fabric, and planes."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ NEW = {
     "NUM_OF_PLANES_P1": 0,
     "LOAD_BALANCE_MODE_P1": 0,
 }
-"""Names: see nic/fabric_mode.py. That a new ConnectX-8 has 0 in all of them is a guess; DOCA's
-documentation has USER_PROGRAMMABLE_CC off until it is set (docs.nvidia.com/doca/sdk/doca-pcc)."""
+"""Names: nic/mlx5/fabric_mode.py. A new ConnectX-8 is assumed to have 0 in all of them; DOCA's
+documentation has USER_PROGRAMMABLE_CC off by default (docs.nvidia.com/doca/sdk/doca-pcc)."""
 RA2_0 = {
     "ROCE_ADAPTIVE_ROUTING_EN": 1,
     "USER_PROGRAMMABLE_CC": 1,
@@ -63,7 +63,7 @@ MODES = {
 
 
 class Nic:
-    """One rail with these firmware values and one running setting, and what a run makes of it."""
+    """Settle one rail with these firmware values and one run-time setting."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Firmware settings: asked once, set in one call, waiting for a reset that is not done here."""
+"""Firmware parameters: queried once, set in one call, waiting for a reset."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ CONNECTX_4_LX = {
     "ROCE_CC_PRIO_MASK_P1": 255,
     "PCI_WR_ORDERING": 0,
 }
-"""What a real one shows of our list: no ATS_ENABLED and no LINK_TYPE.
+"""Parameters of our list that a real NIC has: no ATS_ENABLED and no LINK_TYPE.
 
 k8snetworkplumbingwg/sriov-network-operator a443a832, pkg/vendors/mellanox/mellanox_test.go
 (getMstconfigOutput, MCX422A-ACAA).
@@ -100,14 +100,14 @@ class FakeMlxconfig:
         self.firmwares = Firmwares("mlxconfig", self)
 
     def reset(self) -> None:
-        """What the operator does, and the collection never: the next values become current."""
+        """Make the next values current, as a reset by the operator does."""
         for function in (*self.cards.values(), *self.functions.values()):
             for values in function.values():
                 values[1] = values[2]
         self.firmwares = Firmwares("mlxconfig", self)
 
     def parameters(self, pci):
-        """Those of one function, the hidden ones too."""
+        """Parameters of one function, including hidden ones."""
         card = self.cards[pci.rpartition(".")[0]]
         if pci not in self.functions:
             self.functions[pci] = {name: list(card[name]) for name in self.own}
@@ -127,7 +127,7 @@ class FakeMlxconfig:
         if self.broken:
             return Result(argv, 3, "", f"-E- Failed to open device: {pci}. Cannot open {pci}\n")
         if "q" in argv:
-            asked = [each for word in argv[argv.index("q") + 1 :] for each in elements(word)]
+            asked = [element for word in argv[argv.index("q") + 1 :] for element in elements(word)]
             shown = {
                 name: values
                 for name, values in parameters.items()
@@ -159,7 +159,7 @@ class FakeMlxconfig:
         return HEAD + "".join(f"{row}\n" for row in rows) + FOOT
 
     def counts(self):
-        """How often it was asked, and how often set."""
+        """Number of queries and of calls that set values."""
         sets = sum("set" in call for call in self.calls)
         return len(self.calls) - sets, sets
 
@@ -178,7 +178,7 @@ WANTED = firmware.wanted_parameters(HOST)
 
 @pytest.fixture
 def machine(tmp_path):
-    """A folder with sysfs; `add` gives it one interface."""
+    """A directory with sysfs; `add` creates an interface."""
 
     def add(name, pci, *, sriov=True):
         function = tmp_path / "sys/devices/pci0000:00" / pci
@@ -455,7 +455,7 @@ PORT_2 = {"LINK_TYPE_P2": 1, "CNP_DSCP_P2": 0, "CNP_802P_PRIO_P2": 7, "ROCE_CC_P
 
 
 def recorded(name, root, factory=FACTORY):
-    """The rails of a recorded node, their cards, and what sets them."""
+    """The rails of a recorded node, their cards, and the tool."""
     build_sys(name, root / "sys")
     ports = survey(root / "sys").of_kind(RAIL)
     rails = [RailNic(port.netdev, port.netdev, port.driver, port.pci, port) for port in ports]
@@ -519,7 +519,7 @@ def test_virtual_functions_are_listed(tmp_path):
 
 
 def test_a_hidden_array_is_queried_once():
-    """The planes of a card ask for its lanes again and again."""
+    """Every plane of a card needs its lanes."""
     tool = FakeMlxconfig(arrays={"MODULE_SPLIT_M0": 16})
 
     def old(argv, *, check=True):

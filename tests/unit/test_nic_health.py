@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Physical health of a rail: what its port counts between two looks, and what its module measures.
+"""Physical health of a rail: growth of counters between two readings, and its module.
 
 Names of counters are those of Linux' mlx5/counters.rst; their numbers are made up.
 """
@@ -264,7 +264,7 @@ def test_a_tool_without_an_answer_is_no_fault_of_the_rail(tmp_path, answer, reas
 
 
 def sensors(root, pci):
-    """As mlx5 shows them (Linux, mlx5/core/hwmon.c).
+    """Labels of mlx5 (Linux, mlx5/core/hwmon.c).
 
     Labels and degrees: my.mbuzztech.com/portal/en/kb/articles/
     how-to-collect-infiniband-transceiver-temperature-non-root-method. The limits are a guess.

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The contract on simulated NICs: each tool, each setting, drift, and what a NIC cannot do."""
+"""The contract on simulated NICs: tools, settings, drift, and missing support."""
 
 from __future__ import annotations
 

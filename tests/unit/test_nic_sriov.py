@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Virtual functions of a rail: shown, refused while in use, removed when idle."""
+"""Virtual functions of a rail: listed, refused while in use, removed if idle."""
 
 from __future__ import annotations
 

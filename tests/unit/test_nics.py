@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""All of a rail or nothing, no rail at another's cost; alone, and within a run of the rails."""
+"""The settings of a rail as a unit: without and within a run of the rails, and by vendor."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ RAILS = [rail(0), rail(1)]
 
 
 class Recorder(NoNics):
-    """Stands in for the NIC settings; notes what is asked of it, and when."""
+    """A fake of the NICs that records its calls."""
 
     def __init__(self, host, *, differs=(), after=None):
         self.host, self.differs, self.after = host, list(differs), after
@@ -315,7 +315,7 @@ def test_a_rail_named_at_the_next_boot_waits(tmp_path):
 
 
 def test_a_link_that_goes_down_for_a_moment_is_waited_for(tmp_path):
-    """PFC takes a ConnectX's link down and up."""
+    """Setting PFC takes the link of a ConnectX down for a moment."""
     host = FakeHost(tmp_path)
     host.converge(RAILS)
     since = host.now
@@ -335,7 +335,7 @@ def test_a_link_that_goes_down_for_a_moment_is_waited_for(tmp_path):
 
 
 def machine(monkeypatch, names):
-    """The RDMA devices that sysfs has, of interfaces by their PCI address."""
+    """Replace the survey by RDMA devices of interfaces by PCI address."""
 
     def survey(sys):
         ports = [
@@ -401,7 +401,7 @@ def test_veth_rails_run_no_program(tmp_path, monkeypatch):
 def test_a_plane_takes_the_rdma_device_of_the_first_function(
     tmp_path, monkeypatch, numbers, shared
 ):
-    """Of its card and rail; DCQCN is set with the first (nic-configuration-operator 632f1295)."""
+    """The first function of its card and rail has DCQCN (nic-configuration-operator 632f1295)."""
     node, pci = FakeNode(tmp_path, count=1), PCI.format(16)
     first = RdmaDevice("rail", "mlx5_0", netdev="rail0p0", pci=pci, driver="mlx5_core")
     second = replace(first, name="", netdev="rail0p1", pci=f"{pci[:-1]}1")
@@ -430,7 +430,7 @@ def test_a_plane_takes_the_rdma_device_of_the_first_function(
 
 @pytest.mark.parametrize("driver", ["ice", "bnxt_en"])
 def test_a_nic_without_a_vendor_fails(tmp_path, driver):
-    """No tool and no file of mlx5 is used for it."""
+    """Neither tools nor files of mlx5 are used for it."""
     node = FakeNode(tmp_path, tools=("dcb", "mlxconfig", "mlxreg"))
     node.rails = [replace(rail, driver=driver) for rail in node.rails]
     nic = {"adaptive_routing": True, "congestion_control": {"roce_rp": {"rpg_ai_rate": 9}}}

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What each network service is given, file by file, and which other files claim a rail."""
+"""The files of each network service, and files of the operator that claim a rail."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def blocks(each, rails):
 
 
 def compare(text, path):
-    """With the recorded file; `GOLDEN=1 pytest` records anew."""
+    """Compare with a recorded file, which `GOLDEN=1 pytest` updates."""
     if os.environ.get("GOLDEN"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The boot unit: whole or not used, isolated, run again when it has to be, and able to fail."""
+"""The boot unit: complete or unused, isolated, repeated after changes, failing if rails fail."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ HOLD = {"rail0": {"pfc": state("ok")}}
 
 
 class Nics(NoNics):
-    """NICs of which only what was read of them matters."""
+    """NICs with given readings."""
 
     def __init__(self, given, with_rdma, settings):
         self.given, self.with_rdma, self._settings = given, with_rdma, settings
@@ -74,7 +74,7 @@ class Nics(NoNics):
 
 
 class Node:
-    """One rail, rail0, with SR-IOV and without an RDMA device, and a systemd."""
+    """A node with rail0, which has SR-IOV but no RDMA device, and a systemd."""
 
     def __init__(self, root, count=0) -> None:
         self.root = root
@@ -83,7 +83,7 @@ class Node:
         self.slept = []
 
     def systemctl(self, argv, *, check=True, stdin=None):
-        """A start runs what the program would, in this process."""
+        """Run the program in this process when the unit is started."""
         argv = tuple(argv)
         self.calls.append(argv)
         rc = 0
@@ -96,7 +96,7 @@ class Node:
         return Result(tuple(argv), rc, "", "")
 
     def converge(self, **more):
-        """What the module does, given what it found of the rails; `settings` of each rail."""
+        """Settle the boot unit as the module does, with the checks and `settings` of the rails."""
         self.calls.clear()
         given = {
             **options(),
@@ -153,7 +153,7 @@ def failing(status, name="rail_pfc"):
     return (Check(name, 1, 0, status, "rail0"),)
 
 
-# What is installed
+# Installation
 
 
 def test_first_run_installs_enables_and_runs_it(node):
@@ -395,7 +395,7 @@ def test_virtual_functions_in_use_are_not_taken_away_at_boot(tmp_path, capsys):
 
 
 def test_firmware_tools_do_not_run_at_boot(node):
-    """They are slow and may hang, and a reboot forgets nothing of it."""
+    """They are slow and may hang, and a reboot clears no firmware parameter."""
     asked = []
     install(node)
     node.program("--apply", which=asked.append)
@@ -415,12 +415,12 @@ def test_unreadable_counters_have_no_status(node, capsys, text, why):
     assert why in capsys.readouterr().err
 
 
-# The installed program on its own
+# The installed program
 
 
 @pytest.mark.skipif(not shutil.which("/usr/bin/python3"), reason="needs /usr/bin/python3")
 def test_the_program_runs_from_ansibles_zip(node, tmp_path):
-    """The module on a node reads its sources from the zip that it runs from."""
+    """The module reads its sources from the zip that Ansible made."""
     install(node)
     archive, program = tmp_path / "payload.zip", tmp_path / "program"
     with zipfile.ZipFile(archive, "w") as payload:

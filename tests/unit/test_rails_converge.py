@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Runs on a simulated host: only what differs is touched, and what was promised is read back."""
+"""Runs on a simulated host: only differences are changed, and promises are read back."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_surplus_objects_are_removed_without_a_setup(settled, drift):
     settled.neighbours.append({"dst": "10.10.0.1", "dev": "mgmt0", "lladdr": "02:01"})
     drift(settled)
     shown = settled.converge(RAILS, check_mode=True)
-    assert {each.subject for each in shown.checks if each.status == "pending"} == {"rail1"}
+    assert {check.subject for check in shown.checks if check.status == "pending"} == {"rail1"}
     outcome = settled.converge(RAILS)
     assert outcome.changed
     assert outcome.reconfigured == []
@@ -363,7 +363,7 @@ def test_a_missing_nic_fails_only_its_rail(host):
 
 
 class Killed(BaseException):
-    """As good as kill -9: nothing of the run gets to tidy up."""
+    """Like kill -9: no handler of the run is executed."""
 
 
 def commands_of_a_first_run(tmp_path):
@@ -426,7 +426,7 @@ def test_arp_is_not_applicable_in_a_container(host, monkeypatch):
 @given(st.data())
 @settings(max_examples=30, suppress_health_check=list(HealthCheck))
 def test_from_any_state_to_any_plan_in_one_run(tmp_path_factory, data):
-    """Whatever a host was before, one run makes it the plan, and the next finds nothing to do."""
+    """From any state, one run reaches the plan, and the next changes nothing."""
     host = FakeHost(tmp_path_factory.mktemp("host"))
 
     def some_rails():
@@ -458,7 +458,7 @@ def test_from_any_state_to_any_plan_in_one_run(tmp_path_factory, data):
 
 
 def test_each_rail_is_returned_as_the_kernel_has_it(settled):
-    """What the ports at the other end of its cable are compared with."""
+    """The layer links compares these values with the ports of the leaf."""
     (settled.root / "sys/class/net/rail1/speed").write_text("400000\n")
     (settled.root / "sys/class/net/rail2/speed").write_text("-1\n")
     settled.links["rail0"]["carrier"] = False

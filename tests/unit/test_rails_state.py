@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a host has: `ip -j` and networkctl as recorded, and interfaces by their PCI address."""
+"""The kernel's network from recorded output of `ip -j` and networkctl, and rails by PCI address."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.iprout
     IpLink,
     NetworkState,
     Route,
-    Rule,
+    SourceRule,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import backends, naming
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.plan import plan_rails
@@ -91,7 +91,7 @@ def test_rules_without_a_source_are_ignored():
             {"priority": 5, "src": "10.0.0.0", "srclen": 8, "table": "7"},
         ]
     )
-    assert rules == (Rule(5, "10.0.0.0/8", 7),)
+    assert rules == (SourceRule(5, "10.0.0.0/8", 7),)
 
 
 def test_what_a_vlan_or_a_route_uses_is_in_use():
@@ -111,7 +111,7 @@ PCI = "0000:5d:00.0"
 
 
 def add(root, name, *steps, port=None):
-    """An interface in sysfs, below the given steps of its way from the root complex."""
+    """Create an interface in sysfs, below the given PCI path from the root complex."""
     device_path = root.joinpath("sys/devices/pci0000:50", *steps)
     device_path.mkdir(parents=True, exist_ok=True)
     net = root / "sys/class/net" / name
