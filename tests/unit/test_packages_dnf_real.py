@@ -361,7 +361,8 @@ def test_repository_of_another_layer_must_be_defined(node: DnfRoot) -> None:
 
     (refused,) = refusal(node, gpu)
 
-    assert (refused.code, refused.values["repository"]) == ("package_source_undefined", "doca")
+    assert refused.code == "package_conflict"
+    assert "Repository doca" in refused.values["hints"]
     assert not installed(node)
     assert not list((node.root / "etc/yum.repos.d").iterdir())
     rdma = a_set(doca, stages={"tools": {"mft": ""}}, preferred=preferred)
