@@ -185,9 +185,7 @@ CASES = (
 
 
 @pytest.mark.parametrize(("printed", "begins", "has"), CASES)
-def test_the_cause_comes_first_and_its_remedy_with_it(
-    printed: tuple[str, str], begins: str, has: list[str]
-) -> None:
+def test_cause_and_remedy_come_first(printed: tuple[str, str], begins: str, has: list[str]) -> None:
     text = " ".join(said(*printed).split())
     assert text.startswith(begins)
     for word in has:
@@ -195,7 +193,7 @@ def test_the_cause_comes_first_and_its_remedy_with_it(
 
 
 @pytest.mark.parametrize("printed", [(DKMS_OUT + DKMS_ERROR, ""), (DKMS_OUT, DKMS_ERROR)])
-def test_what_only_waits_for_another_package_is_no_cause(printed: tuple[str, str]) -> None:
+def test_dependent_packages_are_no_cause(printed: tuple[str, str]) -> None:
     text = said(*printed)
     assert "doca-ofed" not in text
     assert SUMMARY not in text
@@ -216,7 +214,7 @@ def test_the_log_that_dkms_names_is_read(tmp_path: Path) -> None:
     assert "make.log: " not in said(DKMS_OUT, outside, tmp_path)
 
 
-def test_nothing_that_a_script_prints_leaves_its_line_or_grows() -> None:
+def test_script_output_is_bounded() -> None:
     long = "".join(f"failed {at} \x1b[2J\n" for at in range(9999))
     text = said(f"Setting up evil (1) ...\n{long}", f"{HEADING} evil (--configure):\n x\x1b\n")
     assert "\x1b" not in text

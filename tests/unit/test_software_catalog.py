@@ -265,7 +265,7 @@ def test_dcgm_goes_by_the_driver(
     assert not [name for name in found if any_matches(name, wanted.absent)]
 
 
-def test_another_major_of_dcgm_leaves_and_another_cuda_may() -> None:
+def test_other_dcgm_versions_are_removed() -> None:
     wanted = gpu_packages(software(), UBUNTU, "6.8.0-60-generic", KEYS)
     (stage,) = [each for each in wanted.stages if each.name == "DCGM"]
     for name in ("", "-config", "-5-core", "-5-cuda13"):
@@ -324,7 +324,7 @@ def test_inbox_drivers_need_extra_modules_on_ubuntu(release: str) -> None:
             assert not any("modules-extra" in each.name for each in other.packages)
 
 
-def test_nfs_over_rdma_is_installed_with_the_drivers_of_doca() -> None:
+def test_nfs_over_rdma_with_doca() -> None:
     found = software()
     found = replace(found, rdma=replace(found.rdma, nfs=True))
     for distribution, kernel in NODES:
@@ -339,7 +339,7 @@ def test_nfs_over_rdma_is_installed_with_the_drivers_of_doca() -> None:
         assert "mlnx-nfsrdma-dkms" not in names
 
 
-def test_the_ucx_of_doca_takes_the_place_of_ubuntus() -> None:
+def test_doca_ucx_replaces_ubuntu_s() -> None:
     (ucx,) = [
         one for one in table.repositories("ubuntu")["first"]["doca/3.2.1"] if one.name == "ucx"
     ]
@@ -367,7 +367,7 @@ def test_other_mpi_replaces_ubuntu_s(
     ("profile", "claims"),
     [("doca-ofed", {"/etc/pmix-mca-params.conf": "openmpi"}), ("doca-roce", {})],
 )
-def test_the_openmpi_of_doca_has_a_file_of_pmix(profile: str, claims: dict[str, str]) -> None:
+def test_doca_openmpi_claims_a_file_of_pmix(profile: str, claims: dict[str, str]) -> None:
     found = software(rdma__profile=profile)
     assert rdma_packages(found, UBUNTU, KEYS).claims == claims
     assert rdma_packages(software(rdma={"source": "inbox"}), UBUNTU, KEYS).claims == {}
@@ -535,5 +535,5 @@ def test_other_systems_are_refused_by_name(name: str, version: str, architecture
         ("4.4.1", "", True),
     ],
 )
-def test_a_version_of_the_set_fits_where_a_number_ends(full: str, wanted: str, means: bool) -> None:
+def test_version_prefixes_match_whole_numbers(full: str, wanted: str, means: bool) -> None:
     assert matches(wanted, full) is means

@@ -57,7 +57,7 @@ def test_a_binary_key_is_armoured_as_gpg_does(tmp_path: Path) -> None:
     assert armour(found) == found
 
 
-def test_a_missing_key_is_named_with_where_to_get_it(tmp_path: Path) -> None:
+def test_missing_key_names_its_source(tmp_path: Path) -> None:
     text = refused(tmp_path)
     assert text.startswith(
         "cluster_software.repositories.cuda: the layer gpu needs the key "
