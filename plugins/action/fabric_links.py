@@ -39,9 +39,9 @@ class ActionModule(SteppedAction):
     MODULE = MODULE
 
     def steps(self) -> dict[str, Step]:
-        return {"judge": self._judge, "verdict": self._verdict}
+        return {"judge": self._compare, "verdict": self._verdict}
 
-    def _judge(self, task_vars: Any) -> dict[str, Any]:
+    def _compare(self, task_vars: Any) -> dict[str, Any]:
         arguments = self._task.args
         contract = contract_of(arguments["qos"])
         groups, hostvars = task_vars["groups"], task_vars["hostvars"]
@@ -69,8 +69,8 @@ class ActionModule(SteppedAction):
         return result
 
     def _verdict(self, task_vars: Any) -> dict[str, Any]:
-        judged = task_vars.get(self._task.args.get("judged")) or {}
-        checks = (judged.get("by_host") or {}).get(task_vars["inventory_hostname"]) or []
+        result = task_vars.get(self._task.args.get("judged")) or {}
+        checks = (result.get("by_host") or {}).get(task_vars["inventory_hostname"]) or []
         wrong = [f"  {check.line()}" for check in failures(Check(**each) for each in checks)]
         result = {"changed": False, "layer": LAYER, "checks": list(checks)}
         if not wrong:

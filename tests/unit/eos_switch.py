@@ -54,7 +54,7 @@ WITH_VALUE = (
 )
 
 Tree = dict[str, Any]
-"""Lines and what is below them. The maps of the switch stand at the top under two keys."""
+"""Lines with nested lines. The maps of the switch are at the top, under two keys."""
 
 DSCPS, CLASSES = "dscps", "classes"
 DEFAULT_DSCPS = [1] * 8 + [0] * 8 + [place // 8 for place in range(16, 64)]
@@ -135,7 +135,7 @@ class Mode:
 
 
 def show(tree: Tree, grouped: bool = True, defaults: bool = False) -> str:
-    """As `show running-config` has it: what is a default is left out, unless `defaults`."""
+    """As `show running-config` prints it: without defaults, unless `defaults`."""
     lines = ["! Command: show running-config", "! device: leaf01 (DCS-7060X6-64PE)", "!"]
     together: dict[str, list[int]] = {}
     for dscp, target in enumerate(tree[DSCPS]):
@@ -188,7 +188,7 @@ class FakeEos:
         self.faults: set[str] = set()
         self.queue = "tx-queue"
         self.lies: dict[str, Any] = {}
-        """What is answered to a command instead."""
+        """Replacement answers by command."""
 
     @property
     def transport(self) -> httpx.MockTransport:

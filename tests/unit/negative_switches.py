@@ -46,7 +46,7 @@ def intent_of(fabric: Fabric, **changes: Any) -> SwitchIntent:
 
 
 def on_switch(system: str, spoil: Callable[[Any], Any]) -> tuple[Fabric, Any]:
-    """A fabric whose first leaf is a switch of this system, and what is read of that leaf.
+    """A fabric whose first leaf runs this system, and the state of that leaf.
 
     `spoil` changes what was read, in place, or gives something else instead.
     """

@@ -66,7 +66,7 @@ def intent(
 
 
 def merged(tree: Tree, patch: Mapping[str, Any]) -> Tree:
-    """As NVUE merges a PATCH: null takes away, and nothing is left of what is empty by that."""
+    """Merge a PATCH as NVUE does: null removes a key, and empty objects disappear."""
     result = dict(tree)
     for key, value in patch.items():
         if value is None:
@@ -175,7 +175,7 @@ class FakeNvue:
         self.refuses: dict[str, int] = {}
         """Status by `METHOD path`, each once."""
         self.refuses_operational = False
-        """What is refused is only what is asked of no revision."""
+        """Refused requests; only those without a revision."""
         self.lies: dict[str, tuple[tuple[str, ...], Any]] = {}
         """By `METHOD path [revision]` a place in the answer and what it says there."""
         self.shows_startup = True
@@ -191,7 +191,7 @@ class FakeNvue:
         return Login("192.0.2.7", user="ops", password=PASSWORD, timeout_s=2, **more)
 
     def switch(self) -> NvueSwitch:
-        """Time passes for it by its own pauses alone."""
+        """Time passes only during its pauses."""
         transport = httpx.MockTransport(self._handle)
         return NvueSwitch(self.login(), transport, self._sleep, lambda: self.now)
 

@@ -44,7 +44,7 @@ Config = dict[str, dict[str, dict[str, str]]]
 def intents(
     inventory: str = "b300", nodes: int = 4, qos: Optional[dict[str, Any]] = None
 ) -> dict[str, SwitchIntent]:
-    """Every switch of the reference cluster with so many nodes; 48 of them use every port.
+    """Every switch of the reference cluster with this many nodes; 48 use every port.
 
     Its storage host is not plugged in, as the 33rd node needs its port, and serves nothing.
     """
@@ -159,7 +159,7 @@ def new_switch(ports: int = 64, model: str = "dynamic") -> Config:
 
 
 def broadcom(ports: int = 64) -> Config:
-    """A Tomahawk 5, whose pool has the room after XOFF: sonic-net/sonic-buildimage 086b03bd,
+    """A Tomahawk 5, whose pool contains the headroom: sonic-net/sonic-buildimage 086b03bd,
     device/dell/x86_64-dell_z9864f-r0/Dell-Z9864f-O64/buffers_defaults_t1.j2."""
     config = new_switch(ports, model="traditional")
     config["DEVICE_METADATA"]["localhost"] |= {

@@ -138,7 +138,7 @@ def _queues(draw: st.DrawFn) -> list[str]:
 
 
 def operators(tree: Tree, classes: set[int]) -> Tree:
-    """What nobody but the operator may change, by a description of its own."""
+    """Settings that only the operator may change, by description."""
     rest = copy.deepcopy(tree)
     del rest[DSCPS]
     rest[CLASSES] = [queue for number, queue in enumerate(tree[CLASSES]) if number not in classes]
@@ -307,7 +307,7 @@ def test_what_says_the_same_is_no_difference(lines: list[str]) -> None:
     assert not drifted(*lines)
 
 
-def test_the_word_that_the_switch_shows_for_a_queue_comes_before_the_model_s() -> None:
+def test_the_switch_s_queue_keyword_overrides_the_model() -> None:
     intent = leaf()
     assert intent.asic.options["eos_queue"] == "tx-queue"
     found = replace(present(empty()), queue="uc-tx-queue")
@@ -315,7 +315,7 @@ def test_the_word_that_the_switch_shows_for_a_queue_comes_before_the_model_s() -
     assert "uc-tx-queue 3" in lines and "tx-queue 3" not in lines
 
 
-def test_a_port_that_left_the_model_gives_back_its_profile_and_the_contract_s_mtu() -> None:
+def test_a_port_that_left_the_model_loses_profile_and_mtu() -> None:
     port = ["interface Ethernet3/1", "service-profile BAREMETAL_MPI_ROCE"]
     left = drifted(*port, "mtu 9198")
     assert list(left.steps) == [port[0], f"no {port[1]}", "no mtu 9198", "exit"]
@@ -508,7 +508,7 @@ def test_a_published_configuration_is_brought_to_the_contract_on_the_simulated_s
     assert "segments" not in switch.text
 
 
-def test_a_port_with_the_contract_s_mtu_from_the_defaults_of_interfaces_is_no_difference() -> None:
+def test_an_mtu_from_interface_defaults_is_no_difference() -> None:
     switch = Simulated("interface defaults\n   mtu 9214\n")
     switch.converge(leaf(OTHER))
     assert leaf(OTHER).fabric.mtu_ip == 9214 and "   mtu 9214\n" in switch.text

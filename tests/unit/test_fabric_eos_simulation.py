@@ -162,7 +162,7 @@ def test_a_confirmation_that_is_lost_is_repeated(
     assert not run(virtual, authority).changed
 
 
-def test_a_run_that_was_killed_is_told_of_and_repaired_when_its_change_is_undone(
+def test_a_killed_run_is_reported_until_its_change_is_undone(
     virtual: VirtualSwitch, authority: Authority
 ) -> None:
     killed = DRIVER.connect(login(virtual, authority))

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Changing an EOS switch: whatever happens on the way, it keeps the whole change or none of it."""
+"""Changing an EOS switch: after any fault it has the whole change or none of it."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_a_switch_that_stays_away_is_asked_for_a_while(fake: FakeEos) -> None:
     assert 60 < when.now < 200
 
 
-def test_a_full_disk_leaves_what_is_proved_in_force_to_be_saved_later(fake: FakeEos) -> None:
+def test_a_full_disk_leaves_the_change_in_force_unsaved(fake: FakeEos) -> None:
     one = switch(fake)
     startup = copy.deepcopy(fake.startup)
     applied = one.apply(difference(one), 300)

@@ -210,7 +210,7 @@ def test_what_is_no_answer_ends_with_the_switch_s_address(
 
 
 @pytest.mark.parametrize("begin", [b"", b"HTTP/1.1 200 OK\r\nX: ", HEAD + b"100000\r\n\r\n"])
-def test_an_answer_that_comes_bit_by_bit_is_left_when_its_time_is_over(
+def test_a_slow_answer_is_abandoned_at_the_limit(
     begin: bytes, authority: Authority, issued: tuple[Path, Path]
 ) -> None:
     """In its headers as well, which no client's own time limit ends."""

@@ -80,7 +80,7 @@ def wanted(system: str, qos: dict[str, Any] | None = None, **changes: Any) -> Me
 
 
 def sonic(edit: Callable[[dict[str, Any]], Any]) -> Messages:
-    """CONFIG_DB of a leaf that keeps the contract, after somebody changed it."""
+    """CONFIG_DB of a compliant leaf after a change."""
 
     def spoil(present: Any) -> None:
         edit(present.config)
@@ -102,7 +102,7 @@ def sonic_answers(stdout: str) -> Messages:
 
 
 def eos(old: str, new: str) -> Messages:
-    """The running-config of a leaf that keeps the contract, with one line changed."""
+    """The running-config of a compliant leaf with one line changed."""
 
     def spoil(present: Any) -> Any:
         assert old in present.running
@@ -116,7 +116,7 @@ def nvue(edit: Callable[[Any], Any]) -> Messages:
 
 
 def fabric(edit: Callable[[Fabric], Any]) -> Messages:
-    """A fabric that keeps the contract, after something was taken from it."""
+    """A compliant fabric with something removed."""
 
     def messages() -> list[str]:
         whole = copy.deepcopy(WHOLE)
@@ -126,7 +126,7 @@ def fabric(edit: Callable[[Fabric], Any]) -> Messages:
     return messages
 
 
-# What is done to them
+# The mistakes
 
 DEFAULT_OF_SONIC = {
     str(dscp): {3: "3", 4: "4", 46: "5", 48: "6"}.get(dscp, "0" if dscp == 8 else "1")
@@ -227,7 +227,7 @@ ROWS: tuple[tuple[str, Messages, str], ...] = (
         "fabric.headroom_unknown leaf01 (400, 50)",
     ),
     (
-        "nobody says which chip it is",
+        "no chip in the model",
         refused(lambda: planned("sonic", lambda present: None, asic="")),
         "fabric.headroom_of_no_chip leaf01 (400, 50)",
     ),
@@ -367,7 +367,7 @@ ROWS: tuple[tuple[str, Messages, str], ...] = (
         "link_pfc leaf01: PFC off, not PFC on 3",
     ),
     (
-        "RoCE data strict beside CNP on NVUE",
+        "RoCE data strict in addition to CNP on NVUE",
         nvue(
             lambda p: p.filled_qos["egress-scheduler"]["default-global"]["traffic-class"][
                 "3"

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What is changed on an NVUE switch, and what is left alone."""
+"""Changes of an NVUE switch, and settings that stay."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_pools_that_nvue_would_refuse_are_refused_with_what_to_unset(
         plan({"qos": {"traffic-pool": pools}}, one)
 
 
-def test_a_pool_s_name_is_one_word_of_the_command_that_an_operator_may_paste() -> None:
+def test_a_pool_name_is_quoted_in_the_remedy() -> None:
     many = {f"x; reboot {number}": {"memory-percent": 90} for number in range(50)}
     with pytest.raises(SwitchError) as refused:
         plan({"qos": {"traffic-pool": many}})
@@ -262,7 +262,7 @@ def test_a_release_with_the_new_words_is_spoken_to_in_them() -> None:
     marked = difference.steps["qos"]["congestion-control"]["default-global"]["traffic-class"]
     assert marked["3"]["ecn"] == "enabled" and marked["0"]["ecn"] == "disabled"
     watchdog = difference.steps["interface"]["swp1"]["qos"]["pfc-watchdog"]
-    assert watchdog == {"state": "enable"}, "published configurations have it beside the new words"
+    assert watchdog == {"state": "enable"}, "published configurations mix both spellings"
     assert "nv set qos roce state enabled\n" in difference.after
     done = converged(release="5.16.1", new=True)
     drifted = listed(done, "qos", "roce", "state", "disabled")
@@ -285,7 +285,7 @@ def test_each_key_is_spelt_as_the_switch_shows_that_key() -> None:
     assert steps["qos"]["roce"]["enable"] == "on"
 
 
-def test_a_cable_length_that_a_switch_does_not_show_beside_roce_is_not_sent() -> None:
+def test_a_cable_length_that_roce_does_not_show_is_not_sent() -> None:
     on = listed(listed({}, "qos", "roce", "enable", "on"), "qos", "roce", "mode", "lossless")
     assert "cable-length" in plan({}).steps["qos"]["roce"]
     steps = plan(on).steps["qos"]
@@ -300,7 +300,7 @@ def test_a_port_of_a_bond_is_refused() -> None:
     assert not plan(listed(converged(), "interface", "bond7", "bond", "member", "swp9", {}))
 
 
-def test_a_port_that_left_the_model_gives_back_mtu_and_watchdog_once_its_link_is_down() -> None:
+def test_a_port_that_left_loses_mtu_and_watchdog_when_down() -> None:
     done = converged()
     left = merged(done, {"interface": {"swp5": done["interface"]["swp4"]}})
     read = present(left, ports=5)
@@ -346,7 +346,7 @@ def test_each_chip_has_its_own_step(asic: str, low: int, high: int) -> None:
     """The figures of NVIDIA's documentation: 156 KB and 153.00 KB, 1.43 MB."""
     chip = ASICS[asic]
     assert rounded(chip, 150000, low) and rounded(chip, 1500000, high)
-    assert rounded(Asic(""), 150000, low), "of a chip that nobody named, any Spectrum's will do"
+    assert rounded(Asic(""), 150000, low), "an unnamed chip may be any Spectrum"
     assert not rounded(chip, 150000, low + 64) and not rounded(chip, low, 150000)
     assert rounded(chip, low, low)
 

@@ -45,7 +45,7 @@ def compact(value: Any) -> str:
 
 @pytest.mark.parametrize("role", ["leaf", "spine"])
 def test_the_objects_of_an_sn5600_are_these(role: str) -> None:
-    """64 ports of 800G. To write the files anew: delete them and run this test twice."""
+    """64 ports of 800G. To update the files: delete them and run this test twice."""
     path = GOLDEN / f"{role}.json"
     wanted = DRIVER.wanted(intent(ports=64, role=role))
     text = compact(wanted)
@@ -98,7 +98,7 @@ def pools(contract: dict[str, Any]) -> dict[str, Any]:
     return {name: pool.get("memory-percent") for name, pool in pools.items()}
 
 
-def test_buffers_are_divided_as_the_contract_says_and_else_as_the_switch_has_it() -> None:
+def test_pools_follow_the_contract_or_the_switch() -> None:
     """Spectrum-X: 90 and 10, NVIDIA/nv-config-manager 50d4d776, template of a SuperPOD, qos.j2."""
     assert pools({}) == {"roce-lossless": None, "default-lossy": None}
     assert pools({"fabric_mode": "spectrum_x"}) == {"roce-lossless": 90, "default-lossy": 10}

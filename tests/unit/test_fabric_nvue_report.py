@@ -68,7 +68,7 @@ def test_a_converged_switch_keeps_the_contract() -> None:
     json.dumps(whole.as_dict())
 
 
-def test_in_spectrum_x_it_sorts_dscp_24_marks_nothing_and_adaptive_routing_is_said() -> None:
+def test_spectrum_x_uses_dscp_24_without_marking() -> None:
     one = intent({"fabric_mode": "spectrum_x"})
     config = merged({}, DRIVER.wanted(one))
     first, *_more = DRIVER.report(one, present(config)).ports
@@ -102,7 +102,7 @@ BUFFER: Tree = {"qos": {"pfc": {"default-global": {"xon-threshold": 75000}}}}
         (600000, None, 50, 600000, "ok"),
     ],
 )
-def test_a_buffer_of_a_fixed_size_is_compared_and_cable_lengths_are_not(
+def test_a_fixed_buffer_replaces_cable_lengths(
     size: Any, xoff: Any, metres: int, room: int, status: str
 ) -> None:
     """NVIDIA's figure for 800G is enough for 40 m, by NVIDIA's formula too: 362496."""

@@ -218,12 +218,12 @@ def test_a_connection_that_is_cut_is_waited_for(
 def test_a_connection_that_stays_cut_is_undone_by_the_switch(
     virtual: VirtualSwitch, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "CONFIRM_S", (1, 60))  # so that nobody waits for it
+    monkeypatch.setattr(session, "CONFIRM_S", (1, 60))  # so that the test does not wait
     before = applied(virtual)
     virtual.fault(apply="cut", seconds=1.3, times=1)
 
     def undone(seconds: float) -> None:
-        """After the cut nobody looks before the switch has undone it."""
+        """After the cut the switch is not read before it has undone the change."""
         soon(seconds)
         if "fault apply=cut" in virtual.log:
             until(lambda: rolled_back(virtual), "the switch to take it back", every=0.02)

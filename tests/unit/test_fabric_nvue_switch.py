@@ -200,7 +200,7 @@ def test_a_question_on_the_way_is_answered(fake: FakeNvue) -> None:
 
 @pytest.mark.parametrize("asks_before", [False, True])
 @pytest.mark.parametrize("kept", [True, False])
-def test_the_same_question_after_the_change_is_not_answered_before_it_is_proved(
+def test_ays_after_the_change_waits_for_the_verification(
     fake: FakeNvue, kept: bool, asks_before: bool
 ) -> None:
     """As NVIDIA's own client expects it: `ays` means that the change waits to be kept."""
@@ -283,7 +283,7 @@ def test_a_switch_that_comes_back_after_its_timer(fake: FakeNvue) -> None:
     assert fake.config == OPERATORS
 
 
-def test_a_change_of_an_earlier_run_that_waits_is_no_state_to_read(fake: FakeNvue) -> None:
+def test_a_waiting_change_of_another_run_is_refused(fake: FakeNvue) -> None:
     """Killed between apply and confirm: the wanted state is there, and minutes later it is gone."""
     switch, _change = applied(fake)
     switch.read()
@@ -341,7 +341,7 @@ def test_an_answer_that_is_no_object_is_an_error(fake: FakeNvue, asked: str) -> 
         fake.switch().read()
 
 
-def test_a_revision_s_name_is_one_word_of_the_command_that_an_operator_may_paste(
+def test_a_revision_name_is_quoted_in_the_remedy(
     fake: FakeNvue,
 ) -> None:
     name = "1; reboot"

@@ -65,9 +65,7 @@ def run(folder: Path, port: int, ca_file: Path) -> subprocess.CompletedProcess[s
 
 
 @pytest.mark.parametrize("served", [401, 200])
-def test_secrets_of_a_vault_reach_the_switch_and_no_output_at_any_verbosity(
-    tmp_path: Path, served: int
-) -> None:
+def test_secrets_of_a_vault_reach_only_the_switch(tmp_path: Path, served: int) -> None:
     """The switch is rude: it sends back what it was sent."""
     authority = Authority(tmp_path / "ca")
     body = f'{{"detail": "not {BASIC} {PASSWORD}"}}'.encode()
@@ -96,7 +94,7 @@ def test_what_a_switch_over_ssh_says_of_its_configuration_is_not_shown(tmp_path:
     assert PASSWORD not in ran.stdout + ran.stderr
 
 
-def test_a_command_on_a_switch_is_not_run_again_and_why_it_failed_is_said(tmp_path: Path) -> None:
+def test_a_failed_command_is_not_repeated(tmp_path: Path) -> None:
     """However often a site has Ansible retry: a patch may have been applied already."""
     ssh = tmp_path / "ssh"
     ssh.write_text(

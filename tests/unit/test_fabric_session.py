@@ -108,7 +108,7 @@ def undone_but_not_really(switch: FakeSwitch) -> None:
 
 
 def bug(switch: FakeSwitch) -> None:
-    raise KeyError("what nobody expected")
+    raise KeyError("unexpected")
 
 
 def interrupt(switch: FakeSwitch) -> None:
@@ -176,7 +176,7 @@ def test_links_that_stay_down_undo_the_change_that_took_them_down() -> None:
     assert "confirm" not in switch.calls
 
 
-def test_one_link_of_many_that_stays_down_is_said_and_nothing_is_undone() -> None:
+def test_one_dark_link_of_many_is_reported_and_kept() -> None:
     switch, output = fake(), []
     switch.further_links = 9
     switch.links_take_s = 10 * session.LINKS_S
@@ -229,7 +229,7 @@ def test_an_error_of_ours_is_told_and_not_raised(step: str, monkeypatch: Any) ->
 
 
 @pytest.mark.parametrize("fault", [cut_for_good, partly_for_good])
-def test_a_switch_is_waited_for_as_long_as_it_may_take_to_undo_a_change(fault: Fault) -> None:
+def test_the_run_waits_as_long_as_undoing_may_take(fault: Fault) -> None:
     """An hour was less than a rollback could take, and its end was never seen."""
     switch = fake(apply=[fault])
     switch.undone_within_s = 20000
@@ -240,7 +240,7 @@ def test_a_switch_is_waited_for_as_long_as_it_may_take_to_undo_a_change(fault: F
     assert "By now the" in outcome.error
 
 
-def test_a_switch_that_undoes_port_by_port_is_waited_for_until_it_has() -> None:
+def test_the_run_waits_for_a_slow_undo() -> None:
     """Its timer ends after 300 s, and undoing takes it 20 minutes more."""
 
     def begun(switch: FakeSwitch) -> None:
@@ -300,7 +300,7 @@ FAULTS: dict[str, dict[str, list[Optional[Fault]]]] = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_after_a_fault_the_former_state_is_back_and_the_message_says_so(name: str) -> None:
+def test_after_a_fault_the_former_state_is_back(name: str) -> None:
     switch = fake(**{step: list(faults) for step, faults in FAULTS[name].items()})
     outcome = run(switch)
     if name == "kept, answer lost":
@@ -315,7 +315,7 @@ def test_after_a_fault_the_former_state_is_back_and_the_message_says_so(name: st
     assert outcome.remaining.changes == outcome.difference.changes
 
 
-def test_what_takes_longer_than_the_timer_to_be_read_back_is_not_kept() -> None:
+def test_a_read_slower_than_the_timer_undoes_the_change() -> None:
     switch = fake(read=[None, expired])
     outcome = run(switch)
     assert "confirm" not in switch.calls
@@ -352,7 +352,7 @@ def test_what_cannot_be_undone_is_said_loudly_with_what_is_in_force(
         assert word in outcome.error
 
 
-def test_a_switch_that_stays_away_is_waited_for_as_long_as_its_timer_runs() -> None:
+def test_the_run_waits_for_the_timer_of_a_lost_switch() -> None:
     switch, output = fake(read=[None, cut_for_good]), []
     began = switch.time.now_s
     outcome = run(switch, output=output)

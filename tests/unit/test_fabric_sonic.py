@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""SONiC's CONFIG_DB: what is wanted, what differs, the patches for it, and what they cost."""
+"""SONiC's CONFIG_DB: desired tables, differences, patches, and their impact."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class TestWanted:
 
 
 class TestDifference:
-    def test_a_new_switch_takes_objects_the_interval_and_four_calls_for_each_group(self) -> None:
+    def test_a_new_switch_takes_four_calls_per_group(self) -> None:
         objects, interval, *ports = plan(new_switch(2)).steps
         assert {op["path"].split("/")[1] for op in objects.operations} <= {*tables.OBJECTS}
         assert interval == PollInterval("100")
@@ -238,7 +238,7 @@ class TestDifference:
         losses = plan(changed(done, "PORT|Ethernet0 pfc_asym", "on")).impact.losses
         assert [loss.startswith("1 port no longer") for loss in losses] == [True]
 
-    def test_a_member_of_a_port_channel_is_refused_if_the_model_has_it(self, done: Config) -> None:
+    def test_a_port_channel_member_of_the_model_is_refused(self, done: Config) -> None:
         assert not plan(changed(done, "PORTCHANNEL_MEMBER|PortChannel7|Ethernet24", {}))
         bundled = copy.deepcopy(done)
         bundled["PORTCHANNEL_MEMBER"] = {"PortChannel7|Ethernet8": {}}
@@ -281,9 +281,7 @@ class TestDifference:
         mtu, polling = plan(drifted).impact.losses
         assert "MTU of 1 port" in mtu and "every port" in polling
 
-    def test_an_object_that_cannot_be_changed_gets_a_second_name_and_goes_last(
-        self, done: Config
-    ) -> None:
+    def test_an_immutable_object_gets_a_second_name(self, done: Config) -> None:
         drifted = changed(done, f"BUFFER_PROFILE|{PROFILE} xon", "1")
         add, *bind, clear = plan(drifted).steps
         assert [op["path"] for op in add.operations] == [f"/BUFFER_PROFILE/{PROFILE}.2"]
@@ -312,9 +310,7 @@ class TestDifference:
         assert "Ethernet0|3" not in final["BUFFER_PG"]
         assert final["PORT_QOS_MAP"]["Ethernet0"]["pfc_enable"] == "4"
 
-    def test_a_port_that_left_the_model_loses_what_is_ours_and_keeps_the_rest(
-        self, done: Config
-    ) -> None:
+    def test_a_port_that_left_loses_only_our_settings(self, done: Config) -> None:
         mixed = changed(done, "PORT_QOS_MAP|Ethernet8 dot1p_to_tc_map", "AZURE")
         mixed = changed(mixed, "DOT1P_TO_TC_MAP|AZURE", {"0": "0"})
         mixed = changed(mixed, "QUEUE|Ethernet8|5", {"scheduler": "scheduler.0"})
@@ -399,7 +395,7 @@ def test_where_ports_share_headroom_a_profile_is_as_large_as_xon(how: str) -> No
     assert (profile["size"], profile["xon"], profile["xoff"]) == ("38912", "38912", "393216")
 
 
-def test_headroom_of_the_model_that_ports_share_needs_a_switch_where_they_do() -> None:
+def test_shared_headroom_of_the_model_needs_a_shared_pool() -> None:
     chip = Asic("mine", values={(800, 50): Headroom(9, xon_bytes=9, xoff_bytes=60000)})
     intent = replace(small(), asic=chip)
     with pytest.raises(SwitchError, match=r"60000 .* BUFFER_POOL"):
@@ -543,7 +539,7 @@ def test_how_long_it_takes_goes_by_the_release(version: str, least: int, most: i
     )
 
 
-def test_ports_with_a_link_go_first_and_half_of_the_uplinks_stay_up() -> None:
+def test_linked_ports_go_first_and_half_of_the_uplinks_stay() -> None:
     """Only a link can show a fault, and a leaf without uplinks carries nothing."""
     intent = intents(nodes=48)["leaf01"]
     hosts = [port for port in intent.ports if port.kind == "host"][:28]

@@ -58,7 +58,7 @@ class TestRows:
         final = converged(config, intent, asic_type="broadcom", lookup=lookup)
         return final["BUFFER_PROFILE"][PROFILE]
 
-    def test_what_a_row_leaves_out_is_what_all_rows_of_the_platform_have(self) -> None:
+    def test_missing_columns_come_from_the_platform(self) -> None:
         room, other = Headroom(18796, 0, 835406), Headroom(18796, 0, 700000, -2, 3556)
         assert self.plan(room).items() >= {"dynamic_th": "0"}.items()
         assert "xon_offset" not in self.plan(room)
@@ -228,7 +228,7 @@ class TestChips:
 
 
 class TestWayOut:
-    def test_the_queue_of_roce_data_may_not_be_served_from_a_lossy_pool(self) -> None:
+    def test_a_lossy_pool_for_the_roce_queue_is_refused(self) -> None:
         drifted = changed(new_switch(2), "BUFFER_QUEUE|Ethernet8|3", {"profile": LOSSY})
         for port in ("Ethernet0", "Ethernet8"):
             drifted["BUFFER_QUEUE"][f"{port}|4"] = drifted["BUFFER_QUEUE"].pop(f"{port}|3-4")

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Runs on a SONiC switch that meet others, or are cut off: what is saved, who goes first."""
+"""Concurrent and interrupted runs on a SONiC switch."""
 
 from __future__ import annotations
 
@@ -59,9 +59,7 @@ class TestSaved:
     """Killed between in force and saved, or kept by hand: a restart would lose it."""
 
     @pytest.mark.parametrize("saved", [json.dumps(new_switch(2)), '{"PORT": {', "[]", "{}"])
-    def test_what_is_in_force_and_not_saved_is_found_and_saved_at_no_cost(
-        self, shell: FakeShell, saved: str
-    ) -> None:
+    def test_an_unsaved_contract_is_found_and_saved(self, shell: FakeShell, saved: str) -> None:
         shell.state = done()
         save(shell, saved)
         found = run(shell, apply=False)

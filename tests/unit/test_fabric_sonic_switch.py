@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A SONiC switch over its shell: every way in which a change can fail, and what is left then."""
+"""A SONiC switch over its shell: every way in which a change can fail, and its end state."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ class TestApply:
         assert shell.state == shell.saved == before
         assert (shell.units, shell.checkpoints) == ([], [])
 
-    def test_what_is_left_over_by_a_lost_answer_at_the_end_is_no_failure(
+    def test_leftovers_after_a_lost_last_answer_are_no_failure(
         self, switch: SonicSwitch, shell: FakeShell
     ) -> None:
         applied = apply(switch, shell)
@@ -280,7 +280,7 @@ class TestFailures:
         assert shell.state == before
 
     @pytest.mark.parametrize("program", ["save", "json"])
-    def test_what_cannot_be_saved_is_undone_and_the_saved_file_is_as_before(
+    def test_an_unsaved_change_is_undone(
         self, switch: SonicSwitch, shell: FakeShell, program: str
     ) -> None:
         before = shell.state
@@ -309,7 +309,7 @@ class TestFailures:
         shell.fire(unit)
         assert (shell.state, shell.units, shell.checkpoints) == (before, [], [])
 
-    def test_a_checkpoint_that_a_full_disk_cut_short_is_not_gone_back_to(
+    def test_a_truncated_checkpoint_is_not_restored(
         self, switch: SonicSwitch, shell: FakeShell
     ) -> None:
         before, shell.full_at = shell.state, "002"
@@ -326,7 +326,8 @@ class TestFailures:
         assert (shell.state, shell.units, shell.checkpoints) == (before, [], [])
 
     def test_no_patch_while_a_timer_undoes(self, switch: SonicSwitch, shell: FakeShell) -> None:
-        """A controller that slept: systemd calls the timer active until its service has ended."""
+        """A controller that slept: systemd reports a timer as active until its service has
+        finished."""
         ran, before = shell.run, shell.state
 
         def run(command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
@@ -478,7 +479,7 @@ class TestPace:
         applied_s = min(changes, operations) * driver.APPLY_S
         assert pace.change_s == pytest.approx((sort + applied_s) / operations)
 
-    def test_a_slow_switch_gets_longer_limits_for_a_patch_and_for_undoing_it(
+    def test_a_slow_switch_gets_longer_limits(
         self, switch: SonicSwitch, shell: FakeShell, slow: dict[str, float]
     ) -> None:
         """No fixed 120 s: on 202511 a port was sorted for 40 s, on a core that may be faster."""

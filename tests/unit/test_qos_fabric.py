@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What switches have to do, in terms of no switch."""
+"""The contract compiled for switches."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_every_packet_is_in_one_queue(value: dict[str, Any]) -> None:
 
 @given(contracts())
 def test_the_lossless_queue_has_all_that_lossless_needs(value: dict[str, Any]) -> None:
-    """PFC without a priority group of its own would pause packets that nobody holds room for."""
+    """PFC without a separate priority group would pause packets without a buffer for them."""
     intent = fabric_intent(read_contract(value))
     lossless = [queue for queue in intent.queues if queue.lossless]
     assert [queue.name for queue in lossless] == ["roce"]

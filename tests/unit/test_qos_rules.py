@@ -227,7 +227,7 @@ _KEYS = st.sampled_from(["roce", "cnp", "classes", "dscp", "dscps", "ecn", "mtu"
 
 @given(st.recursive(_SCALARS, lambda below: st.lists(below) | st.dictionaries(_KEYS, below)))
 def test_whatever_is_written_is_read_or_refused(value: Any) -> None:
-    """Never an exception that the operator would have to understand."""
+    """Never another exception."""
     try:
         read_contract(value)
     except ContractError as error:

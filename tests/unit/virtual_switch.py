@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Simulated switches as the containers run them: programs of their own, spoken to over HTTPS."""
+"""Simulated switches as separate programs, accessed over HTTPS."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class VirtualSwitch:
         return f"https://{LOOPBACK}:{self.port}"
 
     def client(self, password: str = PASSWORD) -> httpx.Client:
-        """Trusts the authority of the test, and nobody else."""
+        """Trusts only the authority of the test."""
         return httpx.Client(
             base_url=self.url,
             auth=(USER, password),

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """One EOS switch over eAPI (JSON-RPC over HTTPS), changed in a configuration session.
 
-`commit timer` puts a session in force, and a second `commit` keeps it. Otherwise EOS undoes it when
-the timer expires; `abort` does so immediately. Neither changes startup-config, which is saved
+`commit timer` puts a session in force, and a second `commit` confirms it. Otherwise EOS undoes it
+when the timer expires; `abort` does so immediately. Neither changes startup-config, which is saved
 separately: if saving fails, the next run saves.
 """
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """SONiC: objects of CONFIG_DB, changed by patches (RFC 6902) that the switch itself validates.
 
-docs/fabric.md describes what is configured, what it costs, what is left alone, and the sources.
+docs/fabric.md lists the settings, their impact, and the sources.
 """
 
 from __future__ import annotations
