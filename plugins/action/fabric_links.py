@@ -18,7 +18,7 @@ from ansible.utils.display import Display
 from ..module_utils.core.checks import FAILED, NOT_APPLICABLE, PENDING, Check, failures
 from ..module_utils.core.text import columns
 from ..plugin_utils.answers import AnswerError
-from ..plugin_utils.fabric.cabling import Node, Switch
+from ..plugin_utils.fabric.cabling import NodeEntry, SwitchEntry
 from ..plugin_utils.fabric.compare import node_state
 from ..plugin_utils.fabric.links import Group, Links, check_links
 from ..plugin_utils.fabric.results import RAILS, SwitchResult, failure_of
@@ -88,11 +88,11 @@ def _of_one_that_dropped_out(check: Check, host: str) -> Check:
     return replace(check, status=NOT_APPLICABLE, reason=reason)
 
 
-def _switches(groups: Any, hostvars: Any) -> Iterator[Switch]:
+def _switches(groups: Any, hostvars: Any) -> Iterator[SwitchEntry]:
     for name in (*groups.get("leaf", []), *groups.get("spine", [])):
         variables = hostvars[name]
         result = SwitchResult.of(variables)
-        yield Switch(
+        yield SwitchEntry(
             name=name,
             ports=variables.get("cluster_ports") or [],
             system=str(variables.get("cluster_system") or ""),
@@ -102,17 +102,17 @@ def _switches(groups: Any, hostvars: Any) -> Iterator[Switch]:
         )
 
 
-def _nodes(groups: Any, hostvars: Any) -> Iterator[Node]:
+def _nodes(groups: Any, hostvars: Any) -> Iterator[NodeEntry]:
     for name in groups.get("compute", []):
         # Untemplated, because there are many nodes.
         state = hostvars.raw_get(name).get(RAILS) or {}
         if "rails" not in state:
-            yield Node(name=name, reason=failure_of(state))
+            yield NodeEntry(name=name, reason=failure_of(state))
             continue
         try:
-            yield Node(name=name, state=node_state(state))
+            yield NodeEntry(name=name, state=node_state(state))
         except AnswerError as error:
-            yield Node(name=name, reason=str(error))
+            yield NodeEntry(name=name, reason=str(error))
 
 
 def _save(directory: Path, links: Links) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import WantedError
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.session import Clock
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.session import SessionClock
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Change,
     Difference,
@@ -31,8 +31,8 @@ class Time:
     now_s: float = 1000.0
 
     @property
-    def clock(self) -> Clock:
-        return Clock(lambda: self.now_s, self.sleep)
+    def clock(self) -> SessionClock:
+        return SessionClock(lambda: self.now_s, self.sleep)
 
     def sleep(self, seconds: float) -> None:
         assert seconds >= 0

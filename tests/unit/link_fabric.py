@@ -15,7 +15,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.rdma_settin
     rdma_settings,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import Rail
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.cabling import Node, Switch
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.cabling import (
+    NodeEntry,
+    SwitchEntry,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links import (
     Links,
     check_links,
@@ -76,8 +79,8 @@ class Fabric:
         inventory = inventory_of(compile_model(read("cluster.yml", MODEL % values)))
         self.contract = read_contract(qos)
         self.variables = {host.name: host.variables for host in inventory.hosts}
-        self.switches: dict[str, Switch] = {}
-        self.nodes: dict[str, Node] = {}
+        self.switches: dict[str, SwitchEntry] = {}
+        self.nodes: dict[str, NodeEntry] = {}
         names = [host.name for host in inventory.hosts if host.groups[0] in ("leaf", "spine")]
         rails_of = {
             host.name: host.variables["cluster_rails"]
@@ -85,10 +88,10 @@ class Fabric:
             if host.groups[0] == "compute"
         }
         for name, its_rails in rails_of.items():
-            self.nodes[name] = Node(name, self._state(name, its_rails))
+            self.nodes[name] = NodeEntry(name, self._state(name, its_rails))
         for name in names:
             ports = self.variables[name]["cluster_ports"]
-            self.switches[name] = Switch(name, ports, system, asic, self._report(name, ports))
+            self.switches[name] = SwitchEntry(name, ports, system, asic, self._report(name, ports))
 
     # As everybody says it
 

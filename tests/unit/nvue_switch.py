@@ -21,8 +21,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.tre
     uniform,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
-    Login,
     SwitchIntent,
+    SwitchLogin,
     compile_switch,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import read_contract
@@ -187,8 +187,8 @@ class FakeNvue:
         self._left: dict[str, int] = {}
         self._confirm: dict[str, int] = {}
 
-    def login(self, **more: Any) -> Login:
-        return Login("192.0.2.7", user="ops", password=PASSWORD, timeout_s=2, **more)
+    def login(self, **more: Any) -> SwitchLogin:
+        return SwitchLogin("192.0.2.7", user="ops", password=PASSWORD, timeout_s=2, **more)
 
     def switch(self) -> NvueSwitch:
         """Time passes only during its pauses."""

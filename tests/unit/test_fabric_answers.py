@@ -15,7 +15,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import (
     session,
     sonic,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.base import Driver
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.base import SystemDriver
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.switch import (
     EosSwitch,
 )
@@ -30,7 +30,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.sw
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Completed,
-    Switch,
+    SwitchConnection,
     SwitchIntent,
 )
 from hypothesis import given
@@ -103,7 +103,9 @@ def transport(
     return httpx.MockTransport(handle)
 
 
-def ended(driver: Driver, switch: Switch, intent: SwitchIntent, time: Time, apply: bool) -> str:
+def ended(
+    driver: SystemDriver, switch: SwitchConnection, intent: SwitchIntent, time: Time, apply: bool
+) -> str:
     """The error, which no program's error is."""
     found = session.run(driver, switch, intent, apply=apply, confirm_s=60, clock=time.clock)
     assert "of this collection" not in found.error, found.error

@@ -20,8 +20,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.swit
     DRIVER,
     Eapi,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.session import Outcome
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import Login
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.session import (
+    SessionOutcome,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import SwitchLogin
 
 from tests.unit.eos_intents import OTHER, QUIET, leaf
 from tests.unit.https_server import LOOPBACK, Authority
@@ -68,8 +70,8 @@ def virtual(release: str, tmp_path: Path, authority: Authority) -> Iterator[Virt
     switch.stop()
 
 
-def login(virtual: VirtualSwitch, authority: Authority) -> Login:
-    return Login(LOOPBACK, virtual.port, USER, PASSWORD, "", str(authority.ca_file), LONG_S)
+def login(virtual: VirtualSwitch, authority: Authority) -> SwitchLogin:
+    return SwitchLogin(LOOPBACK, virtual.port, USER, PASSWORD, "", str(authority.ca_file), LONG_S)
 
 
 def typed(virtual: VirtualSwitch, authority: Authority, *lines: str) -> None:
@@ -84,7 +86,7 @@ def running(virtual: VirtualSwitch, authority: Authority) -> str:
 
 def run(
     virtual: VirtualSwitch, authority: Authority, contract: Any = None, confirm_s: int = LONG_S
-) -> Outcome:
+) -> SessionOutcome:
     return session.run(
         DRIVER,
         DRIVER.connect(login(virtual, authority)),

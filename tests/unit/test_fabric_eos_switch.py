@@ -15,14 +15,14 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.swit
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Difference,
-    Login,
     SwitchError,
+    SwitchLogin,
 )
 
 from tests.unit.eos_intents import leaf
 from tests.unit.eos_switch import FakeEos, empty, typed
 
-LOGIN = Login("192.0.2.1", user="ops", password="horse-staple", timeout_s=1)
+LOGIN = SwitchLogin("192.0.2.1", user="ops", password="horse-staple", timeout_s=1)
 
 
 class Time:

@@ -19,14 +19,14 @@ import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import https
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.https import (
     Https,
+    HttpsService,
     Lost,
     Refused,
-    Service,
     text_of,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
-    Login,
     SwitchError,
+    SwitchLogin,
 )
 
 from tests.unit.https_server import LOOPBACK, Authority, Served, misbehaving, serving
@@ -35,7 +35,7 @@ from tests.waiting import deadline
 
 PASSWORD = "correct-horse-7"
 TOKEN = "eyJhbGciOi.tok-9"
-SERVICE = Service("NVUE REST API", 8765, "nv show system.")
+SERVICE = HttpsService("NVUE REST API", 8765, "nv show system.")
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def issued(authority: Authority) -> tuple[Path, Path]:
     return authority.issue()
 
 
-def login(port: int, authority: Authority | None, **more: object) -> Login:
+def login(port: int, authority: Authority | None, **more: object) -> SwitchLogin:
     values: dict[str, object] = {
         "address": LOOPBACK,
         "port": port,
@@ -58,15 +58,15 @@ def login(port: int, authority: Authority | None, **more: object) -> Login:
         "timeout_s": deadline(60),
     }
     values.update(more)
-    return Login(**values)  # type: ignore[arg-type]
+    return SwitchLogin(**values)  # type: ignore[arg-type]
 
 
-def ask(given: Login, method: str = "GET", path: str = "/nvue_v1/system") -> object:
+def ask(given: SwitchLogin, method: str = "GET", path: str = "/nvue_v1/system") -> object:
     with Https(given, SERVICE) as switch:
         return switch.request(method, path, body={"x": 1} if method != "GET" else None)
 
 
-def failing(given: Login, kind: type[SwitchError] = SwitchError) -> str:
+def failing(given: SwitchLogin, kind: type[SwitchError] = SwitchError) -> str:
     """The message; nothing that hangs on the exception shows a secret."""
     with pytest.raises(kind) as caught:
         ask(given)

@@ -7,7 +7,7 @@ import json
 import re
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.cabling import Switch
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.cabling import SwitchEntry
 
 from tests.unit.link_fabric import Fabric, mac
 
@@ -337,7 +337,7 @@ def renamed(names: dict[str, str]) -> Fabric:
     for old, new in names.items():
         text = text.replace(f'"{old}"', f'"{new}"')
     fabric.switches = {
-        name: Switch(name, ports, "sonic", "spectrum4", report)
+        name: SwitchEntry(name, ports, "sonic", "spectrum4", report)
         for name, ports, report in json.loads(text)
     }
     return fabric

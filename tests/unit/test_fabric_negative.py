@@ -19,7 +19,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics im
     Headroom,
     WantedError,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.cabling import Finding
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.cabling import LinkFinding
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
     parsed,
 )
@@ -44,7 +44,7 @@ def listed(whole: Fabric) -> list[str]:
     return [_told(each) for each in whole.check().findings if each.check.status == "failed"]
 
 
-def _told(finding: Finding) -> str:
+def _told(finding: LinkFinding) -> str:
     check, at_fault = finding.check, "+".join(finding.hosts[: finding.at_fault])
     found, wanted = check.found, check.wanted
     if found is not None and check.name != "link_neighbour":

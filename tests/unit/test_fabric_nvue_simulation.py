@@ -18,10 +18,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.swi
     NvueSwitch,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.session import (
-    Clock,
-    Outcome,
+    SessionClock,
+    SessionOutcome,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import Login
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import SwitchLogin
 
 from tests.unit.https_server import LOOPBACK, Authority
 from tests.unit.nvue_switch import intent
@@ -93,8 +93,8 @@ def virtual(
     switch.stop()
 
 
-def login(virtual: VirtualSwitch, authority: Authority) -> Login:
-    return Login(LOOPBACK, virtual.port, USER, PASSWORD, "", str(authority.ca_file), LONG_S)
+def login(virtual: VirtualSwitch, authority: Authority) -> SwitchLogin:
+    return SwitchLogin(LOOPBACK, virtual.port, USER, PASSWORD, "", str(authority.ca_file), LONG_S)
 
 
 def soon(seconds: float) -> None:
@@ -135,14 +135,14 @@ def run(
     contract: Any = None,
     confirm_s: int = LONG_S,
     sleep: Callable[[float], None] = soon,
-) -> Outcome:
+) -> SessionOutcome:
     return session.run(
         DRIVER,
         connect(virtual, authority, sleep),
         intent(contract),
         apply=True,
         confirm_s=confirm_s,
-        clock=Clock(sleep=lambda _seconds: None),
+        clock=SessionClock(sleep=lambda _seconds: None),
     )
 
 

@@ -11,7 +11,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import s
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import Asic
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.session import (
     Interrupted,
-    Outcome,
+    SessionOutcome,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     SwitchError,
@@ -119,7 +119,9 @@ def fake(**faults: list[Optional[Fault]]) -> FakeSwitch:
     return FakeSwitch(dict(FORMER), Time(), dict(faults))
 
 
-def run(switch: FakeSwitch, *, output: Optional[list[str]] = None, **options: Any) -> Outcome:
+def run(
+    switch: FakeSwitch, *, output: Optional[list[str]] = None, **options: Any
+) -> SessionOutcome:
     lines: list[str] = [] if output is None else output
     system = FakeSystem(options.pop("wanted", WANTED), options.pop("findings", ()))
     return session.run(
@@ -154,7 +156,7 @@ def test_a_switch_that_has_it_all_is_only_read() -> None:
     switch = FakeSwitch(dict(AFTER), Time())
     outcome = run(switch)
     assert switch.calls == ["read"]
-    assert outcome == Outcome(outcome.difference, outcome.difference, outcome.report)
+    assert outcome == SessionOutcome(outcome.difference, outcome.difference, outcome.report)
     assert not outcome.difference
 
 

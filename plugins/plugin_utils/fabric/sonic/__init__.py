@@ -6,12 +6,12 @@ docs/fabric.md lists the settings, their impact, and the sources.
 
 from __future__ import annotations
 
-from ..base import SSH, Naming, System
+from ..base import SSH, PortNaming, System
 
 SYSTEM = System(
     __name__,
     "SONiC",
-    Naming("Ethernet{}", start=0, step=None),
+    PortNaming("Ethernet{}", start=0, step=None),
     largest_mtu=9216,  # PORT mtu: sonic-buildimage, sonic-port.yang
     transport=SSH,
 )
