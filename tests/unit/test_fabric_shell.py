@@ -13,6 +13,7 @@ import pytest
 from ansible.errors import AnsibleConnectionFailure
 from ansible_collections.baremetal.mpi_roce.plugins.action import switch_qos
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import deadline as deadline_module
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.deadline import TimeIsUpError
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Completed,
     SwitchError,
@@ -128,6 +129,21 @@ def test_a_time_limit_around_it_goes_on_counting(monkeypatch: pytest.MonkeyPatch
         assert 0 < signal.alarm(0) <= 9_970
     finally:
         signal.alarm(0)
+        signal.signal(signal.SIGALRM, former)
+
+
+@pytest.mark.parametrize(("outer_s", "raised"), [(0.05, InterruptedError), (60, TimeIsUpError)])
+def test_the_shorter_of_two_time_limits_holds(outer_s: float, raised: type[BaseException]) -> None:
+    def expire(_number: int, _frame: Any) -> None:
+        raise InterruptedError
+
+    former = signal.signal(signal.SIGALRM, expire)
+    signal.setitimer(signal.ITIMER_REAL, outer_s)
+    try:
+        with pytest.raises(raised), deadline_module.time_limit(0.2):
+            threading.Event().wait(deadline(60))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, former)
 
 
