@@ -98,7 +98,7 @@ class VirtualSwitch(ABC):
         self.shell(f"rm -f {FAULTS}")
 
     def log(self) -> list[str]:
-        """What was ever done to it."""
+        """Log of all changes."""
         return self.shell(f"cat {LOG}").splitlines()
 
     @abstractmethod
@@ -107,7 +107,8 @@ class VirtualSwitch(ABC):
 
     @abstractmethod
     def keeps_the_contract(self) -> None:
-        """That both states have DSCP 26 and 48, PFC on 3 and the MTU, in the system's own words."""
+        """Assert that both states have DSCP 26 and 48, PFC on 3 and the MTU, in the system's
+        syntax."""
 
     @abstractmethod
     def operate(self) -> None:
@@ -115,14 +116,14 @@ class VirtualSwitch(ABC):
 
     @abstractmethod
     def operators(self) -> Any:
-        """The same, as it is now."""
+        """The operator's configuration as it is now."""
 
     @abstractmethod
     def waits(self) -> bool:
         """Whether an unconfirmed change is in force."""
 
     FAULTS: ClassVar[tuple[tuple[str, str, Any], ...]]
-    """Each with the check that finds it, and what `put` takes."""
+    """Drift: name, the check that finds it, and the input of `put`."""
 
     @abstractmethod
     def put(self, change: Any) -> None:

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A fabric in which every end says what the contract says, for tests to take something from."""
+"""A fabric whose ends all comply with the contract, for tests to change."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ SPINES = """\
 spines: {count: 2, ports: 128, management_first: 10.0.24.1, system: %(system)s, asic: %(asic)s}
 """
 XOFF = 10**6
-"""More than any port here needs."""
+"""More than any port of the tests needs."""
 
 
 class Fabric:
@@ -175,7 +175,7 @@ class Fabric:
         return [check for check in self.check(**options).checks if check.status == "failed"]
 
     def one(self, **options: Any) -> Check:
-        """The one thing that is wrong."""
+        """The only failed check."""
         failed = self.failed(**options)
         assert len(failed) == 1, [check.line() for check in failed]
         return failed[0]
@@ -190,7 +190,7 @@ def mac(host: str, interface: str) -> str:
 
 
 def nic_settings(contract: Any) -> dict[str, Any]:
-    """As the module returns them for a rail on which all holds, in its own providers' formats."""
+    """Settings of a compliant rail, as the module returns them."""
     wanted = host_settings(contract)
     rail = Rail("rail0", "rail0", "mlx5_core", "0000:5d:00.0", RdmaDevice("rail", "mlx5_0"))
     settings = [

@@ -74,7 +74,7 @@ def leaf(contract: Contract = CONTRACT, **changes: Any) -> SwitchIntent:
 
 
 def cluster_switches(text: str | None = None, name: str = "b300") -> list[SwitchIntent]:
-    """All switches of a model, through the variables that Ansible has of them."""
+    """Intents of all switches of a model, compiled from Ansible variables."""
     cluster = (
         load(str(ROOT / f"inventories/{name}/cluster.yml"))
         if text is None

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What an EOS switch says it does, in the terms of the contract."""
+"""The report of an EOS switch in terms of the contract."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_the_gateway_limits_the_mtu_of_a_switched_port(
 def test_the_layer_fabric_leaves_the_mtu_of_a_routed_interface_to_links(
     lines: tuple[str, ...], judged: set[str]
 ) -> None:
-    """9000 are enough for rails of 9000, and no line of the port's is wrong."""
+    """9000 bytes are enough for rails of 9000, and no line of the port is wrong."""
     intent = leaf(ports=1)
     port = reported({}, *VLAN[:2], "mtu 9000", "exit", *lines)
     found = SwitchReport("leaf01", "eos", "x", (port,), lldp=True)

@@ -42,7 +42,7 @@ PORTS = [
     for number in (1, 2, 3)
 ]
 LONG_S = 3600
-"""Longer than any test: a timer that does not end in it."""
+"""Longer than any test: the timer does not expire."""
 OPERATORS = [
     "qos profile OPS", "qos cos 5", "exit",
     "interface Ethernet3/1", "description spare", "service-profile OPS", "exit",

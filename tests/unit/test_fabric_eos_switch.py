@@ -210,7 +210,7 @@ def test_what_its_timer_has_undone_is_not_confirmed(fake: FakeEos) -> None:
 
 
 def test_a_timer_that_ends_at_the_confirmation_is_seen(fake: FakeEos) -> None:
-    """Whatever EOS answers to a commit of a session that is over."""
+    """For any answer of EOS to a commit of a finished session."""
     before = copy.deepcopy(fake.running)
     one = switch(fake)
     applied = one.apply(difference(one), 300)

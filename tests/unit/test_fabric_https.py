@@ -67,7 +67,7 @@ def ask(given: SwitchLogin, method: str = "GET", path: str = "/nvue_v1/system") 
 
 
 def failing(given: SwitchLogin, kind: type[SwitchError] = SwitchError) -> str:
-    """The message; nothing that hangs on the exception shows a secret."""
+    """Return the message, and check that no chained exception shows a secret."""
     with pytest.raises(kind) as caught:
         ask(given)
     error: BaseException | None = caught.value
@@ -213,7 +213,7 @@ def test_what_is_no_answer_ends_with_the_switch_s_address(
 def test_a_slow_answer_is_abandoned_at_the_limit(
     begin: bytes, authority: Authority, issued: tuple[Path, Path]
 ) -> None:
-    """In its headers as well, which no client's own time limit ends."""
+    """Slow headers too, which the timeout of httpx does not limit."""
 
     def drip(line: ssl.SSLSocket) -> None:
         line.sendall(begin or b"H")
@@ -257,7 +257,7 @@ def test_what_is_compressed_is_refused_unread(encoding: str, status: int) -> Non
 
 
 def test_a_small_answer_fills_no_memory(authority: Authority, issued: tuple[Path, Path]) -> None:
-    """Neither packed twice, nor as JSON that is an object in memory for every other byte."""
+    """Neither compressed twice, nor as JSON with an object in memory for every other byte."""
     packed = (("Content-Encoding", "gzip, gzip"),)
     many = b"[" + b"[]," * (3 << 20) + b"[]]"
     for served, named in (

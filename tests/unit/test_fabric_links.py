@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Every link end to end: agreement is one line, each mismatch is one, and says who is wrong."""
+"""Every link: agreement is one line, and each mismatch names the wrong end."""
 
 from __future__ import annotations
 
@@ -331,7 +331,7 @@ def test_a_short_name_of_two_hosts_means_the_expected_one() -> None:
 
 
 def renamed(names: dict[str, str]) -> Fabric:
-    """Hosts that the inventory has by other names, and that call themselves so."""
+    """Hosts with other names in the inventory and in LLDP."""
     fabric = Fabric()
     text = json.dumps([[s.name, s.ports, s.report] for s in fabric.switches.values()])
     for old, new in names.items():

@@ -24,7 +24,7 @@ class HostVars(dict[str, Any]):
 
 
 class Run:
-    """The action within a play, without Ansible's machinery around it."""
+    """The action in a play, without Ansible."""
 
     def __init__(self, fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lines: list[str] = []

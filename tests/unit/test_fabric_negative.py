@@ -1,10 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The ways in which a fabric goes wrong, through the code that says it: switches, NICs and cables.
-
-What the field gets wrong comes first: the mistakes that a contract on both ends is there to find.
-What contracts, models and compilers refuse is in test_qos_rules, test_cluster_model_errors,
-test_cluster_switches and test_fabric_compiler. A switch's own tables are named in its own words.
-"""
+"""Mistakes in switches, NICs and cables, and how they are reported. The most frequent ones in
+practice come first: those that a contract on both ends is meant to find."""
 
 from __future__ import annotations
 
@@ -58,7 +54,7 @@ Messages = Callable[[], list[str]]
 
 
 def refused(run: Callable[[], Any]) -> Messages:
-    """By a compiler or a system, before anything is changed."""
+    """Messages of a compiler or a system, before anything is changed."""
 
     def messages() -> list[str]:
         with pytest.raises((WantedError, SwitchError)) as error:
@@ -89,7 +85,7 @@ def sonic(edit: Callable[[dict[str, Any]], Any]) -> Messages:
 
 
 def unplannable(edit: Callable[[dict[str, Any]], Any]) -> Messages:
-    """CONFIG_DB of a leaf that cannot have what it shall."""
+    """CONFIG_DB of a leaf that cannot have the contract."""
 
     def spoil(present: Any) -> None:
         edit(present.config)

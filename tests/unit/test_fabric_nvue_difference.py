@@ -51,7 +51,7 @@ def converged(config: Tree | None = None, **read: Any) -> Tree:
 
 
 def listed(config: Tree, *path: Any) -> Tree:
-    """With one value changed: the last of the path."""
+    """The tree with one value changed, the last of the path."""
     result = copy.deepcopy(config)
     put(result, tuple(path[:-1]), path[-1])
     return result
@@ -72,7 +72,7 @@ def test_a_new_switch_gets_everything_once() -> None:
 
 
 def test_only_the_leaf_that_differs_is_sent() -> None:
-    """Hand-made drift: one value, one change, one line each way."""
+    """One changed value is one change, with one line before and after."""
     drifted = listed(converged(), "interface", "swp2", "link", "mtu", 1500)
     difference = plan(drifted)
     assert difference.steps == {"interface": {"swp2": {"link": {"mtu": 9198}}}}
@@ -163,7 +163,7 @@ def marking(config: Tree) -> dict[str, str]:
 
 
 def test_a_queue_that_was_the_contract_s_no_longer_marks() -> None:
-    """The priority of RoCE moves, there and back: nothing of the former one stays."""
+    """The priority of RoCE changes and returns: nothing of the other one remains."""
     there = intent({"roce": {"priority": 4}, "cnp": {"priority": 7}})
     moved = merged(done := converged(), plan(done, there).steps)
     assert marking(done) == {"0": "disable", "3": "enable", "6": "disable"}
@@ -174,7 +174,7 @@ def test_a_queue_that_was_the_contract_s_no_longer_marks() -> None:
 
 
 def test_a_share_for_a_queue_that_nothing_leads_to_goes() -> None:
-    """It would make the shares more than 100, and NVUE refuses that."""
+    """The shares would exceed 100, which NVUE refuses."""
     share = {"mode": "dwrr", "bw-percent": 20}
     drifted = listed(
         converged(), "qos", "egress-scheduler", "default-global", "traffic-class", "5", share
@@ -382,7 +382,7 @@ def test_ranges_stand_for_their_names(key: str, expected: list[str]) -> None:
 
 
 def test_keys_without_end_are_not_taken_apart_for_long() -> None:
-    """A part with more names than a collection may have is made into none of them."""
+    """A part with too many names is not expanded."""
     part = "s".join(["x1-4000", *["1-4000"] * 8])
     assert len(part) <= 64
     before = time.process_time()
@@ -404,7 +404,7 @@ def test_what_is_printed_together_is_taken_apart_again(several: set[str]) -> Non
 
 
 def test_ranges_of_ports_are_read_as_their_ports() -> None:
-    """Newer releases answer with ranges: the same switch is converged all the same."""
+    """Answers with ranges, as of newer releases, are no difference."""
     done = converged()
     ports = done.pop("interface")
     with_ranges = {"swp1-4": ports["swp1"], "swp2": {"description": "x"}}
@@ -416,7 +416,7 @@ def test_ranges_of_ports_are_read_as_their_ports() -> None:
 
 
 def running(done: Tree, *path: Any) -> Difference:
-    """A switch whose chip does otherwise in one value than is written."""
+    """A switch whose chip differs from its configuration in one value."""
     one, read = intent(), present(done)
     doing = {"qos": copy.deepcopy(done["qos"]), "interface": copy.deepcopy(read.ports)}
     put(doing, tuple(path[:-1]), path[-1])
@@ -501,7 +501,7 @@ _EDITS = st.lists(
 def test_one_apply_is_enough_whatever_was_there(
     edits: list[tuple[int, Any]], contract: dict[str, Any], new: bool
 ) -> None:
-    """Any drift, any contract: merged once, the difference is empty, and others' words stand."""
+    """For any drift and contract the merged difference is complete, and other settings stay."""
     contract.setdefault("pfc", {}).setdefault("watchdog", {})["action"] = "drop"
     contract.setdefault("mtu", {})["fabric_layer"] = "frame"
     contract["mtu"]["fabric"] = min(contract["mtu"].get("fabric", 9216), 9234)

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The contract as NVUE's objects, and contracts that NVUE cannot keep."""
+"""The contract as NVUE objects, and contracts that NVUE refuses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GOLDEN = Path(__file__).parent / "golden/fabric/nvue"
 
 
 def compact(value: Any) -> str:
-    """JSON with what fits into a line in one line: the body of a PATCH, to be read by people."""
+    """Compact JSON for people."""
     text = json.dumps(value, indent=1) + "\n"
 
     def short(match: re.Match[str]) -> str:
@@ -65,7 +65,7 @@ def profiles(contract: dict[str, Any] | None = None) -> dict[str, Any]:
 
 
 def test_another_contract_is_rendered_in_full() -> None:
-    """Its own DSCPs, priorities, queues, shares, thresholds: nothing comes from RoCE's defaults."""
+    """DSCPs, priorities, queues, shares and thresholds are all explicit."""
     contract = {**STORAGE, "pfc": {**STORAGE["pfc"], "watchdog": {"action": "drop"}}}
     qos = profiles(contract)
     assert qos["pfc"]["switch-priority"] == {"4": {}}

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What an NVUE switch's answers mean in the terms of the contract."""
+"""The report of an NVUE switch in terms of the contract."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def port(config: Tree, **changes: Any) -> PortReport:
 
 
 def operational(*path: Any) -> PortReport:
-    """swp1 when one value of what it does is another."""
+    """swp1 with one other operational value."""
     ports = copy.deepcopy(present({}).ports)
     put(ports["swp1"], tuple(path[:-1]), path[-1])
     return port(converged(), ports=ports)

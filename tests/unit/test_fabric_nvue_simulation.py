@@ -58,7 +58,7 @@ OTHER: dict[str, Any] = {
 QUIET: dict[str, Any] = {"pfc": {"watchdog": {"enabled": False}}}
 STEP_S = 0.004
 LONG_S = 3600
-"""Longer than any test: a timer that does not end in it."""
+"""Longer than any test: the timer does not expire."""
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def login(virtual: VirtualSwitch, authority: Authority) -> SwitchLogin:
 
 
 def soon(seconds: float) -> None:
-    """Looks again sooner than it would at a real switch."""
+    """Read again sooner than on a real switch."""
     time.sleep(seconds / 50)
 
 
@@ -113,7 +113,7 @@ def rolled_back(virtual: VirtualSwitch) -> bool:
 
 
 def typed(virtual: VirtualSwitch, patch: dict[str, Any]) -> None:
-    """What an operator does by hand."""
+    """Configure the switch as an operator would."""
     with virtual.client() as client:
         (number,) = client.post("/nvue_v1/revision").json()
         answer = client.patch("/nvue_v1/", params={"rev": number}, json=patch)
@@ -208,7 +208,7 @@ def test_each_fault_leaves_the_former_state(
 def test_a_connection_that_is_cut_is_waited_for(
     virtual: VirtualSwitch, authority: Authority
 ) -> None:
-    """Shorter than the timer: the switch is reached again, and the change is proved and kept."""
+    """Shorter than the timer: the switch is reached again, and the change is verified and kept."""
     virtual.fault(apply="cut", seconds=0.3, times=1)
     outcome = run(virtual, authority)
     assert outcome.error == ""

@@ -1,8 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a run does to a fabric: which switches it touches, in which order, and where it stops.
-
-The switches are files (fabric_run/sonic.py); everything else is the real thing.
-"""
+"""Which switches a run changes, in which order, and where it stops. The switches are files
+(fabric_run/sonic.py); everything else is real."""
 
 from __future__ import annotations
 
@@ -265,7 +263,7 @@ def test_verify_reports_switches_outside_an_earlier_limit(
 
 
 def test_a_switch_waits_for_earlier_batches() -> None:
-    """Whatever the strategy of the play and its handling of errors."""
+    """For any strategy and error handling of the play."""
     turns = {"turns": {"spine01": 0, "leaf01": 1, "leaf02": 1, "leaf03": 2}}
     done = {"switch_qos_state": {"applied": True}}
     hostvars: dict[str, Any] = {"spine01": done, "leaf01": done, "leaf02": done, "leaf03": {}}
@@ -280,7 +278,7 @@ def test_a_switch_waits_for_earlier_batches() -> None:
 
 @pytest.mark.slow
 def test_links_are_judged_though_a_port_was_dark_before_and_after(fabric: Fabric) -> None:
-    """A node that is switched off: neither waited for nor a failure of its switch."""
+    """A node without power: not waited for, and not a failure of its switch."""
     for name in LEAVES:
         fabric.write(name, {**fabric.state(name), "dark": ["Ethernet0"]})
     ran = fabric.run("--tags=fabric,links", "--limit=leaf:spine", playbook="site.yml")

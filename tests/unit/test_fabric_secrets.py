@@ -66,7 +66,7 @@ def run(folder: Path, port: int, ca_file: Path) -> subprocess.CompletedProcess[s
 
 @pytest.mark.parametrize("served", [401, 200])
 def test_secrets_of_a_vault_reach_only_the_switch(tmp_path: Path, served: int) -> None:
-    """The switch is rude: it sends back what it was sent."""
+    """The switch sends back its input."""
     authority = Authority(tmp_path / "ca")
     body = f'{{"detail": "not {BASIC} {PASSWORD}"}}'.encode()
     answer = Served(status=served, body=body, seen=[])
@@ -84,7 +84,7 @@ def test_secrets_of_a_vault_reach_only_the_switch(tmp_path: Path, served: int) -
 
 
 def test_what_a_switch_over_ssh_says_of_its_configuration_is_not_shown(tmp_path: Path) -> None:
-    """CONFIG_DB holds secrets of the operator's: nothing of it is printed, not even at -vvvv."""
+    """CONFIG_DB contains secrets of the operator, which must not appear even at -vvvv."""
     ssh = tmp_path / "ssh"
     answer = json.dumps({"TACPLUS": {"global": {"passkey": PASSWORD}}})
     ssh.write_text(f"#!/bin/sh\ncat >/dev/null\necho '{answer}'\n")
@@ -95,7 +95,7 @@ def test_what_a_switch_over_ssh_says_of_its_configuration_is_not_shown(tmp_path:
 
 
 def test_a_failed_command_is_not_repeated(tmp_path: Path) -> None:
-    """However often a site has Ansible retry: a patch may have been applied already."""
+    """Even if a site configures retries: a patch may have been applied."""
     ssh = tmp_path / "ssh"
     ssh.write_text(
         f"#!/bin/sh\ncat >/dev/null\n"

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""One switch, every fault: afterwards it is what it was, or the message says that it is not."""
+"""One switch and every fault: the former state is back, or the message says that it is not."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CONFIRM_S = 300
 
 
 def refused(switch: FakeSwitch) -> None:
-    """Says no, and nothing of it is in force."""
+    """Refuse, with nothing in force."""
     raise SwitchError("10.0.0.1: it says no")
 
 
@@ -47,7 +47,7 @@ def refused_disarmed(switch: FakeSwitch) -> None:
 
 
 def partly(switch: FakeSwitch) -> None:
-    """Fails half-way; its timer undoes it."""
+    """Fail with half of the change in force; the timer undoes it."""
     switch.state["Ethernet0"] = "ours"
     raise SwitchError("10.0.0.1: Ethernet8: disk full")
 
@@ -58,7 +58,7 @@ def partly_for_good(switch: FakeSwitch) -> None:
 
 
 def cut(switch: FakeSwitch) -> None:
-    """The step is done, its answer is lost, and so is everything for a while."""
+    """Act, and lose the answer and the connection for a while."""
     switch.unreachable_until = switch.time.now_s + 60
     raise SwitchError("10.0.0.1: connection lost")
 
@@ -74,7 +74,7 @@ def applied_then_cut(switch: FakeSwitch) -> None:
 
 
 def kept_then_cut(switch: FakeSwitch) -> None:
-    """It was kept, and the answer was lost."""
+    """Keep the change, and lose the answer."""
     switch.undo_at = None
     cut(switch)
 
@@ -94,7 +94,7 @@ def expired_and_refused(switch: FakeSwitch) -> None:
 
 
 def wrong(switch: FakeSwitch) -> None:
-    """Has another value than the one that it accepted."""
+    """Have another value than the accepted one."""
     switch.state["ecn"] = "half"
 
 
@@ -137,7 +137,7 @@ def run(
 
 
 def settle(switch: FakeSwitch) -> dict[str, Any]:
-    """What it has when all its timers have run out."""
+    """The state when all timers have expired."""
     switch.time.now_s += 10 * CONFIRM_S
     switch.tick()
     return switch.state
@@ -232,7 +232,7 @@ def test_an_error_of_ours_is_told_and_not_raised(step: str, monkeypatch: Any) ->
 
 @pytest.mark.parametrize("fault", [cut_for_good, partly_for_good])
 def test_the_run_waits_as_long_as_undoing_may_take(fault: Fault) -> None:
-    """An hour was less than a rollback could take, and its end was never seen."""
+    """A rollback may take longer than an hour."""
     switch = fake(apply=[fault])
     switch.undone_within_s = 20000
     began = switch.time.now_s
@@ -243,7 +243,7 @@ def test_the_run_waits_as_long_as_undoing_may_take(fault: Fault) -> None:
 
 
 def test_the_run_waits_for_a_slow_undo() -> None:
-    """Its timer ends after 300 s, and undoing takes it 20 minutes more."""
+    """The timer expires after 300 s, and undoing takes 20 minutes more."""
 
     def begun(switch: FakeSwitch) -> None:
         switch.undo_at = switch.time.now_s + 1200

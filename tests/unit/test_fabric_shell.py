@@ -40,7 +40,7 @@ class Connection:
 
 
 class Action:
-    """What of an action plugin the shell uses; `do` is the switch."""
+    """The part of an action plugin that the shell uses; `do` is the switch."""
 
     def __init__(self, do: Callable[[str, bytes], tuple[int, str, str]]) -> None:
         self._connection = Connection()

@@ -175,7 +175,7 @@ class TestDifference:
         assert [patch.unordered for patch in ports[:4]] == [False, True, True, False]
 
     def test_a_port_without_admin_status_is_down_and_does_not_bounce(self, done: Config) -> None:
-        """sonic-utilities patch_sorter.py and sonic-swss buffermgr.cpp take it for down."""
+        """Down for sonic-utilities patch_sorter.py and sonic-swss buffermgr.cpp."""
         for status, down in ((None, ()), ("down", ()), ("up", ("Ethernet0",))):
             drifted = changed(done, "PORT_QOS_MAP|Ethernet0 pfc_enable", "3,4")
             drifted = changed(drifted, "PORT|Ethernet0 admin_status", status)
@@ -501,7 +501,7 @@ class TestReport:
 
 
 def test_a_watchdog_never_detects_faster_than_it_polls(done: Config) -> None:
-    """The first change of the interval is right for ports that are not changed yet."""
+    """The first change of the interval fits ports that are not changed yet."""
     slow = small({"pfc": {"watchdog": {"detection_ms": 800, "restoration_ms": 900}}})
     for start, intent in ((done, slow), (converged(done, slow), small())):
         for state in stepped(start, plan(start, intent).steps):
@@ -540,7 +540,7 @@ def test_how_long_it_takes_goes_by_the_release(version: str, least: int, most: i
 
 
 def test_linked_ports_go_first_and_half_of_the_uplinks_stay() -> None:
-    """Only a link can show a fault, and a leaf without uplinks carries nothing."""
+    """Only a link reveals a fault, and a leaf needs uplinks."""
     intent = intents(nodes=48)["leaf01"]
     hosts = [port for port in intent.ports if port.kind == "host"][:28]
     uplinks = [port for port in intent.ports if port.kind == "uplink"][:4]
@@ -556,7 +556,7 @@ def test_linked_ports_go_first_and_half_of_the_uplinks_stay() -> None:
 
 
 def test_ports_that_leave_and_ports_that_come_are_in_different_groups() -> None:
-    """A row of PFC_WD that goes and one that comes are a move to jsonpatch, which is refused."""
+    """jsonpatch turns a removed and an added row of PFC_WD into a move, which is refused."""
     whole = intents(nodes=48)["leaf01"]
     early, late = (replace(whole, ports=whole.ports[part]) for part in (slice(8), slice(4, 12)))
     start = converged(new_switch(12), early)
@@ -569,7 +569,7 @@ def test_ports_that_leave_and_ports_that_come_are_in_different_groups() -> None:
 
 @pytest.mark.parametrize("qos", [{"roce": {"priority": 4}}, {"roce": {"priority": 5, "dscp": 40}}])
 def test_another_priority_reaches_each_port_whole(done: Config, qos: dict[str, Any]) -> None:
-    """At no moment is a port up with the maps of one priority and the buffer of the other."""
+    """A port is never up with the maps of one priority and the buffer of another."""
 
     def contract(config: Config, port: str) -> Any:
         rows: list[Any] = []
@@ -609,7 +609,7 @@ def test_a_dscp_alone_is_changed_in_place(done: Config) -> None:
 
 
 def test_a_further_priority_of_a_port_keeps_the_names_of_maps(done: Config) -> None:
-    """RoCE data is lossless there meanwhile, so no other port goes down for it."""
+    """RoCE data stays lossless meanwhile, so no other port goes down."""
     drifted = changed(done, "PORT_QOS_MAP|Ethernet0 pfc_enable", "3,4")
     drifted = changed(drifted, f"DSCP_TO_TC_MAP|{NAME} 26", "0")
     assert converged(drifted) == done
@@ -671,7 +671,7 @@ GOLDEN = Path(__file__).parent / "golden" / "fabric" / "sonic"
 
 @pytest.mark.parametrize(("name", "ports"), [("leaf01", 64), ("spine01", 32)])
 def test_config_db_is_the_golden_one(name: str, ports: int) -> None:
-    """Of the reference cluster, every port in use."""
+    """The reference cluster with every port in use."""
     intent = intents(nodes=48)[name]
     assert len(intent.ports) == ports
     config = new_switch()

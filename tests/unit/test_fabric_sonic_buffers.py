@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Lossless buffers of SONiC switches: of any vendor's figures, of the right chip and release."""
+"""Lossless buffers of SONiC switches: values of any vendor, checks of chip and release."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class TestRows:
 
     @pytest.mark.parametrize("lanes", ["", "1,2,3,4", None])
     def test_a_port_has_no_fewer_lanes_than_its_speed_needs(self, lanes: str | None) -> None:
-        """Else one such row would halve XON for every port of its kind."""
+        """Otherwise one such row would halve XON for every port of its kind."""
         config = changed(new_switch(2), "PORT|Ethernet0 lanes", lanes)
         assert converged(config)["BUFFER_PROFILE"][PROFILE]["xon"] == "38912"
 

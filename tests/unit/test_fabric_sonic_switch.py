@@ -39,7 +39,7 @@ from tests.unit.sonic_switch import Config, FakeShell, after, new_switch, presen
 
 CONFIRM_S = 300
 cost: Any = virtual_switch_parts.sonic_updater.cost
-"""What a patch from one state to another takes upstream, as the simulated switch charges it."""
+"""Duration of a patch upstream, as the simulated switch computes it."""
 
 
 def plan(config: Config) -> Difference:
@@ -215,7 +215,7 @@ class TestFailures:
         assert list((shell.root / "tmp").iterdir()) == []
 
     def test_the_last_patch_is_refused(self, switch: SonicSwitch, shell: FakeShell) -> None:
-        """In part is not at all."""
+        """A partial change is undone."""
         difference = rebinding(shell)
         before = shell.state
         ran = shell.run
@@ -236,7 +236,7 @@ class TestFailures:
     def test_a_connection_that_comes_back_undoes_what_its_loss_left(
         self, switch: SonicSwitch, shell: FakeShell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Not only its timer, which ends much later."""
+        """The run undoes it, before the timer."""
         monkeypatch.setattr(driver, "RETRY_S", 0)
         ran, before, lost = shell.run, shell.state, []
 
@@ -255,7 +255,7 @@ class TestFailures:
     def test_the_connection_is_lost_for_good(
         self, switch: SonicSwitch, shell: FakeShell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """What was begun ends on the switch, and its own timer undoes it."""
+        """The command finishes on the switch, and the timer undoes it."""
         monkeypatch.setattr(driver, "LOST_S", 0)
         before = shell.state
         ran, lost = shell.run, []
@@ -320,14 +320,13 @@ class TestFailures:
     def test_undoing_goes_on_where_nobody_reads_what_it_prints(
         self, switch: SonicSwitch, shell: FakeShell
     ) -> None:
-        """The connection was lost: nothing can be printed any more."""
+        """The connection is lost, so nothing can be printed."""
         before = shell.state
         shell.run(f"exec >&-; {apply(switch, shell).going_back()}")
         assert (shell.state, shell.units, shell.checkpoints) == (before, [], [])
 
     def test_no_patch_while_a_timer_undoes(self, switch: SonicSwitch, shell: FakeShell) -> None:
-        """A controller that slept: systemd reports a timer as active until its service has
-        finished."""
+        """systemd reports a timer as active until its service has finished."""
         ran, before = shell.run, shell.state
 
         def run(command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
@@ -441,13 +440,13 @@ def test_the_patch_is_on_no_command_line(switch: SonicSwitch, shell: FakeShell) 
 
 
 class TestPace:
-    """What a switch takes is measured by its dry run, and limits follow."""
+    """Limits follow from the duration of a dry run."""
 
     @pytest.fixture
     def slow(
         self, switch: SonicSwitch, shell: FakeShell, monkeypatch: pytest.MonkeyPatch
     ) -> dict[str, float]:
-        """Seconds of a start of `config`, and of sorting in the dry run; how many changes."""
+        """Seconds to start `config` and to sort in the dry run; number of changes."""
         ran, now = shell.run, [0.0]
         monkeypatch.setattr(driver.time, "monotonic", lambda: now[0])
         takes = {"start": 2.0, "sort": 60.0, "changes": 40.0}
@@ -497,7 +496,7 @@ class TestPace:
     def test_the_trial_is_the_objects_and_the_largest_group_going_down(
         self, shell: FakeShell
     ) -> None:
-        """It counts in neither what needs the objects nor the interval, which are not there yet."""
+        """It excludes steps that need the objects or the interval, which do not exist yet."""
         planned = plan(shell.state).steps
         trial = steps.trial_of(planned)
         ports = [op for op in planned[2].operations if op["path"].startswith("/PORT/")]
@@ -522,11 +521,11 @@ def test_tables_of_ports_go_through_i_and_come_back_so(
 
 @pytest.mark.slow
 class TestManyPorts:
-    """In one group a mistake would take every link; one by one upstream's sorter takes an hour."""
+    """One group would lose every link to a mistake; single ports would take an hour."""
 
     @pytest.fixture
     def impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Links that are down are not waited for."""
+        """Do not wait for links."""
         monkeypatch.setattr(driver, "LINKS_S", 0)
 
     @pytest.fixture
@@ -572,7 +571,7 @@ class TestManyPorts:
         difference: Difference,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """It never strikes while its batch is applied, and the next is armed before it goes."""
+        """It never expires during its batch, and the next is armed before it stops."""
         monkeypatch.setattr(SonicSwitch, "_measured", lambda _switch, _steps: steps.IN_BULK)
         switch.apply(difference, CONFIRM_S)
         assert [line.partition(", about")[0] for line in shell.said] == [
@@ -593,7 +592,7 @@ class TestManyPorts:
                 assert armed >= CONFIRM_S
 
     def stays_down(self, shell: FakeShell, *ports: str) -> None:
-        """Their links do not come back from their first bounce."""
+        """Their links stay down after the first bounce."""
         ran = shell.run
 
         def run(command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
@@ -633,7 +632,7 @@ class TestManyPorts:
     def test_a_controller_that_is_lost_leaves_no_port_of_its_group_down(
         self, switch: SonicSwitch, shell: FakeShell, difference: Difference
     ) -> None:
-        """What a group is told is one command line, which ends on the switch."""
+        """A group is one command line, which finishes on the switch."""
         ran = shell.run
 
         def run(command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
@@ -709,7 +708,7 @@ SECRETS: Config = {
 
 
 class Overheard(FakeShell):
-    """Remembers all answers."""
+    """Records all answers."""
 
     output = ""
 
@@ -725,7 +724,7 @@ def overheard(tmp_path: Path) -> Overheard:
 
 
 def test_passwords_of_other_tables_stay_on_the_switch(overheard: Overheard) -> None:
-    """Ansible shows at -vvv whatever comes over SSH."""
+    """At -vvv Ansible shows all output over SSH."""
     switch, intent = DRIVER.connect(overheard), small()
     read = switch.read()
     assert read.config == new_switch(2)
