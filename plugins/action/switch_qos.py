@@ -29,9 +29,9 @@ from ..plugin_utils.fabric.system import (
     SPINE,
     Completed,
     Difference,
-    Login,
     SwitchError,
     SwitchIntent,
+    SwitchLogin,
     SwitchReport,
     batches,
     compile_switch,
@@ -75,7 +75,7 @@ class ActionModule(SteppedAction):
             return _untouched("no port of this switch is in the model")
         intent = _intent(variables)
         up_before = SwitchResult.of(task_vars).ports_up()
-        outcome = session.Outcome()
+        outcome = session.SessionOutcome()
 
         def settled() -> bool:
             nonlocal outcome
@@ -158,7 +158,7 @@ class ActionModule(SteppedAction):
 
     def _session(
         self, variables: _Variables, intent: SwitchIntent, *, apply: bool
-    ) -> session.Outcome:
+    ) -> session.SessionOutcome:
         system = SYSTEMS[intent.system]
         arguments = self._task.args
         return session.run(
@@ -203,15 +203,15 @@ class _Variables:
     def text(self, name: str) -> str:
         return str(self.value(name, ""))
 
-    def login(self) -> Login:
-        return Login(
+    def login(self) -> SwitchLogin:
+        return SwitchLogin(
             address=self.text("ansible_host") or self.text("inventory_hostname"),
             port=int(self.value("switch_qos_port", 0) or 0) or None,
             user=self.text("switch_qos_user"),
             password=self.text("switch_qos_password"),
             token=self.text("switch_qos_token"),
             ca_file=self.text("switch_qos_ca_file"),
-            timeout_s=int(self.value("switch_qos_timeout_s", 0)) or Login.timeout_s,
+            timeout_s=int(self.value("switch_qos_timeout_s", 0)) or SwitchLogin.timeout_s,
         )
 
 

@@ -60,7 +60,7 @@ def small(*args: str, **changes: str) -> Cluster:
 
 
 def ends(cluster: Cluster) -> dict[tuple[str, str], tuple[str, str, str]]:
-    """Every port of every switch: its kind, and what is at the other end."""
+    """Every port of every switch with its kind and peer."""
     found: dict[tuple[str, str], tuple[str, str, str]] = {}
     for switch in (*cluster.leaves, *cluster.spines):
         for group in switch.ports:
@@ -122,7 +122,7 @@ def test_each_switch_has_the_names_of_its_own_system() -> None:
     assert_both_ends_agree(cluster)
 
 
-def test_hosts_have_system_and_chip_and_the_group_what_is_said_of_chips() -> None:
+def test_hosts_have_system_and_chip_and_groups_the_chips() -> None:
     row = "{speed_gbps: 400, cable_metres: 50, size_bytes: 9, xon_bytes: 2, xoff_bytes: 7}"
     more = f"asics: {{tomahawk5: {{eos_queue: uc-tx-queue, headroom: [{row}]}}}}\n"
     inventory = inventory_of(small(**MIXED, more=more))
@@ -300,7 +300,7 @@ def test_the_place_of_an_absent_node_is_not_free() -> None:
     assert refused(text) == ["11 model.port_taken storage[0].links[0].port ('Ethernet1', 3, 60)"]
 
 
-def test_nodes_that_share_a_leaf_by_three_rails_have_three_ports_each_there() -> None:
+def test_three_rails_on_one_leaf_have_three_ports() -> None:
     link = "{leaf: leaf02, port: Ethernet8, interface: ens1}"
     compile_model(
         read("cluster.yml", model("rail_to_leaf: [0, 0, 0], nodes_per_set: 2", storage=link))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from ...module_utils.qos import IP_MTU_LIMITS
-from ..fabric.base import UNNAMED, Naming
+from ..fabric.base import UNNAMED, PortNaming
 from ..fabric.chip_keys import CHIP_NAME, CHIPS
 from ..fabric.systems import SYSTEMS
 from ..qos.contract import CONTRACT, VARIABLE
@@ -366,7 +366,7 @@ _PORT_NAMES = Text(
 )
 
 
-def _by_system(text: Callable[[Naming], str]) -> str:
+def _by_system(text: Callable[[PortNaming], str]) -> str:
     """The default of a switch without a system, then the systems that differ from it."""
     usual = text(UNNAMED)
     others: dict[str, list[str]] = {}
