@@ -254,7 +254,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    # Without its action plugin `part` is missing, and Python refuses the other steps.
+    # Without its action plugin `part` is missing, and other steps raise KeyError.
     try:
         STEPS[module.params["step"]](module, request_of(module.params))
     except (SurveyError, ends.ServingError, commands.CommandError, OSError) as error:

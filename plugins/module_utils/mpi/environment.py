@@ -3,7 +3,7 @@
 
 They are in two files. Every process of Open MPI reads its parameter file. The environment file
 contains variables of UCX and the loader; login shells source it, and so does the `orted` that
-mpirun starts on each node as the parent of ranks. Each rank therefore uses the devices of its own
+mpirun starts on each node as the parent of ranks. Each rank therefore uses the devices of its
 node, from any launcher and shell.
 """
 

@@ -396,7 +396,7 @@ class GpuMemory:
     def call(self, name, *arguments):
         code = getattr(self.cuda, name)(*arguments)
         if code:
-            raise RuntimeError(f"{name} ended with CUDA error {code}")
+            raise RuntimeError(f"{name} failed with CUDA error {code}")
 
     def put(self, array):
         address = self.ctypes.c_uint64()
