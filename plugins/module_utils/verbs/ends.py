@@ -130,7 +130,7 @@ def plan_of(
                 "peer": half.peer,
                 "watch": request.watch(half, here),
                 "servers": [
-                    server(half, here, name, half.port + place) for place, name in served(half)
+                    server(half, here, name, half.port + index) for index, name in served(half)
                 ],
             }
         )
@@ -245,10 +245,10 @@ def drive(
         seen = watching(request.watch(half, here))
         pair = _Pair(Programs(request, half, here, perftest), problem, run, client)
         try:
-            for place, exchange in enumerate(request.exchanges):
+            for index, exchange in enumerate(request.exchanges):
                 if exchange in one["exchanges"]:
                     continue
-                result = pair.exchange(exchange, half.port + place)
+                result = pair.exchange(exchange, half.port + index)
                 one["exchanges"][exchange] = {**result, "wire": seen.take()}
                 if "problem" in result:
                     break  # the remaining exchanges are skipped
