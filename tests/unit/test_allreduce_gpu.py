@@ -238,7 +238,10 @@ def test_a_buffer_is_on_the_ranks_gpu_and_freed(cuda: FakeCuda) -> None:
     memory = program.GpuMemory(numpy, 3)
     asked = dict(cuda.asked)
     assert [name for name, _arguments in cuda.asked] == [
-        *("cuInit", "cuDeviceGet", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent")
+        "cuInit",
+        "cuDeviceGet",
+        "cuDevicePrimaryCtxRetain",
+        "cuCtxSetCurrent",
     ]
     assert asked["cuDeviceGet"][1].value == 3
     assert program.os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
@@ -301,10 +304,29 @@ def test_nccl_tests_run_over_all_ranks() -> None:
     wanted = gpu.GpuOptions(nccl_tests="/opt/nccl-tests/all_reduce_perf")
     argv = command(gpu.by_nccl(PLAN, wanted), "hosts", "run7", 9)
     assert argv == [
-        *("mpirun", "--mca", "baremetal_run_id", "run7", "--hostfile", "hosts", "-np", "16"),
-        *("--map-by", "slot", "--bind-to", "none", "env", "CUDA_DEVICE_ORDER=PCI_BUS_ID"),
-        *("/opt/nccl-tests/all_reduce_perf", "-b", "1073741824", "-e", "17179869184"),
-        *("-f", "2", "-g", "1"),
+        "mpirun",
+        "--mca",
+        "baremetal_run_id",
+        "run7",
+        "--hostfile",
+        "hosts",
+        "-np",
+        "16",
+        "--map-by",
+        "slot",
+        "--bind-to",
+        "none",
+        "env",
+        "CUDA_DEVICE_ORDER=PCI_BUS_ID",
+        "/opt/nccl-tests/all_reduce_perf",
+        "-b",
+        "1073741824",
+        "-e",
+        "17179869184",
+        "-f",
+        "2",
+        "-g",
+        "1",
     ]
     assert not [word for word in argv if "NCCL_" in word or "UCX_" in word]
 

@@ -179,7 +179,12 @@ def test_output_of_programs_is_matched_with_the_table_only() -> None:
 def test_unknown_output_shows_its_last_lines() -> None:
     assert causes.causes("a\nb\n") == []
     assert causes.last_lines("".join(f"{number}\n\n" for number in range(20))) == [
-        *("14", "15", "16", "17", "18", "19")
+        "14",
+        "15",
+        "16",
+        "17",
+        "18",
+        "19",
     ]
 
 

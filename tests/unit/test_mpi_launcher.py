@@ -49,8 +49,21 @@ def test_ranks_of_the_smoke_test_get_their_nodes_environment() -> None:
     plan = RunPlan(NODES, "tcp", launcher=HYDRA, parameters=(("I_MPI_DEBUG", "3"),))
     argv = command(plan, "hosts", "run7", 9)
     assert argv[: argv.index("/usr/bin/python3")] == [
-        *("env", "BAREMETAL_RUN_ID=run7", "mpirun", "-genv", "I_MPI_DEBUG", "3"),
-        *("-machinefile", "hosts", "-n", "5", "-genvnone", "-genv", "I_MPI_PIN", "0", RAIL_BIND),
+        "env",
+        "BAREMETAL_RUN_ID=run7",
+        "mpirun",
+        "-genv",
+        "I_MPI_DEBUG",
+        "3",
+        "-machinefile",
+        "hosts",
+        "-n",
+        "5",
+        "-genvnone",
+        "-genv",
+        "I_MPI_PIN",
+        "0",
+        RAIL_BIND,
     ]
     assert plan.hostfile() == "node01:2\nnode02:3\n"
     by_rail = command(plan.rail_runs[0], "hosts", "run7", 9)
@@ -84,8 +97,18 @@ def test_a_job_is_mapped_by_options_or_by_its_hostfile(
             "-machinefile",
             f"{tmp_path}/1/hostfile",
         ),
-        *("-n", "5", "-prepend-rank", "-print-all-exitcodes", *options, "-wdir", "/w"),
-        *("-genvlist", "A,B", *([RAIL_BIND] if mapping == "gpu" else []), "train", "x y"),
+        "-n",
+        "5",
+        "-prepend-rank",
+        "-print-all-exitcodes",
+        *options,
+        "-wdir",
+        "/w",
+        "-genvlist",
+        "A,B",
+        *([RAIL_BIND] if mapping == "gpu" else []),
+        "train",
+        "x y",
     ]
     prepare(one, NODES, os.getuid(), os.getgid())
     assert (tmp_path / "1/hostfile").read_text(encoding="utf-8") == hosts

@@ -70,7 +70,8 @@ def test_switched_off_nothing_stays_but_what_others_wrote(node: Node) -> None:
     assert settle([part(NOW, wanted=False)], node).changed
     assert there(node) == there(node, modulefiles.OWN) == there(node, LMOD) == set()
     assert sorted(each.name for each in node.path(f"{PLACE}/mpi").iterdir()) == [
-        *("openmpi-x86_64", "own")
+        "openmpi-x86_64",
+        "own",
     ]
 
 
@@ -122,5 +123,7 @@ def test_the_launch_agent_passes_on_the_variable_file(node: Node, tmp_path: Path
     ).stdout
     prefix = f"/{PREFIXES}/{NOW}"
     assert shown.split() == [
-        *(f"{prefix}/ompi/bin:{prefix}/ucx/bin:/usr/bin:/bin", f"{prefix}/ompi", "rc")
+        f"{prefix}/ompi/bin:{prefix}/ucx/bin:/usr/bin:/bin",
+        f"{prefix}/ompi",
+        "rc",
     ]

@@ -132,9 +132,28 @@ def test_the_rails_gpu_is_used_by_dmabuf(tmp_path: Path) -> None:
     drive(request(path), program)
     ((argv, env),) = program.ran
     assert argv[argv.index(path) :] == (
-        *(path, "-d", "mlx5_3", "-i", "1", "-x", "3", "--tclass=106", "-p", "18515", "-F"),
-        *("-s", "65536", "-q", "4", "-D", "2", "--report_gbits"),
-        *("--use_cuda=5", "--use_cuda_dmabuf", "--bind_source_ip=10.3.0.1", "10.3.0.2"),
+        path,
+        "-d",
+        "mlx5_3",
+        "-i",
+        "1",
+        "-x",
+        "3",
+        "--tclass=106",
+        "-p",
+        "18515",
+        "-F",
+        "-s",
+        "65536",
+        "-q",
+        "4",
+        "-D",
+        "2",
+        "--report_gbits",
+        "--use_cuda=5",
+        "--use_cuda_dmabuf",
+        "--bind_source_ip=10.3.0.1",
+        "10.3.0.2",
     )
     assert env == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 

@@ -66,11 +66,16 @@ def start(
     (directory / COUNTERS).write_text(json.dumps(before), encoding="utf-8")
     run(
         [
-            *("systemd-run", "--quiet", "--collect", f"--unit={UNIT}"),
+            "systemd-run",
+            "--quiet",
+            "--collect",
+            f"--unit={UNIT}",
             f"--description=Verification of rails {request.run_id} (baremetal.mpi_roce)",
             f"--property=RuntimeMaxSec={request.limit_s:g}",
-            *("--property=TimeoutStopSec=10", "--property=KillMode=mixed"),
-            *("--property=LimitMEMLOCK=infinity", f"--setenv=PATH={search_path()}"),
+            "--property=TimeoutStopSec=10",
+            "--property=KillMode=mixed",
+            "--property=LimitMEMLOCK=infinity",
+            f"--setenv=PATH={search_path()}",
             *(sys.executable, str(directory / "serve.py"), str(directory)),
         ]
     )

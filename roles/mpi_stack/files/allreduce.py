@@ -28,7 +28,10 @@ import time
 MARK = "allreduce-record "
 """Prefix of each line of the report; login scripts may print other lines."""
 RETRIES = (
-    *("out_of_sequence", "packet_seq_err", "implied_nak_seq_err", "local_ack_timeout_err"),
+    "out_of_sequence",
+    "packet_seq_err",
+    "implied_nak_seq_err",
+    "local_ack_timeout_err",
     "rx_icrc_encapsulated",
 )
 """Counters in hw_counters (the kernel's ABI/stable/sysfs-class-infiniband) of lost, late and

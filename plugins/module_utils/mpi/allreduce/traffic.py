@@ -19,7 +19,10 @@ SOFT_BYTES = 2 << 20
 """Tolerated bytes of other traffic with Soft-RoCE, which does not count RDMA bytes: neighbour
 discovery and similar."""
 RETRIES = (
-    *("out_of_sequence", "packet_seq_err", "implied_nak_seq_err", "local_ack_timeout_err"),
+    "out_of_sequence",
+    "packet_seq_err",
+    "implied_nak_seq_err",
+    "local_ack_timeout_err",
     "rx_icrc_encapsulated",
 )
 """Names of the program's counters, after the number of packets sent."""

@@ -183,8 +183,15 @@ def exactness(records: Records) -> list[Check]:
 
 
 INSIDE_A_NODE = (
-    *("self", "sysv", "posix", "cma", "knem", "xpmem"),
-    *("cuda_ipc", "cuda_copy", "gdr_copy"),
+    "self",
+    "sysv",
+    "posix",
+    "cma",
+    "knem",
+    "xpmem",
+    "cuda_ipc",
+    "cuda_copy",
+    "gdr_copy",
 )
 KEEPALIVE = "ka"
 """Lane by which UCX checks whether the peer is alive; it carries no data."""
