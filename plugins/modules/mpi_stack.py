@@ -172,7 +172,7 @@ from ..module_utils.qos import HostSettings
 from ..module_utils.storage.file_system import CHECKPOINTS, DATASETS, of_variable
 
 STORAGE_VARIABLES = {CHECKPOINTS: "CLUSTER_CHECKPOINT_DIR", DATASETS: "CLUSTER_DATASETS_DIR"}
-"""Variables by the purpose of a file system. Homes and software are found by their paths."""
+"""Variables by purpose of a file system. Home directories and software are found by their paths."""
 LAYOUT_VARIABLES = {
     "bin_directory": "MPI_ROCE_BIN",
     "library_directory": "MPI_ROCE_LIB",
@@ -182,7 +182,7 @@ LAYER = Layer("mpi", command_s=60.0, refusals=(SurveyError, ValueError), simulat
 
 
 def wanted(params: dict) -> environment.MpiSettings:
-    """The module's arguments as settings, before anything is known of this host's devices."""
+    """Settings from the arguments, before the devices of this host are known."""
     management = params["management"]
     network = ipaddress.ip_interface(f"{management['address']}/{management['prefix']}").network
     return environment.MpiSettings(
@@ -204,7 +204,7 @@ def wanted(params: dict) -> environment.MpiSettings:
 
 
 def layout(params: dict) -> dict[str, str]:
-    """Where this MPI is, off the default paths, and what else it needs."""
+    """Directories of this MPI outside the default paths, and its other variables."""
     found = {name: params[key] for key, name in LAYOUT_VARIABLES.items() if params[key]}
     return {**found, **params["variables"]}
 
@@ -217,7 +217,7 @@ def modulefiles(params: dict) -> Modulefiles:
 
 
 def storage_directories(params: dict) -> dict[str, str]:
-    """Where this host has shared file systems, by variable: the first one of each purpose."""
+    """Shared file systems of this host by variable: the first one of each purpose."""
     here = [
         fs
         for fs in map(of_variable, params["filesystems"])

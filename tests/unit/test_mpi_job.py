@@ -356,7 +356,7 @@ def test_invalid_jobs_are_refused(tmp_path: Path, given: dict[str, Any]) -> None
         a_job(tmp_path, **given)
 
 
-# As Open MPI 4.1 prints them with --tag-output.
+# Output of Open MPI 4.1 with --tag-output.
 SIGNAL = """\
 [1,0]<stdout>:step 10
 [1,3]<stderr>:out of memory
@@ -429,7 +429,7 @@ def test_a_node_reports_what_it_lacks_and_running_jobs(tmp_path: Path) -> None:
 KINDS = ("nccl-aB3", "torch_12_3", "sem.mp-x1", "cuda.shm.0.1", "psm2_shm.1", "a b", "-rf")
 OTHERS = ("two\nlines", "m\u00fcll", "copied-with-its-time", "renamed")
 SESSION = f"ompi.node01.{os.getuid()}"
-"""Open MPI 4's name; PRRTE's has the tool, the node and a process."""
+"""Name of Open MPI 4; PRRTE's contains tool, node and process."""
 
 
 def shared(folder: Path) -> tuple[Path, Path]:
@@ -609,7 +609,7 @@ def test_the_newest_checkpoint_is_reported(tmp_path: Path) -> None:
 def test_options_of_a_wrong_type_are_refused_on_the_controller(
     given: dict[str, Any], words: str
 ) -> None:
-    plugin = action.ActionModule.__new__(action.ActionModule)  # any call of a host would fail
+    plugin = action.ActionModule.__new__(action.ActionModule)  # no call of a host succeeds
     with pytest.raises(action.AnsibleActionFail, match=words):
         plugin.job(given, {})
 
@@ -672,7 +672,7 @@ PLACES = {
     " drwxr-xr-x mpi mpi home": "mpi home",
     " lrwxrwxrwx mpi mpi run -> /etc": "mpi run",
     " drwxrwxr-x root mpi shared": "root shared",
-    " drwxrwxr-x root root acl": "root acl",  # what namei shows of an access control list
+    " drwxrwxr-x root root acl": "root acl",  # namei shows an access control list this way
     " drwxr-xrwx root root open": "root open",
     " drwxrwxr-t root mpi kept": "",
     "                      ddp.py - No such file or directory": "",

@@ -232,7 +232,13 @@ def error_lines(printed: str) -> str:
 
 BANDWIDTH_COLUMNS = ("bytes", "iterations", "peak_gbits_s", "gbits_s", "messages_s")
 LATENCY_COLUMNS = (
-    *("bytes", "iterations", "min_us", "max_us", "median_us", "average_us", "deviation_us"),
+    "bytes",
+    "iterations",
+    "min_us",
+    "max_us",
+    "median_us",
+    "average_us",
+    "deviation_us",
     "p99_us",
 )
 
