@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""From what rdma_facts read on the hosts of a play to a draft of their model, or to differences."""
+"""Draft a model from the results of rdma_facts, or compare them with the model."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class ActionModule(NodeAction):
             try:
                 machines.append(read(host, facts, str(hostvars[host].get("ansible_host", host))))
             except AnswerError as error:
-                display.warning(f"discover: {host}: {error}: look who has changed it")
+                display.warning(f"discover: {host}: {error}: find out who changed it")
                 lost.append(host)
         if lost:
-            display.warning(f"discover: not read, and left out: {some(lost)}")
+            display.warning(f"discover: not read, and skipped: {some(lost)}")
         raw = {machine.host: hostvars.raw_get(machine.host) for machine in machines}
         if any(DIGEST in variables for variables in raw.values()):
             found = against_model(machines, raw)
@@ -55,7 +55,7 @@ class ActionModule(NodeAction):
             path = Path(given["path"]).absolute()
             if path.exists():
                 raise AnsibleActionFail(
-                    f"{path} exists, and is not overwritten: move it away, or name another file "
+                    f"{path} exists and is not overwritten: move it, or name another file "
                     "by --extra-vars discover_file=PATH"
                 )
             try:
@@ -76,12 +76,12 @@ class ActionModule(NodeAction):
             part = path.with_name(f".{path.name}.part")
             try:
                 part.write_text(text, encoding="utf-8")
-                path.hardlink_to(part)  # not over a file that is there by now
+                path.hardlink_to(part)  # fails if the file exists by now
                 part.unlink()
             except OSError as error:
                 part.unlink(missing_ok=True)
                 raise AnsibleActionFail(f"the draft was not written: {error}") from error
-            display.display(f"discover: draft in {path}; complete what says CHECK")
+            display.display(f"discover: draft in {path}; complete the lines with CHECK")
         shown = {"before": "", "after": text, "before_header": "", "after_header": str(path)}
         return {"changed": True, "path": str(path), "diff": [shown]}
 
@@ -96,7 +96,7 @@ class ActionModule(NodeAction):
 def against_model(
     machines: Sequence[Machine], variables: Mapping[str, Mapping[str, Any]]
 ) -> list[Difference]:
-    """Compute nodes against the variables that the model compiled."""
+    """Compare compute nodes with the variables that the model compiled."""
     nodes = [one for one in machines if variables[one.host].get("cluster_role") == "compute"]
     gpus = {
         node.host: [gpu["pci"] for gpu in variables[node.host]["cluster_gpus"] if gpu["pci"]]

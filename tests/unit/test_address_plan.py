@@ -45,7 +45,7 @@ def point_to_point_plans(draw: st.DrawFn) -> tuple[AddressPlan, int]:
 def fitting(draw: st.DrawFn, plan: AddressPlan) -> int:
     nodes = draw(st.integers(1, 150))
     try:
-        plan.require_room(nodes)
+        plan.require_capacity(nodes)
     except Exhausted:
         assume(False)
     return nodes
@@ -109,9 +109,9 @@ def test_networks_are_equal_or_apart_and_inside_the_pool(case: tuple[AddressPlan
     ],
 )
 def test_the_last_node_that_fits_fits_and_the_next_does_not(plan: AddressPlan, nodes: int) -> None:
-    plan.require_room(nodes)
+    plan.require_capacity(nodes)
     with pytest.raises(Exhausted):
-        plan.require_room(nodes + 1)
+        plan.require_capacity(nodes + 1)
 
 
 def test_the_reference_addresses() -> None:

@@ -168,9 +168,9 @@ def test_a_check_of_another_form_has_failed(odd: dict[str, Any]) -> None:
 
 
 def test_checks_and_what_was_found_are_bounded() -> None:
-    many = [{**GOOD_CHECK, "subject": str(number)} for number in range(answers.MOST_CHECKS + 5)]
+    many = [{**GOOD_CHECK, "subject": str(number)} for number in range(answers.MAX_CHECKS + 5)]
     found = answers.checks(many)
-    assert len(found) == answers.MOST_CHECKS + 1 and found[-1]["status"] == FAILED
+    assert len(found) == answers.MAX_CHECKS + 1 and found[-1]["status"] == FAILED
     (long,) = answers.checks([{**GOOD_CHECK, "found": ["x" * 10**6], "reason": "y" * 10**6}])
     assert len(str(long)) < 3 * answers.MOST_TEXT
 
@@ -182,5 +182,5 @@ def test_a_report_is_json_that_every_program_reads(value: Any) -> None:
 
 def test_a_part_of_another_type_is_an_answer_error_and_nothing_else() -> None:
     for odd in (lambda: {}["a"], lambda: 1 / 0, lambda: None.x, lambda: "a" + 1, lambda: int("x")):
-        with pytest.raises(AnswerError, match="its x has another form"), answers.form_of("its x"):
+        with pytest.raises(AnswerError, match="its x "), answers.form_of("its x"):
             odd()  # type: ignore[no-untyped-call]

@@ -73,12 +73,12 @@ def test_a_misspelt_tag_is_refused_before_any_play(
         (
             "site.yml",
             ["--tags=hostfile", "--limit=node01"],
-            ["not done: hostfile: its hosts (launcher01) are left out by --limit node01"],
+            ["not done: hostfile: its hosts (launcher01) are excluded by --limit node01"],
         ),
         (
             "playbooks/hostfile.yml",
             ["--limit=node01"],
-            ["not done, as --limit node01 asks: hostfile"],
+            ["not done because of --limit node01: hostfile"],
         ),
         ("site.yml", ["--start-at-task=None"], []),
     ],

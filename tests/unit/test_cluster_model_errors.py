@@ -20,7 +20,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     load,
     read,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import SHOWN
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import MAX_LISTED
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -187,7 +187,7 @@ def test_all_findings_are_reported_at_once_in_the_order_of_the_file() -> None:
 
 
 def test_very_many_findings_are_counted_and_not_all_shown() -> None:
-    listed = "\n".join(f"    - {{name: Bad_{number}}}" for number in range(SHOWN + 7))
+    listed = "\n".join(f"    - {{name: Bad_{number}}}" for number in range(MAX_LISTED + 7))
     text = BASE.replace(
         "nodes: {count: 2, management_first: 10.0.0.11}",
         f"nodes:\n  management_first: 10.0.0.11\n  list:\n{listed}",
@@ -195,8 +195,8 @@ def test_very_many_findings_are_counted_and_not_all_shown() -> None:
     with pytest.raises(ModelError) as refusal:
         compile_model(read("cluster.yml", text))
     lines = str(refusal.value).splitlines()
-    assert len(refusal.value.findings) == SHOWN + 7
-    assert len(lines) == 1 + SHOWN + 1
+    assert len(refusal.value.findings) == MAX_LISTED + 7
+    assert len(lines) == 1 + MAX_LISTED + 1
     assert lines[-1] == "  ... and 7 more."
 
 

@@ -119,7 +119,7 @@ def test_another_mtu_and_firmware_are_named_with_what_most_have() -> None:
     draft = drafted(facts)
     assert ("10.10.1.3", "rail5", "MTU", "1500", "9000 (3 of 4)") in found(draft)
     shown = [line.split("  ") for line in lines(against_most(draft)) if "firmware" in line]
-    assert len(shown) == 1, "the eight rails of one node are one line"
+    assert len(shown) == 1, "eight rails, one line"
     assert "rail0, rail1, rail2" in shown[0][1]
 
 
@@ -184,18 +184,18 @@ def test_sets_of_leaves_that_take_turns_are_left_to_the_operator() -> None:
             of["system"] = of["system"].replace("leaf0", "leaf1")
     draft = drafted(facts)
     assert found(draft) == []
-    assert "count: 8 # CHECK: one for each rail" in draft.text
+    assert "count: 8 # CHECK: " in draft.text
 
 
-def test_management_networks_of_racks_are_held_by_one() -> None:
+def test_one_network_contains_those_of_all_racks() -> None:
     facts = four()
     facts["10.10.4.9"] = without_rails("launcher01", "10.10.4.9/24")
     draft = drafted(facts)
-    assert "subnet: 10.10.0.0/21 # CHECK: holds the networks of all machines" in draft.text
+    assert "subnet: 10.10.0.0/21 # CHECK: " in draft.text
     assert draft.cluster.launcher.management.address == "10.10.4.9"
 
 
-def test_names_of_an_inventory_are_kept_and_a_gap_is_absent() -> None:
+def test_a_gap_in_the_names_of_an_inventory_is_absent() -> None:
     facts = four()
     draft = drafted({f"gpu{7 + place:03d}": facts[HOSTS[place]] for place in (0, 1, 3)})
     assert "name: gpu{:03d}\n  start: 7\n" in draft.text
@@ -240,11 +240,11 @@ def test_text_that_a_switch_sends_stays_in_its_comment() -> None:
         ({"10.0.0.1": without_rails("a", "10.0.0.1/24")}, "no rails were found"),
         (
             {**four(), "192.0.2.9": without_rails("launcher01", "192.0.2.9/24")},
-            "no network of their own in common",
+            "no common network",
         ),
     ],
 )
-def test_what_no_draft_can_be_made_of_is_refused(facts: dict[str, Facts], words: str) -> None:
+def test_machines_that_allow_no_draft(facts: dict[str, Facts], words: str) -> None:
     with pytest.raises(NoDraftError, match=words):
         drafted(facts)
 
@@ -256,7 +256,7 @@ def test_what_no_draft_can_be_made_of_is_refused(facts: dict[str, Facts], words:
 def test_the_draft_of_the_machines_of_an_inventory_has_its_rails(name: str) -> None:
     inventory = inventory_of(load(str(ROOT / f"inventories/{name}/cluster.yml")))
     draft = drafted(of_model(inventory), launcher=["launcher01"], storage=["storage01"])
-    # Ports follow from the switches' system; GPUs that are not there are of the model alone.
+    # The system determines port names; missing GPUs are only in the model.
     unseen = ("leaf_port", *(() if name == "b300" else ("gpu", "numa")))
     assert rails(inventory_of(draft.cluster), *unseen) == rails(inventory, *unseen)
     assert found(draft) == []
@@ -503,11 +503,11 @@ def test_whatever_machines_answer_a_draft_has_its_own_keys_and_no_template(
     assert len(text) < 20_000
 
 
-def test_a_machine_whose_places_are_none_is_named() -> None:
+def test_a_machine_with_invalid_positions_is_named() -> None:
     facts = four()
     evil = "vars:\n  all:\n    x: \"{{ lookup('ansible.builtin.pipe', 'id') }}\""
     facts[HOSTS[0]]["rdma_hardware"]["model"]["gpus"]["pci"][-1] += '"\n' + evil
-    with pytest.raises(AnswerError, match="the place of a GPU is"):
+    with pytest.raises(AnswerError, match="position of a GPU"):
         machines(facts)
 
 

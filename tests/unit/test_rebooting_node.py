@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a node says of itself, how it leaves for its reboot, and what is struck off afterwards."""
+"""The steps of a reboot on the node: state, drain and reboot, removal of records."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_no_process_of_mpi_is_missed_and_no_other_is_taken_for_one(tmp_path):
     process(tmp_path, 29, "mpirun.openmpi", "/usr/bin/mpirun.openmpi")
     process(tmp_path, 30, "trainer", "/opt/trainer")
     process(tmp_path, 31, "prted", "prted", "--prtemca", "ess_base_nspace", "prterun-n01-9@0")
-    (tmp_path / "proc/24").mkdir()  # ended while it was looked at
+    (tmp_path / "proc/24").mkdir()  # terminated meanwhile
     (tmp_path / "proc/sys").mkdir()
     found = busy.processes(tmp_path, ["trainer"])
     assert [each.pid for each in found] == [10, 11, 12, 13, 14, 15, 16, 17, 18, 29, 30, 31]
@@ -115,7 +115,7 @@ def test_a_step_of_slurm_and_what_belongs_to_its_job_are_a_job(tmp_path, step):
     [
         ["/usr/sbin/slurmstepd"],  # has no title yet
         ["/usr/sbin/slurmstepd", "spank", "prolog"],
-        ["/usr/sbin/slurmstepd", "ns_infinity", "614"],  # keeps the name space of a job
+        ["/usr/sbin/slurmstepd", "ns_infinity", "614"],  # has the name space of a job
         ["slurmstepd: [infinity]"],
         ["slurmstepd-wlm: [614.0]"],
     ],
@@ -194,7 +194,9 @@ def test_a_node_that_slurm_calls_otherwise_is_found_by_its_host():
         ]
         return Result(tuple(argv), 0, "".join(lines), "")
 
-    assert slurm.read(scontrol, "node01", "scontrol") == slurm.Node("gpu-1", "IDLE+DRAIN", "x y")
+    assert slurm.read(scontrol, "node01", "scontrol") == slurm.SlurmNode(
+        "gpu-1", "IDLE+DRAIN", "x y"
+    )
 
 
 GONE = "slurm_load_node error: Unable to contact slurm controller (connect failure)"
@@ -220,19 +222,19 @@ def test_a_controller_that_goes_in_between_is_an_error(rc, stdout, stderr):
     ("ago_h", "refused"),
     [
         ([], ""),
-        ([1], ""),  # the first boot that anybody remembers is no reboot
+        ([1], ""),  # the first known boot is not a reboot
         ([100, 13], ""),
-        ([100, 11], "twice within 12 h"),
+        ([100, 11], "less than 12 h"),
         ([100, 23, 20, 13], "3 times in 24 h"),
         ([100, 25, 20, 13], ""),
     ],
 )
 def test_the_guard(ago_h, refused):
-    why = planning.too_often([NOW - hours * 3600 for hours in ago_h], NOW, 12, 3)
-    assert refused in why if refused else why == ""
+    reason = planning.too_often([NOW - hours * 3600 for hours in ago_h], NOW, 12, 3)
+    assert refused in reason if refused else reason == ""
 
 
-def test_the_record_forgets_what_is_old_and_is_named_when_damaged(root):
+def test_the_record_of_boots(root):
     path = root / node.RECORD
     (root / "proc/stat").write_text(f"btime {int(NOW) - 5000}\n")
     node.record(here(root, Programs()), "old").apply()
@@ -374,12 +376,12 @@ def test_it_waits_for_the_jobs_of_slurm(root):
     assert programs.state == "ALLOCATED" and not programs.did("systemctl reboot")
 
 
-def test_it_does_not_reboot_for_what_is_gone(root):
+def test_it_does_not_reboot_for_removed_reasons(root):
     programs = Programs("IDLE")
     with pytest.raises(node.LeaveError, match="since the plan"):
         node.leave(here(root, programs), BEFORE, ["os"], 0)
     (root / reboots.DIRECTORY / "os.json").unlink()
-    with pytest.raises(node.LeaveError, match="are gone"):
+    with pytest.raises(node.LeaveError, match="reasons"):
         node.leave(here(root, programs), BOOT, ["os"], 0)
     assert not programs.did("systemctl reboot") and not programs.did("state=drain")
 

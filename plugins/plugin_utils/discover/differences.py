@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Each machine against most of the others, or against its model: what differs, a line each."""
+"""Differences between each machine and the majority, or its model, one line each."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True)
 class Wanted:
-    """What one lane of one machine is compared with. `source`: the model, or what share has it."""
+    """Expected values of one lane of one machine. `source`: the model, or the share of machines."""
 
     label: str
     place: str
     """PCI address or interface."""
     values: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
-    """By what it is: the value and its source."""
+    """By property: the value and its source."""
     leaf: str = ""
     port: str = ""
-    """Empty where only the leaf is compared."""
+    """Empty if only the leaf is compared."""
     source: str = MODEL
 
 
@@ -45,7 +45,7 @@ Wanteds = Mapping[str, Mapping[Lane, Wanted]]
 
 
 def lines(differences: Sequence[Difference]) -> list[str]:
-    """A table. Lanes of one machine that differ alike are one line."""
+    """The table as lines. Equal differences of several lanes are one line."""
     rows: dict[tuple[str, ...], list[str]] = {}
     for each in differences:
         key = (each.host, each.what, each.found, each.expected)
@@ -57,13 +57,13 @@ def lines(differences: Sequence[Difference]) -> list[str]:
     return columns([HEADINGS, *shown], left=range(len(HEADINGS)))
 
 
-# What is expected
+# Expected values
 
 
 def by_majority(
     machines: Sequence[Machine], shape: Shape, addresses: Mapping[str, Mapping[Lane, str]]
 ) -> dict[str, dict[Lane, Wanted]]:
-    """What most machines have at each lane. Leaves are compared within a set of them."""
+    """Values of most machines per lane. Leaves are compared within a leaf set."""
     common = _common(machines, {machine.host: shape.own(machine) for machine in machines})
     sets = leaf_sets(machines, shape)
     wanted: dict[str, dict[Lane, Wanted]] = {}
@@ -88,7 +88,7 @@ def by_majority(
 def by_model(
     machines: Sequence[Machine], variables: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[Lane, Wanted]]:
-    """The rails of `cluster_rails`; what a model does not have is that of most machines."""
+    """Values of `cluster_rails`; values that the model lacks come from the majority."""
     rails = {
         machine.host: {
             (rail["rail"], rail["plane"]): rail for rail in variables[machine.host]["cluster_rails"]
@@ -138,7 +138,7 @@ def _common(
 
 
 def leaf_sets(machines: Sequence[Machine], shape: Shape) -> list[dict[Lane, str]]:
-    """The leaf of each lane by LLDP, of each set of leaves: sets have no leaf in common."""
+    """The leaf of each lane by LLDP, per leaf set; sets have no common leaves."""
     heard = Counter(
         tuple(_heard(machine, shape)[lane] for lane in shape.lanes) for machine in machines
     )
@@ -153,7 +153,7 @@ def leaf_sets(machines: Sequence[Machine], shape: Shape) -> list[dict[Lane, str]
 def own_set(
     machine: Machine, shape: Shape, sets: Sequence[Mapping[Lane, str]]
 ) -> Mapping[Lane, str]:
-    """The set that most lanes are plugged into; none where a machine hears none of several."""
+    """The leaf set of most lanes; None if a machine receives LLDP from none of several."""
     heard = set(_heard(machine, shape).values())
     own = max(sets, key=lambda each: len(heard.intersection(each.values())), default={})
     return own if len(sets) == 1 or heard.intersection(own.values()) else {}
@@ -165,7 +165,7 @@ def _heard(machine: Machine, shape: Shape) -> dict[Lane, str]:
 
 
 def _own_port(machine: Machine, shape: Shape, leaves: Mapping[Lane, str]) -> str:
-    """The port that more than half of the lanes have, each on a leaf of its own; else nothing."""
+    """The port of more than half of the lanes, each on another leaf; otherwise None."""
     if len(set(leaves.values())) < len(shape.lanes):
         return ""
     nics = [machine.at(place) for place in shape.own(machine).values()]
@@ -174,13 +174,13 @@ def _own_port(machine: Machine, shape: Shape, leaves: Mapping[Lane, str]) -> str
     return port if 2 * times > len(shape.lanes) else ""
 
 
-# What differs
+# Differences
 
 
 def of_rails(
     machines: Sequence[Machine], wanted: Wanteds, shape: Optional[Shape] = None
 ) -> list[Difference]:
-    """Differences of NICs and their cables. `shape`: that of the majority, where that decides."""
+    """Differences of NICs and cables. `shape`: the majority, if there is no model."""
     found: list[Difference] = []
     for machine in machines:
         own = shape.own(machine) if shape else {}
@@ -189,7 +189,7 @@ def of_rails(
             nic = machine.at(own.get(lane, each.place))
             place = _place(nic, each)
             if place != each.place:
-                # A name that another device carries says where it went.
+                # If another device now has this name, report which one.
                 named = machine.at(each.label) if nic is None else nic
                 place = named.pci if named and named.pci else MISSING
                 found.append(Difference(machine.host, each.label, "NIC", place, each.place))
@@ -225,7 +225,7 @@ def _of_nic(host: str, nic: Nic, wanted: Wanted) -> Iterator[Difference]:
         expected = f"{_text(value)} ({source})"
         if what == "address":
             here = value if value in texts else some(texts)
-            # Before a first run no rail has one: a line for all of them.
+            # Before the first run no rail has one: report all in one line.
             expected = expected if texts else f"its own ({source})"
         if here != value:
             yield Difference(host, wanted.label, what, _text(here), expected)
@@ -243,7 +243,7 @@ class _End(NamedTuple):
 def _of_cables(
     machines: Sequence[Machine], wanted: Wanteds, shape: Optional[Shape]
 ) -> list[Difference]:
-    """What LLDP hears on another leaf or port than is expected; two that changed places as one."""
+    """Cables at another leaf or port than expected; two swapped cables are one difference."""
     known: dict[str, set[str]] = {}
     if shape is None:
         for of in wanted.values():
@@ -266,7 +266,7 @@ def _of_cables(
 
 
 def _port(nic: Nic, known: set[str], shape: Optional[Shape]) -> str:
-    """Of a model only names of ports that it has count: a SONiC switch may send an alias."""
+    """Compare only port names of the model: a SONiC switch may send an alias."""
     if shape is not None or not nic.neighbour:
         return nic.port
     sent = (nic.neighbour["port"], nic.neighbour["port_description"])
@@ -308,7 +308,7 @@ def _shown(leaf: str, port: str, source: str) -> str:
 
 
 def of_gpus(machines: Sequence[Machine], wanted: Mapping[str, Sequence[str]]) -> list[Difference]:
-    """By PCI address; without expected ones nothing is compared."""
+    """Compare PCI addresses, if any are expected."""
     found = []
     for machine in machines:
         expected = wanted[machine.host]
@@ -328,7 +328,7 @@ def of_gpus(machines: Sequence[Machine], wanted: Mapping[str, Sequence[str]]) ->
 def of_systems(
     machines: Sequence[Machine], model: Optional[Mapping[str, Mapping[str, str]]] = None
 ) -> list[Difference]:
-    """What their operating systems differ in. `model`: by host what a model wants of it."""
+    """Differences of operating systems. `model`: expected values of a model, by host."""
     seen = {machine.host: _system(machine) for machine in machines}
     found = []
     for what in next(iter(seen.values()), {}):
@@ -343,7 +343,7 @@ def of_systems(
 
 
 def wanted_by_model(machine: Machine, variables: Mapping[str, Any]) -> dict[str, str]:
-    """What a model wants of the operating system of a host; empty where it leaves it open."""
+    """Expected values of the operating system of a host; empty if the model has none."""
     software, management = variables["cluster_software"], variables["cluster_management"]
     rdma, driver = software["rdma"]["version"], software["driver"]
     gpus = variables["cluster_gpus"] if machine.gpus else ()
@@ -359,7 +359,7 @@ def wanted_by_model(machine: Machine, variables: Mapping[str, Any]) -> dict[str,
 
 
 def _numa(nodes: Sequence[Optional[int]]) -> str:
-    """Empty where one is not known."""
+    """Empty if one is unknown."""
     return "" if None in nodes else " ".join(map(str, nodes))
 
 

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The text of a draft: a cluster.yml of what most machines are, which compiles as it is."""
+"""The text of a draft: a valid cluster.yml for the majority of machines."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from .plan import (
 )
 
 CHECK = "# CHECK:"
-"""Begins every comment on a value that no machine showed."""
+"""Prefix of comments on values that no machine reported."""
 SPEED_GBPS, LEAF_PORTS, LARGEST_PATH_MTU = 800, 64, 4096
-"""Of a rail whose link is down everywhere, and of a leaf."""
+"""Default for rails without a link, and for leaves."""
 SECTIONS = {
     *("plugin", "name", "management", "nodes", "gpus", "rails", "addresses", "leaves"),
     *("launcher", "storage"),
@@ -43,7 +43,7 @@ SECTIONS = {
 
 
 class Draft:
-    """Of machines that were read. Raises NoDraftError, and ModelError should it not compile."""
+    """A draft from machines. Raises NoDraftError, or ModelError if it does not compile."""
 
     def __init__(self, machines: Sequence[Machine], groups: Mapping[str, Sequence[str]]) -> None:
         shape = shape_of(machines)
@@ -56,7 +56,7 @@ class Draft:
         self.shape = shape
         self.nodes = _nodes(machines, shape, groups)
         if not self.nodes:
-            raise NoDraftError("no compute node was read: name more hosts, or leave out --limit")
+            raise NoDraftError("no compute node was read: name more hosts, or omit --limit")
         compute = {node.host for node in self.nodes}
         self.others = [machine for machine in machines if machine.host not in compute]
         self._launchers = set(groups.get("launcher", ()))
@@ -73,13 +73,13 @@ class Draft:
         )
         self.text = "\n".join([*map(_plain, self._lines()), ""])
         if set(yaml.safe_load(self.text)) - SECTIONS:
-            raise NoDraftError("a value of a machine became a key of the draft")
+            raise NoDraftError("a value from a machine became a key of the draft")
         self.cluster: Cluster = compile_model(read_model("the draft", self.text))
 
     def _leaf_sets(self) -> dict[int, dict[Lane, str]]:
-        """Sets of leaves by the place of their first node, as far as a model can have them.
+        """Leaf sets by the index of their first node, if a model can express them.
 
-        LLDP shows each whole, and nodes fill one after the other.
+        LLDP must report each set completely, and nodes must fill one set after another.
         """
         sets, places = leaf_sets(self.nodes, self.shape), self.names.places
         taken = {*self.names.by_host.values(), *(each.name for each in self.others)}
@@ -102,25 +102,25 @@ class Draft:
         return by_place if regular and filled else {}
 
     def _set_size(self) -> tuple[int, int]:
-        """Ports of a leaf, and nodes of a set."""
+        """Number of ports per leaf, and of nodes per set."""
         mapping, ports = self._rail_to_leaf(), LEAF_PORTS
         per_leaf = max(map(mapping.count, mapping))
         places = max(self.names.places.values()) + 1
-        # The second set begins where the first is full.
+        # The second set starts when the first is full.
         size = next(iter(self._firsts[1:]), places if self._firsts else 1)
         while ports < size * per_leaf:
             ports *= 2
         return ports, size if len(self._sets) > 1 else ports // per_leaf
 
     def _rail_to_leaf(self) -> list[int]:
-        """Which leaf of a set each lane goes to: each its own, unless LLDP shows otherwise."""
+        """The leaf of each lane within a set: one each, unless LLDP reports otherwise."""
         if not self._sets:
             return list(range(len(self.shape.lanes)))
         order = list(dict.fromkeys(self._sets[0].values()))
         return [order.index(leaf) for leaf in self._sets[0].values()]
 
     def addressed(self) -> dict[str, dict[Lane, str]]:
-        """By host the addresses of its rails, where the machines have addresses of one plan."""
+        """Rail addresses by host, if the machines follow an address plan."""
         if not self.addresses.found:
             return {}
         rails = {node.name: node.rails for node in self.cluster.nodes}
@@ -133,7 +133,7 @@ class Draft:
         return [
             f"{DRAFT}, read off {counted(len(self.nodes), 'node')} and "
             f"{counted(len(self.others), 'other machine')} by playbooks/discover.yml.",
-            f"# Lines with {CHECK[2:-1]} have values that no machine showed.",
+            f"# Lines with {CHECK[2:-1]} have values that no machine reported.",
             "# Every key: docs/cluster-model.md.",
             f"plugin: {PLUGIN}",
             f"name: cluster {CHECK} names reports and state",
@@ -151,7 +151,9 @@ class Draft:
         interface, share = majority(machine.interface for machine in [*self.nodes, *self.others])
         here = {machine.interface for machine in [*self.nodes, *self.others]}
         wide = (
-            "" if self.subnet in self._networks else f" {CHECK} holds the networks of all machines"
+            ""
+            if self.subnet in self._networks
+            else f" {CHECK} contains the networks of all machines"
         )
         lines = ["", "management:", f"  subnet: {self.subnet}{wide}"]
         if len(here) == 1 and interface:
@@ -161,7 +163,7 @@ class Draft:
     def _nodes_section(self) -> list[str]:
         names, lines = self.names, ["", "nodes:"]
         if names.made:
-            lines.append(f"  {CHECK} no set of host names was found: site.yml gives these")
+            lines.append(f"  {CHECK} host names follow no pattern: site.yml sets these")
         overrides = self._overrides()
         if names.pattern:
             first, moved = addressed(names, self.nodes)
@@ -185,10 +187,10 @@ class Draft:
             for name, values in overrides.items():
                 lines.append(f"    {_flow(name)}:")
                 lines += [f"      {key}: {_flow(value)}" for key, value in values.items()]
-        return [*lines, f"  # nodes_per_rack: 4 {CHECK} racks; left out, all nodes are in one"]
+        return [*lines, f"  # nodes_per_rack: 4 {CHECK} racks; by default one for all nodes"]
 
     def _overrides(self) -> dict[str, dict[str, Any]]:
-        """PCI addresses of nodes that have all their rails or GPUs elsewhere than most."""
+        """PCI addresses of nodes all of whose rails or GPUs differ from the majority."""
         found: dict[str, dict[str, Any]] = {}
         for node in self.nodes:
             name = self.names.by_host[node.host]
@@ -222,26 +224,24 @@ class Draft:
             lines.append(f"  speed_gbps: {speed:g}")
         else:
             guess = SPEED_GBPS // shape.planes
-            lines.append(f"  speed_gbps: {guess} {CHECK} no rail showed a speed")
+            lines.append(f"  speed_gbps: {guess} {CHECK} no rail reported a speed")
         if mtu and mtu >= needed_ip_mtu(LARGEST_PATH_MTU):
             lines.append(f"  mtu: {mtu}")
         else:
-            lines.append(f"  # mtu: found {mtu}, too little for RoCE packets of 4096 bytes")
+            lines.append(f"  # mtu: found {mtu}, too small for RoCE packets of 4096 bytes")
         if shape.interfaces not in ("", "rail"):
             lines.append(f"  interface: {_flow(shape.interfaces + '{rail}')}")
         if shape.by_pci:
             lines.append("  pci:")
             lines += [f"    - {_flow(each)}" for each in _per_rail(shape.lanes, shape)]
         else:
-            lines.append(
-                "  # pci: the interfaces have no PCI device, and already carry these names"
-            )
+            lines.append("  # pci: the interfaces have no PCI device, and already have these names")
         return lines
 
     def _addresses(self) -> list[str]:
         plan, why = self.addresses.plan, ""
         if not self.addresses.found:
-            why = f" {CHECK} the rails have no addresses, or none of one plan"
+            why = f" {CHECK} the rails have no addresses, or follow no plan"
         lines = ["", "addresses:"]
         if not isinstance(plan, SubnetPerRail):
             return [*lines, "  plan: point_to_point", f"  pool: {plan.pool}"]
@@ -277,13 +277,11 @@ class Draft:
             )
         heard = sorted({text for node in self.nodes for text in _described(node)})
         lines += [f"  # LLDP heard: {sentence(text)}" for text in heard[:4]]
-        lines.append(
-            f"  # system: sonic {CHECK} or nvue, eos; with asic, or the switches are left alone"
-        )
-        return [*lines, f"# spines: {CHECK} no machine sees them"]
+        lines.append(f"  # system: sonic {CHECK} or nvue, eos; unset, the switch is not configured")
+        return [*lines, f"# spines: {CHECK} not visible to machines"]
 
     def _leaf_addresses(self, names: Sequence[str]) -> Optional[ipaddress.IPv4Address]:
-        """Where the leaves' management addresses follow one another in this network: the first."""
+        """The first management address of leaves, if they are consecutive in this network."""
         found: dict[str, str] = {}
         for node in self.nodes:
             for nic in node.nics:
@@ -316,7 +314,7 @@ class Draft:
         return [*lines, f"# filesystems: {CHECK} shared file systems"]
 
     def _software(self) -> list[str]:
-        """What is installed, as a comment: the set to have is a decision."""
+        """Installed software, as a comment: the software set is a decision."""
         kernel, _share = majority(node.system["kernel"] for node in self.nodes)
         rdma, _share = majority(node.software for node in self.nodes)
         driver, _share = majority(node.system["gpu_driver"] for node in self.nodes)
@@ -327,7 +325,7 @@ class Draft:
 def _nodes(
     machines: Sequence[Machine], shape: Shape, groups: Mapping[str, Sequence[str]]
 ) -> list[Machine]:
-    """Those with a rail or a GPU, or of the group compute, or named like the ones with rails."""
+    """Machines with a rail or GPU, of the group compute, or named like those with rails."""
 
     def has_rails(machine: Machine) -> bool:
         return bool(machine.gpus) or any(machine.at(each) for each in shape.own(machine).values())
@@ -348,7 +346,7 @@ def _nodes(
 
 
 def _per_rail(lanes: Mapping[Lane, str], shape: Shape) -> list[Any]:
-    """The key `pci`: an address for each rail, or a list of those of its planes."""
+    """The key `pci`: one address per rail, or a list with one per plane."""
     rails: list[Any] = [
         [lanes[rail, plane] for plane in range(shape.planes)] for rail in range(shape.rails)
     ]
@@ -365,13 +363,13 @@ def _described(node: Machine) -> Iterable[str]:
 
 
 def _flow(value: Any) -> str:
-    """A value in one line, by YAML's own emitter. NoDraftError where it could be a template."""
+    """A value in one line of YAML. Raises NoDraftError if it could be a template."""
     text = str(yaml.safe_dump(value, default_flow_style=True, width=math.inf, sort_keys=False))
     return _plain(text.removesuffix("...\n").removesuffix("\n"))
 
 
 def _plain(text: str) -> str:
-    """Never more than a line, nor a template: the draft becomes variables of Ansible."""
+    """One line and never a template, as the draft becomes Ansible variables."""
     if not text.isprintable() or re.search(r"{[{%#]", text):
-        raise NoDraftError(f"{shown(text)} is no value of a model: look where it comes from")
+        raise NoDraftError(f"{shown(text)} is not a valid value: find out where it comes from")
     return text

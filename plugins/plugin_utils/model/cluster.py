@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The compiled model: every host with what the layers need of it, and its Ansible variables.
+"""The compiled model: every host with its attributes, and its Ansible variables.
 
-Field names are those of the host variables in docs/architecture.md. What is equal for all stands in
-a group, a host has what differs.
+Fields have the names of the host variables in docs/architecture.md. Values common to all hosts are
+group variables.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class Rail:
 
 @dataclass
 class PortGroup:
-    """Ports of one switch that differ in their peer alone.
+    """Ports of one switch that differ only in their peer.
 
-    All cables of one rail, or one link to each spine, have the same interface at their other end.
-    So a port costs one line, not ten, of an inventory that has 100,000 of them at 10,000 nodes.
+    All cables of a rail, and all first links to spines, end at the same interface name. Grouping
+    keeps the inventory small: 10,000 nodes have 100,000 ports.
     """
 
     kind: str
-    """`host` to a node, `storage` to a storage host, `uplink` to a spine, `downlink` to a leaf."""
+    """`host` (to a node), `storage` (to a storage host), `uplink` (to a spine) or `downlink`."""
     peer_interface: str
     speed_gbps: int
     mtu: int
@@ -74,11 +74,11 @@ class PortGroup:
     plane: Optional[int] = None
     prefix: Optional[int] = None
     address: Optional[str] = None
-    """The gateway that these ports share, with `subnet_per_rail`."""
+    """The gateway shared by these ports, with `subnet_per_rail`."""
     peers: dict[str, str] = field(default_factory=dict)
     """Port to peer."""
     addresses: dict[str, str] = field(default_factory=dict)
-    """Port to its own address, with `point_to_point`."""
+    """Port to address, with `point_to_point`."""
 
 
 @dataclass
@@ -102,11 +102,10 @@ class Node(Host):
 @dataclass
 class Switch(Host):
     system: str = ""
-    """`sonic`, `nvue` or `eos`; empty where the model has none."""
+    """`sonic`, `nvue` or `eos`; empty if the model has none."""
     asic: str = ""
     port_step: int = 0
-    """From one of its ports to the next, where names were computed from the lanes of the chip; 0:
-    they were not."""
+    """Increment of port numbers computed from the lanes of the chip; 0: not computed."""
     ports: list[PortGroup] = field(default_factory=list)
 
 
@@ -118,28 +117,28 @@ class Cluster:
     mpi_uid: int
     addressing: str
     rail_networks: list[str]
-    """Networks that hold every rail, where a rail's own does not: links of two addresses."""
+    """Networks that contain all rails, if rails have links of two addresses."""
     roce_qos: Contract
     software: SoftwareSet
     filesystems: tuple[FileSystem, ...]
     slots: int
-    """Of nodes without slots of their own."""
+    """Default for nodes."""
     gpus: list[Gpu]
-    """Of nodes without GPUs of their own."""
+    """Default for nodes."""
     nodes: list[Node]
     launcher: Host
     storage: list[Host]
     leaves: list[Switch]
     spines: list[Switch]
     asics: dict[str, dict[str, Any]]
-    """By chip, as the model has it."""
+    """By chip, as in the model."""
     group_vars: dict[str, dict[str, Any]]
     doubts: tuple[Finding, ...] = ()
-    """What can be and is hardly meant."""
+    """Valid settings that are probably mistakes."""
 
 
 def rack_group(rack: str) -> str:
-    """The Ansible group of a rack: what no group name may have becomes an underscore."""
+    """The Ansible group of a rack; invalid characters become underscores."""
     return "rack_" + re.sub(r"[^A-Za-z0-9_]", "_", rack)
 
 
@@ -151,7 +150,7 @@ NAMES = (
     *("cluster_index", "cluster_rack", "cluster_slots", "cluster_drained", "cluster_gpus"),
     *("cluster_rails", "cluster_system", "cluster_asic", "cluster_ports", "cluster_port_step"),
 )
-"""The variables of the model that no inventory may set beside it. `ansible_host` is not one."""
+"""Variables of the model that the inventory must not override; not `ansible_host`."""
 
 
 @dataclass
@@ -159,9 +158,9 @@ class InventoryHost:
     name: str
     groups: tuple[str, ...]
     variables: dict[str, Any]
-    """Computed by the model: data, never templates."""
+    """Computed by the model; never templates."""
     site_variables: dict[str, Any]
-    """Written by the operator: may be templates."""
+    """Written by the operator; may be templates."""
 
 
 @dataclass
@@ -171,7 +170,7 @@ class Inventory:
     hosts: list[InventoryHost] = field(default_factory=list)
 
     def merged(self, host: InventoryHost) -> dict[str, Any]:
-        """The model's variables of a host, as Ansible merges them."""
+        """The model's variables of a host, merged as by Ansible."""
         merged = dict(self.group_variables["all"])
         for group in host.groups:
             merged.update(self.group_variables[group])
@@ -250,5 +249,5 @@ def _of_switch(switch: Switch) -> dict[str, Any]:
 
 
 def _plain(records: Iterable[Any]) -> list[dict[str, Any]]:
-    """Dataclasses as the dictionaries they hold anyway: no copy of a million values."""
+    """Convert dataclasses to their dictionaries without copying a million values."""
     return [vars(record) for record in records]

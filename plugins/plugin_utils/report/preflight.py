@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Findings of all hosts before a first run: each once, with the hosts that have it."""
+"""Preflight findings of all hosts, each listed once with its hosts."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ...module_utils.core.checks import FAILED
 from ...module_utils.core.text import counted, some
 
 Findings = dict[tuple[bool, str, str, str, tuple[tuple[str, str], ...]], list[str]]
-"""Whether it stops a run, name, wanted, reason, and what was found by host, to where it is."""
+"""(blocks a run, name, wanted, reason, found values by host) -> subjects."""
 
 
 def findings(checks: Mapping[str, Iterable[Mapping[str, Any]]]) -> Findings:
-    """What failed, then what has only a reason. What the same hosts have alike is one."""
+    """Failures first, then warnings. Equal findings of the same hosts are one."""
     seen: dict[tuple[bool, str, str, str, str], dict[str, str]] = {}
     for host, of_host in checks.items():
         for check in of_host:

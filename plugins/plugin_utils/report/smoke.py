@@ -12,7 +12,7 @@ from .units import rate_text, time_text
 
 
 def lines(result: Mapping[str, Any]) -> list[str]:
-    """The figures as a table, with what they are measured against, and the verdict."""
+    """The figures as a table, with reference values and the verdict."""
     figures = result["figures"]
     rows: list[Sequence[str]] = [("size", "runs", "min", "median", "p99", "algbw", "busbw")]
     for one in figures["by_size"]:
@@ -32,17 +32,17 @@ def lines(result: Mapping[str, Any]) -> list[str]:
 
 
 def rail_lines(figures: Mapping[str, Any]) -> list[str]:
-    """Each rail: what the node that sent least sent over it, beside what it could have carried.
+    """Per rail: the least that a node sent over it, and its line rate.
 
-    The mean is over the whole run, pauses and checks included: it shows that a rail was used, and
-    the bandwidths above how well.
+    The mean covers the entire run including pauses and checks. It shows that a rail was used; the
+    bandwidths above show how well.
     """
     rails = figures.get("rails") or []
     if not rails:
         return []
     rdma = figures["transport"] == "rc"
     head = ["rail", "sent by RDMA" if rdma else "sent", "mean", "line rate", "own allreduce"]
-    rows = [[*head, "beside RDMA"] if rdma else head]
+    rows = [[*head, "sent by TCP"] if rdma else head]
     for one in rails:
         row = [
             one["rail"],
@@ -51,8 +51,8 @@ def rail_lines(figures: Mapping[str, Any]) -> list[str]:
             bits_text(one["speed_gbps"]) if one["speed_gbps"] else "not known",
             own_text(one, figures["nodes"]),
         ]
-        beside = "not counted" if one["tcp_bytes"] is None else bytes_text(one["tcp_bytes"])
-        rows.append([*row, beside] if rdma else row)
+        other = "not counted" if one["tcp_bytes"] is None else bytes_text(one["tcp_bytes"])
+        rows.append([*row, other] if rdma else row)
     sent = bytes_text(figures["sent_bytes_per_node"])
     least = bytes_text(figures["least_bytes_per_node"])
     nodes = rails[0]["nodes"]
@@ -63,7 +63,7 @@ def rail_lines(figures: Mapping[str, Any]) -> list[str]:
 
 
 def own_text(rail: Mapping[str, Any], nodes: int) -> str:
-    """The least that a node sent in the rail's own allreduce, and how many of them it has."""
+    """The least that a node sent in the allreduce over this rail, and the number of nodes."""
     if not rail["own_nodes"]:
         return "none"
     of = "" if rail["own_nodes"] == nodes else f" ({rail['own_nodes']} of {nodes} nodes)"
@@ -71,7 +71,7 @@ def own_text(rail: Mapping[str, Any], nodes: int) -> str:
 
 
 def gpu_lines(figures: Mapping[str, Any]) -> list[str]:
-    """What GPU memory reached, by MPI and by NCCL, beside the line rate."""
+    """Bandwidth of GPU memory by MPI and NCCL, with the line rate."""
     found = []
     best = (figures.get("gpu") or {}).get("best")
     if best:
@@ -89,13 +89,13 @@ def gpu_lines(figures: Mapping[str, Any]) -> list[str]:
 
 
 def against(figures: Mapping[str, Any]) -> str:
-    """The best figure beside the line rate and the threshold."""
+    """The best figure, with line rate and threshold."""
     best = figures["best_busbw_gbytes_s"]
     rate = figures["line_rate_gbytes_s"]
     wanted = figures["threshold_gbytes_s"]
     text = f"best busbw {rate_text(best)}; line rate {rate:g} GB/s a node"
     if figures["virtual"]:
-        text += " is nominal: these nodes are virtual, only correctness counts"
+        text += " is nominal: on virtual nodes, only correctness is meaningful"
     elif rate:
         text += f" ({100 * best / rate:.1f} %)"
     return text + ("; no threshold set" if wanted is None else f"; threshold {wanted:g} GB/s")
