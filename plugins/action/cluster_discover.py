@@ -13,9 +13,9 @@ from ..module_utils.core.text import counted, some
 from ..plugin_utils.actions import NodeAction
 from ..plugin_utils.answers import AnswerError
 from ..plugin_utils.discover import differences
-from ..plugin_utils.discover.differences import Difference
+from ..plugin_utils.discover.differences import MachineDifference
 from ..plugin_utils.discover.draft import Draft
-from ..plugin_utils.discover.machines import Machine, read
+from ..plugin_utils.discover.machines import DiscoveredMachine, read
 from ..plugin_utils.discover.plan import NoDraftError
 from ..plugin_utils.model import ModelError
 from ..plugin_utils.model.cluster import DIGEST
@@ -85,7 +85,9 @@ class ActionModule(NodeAction):
         shown = {"before": "", "after": text, "before_header": "", "after_header": str(path)}
         return {"changed": True, "path": str(path), "diff": [shown]}
 
-    def _show(self, found: Sequence[Difference], machines: Sequence[Machine], what: str) -> None:
+    def _show(
+        self, found: Sequence[MachineDifference], machines: Sequence[DiscoveredMachine], what: str
+    ) -> None:
         hosts = {each.host for each in found}
         read_of = counted(len(machines), "node")
         display.display(f"discover: {read_of} read, {len(hosts)} differ from {what}")
@@ -94,8 +96,8 @@ class ActionModule(NodeAction):
 
 
 def against_model(
-    machines: Sequence[Machine], variables: Mapping[str, Mapping[str, Any]]
-) -> list[Difference]:
+    machines: Sequence[DiscoveredMachine], variables: Mapping[str, Mapping[str, Any]]
+) -> list[MachineDifference]:
     """Compare compute nodes with the variables that the model compiled."""
     nodes = [one for one in machines if variables[one.host].get("cluster_role") == "compute"]
     gpus = {
@@ -110,7 +112,7 @@ def against_model(
     ]
 
 
-def against_most(draft: Draft) -> list[Difference]:
+def against_most(draft: Draft) -> list[MachineDifference]:
     nodes, shape = draft.nodes, draft.shape
     wanted = differences.by_majority(nodes, shape, draft.addressed())
     return [

@@ -194,10 +194,10 @@ def _verdict(task_vars: Any) -> dict[str, Any]:
     return {"checks": checks, **({"failed": True, "msg": message} if message else {})}
 
 
-def _link(figures: Mapping[str, Any], variables: Mapping[str, Any]) -> Optional[table.Link]:
+def _link(figures: Mapping[str, Any], variables: Mapping[str, Any]) -> Optional[table.ServerLink]:
     """The rail that has the address by which the host reaches the server, if it is one."""
     for rail in variables.get("cluster_rails") or []:
         if rail.get("address") and rail["address"] == figures.get("own_address"):
             speed = float(rail.get("speed_gbps") or 0)
-            return table.Link(rail["interface"], speed) if speed else None
+            return table.ServerLink(rail["interface"], speed) if speed else None
     return None

@@ -11,8 +11,8 @@ description:
     verifies their checksums.
   - Fails with one line per missing or different key. Each line says where to get the key and how to
     verify it.
-  - Returns one dictionary from repository names to base64-encoded keys, the form that modules of the
-    layers accept. It is empty if the layer needs no repository.
+  - Returns one dictionary from repository names to base64-encoded keys, as modules of the layers
+    accept it. It is empty if the layer needs no repository.
 options:
   _terms:
     description: The layer, V(rdma) or V(gpu).

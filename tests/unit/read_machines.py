@@ -8,7 +8,7 @@ from typing import Any
 
 from ansible_collections.baremetal.mpi_roce.plugins.modules.rdma_facts import as_facts
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.discover.machines import (
-    Machine,
+    DiscoveredMachine,
     read,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import Inventory
@@ -140,6 +140,6 @@ def _add_rails(facts: Facts, of: dict[str, Any]) -> None:
         }
 
 
-def machines(facts: dict[str, Facts]) -> list[Machine]:
+def machines(facts: dict[str, Facts]) -> list[DiscoveredMachine]:
     """By the names or addresses that an inventory has for them."""
     return [read(name, each, "") for name, each in facts.items()]

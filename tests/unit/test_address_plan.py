@@ -10,8 +10,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import ad
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.addresses import (
     AddressPlan,
     Exhausted,
-    Network,
     PointToPoint,
+    Subnet,
     SubnetPerRail,
 )
 from hypothesis import assume, given, settings
@@ -26,7 +26,7 @@ def subnet_plans(draw: st.DrawFn) -> tuple[AddressPlan, int]:
     prefix = draw(st.integers(20, 30))
     pool_prefix = draw(st.integers(8, prefix))
     plan = SubnetPerRail(
-        pool=Network(ipv4("10.0.0.0"), pool_prefix),
+        pool=Subnet(ipv4("10.0.0.0"), pool_prefix),
         lanes=draw(st.integers(1, 16)),
         nodes_per_set=draw(st.integers(1, 80)),
         prefix=prefix,
@@ -37,7 +37,7 @@ def subnet_plans(draw: st.DrawFn) -> tuple[AddressPlan, int]:
 
 @st.composite
 def point_to_point_plans(draw: st.DrawFn) -> tuple[AddressPlan, int]:
-    pool = Network(ipv4("10.0.0.0"), draw(st.integers(8, 30)))
+    pool = Subnet(ipv4("10.0.0.0"), draw(st.integers(8, 30)))
     plan = PointToPoint(pool=pool, lanes=draw(st.integers(1, 16)))
     return plan, fitting(draw, plan)
 
@@ -103,9 +103,9 @@ def test_networks_are_equal_or_apart_and_inside_the_pool(case: tuple[AddressPlan
 @pytest.mark.parametrize(
     ("plan", "nodes"),
     [
-        (SubnetPerRail(Network(ipv4("10.0.0.0"), 21), 8, 64, 24, 11), 64),
-        (SubnetPerRail(Network(ipv4("10.0.0.0"), 16), 8, 512, 24, 11), 244),
-        (PointToPoint(Network(ipv4("10.0.0.0"), 24), 8), 16),
+        (SubnetPerRail(Subnet(ipv4("10.0.0.0"), 21), 8, 64, 24, 11), 64),
+        (SubnetPerRail(Subnet(ipv4("10.0.0.0"), 16), 8, 512, 24, 11), 244),
+        (PointToPoint(Subnet(ipv4("10.0.0.0"), 24), 8), 16),
     ],
 )
 def test_the_last_node_that_fits_fits_and_the_next_does_not(plan: AddressPlan, nodes: int) -> None:
@@ -115,7 +115,7 @@ def test_the_last_node_that_fits_fits_and_the_next_does_not(plan: AddressPlan, n
 
 
 def test_the_reference_addresses() -> None:
-    plan = SubnetPerRail(Network(ipv4("10.100.0.0"), 16), 8, 48, 24, 11)
+    plan = SubnetPerRail(Subnet(ipv4("10.100.0.0"), 16), 8, 48, 24, 11)
     assert addresses.text(plan.address(0, 0)) == "10.100.0.11"
     assert addresses.text(plan.address(3, 7)) == "10.100.7.14"
     assert addresses.text(plan.gateway(3, 7)) == "10.100.7.1"

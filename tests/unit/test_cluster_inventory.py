@@ -125,7 +125,7 @@ def inventory(path: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("text", "last"),
     [
-        ("plugin: baremetal.mpi_roce.cluster\nname: [\n", "Correct the syntax there."),
+        ("plugin: baremetal.mpi_roce.cluster\nname: [\n", "Correct the syntax."),
         ("plugin: baremetal.mpi_roce.cluster\nname: UP\n", "Write one such as b300."),
         ("# later\n---\n", "the file is empty. Describe a cluster in it."),
         ("- rails\n", "Write keys below it."),

@@ -302,9 +302,9 @@ def asks(root: Path, record: str, boot_id: str) -> None:
     reboots.plan(record, [reboots.Reason("x", "1", "0", "why")], boot_id, **me).apply()
 
 
-def here(root: Path, programs: Programs, now: float = NOW) -> node.Here:
+def here(root: Path, programs: Programs, now: float = NOW) -> node.RebootNode:
     clock = iter(range(int(now), int(now) + 10_000))
-    return node.Here(
+    return node.RebootNode(
         run=programs,
         root=root,
         uid=os.getuid(),

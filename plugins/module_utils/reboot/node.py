@@ -46,7 +46,7 @@ class HistoryError(Exception):
 
 
 @dataclass(frozen=True)
-class Here:
+class RebootNode:
     """The node, a way to run programs on it, and its clock."""
 
     run: Runner
@@ -68,7 +68,7 @@ class Here:
         return self.host_name.partition(".")[0]
 
 
-def read(here: Here, more: Sequence[str] = ()) -> dict[str, Any]:
+def read(here: RebootNode, more: Sequence[str] = ()) -> dict[str, Any]:
     """Read the input of the plan. `problems` lists what cannot be read."""
     problems: list[str] = []
     boot_id = machine.boot_id(here.root)
@@ -109,7 +109,7 @@ def read(here: Here, more: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def leave(
-    here: Here, boot_id: str, reasons: Sequence[str], wait_s: float, more: Sequence[str] = ()
+    here: RebootNode, boot_id: str, reasons: Sequence[str], wait_s: float, more: Sequence[str] = ()
 ) -> str:
     """Drain, check again, and schedule the reboot. Return the id of the current boot.
 
@@ -123,7 +123,7 @@ def leave(
 
 
 def _leave(
-    here: Here, boot_id: str, reasons: Sequence[str], wait_s: float, more: Sequence[str]
+    here: RebootNode, boot_id: str, reasons: Sequence[str], wait_s: float, more: Sequence[str]
 ) -> str:
     if machine.boot_id(here.root) != boot_id:
         raise LeaveError("it has rebooted since the plan was made; run again")
@@ -152,7 +152,7 @@ def _leave(
     return boot_id
 
 
-def arrive(here: Here, wait_s: float) -> dict[str, Any]:
+def arrive(here: RebootNode, wait_s: float) -> dict[str, Any]:
     """Wait until systemd has finished booting. Return its state."""
     until = here.clock() + wait_s
     while True:
@@ -164,7 +164,7 @@ def arrive(here: Here, wait_s: float) -> dict[str, Any]:
     return {"boot_id": machine.boot_id(here.root), "system": state}
 
 
-def finish(here: Here, records: Iterable[str], boot_id: str) -> dict[str, Any]:
+def finish(here: RebootNode, records: Iterable[str], boot_id: str) -> dict[str, Any]:
     """Resume the node in Slurm if drained here, then clear older reasons of `records`.
 
     In this order, an interrupted run finds the reasons and repeats both.
@@ -210,7 +210,7 @@ def recorded_boots(root: Path = Path("/")) -> dict[str, float]:
         raise HistoryError(f"{path}: not a record of reboots ({error}); remove it") from error
 
 
-def record(here: Here, boot_id: str) -> FilePlan:
+def record(here: RebootNode, boot_id: str) -> FilePlan:
     """The record including the current boot, without boots older than a week."""
     since = here.clock() - KEPT_S
     boots = {key: when for key, when in recorded_boots(here.root).items() if when > since}
@@ -236,12 +236,12 @@ def machine_id(root: Path = Path("/")) -> str:
         return ""
 
 
-def _slurm(here: Here) -> Optional[slurm.SlurmNode]:
+def _slurm(here: RebootNode) -> Optional[slurm.SlurmNode]:
     program = here.find("scontrol")
     return slurm.read(here.run, here.node_name, program) if program else None
 
 
-def _wait(here: Here, wait_s: float, more: Sequence[str]) -> str:
+def _wait(here: RebootNode, wait_s: float, more: Sequence[str]) -> str:
     """What still runs after `wait_s`; empty if nothing does."""
     until = here.clock() + wait_s
     while True:
@@ -251,7 +251,7 @@ def _wait(here: Here, wait_s: float, more: Sequence[str]) -> str:
         here.sleep(POLL_S)
 
 
-def _occupied(here: Here, more: Sequence[str]) -> str:
+def _occupied(here: RebootNode, more: Sequence[str]) -> str:
     found = busy.processes(here.root, more)
     if found:
         return f"MPI runs on it: {busy.listed(found)}"
@@ -259,7 +259,7 @@ def _occupied(here: Here, more: Sequence[str]) -> str:
     return slurm.shown(node.as_dict()) if node is not None and node.busy else ""
 
 
-def _reboot(here: Here, why: str) -> None:
+def _reboot(here: RebootNode, why: str) -> None:
     """Reboot by systemd, independent of this session."""
     here.run(
         [

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Optional
 
 from ...module_utils.core.text import columns, some
-from .machines import Lane, Machine, Nic, Shape, majority
+from .machines import DiscoveredMachine, Lane, Nic, Shape, majority
 
 HEADINGS = ("machine", "where", "what", "found", "expected")
 MISSING = "missing"
@@ -17,7 +17,7 @@ MODEL = "model"
 NO_NEIGHBOUR = "no neighbour"
 
 
-class Difference(NamedTuple):
+class MachineDifference(NamedTuple):
     host: str
     where: str
     what: str
@@ -26,7 +26,7 @@ class Difference(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ExpectedLane:
     """Expected values of one lane of one machine. `source`: the model, or the share of machines."""
 
     label: str
@@ -40,11 +40,11 @@ class Wanted:
     source: str = MODEL
 
 
-Wanteds = Mapping[str, Mapping[Lane, Wanted]]
+Wanteds = Mapping[str, Mapping[Lane, ExpectedLane]]
 """By host and lane."""
 
 
-def lines(differences: Sequence[Difference]) -> list[str]:
+def lines(differences: Sequence[MachineDifference]) -> list[str]:
     """The table as lines. Equal differences of several lanes are one line."""
     rows: dict[tuple[str, ...], list[str]] = {}
     for each in differences:
@@ -61,18 +61,18 @@ def lines(differences: Sequence[Difference]) -> list[str]:
 
 
 def by_majority(
-    machines: Sequence[Machine], shape: Shape, addresses: Mapping[str, Mapping[Lane, str]]
-) -> dict[str, dict[Lane, Wanted]]:
+    machines: Sequence[DiscoveredMachine], shape: Shape, addresses: Mapping[str, Mapping[Lane, str]]
+) -> dict[str, dict[Lane, ExpectedLane]]:
     """Values of most machines per lane. Leaves are compared within a leaf set."""
     common = _common(machines, {machine.host: shape.own(machine) for machine in machines})
     sets = leaf_sets(machines, shape)
-    wanted: dict[str, dict[Lane, Wanted]] = {}
+    wanted: dict[str, dict[Lane, ExpectedLane]] = {}
     for machine in machines:
         leaves = own_set(machine, shape, sets)
         port = _own_port(machine, shape, leaves)
         own = addresses.get(machine.host, {})
         wanted[machine.host] = {
-            lane: Wanted(
+            lane: ExpectedLane(
                 shape.label(lane),
                 place,
                 {**common[lane], "address": (own.get(lane), "plan of most")},
@@ -86,8 +86,8 @@ def by_majority(
 
 
 def by_model(
-    machines: Sequence[Machine], variables: Mapping[str, Mapping[str, Any]]
-) -> dict[str, dict[Lane, Wanted]]:
+    machines: Sequence[DiscoveredMachine], variables: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[Lane, ExpectedLane]]:
     """Values of `cluster_rails`; values that the model lacks come from the majority."""
     rails = {
         machine.host: {
@@ -102,7 +102,7 @@ def by_model(
     common = _common(machines, places)
     return {
         host: {
-            lane: Wanted(
+            lane: ExpectedLane(
                 rail["interface"],
                 places[host][lane],
                 {
@@ -121,7 +121,7 @@ def by_model(
 
 
 def _common(
-    machines: Sequence[Machine], places: Mapping[str, Mapping[Lane, str]]
+    machines: Sequence[DiscoveredMachine], places: Mapping[str, Mapping[Lane, str]]
 ) -> dict[Lane, dict[str, tuple[Any, str]]]:
     lanes = list(dict.fromkeys(lane for of in places.values() for lane in of))
     found: dict[Lane, dict[str, tuple[Any, str]]] = {}
@@ -137,7 +137,7 @@ def _common(
     return found
 
 
-def leaf_sets(machines: Sequence[Machine], shape: Shape) -> list[dict[Lane, str]]:
+def leaf_sets(machines: Sequence[DiscoveredMachine], shape: Shape) -> list[dict[Lane, str]]:
     """The leaf of each lane by LLDP, per leaf set; sets have no common leaves."""
     heard = Counter(
         tuple(_heard(machine, shape)[lane] for lane in shape.lanes) for machine in machines
@@ -151,7 +151,7 @@ def leaf_sets(machines: Sequence[Machine], shape: Shape) -> list[dict[Lane, str]
 
 
 def own_set(
-    machine: Machine, shape: Shape, sets: Sequence[Mapping[Lane, str]]
+    machine: DiscoveredMachine, shape: Shape, sets: Sequence[Mapping[Lane, str]]
 ) -> Mapping[Lane, str]:
     """The leaf set of most lanes; None if a machine receives LLDP from none of several."""
     heard = set(_heard(machine, shape).values())
@@ -159,12 +159,12 @@ def own_set(
     return own if len(sets) == 1 or heard.intersection(own.values()) else {}
 
 
-def _heard(machine: Machine, shape: Shape) -> dict[Lane, str]:
+def _heard(machine: DiscoveredMachine, shape: Shape) -> dict[Lane, str]:
     nics = {lane: machine.at(place) for lane, place in shape.own(machine).items()}
     return {lane: nic.leaf if nic else "" for lane, nic in nics.items()}
 
 
-def _own_port(machine: Machine, shape: Shape, leaves: Mapping[Lane, str]) -> str:
+def _own_port(machine: DiscoveredMachine, shape: Shape, leaves: Mapping[Lane, str]) -> str:
     """The port of more than half of the lanes, each on another leaf; otherwise None."""
     if len(set(leaves.values())) < len(shape.lanes):
         return ""
@@ -178,10 +178,10 @@ def _own_port(machine: Machine, shape: Shape, leaves: Mapping[Lane, str]) -> str
 
 
 def of_rails(
-    machines: Sequence[Machine], wanted: Wanteds, shape: Optional[Shape] = None
-) -> list[Difference]:
+    machines: Sequence[DiscoveredMachine], wanted: Wanteds, shape: Optional[Shape] = None
+) -> list[MachineDifference]:
     """Differences of NICs and cables. `shape`: the majority, if there is no model."""
-    found: list[Difference] = []
+    found: list[MachineDifference] = []
     for machine in machines:
         own = shape.own(machine) if shape else {}
         lanes = wanted[machine.host]
@@ -192,25 +192,25 @@ def of_rails(
                 # If another device now has this name, report which one.
                 named = machine.at(each.label) if nic is None else nic
                 place = named.pci if named and named.pci else MISSING
-                found.append(Difference(machine.host, each.label, "NIC", place, each.place))
+                found.append(MachineDifference(machine.host, each.label, "NIC", place, each.place))
             if nic is not None:
                 found += _of_nic(machine.host, nic, each)
         taken = {*own.values(), *(each.place for each in lanes.values())}
         found += [
-            Difference(machine.host, "", "NIC", str(nic.pci), "none")
+            MachineDifference(machine.host, "", "NIC", str(nic.pci), "none")
             for nic in machine.nics
             if nic.rail and nic.pci not in taken
         ]
     return [*found, *_of_cables(machines, wanted, shape)]
 
 
-def _place(nic: Optional[Nic], wanted: Wanted) -> Optional[str]:
+def _place(nic: Optional[Nic], wanted: ExpectedLane) -> Optional[str]:
     if nic is None:
         return None
     return nic.pci if nic.pci and ":" in wanted.place else nic.interface
 
 
-def _of_nic(host: str, nic: Nic, wanted: Wanted) -> Iterator[Difference]:
+def _of_nic(host: str, nic: Nic, wanted: ExpectedLane) -> Iterator[MachineDifference]:
     found = {
         "firmware": nic.firmware or None,
         "PCIe": nic.pcie or None,
@@ -228,7 +228,7 @@ def _of_nic(host: str, nic: Nic, wanted: Wanted) -> Iterator[Difference]:
             # Before the first run no rail has one: report all in one line.
             expected = expected if texts else f"its own ({source})"
         if here != value:
-            yield Difference(host, wanted.label, what, _text(here), expected)
+            yield MachineDifference(host, wanted.label, what, _text(here), expected)
 
 
 def _text(value: Any) -> str:
@@ -241,8 +241,8 @@ class _End(NamedTuple):
 
 
 def _of_cables(
-    machines: Sequence[Machine], wanted: Wanteds, shape: Optional[Shape]
-) -> list[Difference]:
+    machines: Sequence[DiscoveredMachine], wanted: Wanteds, shape: Optional[Shape]
+) -> list[MachineDifference]:
     """Cables at another leaf or port than expected; two swapped cables are one difference."""
     known: dict[str, set[str]] = {}
     if shape is None:
@@ -250,7 +250,7 @@ def _of_cables(
             for each in of.values():
                 known.setdefault(each.leaf, set()).add(each.port)
     heard: dict[_End, tuple[str, str]] = {}
-    found: list[Difference] = []
+    found: list[MachineDifference] = []
     for machine in machines:
         own = shape.own(machine) if shape else {}
         for lane, each in wanted[machine.host].items():
@@ -259,7 +259,9 @@ def _of_cables(
                 continue
             if not nic.leaf:
                 expected = _shown(each.leaf, each.port, each.source)
-                found.append(Difference(machine.host, each.label, "cable", NO_NEIGHBOUR, expected))
+                found.append(
+                    MachineDifference(machine.host, each.label, "cable", NO_NEIGHBOUR, expected)
+                )
             elif not _fits(end := (nic.leaf, _port(nic, known.get(nic.leaf, set()), shape)), each):
                 heard[_End(machine.host, lane)] = end
     return [*found, *_wrong(heard, wanted)]
@@ -273,12 +275,12 @@ def _port(nic: Nic, known: set[str], shape: Optional[Shape]) -> str:
     return next((port for port in sent if port in known), "")
 
 
-def _fits(heard: tuple[str, str], wanted: Wanted) -> bool:
+def _fits(heard: tuple[str, str], wanted: ExpectedLane) -> bool:
     leaf, port = heard
     return leaf == wanted.leaf and (not port or not wanted.port or port == wanted.port)
 
 
-def _wrong(heard: Mapping[_End, tuple[str, str]], wanted: Wanteds) -> Iterator[Difference]:
+def _wrong(heard: Mapping[_End, tuple[str, str]], wanted: Wanteds) -> Iterator[MachineDifference]:
     at_port: dict[tuple[str, str], _End] = {}
     on_leaf: dict[tuple[str, str], _End] = {}
     for end in heard:
@@ -294,31 +296,35 @@ def _wrong(heard: Mapping[_End, tuple[str, str]], wanted: Wanteds) -> Iterator[D
         )
         other = next((each for each in others if each and _fits(heard[each], here)), None)
         if other is None or other == end:
-            yield Difference(end.host, here.label, "cable", f"{leaf} {port}".strip(), expected)
+            yield MachineDifference(
+                end.host, here.label, "cable", f"{leaf} {port}".strip(), expected
+            )
         elif end not in done:
             done.update((end, other))
             there = wanted[other.host][other.lane]
             label = there.label if other.host == end.host else f"{other.host} {there.label}"
             swapped = f"{leaf} {port}".strip() + f", swapped with {label}"
-            yield Difference(end.host, here.label, "cable", swapped, expected)
+            yield MachineDifference(end.host, here.label, "cable", swapped, expected)
 
 
 def _shown(leaf: str, port: str, source: str) -> str:
     return f"{leaf} {port}".strip() + f" ({source})"
 
 
-def of_gpus(machines: Sequence[Machine], wanted: Mapping[str, Sequence[str]]) -> list[Difference]:
+def of_gpus(
+    machines: Sequence[DiscoveredMachine], wanted: Mapping[str, Sequence[str]]
+) -> list[MachineDifference]:
     """Compare PCI addresses, if any are expected."""
     found = []
     for machine in machines:
         expected = wanted[machine.host]
         found += [
-            Difference(machine.host, f"GPU {index}", "GPU", MISSING, pci)
+            MachineDifference(machine.host, f"GPU {index}", "GPU", MISSING, pci)
             for index, pci in enumerate(expected)
             if pci not in machine.gpus
         ]
         found += [
-            Difference(machine.host, "", "GPU", pci, "none")
+            MachineDifference(machine.host, "", "GPU", pci, "none")
             for pci in machine.gpus
             if expected and pci not in expected
         ]
@@ -326,8 +332,8 @@ def of_gpus(machines: Sequence[Machine], wanted: Mapping[str, Sequence[str]]) ->
 
 
 def of_systems(
-    machines: Sequence[Machine], model: Optional[Mapping[str, Mapping[str, str]]] = None
-) -> list[Difference]:
+    machines: Sequence[DiscoveredMachine], model: Optional[Mapping[str, Mapping[str, str]]] = None
+) -> list[MachineDifference]:
     """Differences of operating systems. `model`: expected values of a model, by host."""
     seen = {machine.host: _system(machine) for machine in machines}
     found = []
@@ -338,11 +344,13 @@ def of_systems(
             own = (model or {}).get(host, {}).get(what)
             wanted, source = (own, MODEL) if own else most
             if wanted is not None and of[what] != wanted:
-                found.append(Difference(host, "", what, of[what] or "none", f"{wanted} ({source})"))
+                found.append(
+                    MachineDifference(host, "", what, of[what] or "none", f"{wanted} ({source})")
+                )
     return found
 
 
-def wanted_by_model(machine: Machine, variables: Mapping[str, Any]) -> dict[str, str]:
+def wanted_by_model(machine: DiscoveredMachine, variables: Mapping[str, Any]) -> dict[str, str]:
     """Expected values of the operating system of a host; empty if the model has none."""
     software, management = variables["cluster_software"], variables["cluster_management"]
     rdma, driver = software["rdma"]["version"], software["driver"]
@@ -363,7 +371,7 @@ def _numa(nodes: Sequence[Optional[int]]) -> str:
     return "" if None in nodes else " ".join(map(str, nodes))
 
 
-def _system(machine: Machine) -> dict[str, str]:
+def _system(machine: DiscoveredMachine) -> dict[str, str]:
     system = machine.system
     return {
         "host name": system["name"].split(".")[0],

@@ -20,10 +20,10 @@ from ..model.schema import HOST_NAME
 from ..model.source import DRAFT
 from ..qos.contract import needed_ip_mtu
 from .differences import leaf_sets, own_set
-from .machines import Lane, Machine, Shape, majority, shape_of
+from .machines import DiscoveredMachine, Lane, Shape, majority, shape_of
 from .plan import (
-    Addresses,
-    Names,
+    DraftAddresses,
+    DraftNames,
     NoDraftError,
     Spare,
     addressed,
@@ -45,7 +45,9 @@ SECTIONS = {
 class Draft:
     """A draft from machines. Raises NoDraftError, or ModelError if it does not compile."""
 
-    def __init__(self, machines: Sequence[Machine], groups: Mapping[str, Sequence[str]]) -> None:
+    def __init__(
+        self, machines: Sequence[DiscoveredMachine], groups: Mapping[str, Sequence[str]]
+    ) -> None:
         shape = shape_of(machines)
         if shape is None:
             raise NoDraftError(
@@ -60,7 +62,7 @@ class Draft:
         compute = {node.host for node in self.nodes}
         self.others = [machine for machine in machines if machine.host not in compute]
         self._launchers = set(groups.get("launcher", ()))
-        self.names: Names = names_of(self.nodes)
+        self.names: DraftNames = names_of(self.nodes)
         self.subnet = subnet_of(machines)
         self._networks = {each.address.network for each in machines if each.address}
         taken = [int(machine.address.ip) for machine in machines if machine.address]
@@ -68,7 +70,7 @@ class Draft:
         sets = self._leaf_sets()
         self._sets, self._firsts = list(sets.values()), list(sets)
         self._ports, self._nodes_per_set = self._set_size()
-        self.addresses: Addresses = addresses_of(
+        self.addresses: DraftAddresses = addresses_of(
             self.nodes, self.names.places, shape, self._nodes_per_set, self.subnet
         )
         self.text = "\n".join([*map(_plain, self._lines()), ""])
@@ -323,16 +325,16 @@ class Draft:
 
 
 def _nodes(
-    machines: Sequence[Machine], shape: Shape, groups: Mapping[str, Sequence[str]]
-) -> list[Machine]:
+    machines: Sequence[DiscoveredMachine], shape: Shape, groups: Mapping[str, Sequence[str]]
+) -> list[DiscoveredMachine]:
     """Machines with a rail or GPU, of the group compute, or named like those with rails."""
 
-    def has_rails(machine: Machine) -> bool:
+    def has_rails(machine: DiscoveredMachine) -> bool:
         return bool(machine.gpus) or any(machine.at(each) for each in shape.own(machine).values())
 
     beside = {host for group in ("launcher", "storage") for host in groups.get(group, ())}
 
-    def stem(machine: Machine) -> str:
+    def stem(machine: DiscoveredMachine) -> str:
         return machine.name.rstrip("0123456789")
 
     rails = {each.host for each in machines if has_rails(each)}
@@ -353,12 +355,12 @@ def _per_rail(lanes: Mapping[Lane, str], shape: Shape) -> list[Any]:
     return rails if shape.planes > 1 else [each[0] for each in rails]
 
 
-def _host(machine: Machine, indent: str) -> list[str]:
+def _host(machine: DiscoveredMachine, indent: str) -> list[str]:
     address = machine.address.ip if machine.address else ""
     return [f"{indent}name: {_flow(machine.name)}", f"{indent}management: {address}"]
 
 
-def _described(node: Machine) -> Iterable[str]:
+def _described(node: DiscoveredMachine) -> Iterable[str]:
     return (nic.neighbour["description"] for nic in node.nics if nic.neighbour)
 
 

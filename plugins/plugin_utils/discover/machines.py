@@ -65,7 +65,7 @@ class Nic:
 
 
 @dataclass(frozen=True)
-class Machine:
+class DiscoveredMachine:
     host: str
     """Its inventory name, possibly an address."""
     name: str
@@ -94,7 +94,7 @@ class Machine:
         return f"{own[0]} {found[own[0]].split('-')[0]}" if own else "none"
 
 
-def read(host: str, facts: Mapping[str, Any], known_address: str) -> Machine:
+def read(host: str, facts: Mapping[str, Any], known_address: str) -> DiscoveredMachine:
     """Parse the facts of rdma_facts. `known_address`: the one that Ansible connects to.
 
     Raises AnswerError for positions and numbers that are invalid in a draft.
@@ -113,7 +113,7 @@ def read(host: str, facts: Mapping[str, Any], known_address: str) -> Machine:
     ]
     found += [("", nic) for nic in hardware["nics"] if nic["kind"] == RAIL and not nic["interface"]]
     address, interface = _management(system, known_address)
-    return Machine(
+    return DiscoveredMachine(
         host=host,
         name=(system["name"] if _is_address(host) else host).split(".")[0].lower(),
         address=address,
@@ -337,7 +337,7 @@ class Shape:
         rail, plane = lane
         return f"rail{rail}" if self.planes == 1 else f"rail{rail}p{plane}"
 
-    def own(self, machine: Machine) -> Mapping[Lane, str]:
+    def own(self, machine: DiscoveredMachine) -> Mapping[Lane, str]:
         """The positions in one machine: its own if GPUs identify as many rails."""
         if machine.model:
             lanes = lanes_of(machine.model["rails"]["pci"])
@@ -356,7 +356,7 @@ def lanes_of(pci: Sequence[Any]) -> dict[Lane, str]:
     }
 
 
-def shape_of(machines: Sequence[Machine]) -> Optional[Shape]:
+def shape_of(machines: Sequence[DiscoveredMachine]) -> Optional[Shape]:
     """None if no machine has a NIC close to a GPU, or interfaces numbered from 0."""
     models = [machine.model for machine in machines if machine.model]
     if models:
@@ -377,7 +377,7 @@ def shape_of(machines: Sequence[Machine]) -> Optional[Shape]:
     return Shape({(number, 0): str(each) for number, each in enumerate(pci)}, True, prefix)
 
 
-def _numbered(machine: Machine) -> Optional[tuple[str, int]]:
+def _numbered(machine: DiscoveredMachine) -> Optional[tuple[str, int]]:
     """Prefix and number of consecutive interfaces `rail0`, `rail1`, ..., or the longest others."""
     names = {nic.interface for nic in machine.nics}
     matches = [match for name in names if (match := NUMBERED.fullmatch(name))]

@@ -11,9 +11,9 @@ from functools import cached_property
 from typing import Optional
 
 from ...module_utils.core.text import some
-from ..model.addresses import AddressPlan, Network, PointToPoint, SubnetPerRail
+from ..model.addresses import AddressPlan, PointToPoint, Subnet, SubnetPerRail
 from ..model.schema import HOST_NAME
-from .machines import NUMBERED, Lane, Machine, Shape, majority
+from .machines import NUMBERED, DiscoveredMachine, Lane, Shape, majority
 
 PATTERN = "node{:02d}"
 WIDEST = 9
@@ -27,7 +27,7 @@ class NoDraftError(Exception):
 
 
 @dataclass(frozen=True)
-class Names:
+class DraftNames:
     """Names of compute nodes: a pattern or a list."""
 
     by_host: Mapping[str, str]
@@ -48,18 +48,18 @@ class Names:
         return {host: at[name] for host, name in self.by_host.items()}
 
 
-def names_of(nodes: Sequence[Machine]) -> Names:
+def names_of(nodes: Sequence[DiscoveredMachine]) -> DraftNames:
     """Names of the inventory, or host names of the machines."""
     found = [node.name for node in nodes]
     valid = all(re.fullmatch(HOST_NAME.form, name) and name != "localhost" for name in found)
     if not valid or len(set(found)) < len(found):
         ordered = sorted(nodes, key=lambda node: int(node.address.ip) if node.address else 0)
         by_host = {node.host: PATTERN.format(at) for at, node in enumerate(ordered, 1)}
-        return Names(by_host, PATTERN, 1, len(by_host), made=True)
+        return DraftNames(by_host, PATTERN, 1, len(by_host), made=True)
     matches = [match for name in found if (match := NUMBERED.fullmatch(name))]
     prefixes = {match.group(1) for match in matches}
     if len(matches) < len(found) or len(prefixes) > 1:
-        return Names({node.host: node.name for node in nodes})
+        return DraftNames({node.host: node.name for node in nodes})
     numbers = sorted(int(match.group(2)) for match in matches)
     width = min(len(match.group(2)) for match in matches)
     (prefix,) = prefixes
@@ -69,16 +69,16 @@ def names_of(nodes: Sequence[Machine]) -> Names:
     }
     first, count = numbers[0], numbers[-1] - numbers[0] + 1
     if count > 2 * len(found) or width > 9:  # a list is better for wide gaps
-        return Names(by_number)
+        return DraftNames(by_number)
     every = [pattern.format(number) for number in range(first, first + count)]
     there = set(found)
     if not there <= set(every):
-        return Names(by_number)
+        return DraftNames(by_number)
     absent = tuple(name for name in every if name not in there)
-    return Names(by_number, pattern, first, count, absent)
+    return DraftNames(by_number, pattern, first, count, absent)
 
 
-def subnet_of(machines: Sequence[Machine]) -> ipaddress.IPv4Network:
+def subnet_of(machines: Sequence[DiscoveredMachine]) -> ipaddress.IPv4Network:
     """The smallest network that contains the management networks of all machines."""
     lost = [machine.host for machine in machines if machine.address is None]
     if lost:
@@ -116,7 +116,7 @@ class Spare:
 
 
 @dataclass(frozen=True)
-class Addresses:
+class DraftAddresses:
     """Section `addresses`."""
 
     plan: AddressPlan
@@ -125,12 +125,12 @@ class Addresses:
 
 
 def addresses_of(
-    nodes: Sequence[Machine],
+    nodes: Sequence[DiscoveredMachine],
     places: Mapping[str, int],
     shape: Shape,
     nodes_per_set: int,
     management: ipaddress.IPv4Network,
-) -> Addresses:
+) -> DraftAddresses:
     """The plan of most rail addresses; a new one if they have none."""
     lanes = list(shape.lanes)
     seen: dict[tuple[int, Lane], ipaddress.IPv4Interface] = {}
@@ -147,14 +147,14 @@ def addresses_of(
             for (place, lane), address in seen.items()
         ]
         if 2 * sum(fits) > len(fits):
-            return Addresses(plan, True)
+            return DraftAddresses(plan, True)
     prefix = min(24, 32 - (nodes_per_set + 3).bit_length())
-    own = Network(int(management.network_address), management.prefixlen)
+    own = Subnet(int(management.network_address), management.prefixlen)
     needed = (max(places.values()) // nodes_per_set + 1) * len(lanes) << (32 - prefix)
     for first, length in POOLS:
-        pool = Network(int(ipaddress.IPv4Address(first)), length)
+        pool = Subnet(int(ipaddress.IPv4Address(first)), length)
         if pool.size >= needed and not pool.overlaps(own):
-            return Addresses(SubnetPerRail(pool, len(lanes), nodes_per_set, prefix), False)
+            return DraftAddresses(SubnetPerRail(pool, len(lanes), nodes_per_set, prefix), False)
     raise NoDraftError(f"the rails need {needed} addresses, more than {POOLS[-1]} has")
 
 
@@ -180,7 +180,7 @@ def _plan(
     base, first_host = majority(bases)[0], majority(hosts)[0]
     subnets = count * (nodes if links else -(-nodes // nodes_per_set))
     for length in range(16, prefix + 1):
-        pool = Network(base or 0, length)
+        pool = Subnet(base or 0, length)
         held = ipaddress.IPv4Network((base or 0, length), strict=False)
         if base == int(held.network_address) and not held.overlaps(management):
             if pool.size < subnets * size:
@@ -192,7 +192,7 @@ def _plan(
 
 
 def addressed(
-    names: Names, nodes: Sequence[Machine]
+    names: DraftNames, nodes: Sequence[DiscoveredMachine]
 ) -> tuple[ipaddress.IPv4Address, dict[str, ipaddress.IPv4Address]]:
     """The first management address, and those out of order by name."""
     places = names.places

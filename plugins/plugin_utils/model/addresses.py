@@ -2,8 +2,8 @@
 """IPv4 networks, and the address plan for the rails of all nodes.
 
 A lane is one plane of one rail, numbered rail by rail. Both plans compute addresses from (node,
-lane), so adding a node at the end changes no other address. Addresses are integers, as a cluster
-of 10,000 nodes has some 250,000.
+lane), so adding a node at the end changes no other address. Addresses are integers, as a cluster of
+10,000 nodes has some 250,000.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...module_utils.core.text import counted, some
 
 
 @dataclass(frozen=True)
-class Network:
+class Subnet:
     """A network by its first address and prefix length."""
 
     first: int
@@ -32,7 +32,7 @@ class Network:
     def size(self) -> int:
         return 1 << (32 - self.prefix)
 
-    def overlaps(self, other: Network) -> bool:
+    def overlaps(self, other: Subnet) -> bool:
         return self.first <= other.last and other.first <= self.last
 
     @property
@@ -46,11 +46,11 @@ class Network:
 
 
 _NO_HOSTS = {
-    Network(0, 8): "unspecified",
-    Network(127 << 24, 8): "loopback",
-    Network((169 << 8 | 254) << 16, 16): "link-local",
-    Network(224 << 24, 4): "multicast",
-    Network(240 << 24, 4): "reserved",
+    Subnet(0, 8): "unspecified",
+    Subnet(127 << 24, 8): "loopback",
+    Subnet((169 << 8 | 254) << 16, 16): "link-local",
+    Subnet(224 << 24, 4): "multicast",
+    Subnet(240 << 24, 4): "reserved",
 }
 """Ranges without routable host addresses (RFC 6890, section 2.2.2; RFC 5771)."""
 
@@ -76,15 +76,15 @@ class Exhausted(ValueError):
 class SubnetPerRail:
     """One subnet per lane and leaf set; its first address is the gateway on the leaf."""
 
-    pool: Network
+    pool: Subnet
     lanes: int
     nodes_per_set: int
     prefix: int
     first_host: int = 2
 
-    def network(self, node: int, lane: int) -> Network:
+    def network(self, node: int, lane: int) -> Subnet:
         number = (node // self.nodes_per_set) * self.lanes + lane
-        return Network(self.pool.first + (number << (32 - self.prefix)), self.prefix)
+        return Subnet(self.pool.first + (number << (32 - self.prefix)), self.prefix)
 
     def address(self, node: int, lane: int) -> int:
         return self.network(node, lane).first + self.first_host + node % self.nodes_per_set
@@ -134,12 +134,12 @@ class SubnetPerRail:
 class PointToPoint:
     """One /31 per lane and node: the leaf has the even address, the node the odd one."""
 
-    pool: Network
+    pool: Subnet
     lanes: int
     prefix: int = 31
 
-    def network(self, node: int, lane: int) -> Network:
-        return Network(self.pool.first + 2 * (node * self.lanes + lane), 31)
+    def network(self, node: int, lane: int) -> Subnet:
+        return Subnet(self.pool.first + 2 * (node * self.lanes + lane), 31)
 
     def address(self, node: int, lane: int) -> int:
         return self.network(node, lane).first + 1
@@ -171,21 +171,21 @@ AddressPlan = Union[SubnetPerRail, PointToPoint]
 
 
 @dataclass(frozen=True)
-class Addresses:
+class HostAddresses:
     """Addresses of all hosts, to check those that an operator wrote."""
 
-    management: Network
+    management: Subnet
     plan: AddressPlan
     nodes: Mapping[int, str]
     """By index in the plan."""
     hosts: Mapping[str, int]
     """Management addresses of nodes, launcher and storage hosts."""
-    links: Mapping[str, Sequence[Network]]
+    links: Mapping[str, Sequence[Subnet]]
     """Networks of the leaves to which each storage host is connected."""
 
     def problem(self, address: int, server: str) -> str:
         """Why no host, or not the host `server`, has the address; empty if it may."""
-        here = Network(address, 32)
+        here = Subnet(address, 32)
         what, owner = (
             here.no_hosts,
             next((n for n, own in self.hosts.items() if own == address), ""),
@@ -208,11 +208,11 @@ class Addresses:
 
     def doubt(self, address: int, server: str) -> str:
         """Why the address, outside all networks of the model, is probably wrong for `server`."""
-        here = Network(address, 32)
+        here = Subnet(address, 32)
         known = self.plan.pool.overlaps(here) or server not in self.hosts
         return "" if known else self._elsewhere(here, server)
 
-    def _elsewhere(self, here: Network, server: str) -> str:
+    def _elsewhere(self, here: Subnet, server: str) -> str:
         """Why the server cannot have the address in a known network; empty if it may."""
         links = self.links.get(server, ())
         if any(map(here.overlaps, (self.management, *links))):

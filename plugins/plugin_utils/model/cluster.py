@@ -24,21 +24,21 @@ HOST_ROLES = ("compute", "launcher", "storage")
 
 
 @dataclass
-class Management:
+class ManagementAddress:
     address: str
     prefix: int
     interface: str
 
 
 @dataclass
-class Gpu:
+class ClusterGpu:
     index: int
     pci: Optional[str]
     numa: Optional[int]
 
 
 @dataclass
-class Rail:
+class RailPlane:
     """One plane of one rail of one node."""
 
     rail: int
@@ -82,25 +82,25 @@ class PortGroup:
 
 
 @dataclass
-class Host:
+class ClusterHost:
     name: str
     role: str
-    management: Management
+    management: ManagementAddress
     vars: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
-class Node(Host):
+class ComputeNode(ClusterHost):
     index: int = 0
     rack: str = ""
     slots: int = 0
     drained: bool = False
-    gpus: list[Gpu] = field(default_factory=list)
-    rails: list[Rail] = field(default_factory=list)
+    gpus: list[ClusterGpu] = field(default_factory=list)
+    rails: list[RailPlane] = field(default_factory=list)
 
 
 @dataclass
-class Switch(Host):
+class ClusterSwitch(ClusterHost):
     system: str = ""
     """`sonic`, `nvue` or `eos`; empty if the model has none."""
     asic: str = ""
@@ -123,13 +123,13 @@ class Cluster:
     filesystems: tuple[FileSystem, ...]
     slots: int
     """Default for nodes."""
-    gpus: list[Gpu]
+    gpus: list[ClusterGpu]
     """Default for nodes."""
-    nodes: list[Node]
-    launcher: Host
-    storage: list[Host]
-    leaves: list[Switch]
-    spines: list[Switch]
+    nodes: list[ComputeNode]
+    launcher: ClusterHost
+    storage: list[ClusterHost]
+    leaves: list[ClusterSwitch]
+    spines: list[ClusterSwitch]
     asics: dict[str, dict[str, Any]]
     """By chip, as in the model."""
     group_vars: dict[str, dict[str, Any]]
@@ -221,11 +221,11 @@ def _hosts(cluster: Cluster) -> Iterator[InventoryHost]:
         yield InventoryHost(switch.name, (switch.role,), _of_switch(switch), switch.vars)
 
 
-def _of_host(host: Host) -> dict[str, Any]:
+def _of_host(host: ClusterHost) -> dict[str, Any]:
     return {"ansible_host": host.management.address, "cluster_management": vars(host.management)}
 
 
-def _of_node(node: Node, cluster: Cluster) -> dict[str, Any]:
+def _of_node(node: ComputeNode, cluster: Cluster) -> dict[str, Any]:
     variables: dict[str, Any] = {"cluster_index": node.index, "cluster_rails": _plain(node.rails)}
     if node.slots != cluster.slots:
         variables["cluster_slots"] = node.slots
@@ -236,7 +236,7 @@ def _of_node(node: Node, cluster: Cluster) -> dict[str, Any]:
     return variables
 
 
-def _of_switch(switch: Switch) -> dict[str, Any]:
+def _of_switch(switch: ClusterSwitch) -> dict[str, Any]:
     variables = {
         **_of_host(switch),
         "cluster_system": switch.system,

@@ -54,7 +54,7 @@ PEERMEM = "GPUDirect RDMA has no dma-buf there and needs nvidia_peermem"
 
 
 @dataclass(frozen=True)
-class Rule:
+class VersionRule:
     name: str
     status: str
     key: str
@@ -76,7 +76,7 @@ class Rule:
         return f"{self.status}: software.{self.key}: {self.problem(software)}. {self.remedy}."
 
 
-def evaluate(software: SoftwareSet) -> list[Rule]:
+def evaluate(software: SoftwareSet) -> list[VersionRule]:
     """The rules that apply to the set, refusals first."""
     found = [rule for rule in RULES if rule.holds(software)]
     return sorted(found, key=lambda rule: STATUSES.index(rule.status))
@@ -100,7 +100,7 @@ def _kernel(software: SoftwareSet) -> str:
 
 
 def _doca_kernel(software: SoftwareSet) -> str:
-    """Rule for the kernel in the set. Nodes check the running one."""
+    """VersionRule for the kernel in the set. Nodes check the running one."""
     if software.rdma.source != DOCA or not software.kernel:
         return ""
     return doca_kernels.verdict(software.rdma.version, software.kernel)
@@ -133,8 +133,8 @@ def _cuda_unknown(software: SoftwareSet) -> bool:
     return bool(software.driver) and past and not _cuda_too_new(software)
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[VersionRule, ...] = (
+    VersionRule(
         "blackwell_proprietary",
         REFUSED,
         "driver.modules",
@@ -144,7 +144,7 @@ RULES: tuple[Rule, ...] = (
         "developer.nvidia.com/blog/nvidia-transitions-fully-towards-open-source-gpu-kernel-modules",
         _of_driver(lambda d: d.gpu in NVLINK5 and d.modules == PROPRIETARY),
     ),
-    Rule(
+    VersionRule(
         "proprietary_branch",
         REFUSED,
         "driver.modules",
@@ -156,7 +156,7 @@ RULES: tuple[Rule, ...] = (
             lambda d: d.manage and d.branch >= OPEN_ONLY_BRANCH and d.modules == PROPRIETARY
         ),
     ),
-    Rule(
+    VersionRule(
         "blackwell_branch",
         REFUSED,
         "driver.version",
@@ -166,7 +166,7 @@ RULES: tuple[Rule, ...] = (
         "HGX B200 from 570.133.20 on: github.com/NVIDIA/cloud-native-docs/pull/184",
         _of_driver(lambda d: d.gpu in NVLINK5 and 0 < d.branch < BLACKWELL_MINIMUM),
     ),
-    Rule(
+    VersionRule(
         "cuda_driver",
         REFUSED,
         "cuda",
@@ -177,7 +177,7 @@ RULES: tuple[Rule, ...] = (
         "docs.nvidia.com/cuda/cuda-toolkit-release-notes",
         _cuda_too_new,
     ),
-    Rule(
+    VersionRule(
         "cuda_minor",
         WARNED,
         "cuda",
@@ -189,7 +189,7 @@ RULES: tuple[Rule, ...] = (
         "docs.nvidia.com/cuda/cuda-toolkit-release-notes",
         _cuda_newer,
     ),
-    Rule(
+    VersionRule(
         "cuda_unknown",
         UNKNOWN,
         "cuda",
@@ -199,7 +199,7 @@ RULES: tuple[Rule, ...] = (
         "docs.nvidia.com/cuda/cuda-toolkit-release-notes",
         _cuda_unknown,
     ),
-    Rule(
+    VersionRule(
         "driver_hangs",
         WARNED,
         "driver.version",
@@ -209,7 +209,7 @@ RULES: tuple[Rule, ...] = (
         "github.com/NVIDIA/open-gpu-kernel-modules/issues/971",
         _of_driver(lambda d: d.gpu in NVLINK5 and d.version in HANGS),
     ),
-    Rule(
+    VersionRule(
         "nvlink_rdma",
         REFUSED,
         "rdma.source",
@@ -220,7 +220,7 @@ RULES: tuple[Rule, ...] = (
         "github.com/NVIDIA/gpu-operator/issues/2781",
         lambda s: bool(s.driver and s.driver.gpu in NVLINK5 and s.rdma.source == NO_RDMA),
     ),
-    Rule(
+    VersionRule(
         "dma_buf_modules",
         WARNED,
         "driver.modules",
@@ -230,7 +230,7 @@ RULES: tuple[Rule, ...] = (
         DMA_BUF,
         _of_driver(lambda d: d.gpu not in NVLINK5 and d.modules == PROPRIETARY),
     ),
-    Rule(
+    VersionRule(
         "unknown_kernel",
         UNKNOWN,
         "kernel",
@@ -241,7 +241,7 @@ RULES: tuple[Rule, ...] = (
         "docs.nvidia.com/doca/archive/3-2-1/general-support; Ubuntu's are a guess",
         lambda s: _doca_kernel(s) == doca_kernels.UNKNOWN,
     ),
-    Rule(
+    VersionRule(
         "doca_kernel",
         WARNED,
         "kernel",
@@ -252,7 +252,7 @@ RULES: tuple[Rule, ...] = (
         "github.com/stackhpc/stackhpc-kayobe-config/pull/2430",
         lambda s: _doca_kernel(s) == doca_kernels.FAILS,
     ),
-    Rule(
+    VersionRule(
         "dma_buf_kernel",
         WARNED,
         "kernel",

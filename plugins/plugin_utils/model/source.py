@@ -33,7 +33,7 @@ class ModelError(Exception):
         super().__init__(listed(f"{source}: this cluster model has", self.findings))
 
 
-class Source:
+class ModelSource:
     """One model file: its name, its content as Python values, and their positions."""
 
     def __init__(self, name: str, data: Any, root: Any = None) -> None:
@@ -78,7 +78,7 @@ class Source:
         return node, line
 
 
-def read(name: str, text: str) -> Source:
+def read(name: str, text: str) -> ModelSource:
     """Parse `text`. Raises ModelError if it is not YAML or has duplicate keys."""
     findings = Findings()
     beyond = next(islice(_TOP_KEY.finditer(text), _MOST_KEYS, None), None)
@@ -104,7 +104,7 @@ def read(name: str, text: str) -> Source:
         loader.dispose()
     if findings:
         raise ModelError(name, findings.found)
-    return Source(name, data, root)
+    return ModelSource(name, data, root)
 
 
 def _find_templates(node: Any, path: Path, findings: Findings) -> None:

@@ -68,7 +68,7 @@ def _stat(path: Path) -> list[str]:
     return ["Z", "0"]
 
 
-class NoAnswerError(Exception):
+class StepTimeoutError(Exception):
     """A step exceeded its time limit and was terminated with the programs it had started."""
 
 
@@ -78,7 +78,7 @@ class _Alarm(BaseException):
 
 @contextlib.contextmanager
 def bounded(seconds: float) -> Iterator[None]:
-    """Raise NoAnswerError after this many seconds, unless Ansible has set a task timeout.
+    """Raise StepTimeoutError after this many seconds, unless Ansible has set a task timeout.
 
     The timeout of ssh covers only the login. A host with a dead disk accepts the login and then
     hangs, while its kernel still answers keep-alive packets.
@@ -99,7 +99,7 @@ def bounded(seconds: float) -> Iterator[None]:
         for child in _children() - before:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGTERM)
-        raise NoAnswerError(f"connected, but no answer within {seconds:g} s") from None
+        raise StepTimeoutError(f"connected, but no answer within {seconds:g} s") from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, former)

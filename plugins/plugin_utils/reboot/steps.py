@@ -98,7 +98,7 @@ class Read(RebootStep):
         return {"changed": False, "found": {**found, "local": self.host.is_local}}
 
 
-class Plan(RebootStep):
+class PlanBatches(RebootStep):
     """Decide which hosts reboot, and in which batches. Takes the lock, except in check mode."""
 
     def result(self) -> dict[str, Any]:
@@ -245,7 +245,7 @@ class RecordFailure(RebootStep):
         return {"changed": bool(rebooted.get("changed")), "reboot_outcome": outcome}
 
 
-class Verdict(RebootStep):
+class ReportVerdict(RebootStep):
     """Return the outcome of the host as a check; fail if it still waits for a reboot."""
 
     def result(self) -> dict[str, Any]:
@@ -281,12 +281,12 @@ class Verdict(RebootStep):
 
 STEPS: dict[str, type[RebootStep]] = {
     "read": Read,
-    "plan": Plan,
+    "plan": PlanBatches,
     "turn": CheckTurn,
     "reboot": Reboot,
     "finish": Finish,
     "failed": RecordFailure,
-    "verdict": Verdict,
+    "verdict": ReportVerdict,
 }
 
 

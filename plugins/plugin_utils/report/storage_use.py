@@ -108,7 +108,7 @@ def figure(measured: Mapping[str, Mapping[str, Any]]) -> Optional[Figure]:
 
 
 @dataclass(frozen=True)
-class Link:
+class ServerLink:
     """The link of one host to the server."""
 
     interface: str
@@ -124,7 +124,7 @@ class Used:
     """Hosts that should use it, in the order of the ring."""
     figures: Mapping[str, Mapping[str, Any]]
     """Measurements by host: `wrote`, `read`."""
-    links: Mapping[str, Optional[Link]] = field(default_factory=dict)
+    links: Mapping[str, Optional[ServerLink]] = field(default_factory=dict)
     """Link to the server by host; None if it is not a rail."""
     virtual: bool = False
     alone: bool = False
@@ -143,7 +143,7 @@ class Used:
     def served_here(self) -> list[str]:
         return [host for host in self.hosts if self.figures.get(host, {}).get("served_here")]
 
-    def slowest_link(self) -> Optional[tuple[str, Link]]:
+    def slowest_link(self) -> Optional[tuple[str, ServerLink]]:
         known = [(host, link) for host, link in self.links.items() if link is not None]
         return min(known, key=lambda each: each[1].gbps, default=None)
 
