@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A small cluster model for tests, what becomes of one, and what its directory says."""
+"""A small cluster model for tests, and what it compiles to."""
 
 from __future__ import annotations
 

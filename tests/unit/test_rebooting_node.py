@@ -20,7 +20,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.reboot import g
 BOOT, BEFORE = "1" * 8 + "-0000-0000-0000-" + "1" * 12, "boot-before"
 ME = pwd.getpwuid(os.getuid()).pw_name
 NOW = 2_000_000.0
-# Recorded: scontrol of Slurm 23.11, one line a node; the middle of it is left out.
+# Recorded from scontrol of Slurm 23.11, one line per node, shortened.
 SHOWN = (
     "NodeName=node01 Arch=x86_64 CoresPerSocket=56 CPUAlloc=0 RealMemory=2000000 Sockets=2 "
     "State={state} ThreadsPerCore=2 Owner=N/A MCS_label=N/A Partitions=gpu "
@@ -44,7 +44,7 @@ def process(
 # MPI processes
 
 
-def test_no_process_of_mpi_is_missed_and_no_other_is_taken_for_one(tmp_path):
+def test_mpi_processes_are_recognized(tmp_path):
     process(tmp_path, 10, "orted", "/opt/bin/orted", "-mca", "ess", "env")
     process(tmp_path, 11, "mpirun", "/bin/sh", "/opt/intel/mpirun", "-np", "4")
     process(tmp_path, 12, "python3", "/usr/bin/python3", "/usr/bin/mpiexec")
@@ -73,13 +73,13 @@ def test_no_process_of_mpi_is_missed_and_no_other_is_taken_for_one(tmp_path):
 
 
 PRTED = ("--prtemca", "ess_base_nspace")
-"""Before the name space of its DVM or its job: openpmix/prrte plm_base_launch_support.c."""
+"""Precedes the name space of a DVM or job: openpmix/prrte plm_base_launch_support.c."""
 
 
 @pytest.mark.parametrize(
     ("comm", "argv", "environment"),
     [
-        # slurm.schedmd.com/cgroup_v2.html; as ps shows it on a node of CCR Buffalo.
+        # slurm.schedmd.com/cgroup_v2.html; from ps on a node of CCR Buffalo.
         ("slurmstepd", ["/usr/sbin/slurmstepd", "infinity"], {}),
         ("slurmstepd", ["/opt/slurm/24.05/sbin/slurmstepd", "infinity"], {"SLURM_JOB_ID": "76"}),
         ("prte", ["/usr/bin/prte", "--daemonize"], {}),
@@ -102,7 +102,7 @@ def test_what_waits_for_jobs_is_no_job(tmp_path, comm, argv, environment):
 
 
 @pytest.mark.parametrize("step", ["0", "batch", "extern", "interactive", "4+1"])
-def test_a_step_of_slurm_and_what_belongs_to_its_job_are_a_job(tmp_path, step):
+def test_slurm_steps_and_their_processes(tmp_path, step):
     process(tmp_path, 1361, "slurmstepd", "/usr/sbin/slurmstepd", "infinity")
     process(tmp_path, 1400, "slurmstepd", f"slurmstepd: [614.{step}]")
     process(tmp_path, 1401, "bash", "/usr/bin/bash", SLURM_JOB_ID="614")
@@ -120,7 +120,7 @@ def test_a_step_of_slurm_and_what_belongs_to_its_job_are_a_job(tmp_path, step):
         ["slurmstepd-wlm: [614.0]"],
     ],
 )
-def test_a_slurmstepd_that_is_not_known_to_wait_is_a_job(tmp_path, argv):
+def test_other_slurmstepd_processes_are_jobs(tmp_path, argv):
     process(tmp_path, 10, argv[0].partition(":")[0].rpartition("/")[2], *argv)
     assert [each.pid for each in busy.processes(tmp_path)] == [10]
 
@@ -135,7 +135,7 @@ def test_prte_with_a_program_is_a_launcher(tmp_path, argv):
 
 
 def test_no_command_line_takes_long_to_be_read(tmp_path):
-    """Linux takes 128 KiB for a word, and more where a process writes over its own."""
+    """Linux allows 128 KiB per argument, and more if a process overwrites its own."""
     process(tmp_path, 10, "x", "slurmstepd" * 30_000)
     process(tmp_path, 11, "slurmstepd", "slurmstepd: [77.0]", *["x" * 1000] * 100)
     process(tmp_path, 12, "prte", "prte", *["--mca", "-a", "-mcamca"] * 20_000, "x", "y")
@@ -181,10 +181,10 @@ def test_who_drained_is_told_by_the_reason(reason, ours):
     found = slurm.parse("node01", text)
     assert found.reason == reason and found.ours is ours
     back = slurm.parse("node01", text.replace("+DRAIN", ""))
-    assert not back.ours, "somebody has resumed it"
+    assert not back.ours, "resumed by others"
 
 
-def test_a_node_that_slurm_calls_otherwise_is_found_by_its_host():
+def test_a_node_with_another_name_in_slurm():
     def scontrol(argv, *, check=True, stdin=None):
         if argv[-1] == "node01":
             return Result(tuple(argv), 1, "", "Node node01 not found")
@@ -203,8 +203,8 @@ GONE = "slurm_load_node error: Unable to contact slurm controller (connect failu
 
 
 @pytest.mark.parametrize(("rc", "stdout", "stderr"), [(1, "", GONE), (0, "", GONE), (0, "", "")])
-def test_a_controller_that_goes_in_between_is_an_error(rc, stdout, stderr):
-    """Not a host without Slurm: that one would be rebooted undrained."""
+def test_a_lost_slurm_controller_is_an_error(rc, stdout, stderr):
+    """Otherwise the host would be rebooted without draining."""
 
     def scontrol(argv, *, check=True, stdin=None):
         if argv[-1] == "node01":
@@ -242,7 +242,7 @@ def test_the_record_of_boots(root):
     late = here(root, Programs(), now=NOW + 8 * 86400)
     node.record(late, "new").apply()
     assert list(node.recorded_boots(root)) == ["new"]
-    assert node.read(late)["boots"] == [node.began(root)] * 2, "that of the record and this one"
+    assert node.read(late)["boots"] == [node.began(root)] * 2, "the recorded and the current boot"
     path.write_text("[]")
     with pytest.raises(node.HistoryError, match="remove it"):
         node.recorded_boots(root)
@@ -253,7 +253,7 @@ def test_the_record_of_boots(root):
 
 @dataclass
 class Programs:
-    """Slurm and systemd, as far as they are asked here."""
+    """Fake scontrol and systemd programs."""
 
     state: str = ""
     reason: str = ""
@@ -316,7 +316,7 @@ def here(root: Path, programs: Programs, now: float = NOW) -> node.RebootNode:
     )
 
 
-def test_a_node_says_everything_at_once_and_nothing_changes(root):
+def test_reading_changes_nothing(root):
     process(root, 50, "orted", "orted")
     before = sorted(root.rglob("*"))
     found = node.read(here(root, Programs("IDLE")))
@@ -337,12 +337,12 @@ def test_what_cannot_be_read_is_said(root):
     assert "Unable to contact slurm controller" in messages
 
 
-def test_a_host_that_slurm_does_not_know_is_without_slurm(root):
+def test_a_host_outside_slurm(root):
     found = node.read(here(root, Programs(broken="Node node01 not found")))
     assert found["slurm"] is None and found["problems"] == []
 
 
-def test_it_drains_looks_again_notes_the_boot_and_reboots(root):
+def test_leave_drains_records_and_reboots(root):
     programs = Programs("IDLE")
     node.leave(here(root, programs), BOOT, ["os: iommu=pt"], 0)
     assert programs.state == "IDLE+DRAIN" and programs.reason.startswith(slurm.REASON)
@@ -351,7 +351,7 @@ def test_it_drains_looks_again_notes_the_boot_and_reboots(root):
 
 
 @pytest.mark.parametrize("state", ["IDLE", f"IDLE+DRAIN ({slurm.REASON})"])
-def test_a_job_that_does_not_end_keeps_the_host_and_gives_it_back(root, state):
+def test_a_running_job_cancels_the_reboot(root, state):
     process(root, 50, "orted", "orted")
     state, _, reason = state.partition(" ")
     programs = Programs(state, reason.strip("()"))
@@ -393,7 +393,7 @@ def test_two_runs_do_not_leave_at_once(root):
     assert not programs.did("systemctl reboot")
 
 
-def test_reasons_are_struck_off_and_slurm_has_its_node_again(root):
+def test_finish_clears_reasons_and_resumes(root):
     asks(root, "rails", BEFORE)
     (root / reboots.DIRECTORY / "os.json").unlink()
     asks(root, "os", BEFORE)
@@ -403,12 +403,12 @@ def test_reasons_are_struck_off_and_slurm_has_its_node_again(root):
     assert reboots.required(root) == {} and programs.state == "IDLE"
 
 
-def test_a_reason_of_this_boot_is_not_struck_off(root):
+def test_reasons_of_this_boot_remain(root):
     done = node.finish(here(root, Programs("IDLE")), ["os"], BOOT)
     assert done["left"] == {"os": ["why"]} and done["struck"] == []
 
 
-def test_what_waits_for_a_reboot_right_after_one_has_failed(monkeypatch):
+def test_a_pending_reboot_after_a_reboot_fails(monkeypatch):
     monkeypatch.setenv(checks.REBOOTED, "1")
     assert checks.Check("x", 1, 0, checks.REBOOT).status == checks.FAILED
     monkeypatch.delenv(checks.REBOOTED)
@@ -431,5 +431,5 @@ def test_the_lock_is_of_a_process_that_lives(tmp_path):
     guards.take(state, 71, tmp_path)
     (tmp_path / "proc/71/stat").unlink()  # killed
     guards.take(state, 70, tmp_path)
-    (state / guards.NAME).write_text("[7")  # killed while it wrote
+    (state / guards.NAME).write_text("[7")  # killed while writing
     guards.take(state, 70, tmp_path)

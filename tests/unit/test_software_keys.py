@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Keys of repositories: missed when a layer needs them, and only then, with what to do."""
+"""Public keys of repositories: only required by layers that need them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_key_of_the_right_checksum_is_read(tmp_path: Path) -> None:
     assert read_keys(found, "gpu", tmp_path) == {"cuda": KEY}
 
 
-def test_a_long_key_is_armoured_in_lines_of_64_characters() -> None:
+def test_armour_has_lines_of_64_characters() -> None:
     key = bytes(range(256))
     lines = armour(key).decode().splitlines()[2:-2]
     assert base64.b64decode("".join(lines)) == key
@@ -57,7 +57,7 @@ def test_a_binary_key_is_armoured_as_gpg_does(tmp_path: Path) -> None:
     assert armour(found) == found
 
 
-def test_a_missing_key_is_named_with_where_to_get_it(tmp_path: Path) -> None:
+def test_a_missing_key_is_named_with_its_source(tmp_path: Path) -> None:
     text = refused(tmp_path)
     assert text.startswith(
         "cluster_software.repositories.cuda: the layer gpu needs the key "

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The set: read, judged by rules, compiled from a model, and its page."""
+"""The software set: parsing, rules, compilation, and its page."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ PARTS = {
 
 
 @given(st.fixed_dictionaries({}, optional=PARTS))
-def test_what_it_is_compiled_to_is_read_as_the_same(parts: dict[str, Any]) -> None:
+def test_the_compiled_set_is_readable(parts: dict[str, Any]) -> None:
     if "driver" not in parts:
         parts = {key: item for key, item in parts.items() if key in ("kernel", "rdma")}
     found = read_software({**parts, "repositories": WHOLE["repositories"]})
@@ -148,7 +148,7 @@ BAD: tuple[tuple[Any, ...], ...] = (
 )
 
 
-def test_a_driver_of_others_needs_no_version_and_no_repository() -> None:
+def test_an_unmanaged_driver_needs_no_version() -> None:
     found = read_software({"driver": {"manage": False}, "cuda": "13.0"})
     assert found.driver is not None
     assert (found.driver.manage, found.driver.version, found.driver.branch) == (False, "", 0)
@@ -197,7 +197,7 @@ URLS = st.text(st.characters(codec="ascii"), max_size=30)
 
 @given(URLS)
 def test_no_url_is_a_template(tail: str) -> None:
-    """The plugin marks what it computes as trusted: a template in it would be run."""
+    """Computed values are trusted by Ansible, so a template in them would run."""
     try:
         found = software(repositories__cuda__url=f"https://mirror/{tail}")
     except SoftwareError:
@@ -206,11 +206,11 @@ def test_no_url_is_a_template(tail: str) -> None:
     assert "{{" not in url and "{%" not in url and "{#" not in url
 
 
-# Rules about versions
+# Rules for versions
 
 
 def unjudged(**changes: Any) -> SoftwareSet:
-    """A set as it is written, also where a rule refuses it."""
+    """A set as written, even if a rule rejects it."""
     findings = Findings()
     checked = SOFTWARE.check(value(**changes), findings)
     assert not findings, [finding.text() for finding in findings.found]
@@ -227,7 +227,7 @@ CASES: tuple[tuple[dict[str, Any], list[str]], ...] = (
     ({"driver__version": "575.57.08"}, ["cuda_driver"]),
     ({"cuda": "13.1"}, ["cuda_minor"]),
     ({"cuda": "13.1", "driver__version": "590.44.01"}, []),
-    # What NVIDIA's release notes pair; nvidia-smi 615.71.09 prints "CUDA Version: 13.4".
+    # Pairs in NVIDIA's release notes; nvidia-smi 615.71.09 prints "CUDA Version: 13.4".
     ({"cuda": "13.2"}, ["cuda_minor"]),
     ({"cuda": "13.3"}, ["cuda_minor"]),
     ({"cuda": "13.3", "driver__version": "595.71.05"}, ["cuda_minor"]),
@@ -246,7 +246,7 @@ CASES: tuple[tuple[dict[str, Any], list[str]], ...] = (
         {"driver__version": "610.57.04", "driver__modules": "proprietary", "driver__gpu": "H100"},
         ["dma_buf_modules"],
     ),
-    (  # The rule is about packages of the repository.
+    (  # The rule concerns packages of the repository.
         {
             **{"driver__version": "620.10.01", "driver__modules": "proprietary"},
             **{"driver__gpu": "H100", "driver__manage": False},
@@ -272,7 +272,7 @@ def test_combinations(changes: dict[str, Any], wanted: list[str]) -> None:
     assert [rule.name for rule in evaluate(unjudged(**changes))] == wanted
 
 
-def test_every_rule_is_met_by_a_combination_and_is_about_a_key_of_the_set() -> None:
+def test_every_rule_applies_to_a_combination() -> None:
     met = {rule for _changes, wanted in CASES for rule in wanted}
     assert sorted(met) == sorted(rule.name for rule in RULES)
     for rule in RULES:
@@ -282,7 +282,7 @@ def test_every_rule_is_met_by_a_combination_and_is_about_a_key_of_the_set() -> N
             place = place.get(part, {})
 
 
-def test_what_is_refused_comes_first_and_names_key_and_value() -> None:
+def test_refusals_come_first() -> None:
     software = unjudged(driver__modules="proprietary", kernel="6.17.0-1014-nvidia")
     found = evaluate(software)
     statuses = [rule.status for rule in found]
@@ -303,7 +303,7 @@ def test_numbers_are_not_text(one: str, other: str) -> None:
 # The set of a model
 
 
-def test_a_model_without_a_set_has_inbox_and_no_driver() -> None:
+def test_the_default_software_set() -> None:
     everywhere = compiled(MODEL).group_variables["all"]
     assert everywhere["cluster_software"] == read_software(None).as_variable()
     assert everywhere["cluster_software"]["driver"] is None
@@ -317,14 +317,14 @@ def test_a_model_gives_its_set_whole_and_once() -> None:
 
 
 @pytest.mark.parametrize(("transport", "nfs"), [("rdma", True), ("tcp", False)])
-def test_a_model_with_nfs_over_rdma_says_so_to_the_layer_rdma(transport: str, nfs: bool) -> None:
+def test_nfs_over_rdma_sets_rdma_nfs(transport: str, nfs: bool) -> None:
     text = MODEL + "filesystems:\n  - {name: a, type: nfs, source: 'nas:/a', mount: /a, "
     text += f"purpose: scratch, hosts: [compute], nfs: {{transport: {transport}}}}}\n"
     software = compiled(text).group_variables["all"]["cluster_software"]
     assert software["rdma"]["nfs"] is nfs
 
 
-def test_the_reference_has_a_set_and_the_virtual_clusters_have_no_driver() -> None:
+def test_software_sets_of_the_inventories() -> None:
     def driver(name: str) -> Any:
         inventory = inventory_of(load(str(ROOT / f"inventories/{name}/cluster.yml")))
         return inventory.group_variables["all"]["cluster_software"]["driver"]
@@ -335,13 +335,13 @@ def test_the_reference_has_a_set_and_the_virtual_clusters_have_no_driver() -> No
 
 
 def test_versions_are_read_as_they_are_written() -> None:
-    """YAML makes 13.1 of 13.10; a model has the file."""
+    """YAML reads 13.10 as 13.1; a model uses the text of the file."""
     text = MODEL + 'software: {driver: {version: 590.44.01}, cuda: 13.10, dcgm: "", '
     text += 'repositories: {cuda: {key: a, key_sha256: ""}}}\n'
     assert compiled(text).group_variables["all"]["cluster_software"]["cuda"] == "13.10"
 
 
-def test_every_finding_has_its_line_in_the_order_of_the_file() -> None:
+def test_findings_have_lines() -> None:
     text = MODEL + "software:\n  rdma: {source: ofed}\n  driver:\n    version: 580.95.05\n"
     text += "    fabric_manager: 580.95.05\n  cuda: thirteen\n"
     assert small_model.refused(text) == [
@@ -351,7 +351,7 @@ def test_every_finding_has_its_line_in_the_order_of_the_file() -> None:
     ]
 
 
-def test_versions_that_do_not_go_together_have_their_line() -> None:
+def test_incompatible_versions_have_lines() -> None:
     text = MODEL + "software:\n  driver:\n    version: 570.124.06\n  cuda: 13.0\n"
     text += '  repositories:\n    cuda: {key: keys/cuda.asc, key_sha256: ""}\n'
     assert small_model.refused(text) == ["13 software.cuda_driver software.cuda"]
@@ -365,7 +365,7 @@ def test_the_tables_are_what_the_code_has() -> None:
     assert generator.page(PAGE) == PAGE, "run docs/generate_software_set.py"
 
 
-def test_the_example_can_be_installed_and_is_the_one_of_the_reference() -> None:
+def test_the_example_is_that_of_the_reference() -> None:
     found = re.search(r"```yaml\n(.*?)```", PAGE, re.S)
     assert found is not None
     example = yaml.safe_load(found[1])["software"]
@@ -374,7 +374,7 @@ def test_the_example_can_be_installed_and_is_the_one_of_the_reference() -> None:
     assert yaml.safe_load(text)["software"] == example
 
 
-def test_the_page_and_the_message_name_the_same_keys() -> None:
+def test_page_and_message_name_the_same_keys() -> None:
     for text in FROM.values():
         for word in re.findall(r"[0-9A-F]{40}|\w+\.pub", text):
             assert word in PAGE

@@ -61,7 +61,7 @@ def text(address: int) -> str:
 
 
 class Exhausted(ValueError):
-    """The pool is too small; the message describes what is missing.
+    """The pool is too small; the message has the required size.
 
     `value`: required and available numbers.
     """

@@ -61,8 +61,8 @@ class RailPlane:
 class PortGroup:
     """Ports of one switch that differ only in their peer.
 
-    All cables of a rail, and all first links to spines, end at the same interface name. Grouping
-    keeps the inventory small: 10,000 nodes have 100,000 ports.
+    All cables of a rail, and all first links to spines, end at the same interface name. Groups
+    limit the size of the inventory: 10,000 nodes have 100,000 ports.
     """
 
     kind: str
