@@ -88,7 +88,7 @@ class ActionModule(NodeAction):
     def _show(
         self, found: Sequence[MachineDifference], machines: Sequence[DiscoveredMachine], what: str
     ) -> None:
-        hosts = {each.host for each in found}
+        hosts = {item.host for item in found}
         read_of = counted(len(machines), "node")
         display.display(f"discover: {read_of} read, {len(hosts)} differ from {what}")
         for line in differences.lines(found) if found else ():
@@ -99,7 +99,7 @@ def against_model(
     machines: Sequence[DiscoveredMachine], variables: Mapping[str, Mapping[str, Any]]
 ) -> list[MachineDifference]:
     """Compare compute nodes with the variables that the model compiled."""
-    nodes = [one for one in machines if variables[one.host].get("cluster_role") == "compute"]
+    nodes = [item for item in machines if variables[item.host].get("cluster_role") == "compute"]
     gpus = {
         node.host: [gpu["pci"] for gpu in variables[node.host]["cluster_gpus"] if gpu["pci"]]
         for node in nodes

@@ -81,7 +81,7 @@ def mapping(value: Any) -> Mapping[str, Any]:
     """Its entries with text keys; empty if it is not a mapping."""
     if not isinstance(value, Mapping):
         return {}
-    return {key: each for key, each in value.items() if isinstance(key, str)}
+    return {key: item for key, item in value.items() if isinstance(key, str)}
 
 
 def sequence(value: Any) -> Sequence[Any]:
@@ -92,7 +92,7 @@ def sentence(value: Any, most: int = 120) -> str:
     """One line of ASCII for display, without braces of templates."""
     text = re.sub(r"[{}]", " ", value) if isinstance(value, str) else ""
     plain = "".join(
-        each for each in " ".join(text.split()) if each.isascii() and each.isprintable()
+        item for item in " ".join(text.split()) if item.isascii() and item.isprintable()
     )
     return plain[:most]
 
@@ -104,17 +104,17 @@ def checks(value: Any) -> list[dict[str, Any]]:
     overlooked.
     """
     given = list(value) if isinstance(value, (list, tuple)) else [value]
-    read = [(each, _check(each)) for each in given[:MAX_CHECKS]]
-    strange = [shown(each) for each, check in read if check is None]
+    read = [(item, _check(item)) for item in given[:MAX_CHECKS]]
+    strange = [shown(item) for item, check in read if check is None]
     if len(given) > MAX_CHECKS:
         strange.append(f"{len(given)} checks")
     found = [check for _each, check in read if check is not None]
     if strange:
-        why = (
+        reason = (
             f"{len(strange)} of its checks have an invalid form: find out who changed its Python"
             " before you use the host again"
         )
-        found += as_dicts([Check("answer", "checks", strange[0], FAILED, reason=why)])
+        found += as_dicts([Check("answer", "checks", strange[0], FAILED, reason=reason)])
     return found
 
 
@@ -148,9 +148,9 @@ def finite(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):
-        return {key: finite(each) for key, each in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [finite(each) for each in value]
+        return [finite(item) for item in value]
     return value
 
 

@@ -62,8 +62,8 @@ def misspelt(plays: Iterable[Any]) -> list[str]:
     Empty if some tags are only known at run time.
     """
     plays = list(plays)
-    named = [each for each in context.CLIARGS.get("tags") or () if each not in SPECIAL]
-    skipped = [each for each in context.CLIARGS.get("skip_tags") or () if each not in SPECIAL]
+    named = [item for item in context.CLIARGS.get("tags") or () if item not in SPECIAL]
+    skipped = [item for item in context.CLIARGS.get("skip_tags") or () if item not in SPECIAL]
     if not (named or skipped) or not any(map(of_collection, plays)):
         return []
     known: dict[str, None] = {}

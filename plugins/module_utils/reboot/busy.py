@@ -77,11 +77,11 @@ def processes(root: Path = Path("/"), more: Sequence[str] = ()) -> list[Process]
     folders = [root / f"proc/{pid}" for pid in pids(root)]
     jobs = {job for folder in folders for job in _jobs(folder)}
     found = (_look(folder, frozenset(more), jobs) for folder in folders)
-    return [each for each in found if each is not None]
+    return [item for item in found if item is not None]
 
 
 def listed(found: Sequence[Process]) -> str:
-    return some([each.text() for each in found], SHOWN)
+    return some([item.text() for item in found], SHOWN)
 
 
 def _jobs(folder: Path) -> list[str]:

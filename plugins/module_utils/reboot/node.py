@@ -78,7 +78,7 @@ def read(here: RebootNode, more: Sequence[str] = ()) -> dict[str, Any]:
     node: Optional[slurm.SlurmNode] = None
     try:
         reasons = {
-            record: [asdict(each) for each in found]
+            record: [asdict(item) for item in found]
             for record, found in reboots.required(here.root).items()
         }
     except (reboots.RecordError, OSError) as error:
@@ -102,7 +102,7 @@ def read(here: RebootNode, more: Sequence[str] = ()) -> dict[str, Any]:
         "reasons": reasons,
         "boots": [round(when, 1) for when in boots],
         "now": round(here.clock(), 1),
-        "processes": [asdict(each) for each in busy.processes(here.root, more)],
+        "processes": [asdict(item) for item in busy.processes(here.root, more)],
         "slurm": node.as_dict() if node else None,
         "problems": problems,
     }
@@ -129,18 +129,18 @@ def _leave(
         raise LeaveError("it has rebooted since the plan was made; run again")
     if not reboots.required(here.root):
         raise LeaveError("its reasons have been removed since the plan was made")
-    why = ", ".join(reasons)
+    reason = ", ".join(reasons)
     drained, node = False, None
     try:
         node = _slurm(here)
         if node is not None and not node.drained:
-            slurm.drain(here.run, node.name, why, here.find("scontrol") or "scontrol")
+            slurm.drain(here.run, node.name, reason, here.find("scontrol") or "scontrol")
         drained = node is not None and (node.ours or not node.drained)
         still = _wait(here, wait_s, more)
         if still:
             raise LeaveError(still)
         record(here, boot_id).apply()
-        _reboot(here, why)
+        _reboot(here, reason)
     except (slurm.SlurmError, CommandError, OSError, LeaveError) as error:
         message = str(error)
         if drained and node is not None:
@@ -182,7 +182,7 @@ def finish(here: RebootNode, records: Iterable[str], boot_id: str) -> dict[str, 
     struck = []
     for record in sorted(set(records)):
         known = reboots.recorded(record, here.root)
-        left = [each for each in known if each.boot_id == boot_id]
+        left = [item for item in known if item.boot_id == boot_id]
         plan = reboots.plan(record, left, boot_id, root=here.root, uid=here.uid, gid=here.gid)
         if plan.changed:
             plan.apply()
@@ -192,7 +192,7 @@ def finish(here: RebootNode, records: Iterable[str], boot_id: str) -> dict[str, 
         "resumed": resumed,
         "struck": struck,
         "left": {
-            record: [each.reason or each.subject for each in found]
+            record: [item.reason or item.subject for item in found]
             for record, found in rest.items()
         },
     }
@@ -203,7 +203,7 @@ def recorded_boots(root: Path = Path("/")) -> dict[str, float]:
     path = root / RECORD
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        return {str(each["boot_id"]): float(each["began"]) for each in found["boots"]}
+        return {str(item["boot_id"]): float(item["began"]) for item in found["boots"]}
     except FileNotFoundError:
         return {}
     except (ValueError, KeyError, TypeError) as error:

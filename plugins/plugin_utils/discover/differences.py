@@ -47,9 +47,9 @@ Wanteds = Mapping[str, Mapping[Lane, ExpectedLane]]
 def lines(differences: Sequence[MachineDifference]) -> list[str]:
     """The table as lines. Equal differences of several lanes are one line."""
     rows: dict[tuple[str, ...], list[str]] = {}
-    for each in differences:
-        key = (each.host, each.what, each.found, each.expected)
-        rows.setdefault(key, []).append(each.where)
+    for item in differences:
+        key = (item.host, item.what, item.found, item.expected)
+        rows.setdefault(key, []).append(item.where)
     shown = [
         (host, some(where, 8) if any(where) else "-", what, found, expected)
         for (host, what, found, expected), where in rows.items()
@@ -144,7 +144,7 @@ def leaf_sets(machines: Sequence[DiscoveredMachine], shape: Shape) -> list[dict[
     )
     sets: list[dict[Lane, str]] = []
     for leaves, _times in heard.most_common():
-        known = {leaf for each in sets for leaf in each.values()}
+        known = {leaf for item in sets for leaf in item.values()}
         if any(leaves) and not known.intersection(leaves):
             sets.append({lane: leaf for lane, leaf in zip(shape.lanes, leaves) if leaf})
     return sets
@@ -185,17 +185,17 @@ def of_rails(
     for machine in machines:
         own = shape.own(machine) if shape else {}
         lanes = wanted[machine.host]
-        for lane, each in lanes.items():
-            nic = machine.at(own.get(lane, each.place))
-            place = _place(nic, each)
-            if place != each.place:
+        for lane, item in lanes.items():
+            nic = machine.at(own.get(lane, item.place))
+            place = _place(nic, item)
+            if place != item.place:
                 # If another device now has this name, report which one.
-                named = machine.at(each.label) if nic is None else nic
+                named = machine.at(item.label) if nic is None else nic
                 place = named.pci if named and named.pci else MISSING
-                found.append(MachineDifference(machine.host, each.label, "NIC", place, each.place))
+                found.append(MachineDifference(machine.host, item.label, "NIC", place, item.place))
             if nic is not None:
-                found += _of_nic(machine.host, nic, each)
-        taken = {*own.values(), *(each.place for each in lanes.values())}
+                found += _of_nic(machine.host, nic, item)
+        taken = {*own.values(), *(item.place for item in lanes.values())}
         found += [
             MachineDifference(machine.host, "", "NIC", str(nic.pci), "none")
             for nic in machine.nics
@@ -247,22 +247,22 @@ def _of_cables(
     known: dict[str, set[str]] = {}
     if shape is None:
         for of in wanted.values():
-            for each in of.values():
-                known.setdefault(each.leaf, set()).add(each.port)
+            for item in of.values():
+                known.setdefault(item.leaf, set()).add(item.port)
     heard: dict[_End, tuple[str, str]] = {}
     found: list[MachineDifference] = []
     for machine in machines:
         own = shape.own(machine) if shape else {}
-        for lane, each in wanted[machine.host].items():
-            nic = machine.at(own.get(lane, each.place))
-            if nic is None or machine.system["neighbours"] is None or not each.leaf:
+        for lane, item in wanted[machine.host].items():
+            nic = machine.at(own.get(lane, item.place))
+            if nic is None or machine.system["neighbours"] is None or not item.leaf:
                 continue
             if not nic.leaf:
-                expected = _shown(each.leaf, each.port, each.source)
+                expected = _shown(item.leaf, item.port, item.source)
                 found.append(
-                    MachineDifference(machine.host, each.label, "cable", NO_NEIGHBOUR, expected)
+                    MachineDifference(machine.host, item.label, "cable", NO_NEIGHBOUR, expected)
                 )
-            elif not _fits(end := (nic.leaf, _port(nic, known.get(nic.leaf, set()), shape)), each):
+            elif not _fits(end := (nic.leaf, _port(nic, known.get(nic.leaf, set()), shape)), item):
                 heard[_End(machine.host, lane)] = end
     return [*found, *_wrong(heard, wanted)]
 
@@ -294,7 +294,7 @@ def _wrong(heard: Mapping[_End, tuple[str, str]], wanted: Wanteds) -> Iterator[M
             on_leaf.get((end.host, leaf)),
             at_port.get((leaf, port)),
         )
-        other = next((each for each in others if each and _fits(heard[each], here)), None)
+        other = next((item for item in others if item and _fits(heard[item], here)), None)
         if other is None or other == end:
             yield MachineDifference(
                 end.host, here.label, "cable", f"{leaf} {port}".strip(), expected

@@ -64,7 +64,7 @@ class Draft:
         self._launchers = set(groups.get("launcher", ()))
         self.names: DraftNames = names_of(self.nodes)
         self.subnet = subnet_of(machines)
-        self._networks = {each.address.network for each in machines if each.address}
+        self._networks = {item.address.network for item in machines if item.address}
         taken = [int(machine.address.ip) for machine in machines if machine.address]
         self._spare = Spare(self.subnet, taken)
         sets = self._leaf_sets()
@@ -84,11 +84,11 @@ class Draft:
         LLDP must report each set completely, and nodes must fill one set after another.
         """
         sets, places = leaf_sets(self.nodes, self.shape), self.names.places
-        taken = {*self.names.by_host.values(), *(each.name for each in self.others)}
-        names = [leaf for each in sets for leaf in each.values()]
+        taken = {*self.names.by_host.values(), *(item.name for item in self.others)}
+        names = [leaf for item in sets for leaf in item.values()]
         if any(not re.fullmatch(HOST_NAME.form, name) or name in taken for name in names):
             return {}
-        if any(len(each) < len(self.shape.lanes) for each in sets):
+        if any(len(item) < len(self.shape.lanes) for item in sets):
             return {}
         by_place: dict[int, dict[Lane, str]] = {}
         of_nodes = {places[node.host]: dict(own_set(node, self.shape, sets)) for node in self.nodes}
@@ -235,19 +235,19 @@ class Draft:
             lines.append(f"  interface: {_flow(shape.interfaces + '{rail}')}")
         if shape.by_pci:
             lines.append("  pci:")
-            lines += [f"    - {_flow(each)}" for each in _per_rail(shape.lanes, shape)]
+            lines += [f"    - {_flow(item)}" for item in _per_rail(shape.lanes, shape)]
         else:
             lines.append("  # pci: the interfaces have no PCI device, and already have these names")
         return lines
 
     def _addresses(self) -> list[str]:
-        plan, why = self.addresses.plan, ""
+        plan, reason = self.addresses.plan, ""
         if not self.addresses.found:
-            why = f" {CHECK} the rails have no addresses, or follow no plan"
+            reason = f" {CHECK} the rails have no addresses, or follow no plan"
         lines = ["", "addresses:"]
         if not isinstance(plan, SubnetPerRail):
             return [*lines, "  plan: point_to_point", f"  pool: {plan.pool}"]
-        lines += [f"  pool: {plan.pool}{why}", f"  prefix: {plan.prefix}"]
+        lines += [f"  pool: {plan.pool}{reason}", f"  prefix: {plan.prefix}"]
         return [*lines, f"  first_host: {plan.first_host}"]
 
     def _leaves(self) -> list[str]:
@@ -255,7 +255,7 @@ class Draft:
         places = max(self.names.places.values()) + 1
         sets = max(sets, -(-places // self._nodes_per_set))
         count = sets * (max(mapping) + 1)
-        names = [name for each in self._sets for name in dict.fromkeys(each.values())]
+        names = [name for item in self._sets for name in dict.fromkeys(item.values())]
         known = len(names) == count
         lines = [
             "",
@@ -291,13 +291,13 @@ class Draft:
                     found[nic.leaf] = nic.neighbour["address"]
         texts = [found.get(name) for name in names]
         addresses = [ipaddress.IPv4Address(text) for text in texts if text]
-        if len(addresses) < len(names) or any(each not in self.subnet for each in addresses):
+        if len(addresses) < len(names) or any(item not in self.subnet for item in addresses):
             return None
-        follow = all(each == addresses[0] + place for place, each in enumerate(addresses))
+        follow = all(item == addresses[0] + place for place, item in enumerate(addresses))
         return addresses[0] if follow else None
 
     def _hosts(self) -> list[str]:
-        others = sorted(self.others, key=lambda each: each.host not in self._launchers)
+        others = sorted(self.others, key=lambda item: item.host not in self._launchers)
         lines = ["", "launcher:"]
         if others:
             first, *others = others
@@ -310,8 +310,8 @@ class Draft:
             lines += [f"  management: {address} {CHECK} a free address"]
         if others:
             lines += ["", "storage:"]
-            for each in others:
-                name, management = _host(each, "")
+            for item in others:
+                name, management = _host(item, "")
                 lines.append(f"  - {{{name}, {management}}}")
         return [*lines, f"# filesystems: {CHECK} shared file systems"]
 
@@ -330,20 +330,20 @@ def _nodes(
     """Machines with a rail or GPU, of the group compute, or named like those with rails."""
 
     def has_rails(machine: DiscoveredMachine) -> bool:
-        return bool(machine.gpus) or any(machine.at(each) for each in shape.own(machine).values())
+        return bool(machine.gpus) or any(machine.at(item) for item in shape.own(machine).values())
 
     beside = {host for group in ("launcher", "storage") for host in groups.get(group, ())}
 
     def stem(machine: DiscoveredMachine) -> str:
         return machine.name.rstrip("0123456789")
 
-    rails = {each.host for each in machines if has_rails(each)}
-    stems = {stem(each) for each in machines if each.host in rails - beside}
+    rails = {item.host for item in machines if has_rails(item)}
+    stems = {stem(item) for item in machines if item.host in rails - beside}
     compute = set(groups.get("compute", ())) | rails
     return [
-        each
-        for each in machines
-        if each.host not in beside and (each.host in compute or stem(each) in stems)
+        item
+        for item in machines
+        if item.host not in beside and (item.host in compute or stem(item) in stems)
     ]
 
 
@@ -352,7 +352,7 @@ def _per_rail(lanes: Mapping[Lane, str], shape: Shape) -> list[Any]:
     rails: list[Any] = [
         [lanes[rail, plane] for plane in range(shape.planes)] for rail in range(shape.rails)
     ]
-    return rails if shape.planes > 1 else [each[0] for each in rails]
+    return rails if shape.planes > 1 else [item[0] for item in rails]
 
 
 def _host(machine: DiscoveredMachine, indent: str) -> list[str]:

@@ -135,7 +135,7 @@ MOST_ENTRIES = 4096
 def _entries(value: Any, what: str) -> list[Mapping[str, Any]]:
     if len(sequence(value)) > MOST_ENTRIES:
         raise AnswerError(f"{what} are {len(value)}, more than {MOST_ENTRIES}")
-    return [mapping(each) for each in sequence(value)]
+    return [mapping(item) for item in sequence(value)]
 
 
 def _maybe(form: Form, value: Any, where: str) -> str:
@@ -160,7 +160,7 @@ def _hardware(given: Any) -> dict[str, Any]:
                 "pci": _maybe(PCI, nic.get("pci"), "the position of a NIC") or None,
                 "interface": _maybe(INTERFACE, nic.get("interface"), "an interface") or None,
                 "gpus": [
-                    PCI.of(each, "the position of a GPU") for each in sequence(nic.get("gpus"))
+                    PCI.of(item, "the position of a GPU") for item in sequence(nic.get("gpus"))
                 ],
                 "firmware": VERSION.known(nic.get("firmware")),
                 "speed_gbps": amount(nic.get("speed_gbps"), MOST_NUMBER),
@@ -185,14 +185,14 @@ def _model(given: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     gpus, rails = mapping(given.get("gpus")), mapping(given.get("rails"))
     lanes: list[Any] = []
-    for each in sequence(rails.get("pci")):
-        planes = [PCI.of(one, "the position of a rail") for one in sequence(each) or [each]]
-        lanes.append(planes if isinstance(each, list) else planes[0])
+    for item in sequence(rails.get("pci")):
+        planes = [PCI.of(one, "the position of a rail") for one in sequence(item) or [item]]
+        lanes.append(planes if isinstance(item, list) else planes[0])
     return {
         "gpus": {
             "count": len(sequence(gpus.get("pci"))),
-            "numa": [_number(each, "a NUMA node") for each in sequence(gpus.get("numa"))],
-            "pci": [PCI.of(each, "the position of a GPU") for each in sequence(gpus.get("pci"))],
+            "numa": [_number(item, "a NUMA node") for item in sequence(gpus.get("numa"))],
+            "pci": [PCI.of(item, "the position of a GPU") for item in sequence(gpus.get("pci"))],
         },
         "rails": {"pci": lanes},
     }
@@ -202,18 +202,18 @@ def _system(given: Any) -> dict[str, Any]:
     """`rdma_host`. Names and addresses must be valid; displayed values are optional."""
     found = mapping(given)
     interfaces = {}
-    for name, each in list(mapping(found.get("interfaces")).items())[:MOST_ENTRIES]:
-        own = mapping(each)
+    for name, item in list(mapping(found.get("interfaces")).items())[:MOST_ENTRIES]:
+        own = mapping(item)
         interfaces[INTERFACE.of(name, "an interface")] = {
             "mtu": _number(own.get("mtu"), f"the MTU of {name}"),
             "speed_gbps": amount(own.get("speed_gbps"), MOST_NUMBER),
-            "addresses": [each for each in sequence(own.get("addresses")) if _is_interface(each)],
+            "addresses": [item for item in sequence(own.get("addresses")) if _is_interface(item)],
             "plain": bool(own.get("plain")),
         }
     neighbours = None
     if isinstance(found.get("neighbours"), Mapping):
         neighbours = {
-            name: _neighbour(mapping(each)) for name, each in mapping(found["neighbours"]).items()
+            name: _neighbour(mapping(item)) for name, item in mapping(found["neighbours"]).items()
         }
     versions = mapping(found.get("packages"))
     return {
@@ -222,14 +222,14 @@ def _system(given: Any) -> dict[str, Any]:
         "kernel": VERSION.known(found.get("kernel")),
         "gpu_driver": VERSION.known(found.get("gpu_driver")),
         "packages": {
-            name: str(each)
-            for name, each in versions.items()
-            if VERSION.fits(name) and VERSION.fits(each)
+            name: str(item)
+            for name, item in versions.items()
+            if VERSION.fits(name) and VERSION.fits(item)
         },
         "interfaces": interfaces,
         "default_interface": INTERFACE.known(found.get("default_interface")),
         "login": str(found["login"]) if _is_address(found.get("login")) else "",
-        "network": [sentence(each) for each in list(mapping(found.get("network")))[:20]],
+        "network": [sentence(item) for item in list(mapping(found.get("network")))[:20]],
         "neighbours": neighbours,
     }
 
@@ -348,7 +348,7 @@ class Shape:
 
 def lanes_of(pci: Sequence[Any]) -> dict[Lane, str]:
     """The key `rails.pci` of a model, by lane."""
-    planes = [each if isinstance(each, list) else [each] for each in pci]
+    planes = [item if isinstance(item, list) else [item] for item in pci]
     return {
         (rail, plane): place
         for rail, places in enumerate(planes)
@@ -374,7 +374,7 @@ def shape_of(machines: Sequence[DiscoveredMachine]) -> Optional[Shape]:
     pci = [majority(nic.pci for nic in of if nic)[0] for of in nics]
     if None in pci or len(set(pci)) < count:
         return Shape(lanes, False, prefix)
-    return Shape({(number, 0): str(each) for number, each in enumerate(pci)}, True, prefix)
+    return Shape({(number, 0): str(item) for number, item in enumerate(pci)}, True, prefix)
 
 
 def _numbered(machine: DiscoveredMachine) -> Optional[tuple[str, int]]:

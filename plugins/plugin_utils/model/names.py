@@ -35,8 +35,8 @@ def lines(
             for rail in host["rails"]
         ]
         for address, *names in mine:
-            for each in names:
-                _check(each, address, owner, findings)
+            for item in names:
+                _check(item, address, owner, findings)
         found.setdefault(name, []).extend(mine)
     return found
 

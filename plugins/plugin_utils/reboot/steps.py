@@ -226,7 +226,8 @@ class Finish(RebootStep):
         if done.get("failed"):
             return {"failed": True, "msg": done.get("msg")}
         if done["left"]:
-            reasons = "; ".join(f"{key}: {', '.join(why)}" for key, why in done["left"].items())
+            left = done["left"].items()
+            reasons = "; ".join(f"{record}: {', '.join(texts)}" for record, texts in left)
             return {"failed": True, "msg": f"it needs another reboot right after one: {reasons}"}
         verified = "verified" if rebooted["changed"] else "had rebooted, verified"
         text = f"{verified}: {', '.join(turn['layers']) or 'resumed in Slurm'}"

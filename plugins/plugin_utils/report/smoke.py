@@ -15,10 +15,10 @@ def lines(result: Mapping[str, Any]) -> list[str]:
     """The figures as a table, with reference values and the verdict."""
     figures = result["figures"]
     rows: list[Sequence[str]] = [("size", "runs", "min", "median", "p99", "algbw", "busbw")]
-    for one in figures["by_size"]:
-        times = (time_text(one[key]) for key in ("min_us", "median_us", "p99_us"))
-        rates = (rate_text(one[key]) for key in ("algbw_gbytes_s", "busbw_gbytes_s"))
-        rows.append((bytes_text(one["bytes"]), str(one["iterations"]), *times, *rates))
+    for item in figures["by_size"]:
+        times = (time_text(item[key]) for key in ("min_us", "median_us", "p99_us"))
+        rates = (rate_text(item[key]) for key in ("algbw_gbytes_s", "busbw_gbytes_s"))
+        rows.append((bytes_text(item["bytes"]), str(item["iterations"]), *times, *rates))
     shown = []
     if figures["by_size"]:
         shown += [*columns(rows), against(figures), *rail_lines(figures), *gpu_lines(figures)]
@@ -43,15 +43,15 @@ def rail_lines(figures: Mapping[str, Any]) -> list[str]:
     rdma = figures["transport"] == "rc"
     head = ["rail", "sent by RDMA" if rdma else "sent", "mean", "line rate", "own allreduce"]
     rows = [[*head, "sent by TCP"] if rdma else head]
-    for one in rails:
+    for item in rails:
         row = [
-            one["rail"],
-            bytes_text(one["sent_bytes"]),
-            "-" if one["gbps"] is None else bits_text(one["gbps"]),
-            bits_text(one["speed_gbps"]) if one["speed_gbps"] else "not known",
-            own_text(one, figures["nodes"]),
+            item["rail"],
+            bytes_text(item["sent_bytes"]),
+            "-" if item["gbps"] is None else bits_text(item["gbps"]),
+            bits_text(item["speed_gbps"]) if item["speed_gbps"] else "not known",
+            own_text(item, figures["nodes"]),
         ]
-        other = "not counted" if one["tcp_bytes"] is None else bytes_text(one["tcp_bytes"])
+        other = "not counted" if item["tcp_bytes"] is None else bytes_text(item["tcp_bytes"])
         rows.append([*row, other] if rdma else row)
     sent = bytes_text(figures["sent_bytes_per_node"])
     least = bytes_text(figures["least_bytes_per_node"])
@@ -78,7 +78,7 @@ def gpu_lines(figures: Mapping[str, Any]) -> list[str]:
         found.append(("MPI best busbw", best["busbw_gbytes_s"], bytes_text(best["bytes"])))
     nccl = (figures.get("nccl") or {}).get("busbw_gbytes_s")
     if nccl:
-        sizes = [bytes_text(one["bytes"]) for one in figures["nccl"]["by_size"]]
+        sizes = [bytes_text(item["bytes"]) for item in figures["nccl"]["by_size"]]
         found.append(("NCCL average busbw", nccl, f"{sizes[0]} to {sizes[-1]}"))
     rate = figures["line_rate_gbytes_s"]
     return [

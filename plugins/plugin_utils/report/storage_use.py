@@ -80,9 +80,9 @@ def figure(measured: Mapping[str, Mapping[str, Any]]) -> Optional[Figure]:
     deviating clocks could exceed.
     """
     rates = {
-        host: each["bytes"] / each["seconds"] / 1e9
-        for host, each in measured.items()
-        if each["bytes"] and each["seconds"] > 0
+        host: item["bytes"] / item["seconds"] / 1e9
+        for host, item in measured.items()
+        if item["bytes"] and item["seconds"] > 0
     }
     if not rates:
         return None
@@ -167,9 +167,9 @@ def lines(used: Used) -> list[str]:
     fs, figures = used.fs, used.figures.values()
     sizes = sorted({int(found["wrote"]["bytes"]) for found in figures if found.get("wrote")})
     shown = " to ".join(bytes_text(size) for size in dict.fromkeys([*sizes[:1], *sizes[-1:]]))
-    each = f", {shown} each" if sizes else ""
+    item = f", {shown} each" if sizes else ""
     head = (
-        f"storage: {fs.name}: {fs.source} on {fs.mount}, {counted(len(used.hosts), 'node')}{each}"
+        f"storage: {fs.name}: {fs.source} on {fs.mount}, {counted(len(used.hosts), 'node')}{item}"
     )
     rows = _figures(used)
     below = [*rows, *_notes(used)] if rows else ["nothing was measured"]
@@ -238,17 +238,17 @@ def together(used: Used) -> list[Check]:
 def _together(used: Used, name: str, measured: Optional[Figure], wanted: float) -> Check:
     subject, promise = used.fs.mount, f"{wanted:g} GB/s" if wanted else None
     shown = None if measured is None else f"{measured.together:.3g} GB/s"
-    why = "no expectation is set (expect)" if not wanted else ""
-    why = why or ("nothing was measured" if measured is None else "")
-    why = why or ("nodes were measured one after another" if used.alone else "")
-    if why or measured is None:
-        return Check(name, promise, shown, NOT_APPLICABLE, subject, why)
+    reason = "no expectation is set (expect)" if not wanted else ""
+    reason = reason or ("nothing was measured" if measured is None else "")
+    reason = reason or ("nodes were measured one after another" if used.alone else "")
+    if reason or measured is None:
+        return Check(name, promise, shown, NOT_APPLICABLE, subject, reason)
     if measured.together >= wanted:
         return Check(name, promise, shown, OK, subject)
-    why = "total of all nodes: check links, disks and threads of the server"
+    reason = "total of all nodes: check links, disks and threads of the server"
     if measured.at_once < measured.nodes:
-        why = (
+        reason = (
             f"{measured.at_once} of {measured.nodes} nodes measured simultaneously: run with "
             f"-f {len(used.hosts)} before blaming the server"
         )
-    return Check(name, promise, shown, FAILED, subject, why)
+    return Check(name, promise, shown, FAILED, subject, reason)

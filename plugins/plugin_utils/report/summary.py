@@ -79,7 +79,7 @@ class LayerOnHost:
 
     def add(self, checks: Iterable[Mapping[str, Any]]) -> None:
         """Add checks in the form that answers.checks returns."""
-        found = {(each["name"], each["subject"]): each for each in (*self.checks, *checks)}
+        found = {(item["name"], item["subject"]): item for item in (*self.checks, *checks)}
         kept = list(found.values())[-answers.MAX_CHECKS :]
         self.packed = zlib.compress(json.dumps(kept, default=str).encode())
 
@@ -129,8 +129,8 @@ class RunSummary:
         entry.add(answers.checks(result["checks"]))
         if result.get("figures"):
             entry.measured.update(measurement(result))
-        for each in answers.sequence(result.get("simulated"))[:MAX_SIMULATED]:
-            hosts = self.simulated.setdefault(_line(str(each)), [])
+        for item in answers.sequence(result.get("simulated"))[:MAX_SIMULATED]:
+            hosts = self.simulated.setdefault(_line(str(item)), [])
             if host not in hosts:
                 hosts.append(host)
 
@@ -151,7 +151,7 @@ class RunSummary:
         """
         diffs = result.get("diff")
         if isinstance(diffs, list) and diffs:
-            headers = [str(answers.mapping(each).get("after_header")) for each in diffs]
+            headers = [str(answers.mapping(item).get("after_header")) for item in diffs]
             if all(str(RECORDS) in header for header in headers):
                 return
         reason = f"show it with --check --diff --tags {layer} --limit {host}"
@@ -164,10 +164,10 @@ class RunSummary:
         found: dict[str, dict[str, list[str]]] = {}
         for layer, hosts in self.expected.items():
             failed = {host for _layer, host, _check in self._checks(FAILED, layer)}
-            for host, why in hosts.items():
-                if why and host not in failed:  # otherwise its checks report the failure
-                    why = self.unreachable.get(host, why)
-                    found.setdefault(layer, {}).setdefault(why, []).append(host)
+            for host, reason in hosts.items():
+                if reason and host not in failed:  # otherwise its checks report the failure
+                    reason = self.unreachable.get(host, reason)
+                    found.setdefault(layer, {}).setdefault(reason, []).append(host)
         return found
 
     def wrong(self) -> dict[str, list[str]]:
@@ -199,8 +199,8 @@ class RunSummary:
         """Hosts that need a reboot, with reasons."""
         found: dict[str, list[str]] = {}
         for layer, host, check in self._checks(REBOOT):
-            why = str(check.get("reason") or check["name"])
-            found.setdefault(host, []).append(f"{layer}: {_line(why)}")
+            reason = str(check.get("reason") or check["name"])
+            found.setdefault(host, []).append(f"{layer}: {_line(reason)}")
         return found
 
     def rebooted(self) -> dict[str, dict[str, Any]]:
@@ -319,10 +319,10 @@ class RunSummary:
         lines = []
         for layer in [layer for layer in self.left_out if layer in self.named]:
             hosts = self.left_out[layer]
-            why = "the inventory has no host for it"
+            reason = "the inventory has no host for it"
             if hosts:
-                why = f"its hosts ({_listed(hosts)}) are excluded by --limit {self.limit}"
-            lines.append(f"not done: {layer}: {why}")
+                reason = f"its hosts ({_listed(hosts)}) are excluded by --limit {self.limit}"
+            lines.append(f"not done: {layer}: {reason}")
         others = [layer for layer, hosts in self.left_out.items() if hosts]
         others = [layer for layer in others if layer not in self.named]
         if others:
@@ -336,7 +336,7 @@ class RunSummary:
         return lines
 
     def _command(self, playbook: str) -> str:
-        given = [word for each in self.inventories for word in ("-i", shlex.quote(each))]
+        given = [word for item in self.inventories for word in ("-i", shlex.quote(item))]
         return " ".join(["ansible-playbook", playbook, *given])
 
     def repairs(self) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
@@ -414,7 +414,7 @@ class RunSummary:
     def _verified_hosts(self, layer: str) -> str:
         """`4 compute, 1 launcher`; `3 of 4 compute` if some were not reached or not selected."""
         total = Counter(self.roles.values())
-        verified = {host for host, why in self.expected.get(layer, {}).items() if not why}
+        verified = {host for host, reason in self.expected.get(layer, {}).items() if not reason}
         verified.update(self.layers.get(layer, {}))
         here = Counter(self.roles.get(host, "other") for host in verified)
         order = [role for role in (*ROLES, "other") if here[role]]

@@ -52,8 +52,8 @@ def _wire(pair: Mapping[str, Any]) -> str:
     seen = [result["wire"]["out"] for result in results if result.get("wire")]
     if not seen:
         return "not seen"
-    packets, wrong = sum(one["packets"] for one in seen), sum(one["wrong"] for one in seen)
-    values = sorted({value for one in seen for value in one["tos_seen"]})
+    packets, wrong = sum(item["packets"] for item in seen), sum(item["wrong"] for item in seen)
+    values = sorted({value for item in seen for value in item["tos_seen"]})
     return f"{packets} packets, TOS {' '.join(map(str, values))}" + (
         f", {wrong} WRONG" if wrong else ""
     )

@@ -319,7 +319,7 @@ def key(
 
 def section_of(made: type, name: str) -> Section:
     """The section whose keys are the fields of a dataclass, and whose help is its docstring."""
-    keys = tuple(Key(each.name, *each.metadata["key"]) for each in fields(made))
+    keys = tuple(Key(item.name, *item.metadata["key"]) for item in fields(made))
     return Section(name, " ".join((made.__doc__ or "").split()), keys, made)
 
 
