@@ -16,7 +16,7 @@ from .model.lustre import SETTINGS, VARIABLE
 from .schema.findings import Findings, RefusedError
 
 ADDRESSES = "shared_storage_client_addresses"
-"""Variable of a host: addresses beside those of the model that its requests may come from."""
+"""Host variable: further addresses from which its requests may come."""
 _LUSTRE_KEY = "shared_storage_lustre.packages.repository.key"
 
 

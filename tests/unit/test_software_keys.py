@@ -41,7 +41,7 @@ def test_a_key_of_the_right_checksum_is_read(tmp_path: Path) -> None:
     assert read_keys(found, "gpu", tmp_path) == {"cuda": KEY}
 
 
-def test_a_long_key_is_armoured_in_lines_of_64_characters() -> None:
+def test_armour_has_lines_of_64_characters() -> None:
     key = bytes(range(256))
     lines = armour(key).decode().splitlines()[2:-2]
     assert base64.b64decode("".join(lines)) == key

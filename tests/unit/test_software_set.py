@@ -206,7 +206,7 @@ def test_no_url_is_a_template(tail: str) -> None:
     assert "{{" not in url and "{%" not in url and "{#" not in url
 
 
-# Rules about versions
+# Rules for versions
 
 
 def unjudged(**changes: Any) -> SoftwareSet:

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""File systems as operators write them: read with every default, or refused by code and place."""
+"""File systems: parsed with defaults, or rejected with code and path."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ BAD: tuple[tuple[Any, ...], ...] = (
     (one(hosts=[]), "model.not_a_list [0].hosts list"),
     (one(hosts=["compute", "computers"]), "storage.unknown_group [0].hosts[1] 'computers'"),
     (one(hosts=["all"]), "storage.unknown_group [0].hosts[0] 'all'"),
-    # options; the value of a wrong one may be a password
+    # options; an invalid one may contain a password
     *(
         (one(options=[option]), "model.wrong_form [0].options[0] 'a secret'")
         for option in (
@@ -233,7 +233,7 @@ BAD: tuple[tuple[Any, ...], ...] = (
     ),
     (served(serve__format="xfs"), "storage.format_without_device [0].serve.format 'xfs'"),
     (lustre(serve={"host": "storage01"}), "storage.lustre_not_served [0].serve"),
-    # beside each other
+    # pairs
     *(
         (two(mount=mount), f"storage.mounts_overlap [1].mount ({mount!r}, '/mnt/checkpoints')")
         for mount in ("/mnt/checkpoints", "/mnt/checkpoints/old", "/mnt")
@@ -346,12 +346,12 @@ filesystems:
 
 
 def model(*entries: dict[str, Any]) -> str:
-    """A list in block style: one line for each entry."""
+    """A list in block style, with one line per entry."""
     return MODEL + "".join(f"  - {json.dumps(entry)}\n" for entry in entries)
 
 
 def test_text_is_read_as_it_is_written() -> None:
-    """YAML makes 504 of 0770 and a number of 4.10; a model has the file."""
+    """YAML reads 0770 as 504 and 4.10 as a number; a model uses the text of the file."""
     text = MODEL
     text += "  - {name: a, type: nfs, source: s:/a, mount: /mnt/a, purpose: home, mode: 0770"
     text += ", nfs: {version: 4.2}}\n"
@@ -410,8 +410,8 @@ of two storage01: 10.1.0.21 10.0.0.21
 of two storage01 not: 10.1.0.0 10.1.0.1 10.1.0.6
 of two node02: 10.1.0.5 10.1.0.7
 """
-"""Plan and server (`nas` is none of the model), and addresses that it has or has `not`, or may have
-in a network that the model does not know."""
+"""Address plan and server (`nas` is not in the model), with its addresses, others (`not`), and
+possible ones in unknown networks."""
 
 
 @pytest.mark.parametrize("case", ADDRESSES.strip().splitlines())
@@ -432,7 +432,7 @@ def test_a_source_has_an_address_of_its_server(case: str) -> None:
             assert doubts(text) == (found if of.endswith(" doubt") else [])
 
 
-def test_every_nid_is_looked_at_and_rdma_needs_a_link() -> None:
+def test_every_nid_is_checked() -> None:
     assert refused_model(
         model(changed(LUSTRE, source="10.9.0.1@o2ib,10.1.1.1@o2ib1:/scratch"))
     ) == ["13 storage.source_address filesystems[0].source '10.1.1.1'"]
@@ -443,7 +443,7 @@ def test_every_nid_is_looked_at_and_rdma_needs_a_link() -> None:
     assert doubts(PLANS["linked"] + f"  - {json.dumps(rdma)}\n") == []
 
 
-def test_the_inventories_have_checkpoints_that_all_their_hosts_agree_on() -> None:
+def test_checkpoints_of_the_inventories() -> None:
     for name in ("b300", "virtual", "virtual-rdma"):
         inventory = inventory_of(load(str(ROOT / f"inventories/{name}/cluster.yml")))
         variable = inventory.group_variables["all"]["cluster_filesystems"]

@@ -269,8 +269,8 @@ def used(**changes: Any) -> table.Used:
         host: {"wrote": took(0.05 + n / 100, 10.1), "read": took(0.02 + n / 100, 20.1)}
         for n, host in enumerate(hosts)
     }
-    links = {host: table.Link("rail0", 800.0) for host in hosts[:3]}
-    links["node02"] = table.Link("rail3", 400.0)
+    links = {host: table.ServerLink("rail0", 800.0) for host in hosts[:3]}
+    links["node02"] = table.ServerLink("rail3", 400.0)
     base = table.Used(FS, hosts, found, {**links, "launch01": None})
     return replace(base, **changes)
 

@@ -32,7 +32,7 @@ from ..schema.kinds import (
     is_mapping,
     shown,
 )
-from .addresses import Network
+from .addresses import Subnet
 from .software import KEY as SOFTWARE_KEY
 from .software import SOFTWARE
 from .storage_keys import FILE_SYSTEMS
@@ -99,7 +99,7 @@ PRIVATE = "10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16"
 class _Subnet(Kind):
     reads_text = True
 
-    def convert(self, value: Any) -> Network:
+    def convert(self, value: Any) -> Subnet:
         try:
             if not re.search(r"/\d{1,2}$", str(value)):
                 raise ValueError("no prefix length")
@@ -107,7 +107,7 @@ class _Subnet(Kind):
         except ValueError as error:
             problem = f"{shown(value)} is not an IPv4 network ({error})"
             raise Invalid("model.network", problem, "Write one such as 10.0.0.0/24") from error
-        found = Network(int(network.network_address), network.prefixlen)
+        found = Subnet(int(network.network_address), network.prefixlen)
         if found.no_hosts:
             problem = f"{found} overlaps {found.no_hosts}, which has no host addresses"
             raise Invalid("model.network_without_hosts", problem, f"Choose one in {PRIVATE}")
