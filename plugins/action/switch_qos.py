@@ -44,8 +44,8 @@ from ..plugin_utils.terminal import display
 
 LAYER = "fabric"
 MODULE = "baremetal.mpi_roce.switch_qos"
-for system in SYSTEMS.values():
-    system.driver  # noqa: B018  (loaded before Ansible forks a worker for each switch)
+DRIVERS = {name: system.driver for name, system in SYSTEMS.items()}
+"""Loaded before Ansible forks a worker for each switch."""
 CONFIRM_S = 300
 PAUSE_S = 3
 PROBE_S = 30
@@ -159,13 +159,12 @@ class ActionModule(SteppedAction):
     def _session(
         self, variables: _Variables, intent: SwitchIntent, *, apply: bool
     ) -> session.SessionOutcome:
-        system = SYSTEMS[intent.system]
-        arguments = self._task.args
+        driver, arguments = DRIVERS[intent.system], self._task.args
+        over_ssh = SYSTEMS[intent.system].transport == SSH
+        access = AnsibleShell(self, intent.name) if over_ssh else variables.login()
         return session.run(
-            system.driver,
-            system.driver.connect(
-                AnsibleShell(self, intent.name) if system.transport == SSH else variables.login()
-            ),
+            driver,
+            driver.connect(access),
             intent,
             apply=apply,
             confirm_s=int(arguments.get("confirm_s", CONFIRM_S)),

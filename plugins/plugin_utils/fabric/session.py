@@ -36,7 +36,7 @@ DARK_SHARE = 0.1
 """A guess: a change is undone if more than this share of the links that it took down stay down.
 Fewer can be explained by a node that reboots, which is no reason to take all links down again."""
 CONFIRM_S = (10, 86400)
-"""Limits of the timer, in seconds. Without a timer a switch would keep an unproved change."""
+"""Limits of the timer, in seconds. Without a timer a switch would keep an unverified change."""
 MAX_LISTED_VALUES = 3
 
 

@@ -352,7 +352,7 @@ class NvueApplied:
             raise SwitchError(
                 f"{self._switch.where}: revision {', '.join(newer)} was applied after "
                 f"{self._revision}, and would be undone with it. Nothing was undone. On the "
-                f"switch: {self._by_hand}, then again what the other one sets."
+                f"switch: {self._by_hand}, then apply the later change again."
             )
 
     def go_back(self) -> None:
