@@ -315,7 +315,7 @@ def test_space_and_inodes_are_judged_and_the_rest_goes_on(writing: Any) -> None:
 
 def test_a_probe_that_was_killed_has_failed(writing: Any, reading: Any) -> None:
     for done in (writing({}), writing(LOOKED), reading(LOOKED)):
-        assert one_fault(done).found == "its process ended early"
+        assert one_fault(done).found == "its process exited early"
 
 
 # ContentError answers

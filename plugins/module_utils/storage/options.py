@@ -173,7 +173,7 @@ def server_parts(
 
 @dataclass(frozen=True)
 class ServesNothing:
-    """Remove the server's settings with the last export. The server keeps running."""
+    """Remove the server's settings with the last export. The server continues to run."""
 
     exports: Exports
 
