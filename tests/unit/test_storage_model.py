@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""File systems as operators write them: read with every default, or refused by code and place."""
+"""File systems in the model: read with all defaults, or refused with code and position."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ UNKNOWN_HERE = ["noattime", "nolruresize", "network=o2ib1", "rsize", "foreign_sy
         ],
     ],
 )
-def test_valid_ones_are_read(value: list[dict[str, Any]]) -> None:
+def test_valid_file_systems(value: list[dict[str, Any]]) -> None:
     read_filesystems(value)
 
 
@@ -233,7 +233,7 @@ BAD: tuple[tuple[Any, ...], ...] = (
     ),
     (served(serve__format="xfs"), "storage.format_without_device [0].serve.format 'xfs'"),
     (lustre(serve={"host": "storage01"}), "storage.lustre_not_served [0].serve"),
-    # beside each other
+    # next to each other
     *(
         (two(mount=mount), f"storage.mounts_overlap [1].mount ({mount!r}, '/mnt/checkpoints')")
         for mount in ("/mnt/checkpoints", "/mnt/checkpoints/old", "/mnt")
@@ -267,7 +267,7 @@ BAD: tuple[tuple[Any, ...], ...] = (
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_wrong_ones_are_refused(case: tuple[Any, ...]) -> None:
+def test_invalid_file_systems(case: tuple[Any, ...]) -> None:
     wrong, *wanted = case
     assert refused(wrong) == wanted
 
@@ -319,7 +319,7 @@ def lists() -> st.SearchStrategy[list[dict[str, Any]]]:
 
 
 @given(lists())
-def test_the_compiled_variable_is_read_as_the_same(value: list[dict[str, Any]]) -> None:
+def test_the_compiled_variable_round_trips(value: list[dict[str, Any]]) -> None:
     found = read_filesystems(value)
     variable = [entry.as_variable() for entry in found]
     assert json.loads(json.dumps(variable)) == variable, "Ansible passes it on as JSON"
@@ -346,12 +346,12 @@ filesystems:
 
 
 def model(*entries: dict[str, Any]) -> str:
-    """A list in block style: one line for each entry."""
+    """A list in block style, one line per entry."""
     return MODEL + "".join(f"  - {json.dumps(entry)}\n" for entry in entries)
 
 
-def test_text_is_read_as_it_is_written() -> None:
-    """YAML makes 504 of 0770 and a number of 4.10; a model has the file."""
+def test_yaml_scalars_are_read_as_written() -> None:
+    """YAML reads 0770 as 504 and 4.10 as a number; the model reads the file."""
     text = MODEL
     text += "  - {name: a, type: nfs, source: s:/a, mount: /mnt/a, purpose: home, mode: 0770"
     text += ", nfs: {version: 4.2}}\n"
@@ -415,7 +415,7 @@ in a network that the model does not know."""
 
 
 @pytest.mark.parametrize("case", ADDRESSES.strip().splitlines())
-def test_a_source_has_an_address_of_its_server(case: str) -> None:
+def test_the_source_must_have_an_address_of_its_server(case: str) -> None:
     of, _colon, addresses = case.partition(": ")
     plan, server = of.removesuffix(" not").removesuffix(" doubt").rsplit(" ", 1)
     for address in addresses.split():
@@ -432,7 +432,7 @@ def test_a_source_has_an_address_of_its_server(case: str) -> None:
             assert doubts(text) == (found if of.endswith(" doubt") else [])
 
 
-def test_every_nid_is_looked_at_and_rdma_needs_a_link() -> None:
+def test_nids_are_validated() -> None:
     assert refused_model(
         model(changed(LUSTRE, source="10.9.0.1@o2ib,10.1.1.1@o2ib1:/scratch"))
     ) == ["13 storage.source_address filesystems[0].source '10.1.1.1'"]
@@ -443,7 +443,7 @@ def test_every_nid_is_looked_at_and_rdma_needs_a_link() -> None:
     assert doubts(PLANS["linked"] + f"  - {json.dumps(rdma)}\n") == []
 
 
-def test_the_inventories_have_checkpoints_that_all_their_hosts_agree_on() -> None:
+def test_the_inventories_have_one_checkpoint_file_system() -> None:
     for name in ("b300", "virtual", "virtual-rdma"):
         inventory = inventory_of(load(str(ROOT / f"inventories/{name}/cluster.yml")))
         variable = inventory.group_variables["all"]["cluster_filesystems"]
