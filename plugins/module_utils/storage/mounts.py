@@ -65,25 +65,25 @@ class Mounts:
         late: list[FilePlan] = []
         away: list[Step] = []
         moves: set[str] = set()
-        for each in self.wanted:
+        for desired in self.wanted:
             try:
-                refuse(node, each, mounts)
-                own = self._files(node, each)
-                runs = None if node.container else table.on(mounts, each.point)
-                if each.is_bind:
+                refuse(node, desired, mounts)
+                own = self._files(node, desired)
+                runs = None if node.container else table.on(mounts, desired.point)
+                if desired.is_bind:
                     # A file system that was formerly mounted from another host had one.
-                    away += self._take_away(node, each.point, [AUTOMOUNT], runs)
-                reason = "" if runs is None else _why_unmounted(node, each, runs, mounts)
+                    away += self._take_away(node, desired.point, [AUTOMOUNT], runs)
+                reason = "" if runs is None else _why_unmounted(node, desired, runs, mounts)
                 if runs is not None and reason:
-                    _refuse_busy(node, each.point, f"{runs.text}: {reason}", mounts)
-                    moves.add(each.point)
+                    _refuse_busy(node, desired.point, f"{runs.text}: {reason}", mounts)
+                    moves.add(desired.point)
                     late += own
-                    away.append(self._unmount(node, each, runs, own))
+                    away.append(self._unmount(node, desired, runs, own))
                     continue
                 files += own
                 # The directory below an automount point was checked before that was created.
-                if not node.container and not runs and not table.trap(mounts, each.point):
-                    refuse_hidden(node, each.point, self.wait)
+                if not node.container and not runs and not table.trap(mounts, desired.point):
+                    refuse_hidden(node, desired.point, self.wait)
             except PlanError as error:
                 findings.append(str(error))
         for point in self._absent():
@@ -100,28 +100,30 @@ class Mounts:
         reload = self._reload(node, [*files, *late])
         return Plan(files, [*away, *reload, *self._arm(node, moves)])
 
-    def _files(self, node: Node, each: WantedMount) -> list[FilePlan]:
-        return [node.file(units.path_of(name), text) for name, text in each.texts().items()]
+    def _files(self, node: Node, desired: WantedMount) -> list[FilePlan]:
+        return [node.file(units.path_of(name), text) for name, text in desired.texts().items()]
 
     def _absent(self) -> list[str]:
-        wanted = {*(each.point for each in self.wanted), *self.devices}
+        wanted = {*(desired.point for desired in self.wanted), *self.devices}
         return [x for x in map(posixpath.normpath, self.absent) if x not in wanted]
 
     def _unmount(
-        self, node: Node, each: WantedMount, runs: Mount, files: Sequence[FilePlan]
+        self, node: Node, desired: WantedMount, runs: Mount, files: Sequence[FilePlan]
     ) -> Step:
         """Unmount, then write the units. Until then they describe the mount, so that an interrupted
         run finds the differing options again."""
 
         def act() -> None:
-            self._stop(each.point, MOUNT)
+            self._stop(desired.point, MOUNT)
             for planned in files:
                 planned.apply()
             # Immediately, or an access would mount by the old unit.
             systemd.control(node, "daemon-reload")
 
-        after = f"{each.source} {','.join(each.options)} (unmounted, then mounted by its unit)"
-        step = Step(each.point, runs.text, after, act)
+        after = (
+            f"{desired.source} {','.join(desired.options)} (unmounted, then mounted by its unit)"
+        )
+        step = Step(desired.point, runs.text, after, act)
         return replace(step, shown=[*diffs(files), step.diff()])
 
     def _take_away(
@@ -169,7 +171,7 @@ class Mounts:
 
     def _reload(self, node: Node, files: Sequence[FilePlan]) -> list[Step]:
         changed = [planned.path.name for planned in files if planned.changed]
-        known = sorted({unit for each in self.wanted for unit in each.texts()})
+        known = sorted({unit for desired in self.wanted for unit in desired.texts()})
         names = [*changed, *(unit for unit in known if _needs_reload(node, unit))]
         if not names:
             return []
@@ -180,19 +182,23 @@ class Mounts:
     def _arm(self, node: Node, unmounted: Collection[str]) -> list[Step]:
         """Enable and start automount points and bind mounts."""
         steps = []
-        for each in self.wanted:
-            enabled, active = systemd.state(node, each.at_boot).split(", ")
-            if each.is_bind and each.point in unmounted:
+        for desired in self.wanted:
+            enabled, active = systemd.state(node, desired.at_boot).split(", ")
+            if desired.is_bind and desired.point in unmounted:
                 active = "inactive"
             wanted = "enabled" if node.container else ENABLED
             runs = enabled if node.container else f"{enabled}, {active}"
             if runs != wanted:
-                act = partial(self._enable, node, each.at_boot)
-                steps.append(Step(each.at_boot, runs, wanted, act))
-            if not each.is_bind and systemd.state(node, each.mount_unit).startswith("enabled,"):
+                act = partial(self._enable, node, desired.at_boot)
+                steps.append(Step(desired.at_boot, runs, wanted, act))
+            if not desired.is_bind and systemd.state(node, desired.mount_unit).startswith(
+                "enabled,"
+            ):
                 # A former bind mount, now from another host, would delay the boot.
-                disable = node.doing("systemctl", "disable", each.mount_unit)
-                steps.append(Step(each.mount_unit, "enabled", "mounted at first access", disable))
+                disable = node.doing("systemctl", "disable", desired.mount_unit)
+                steps.append(
+                    Step(desired.mount_unit, "enabled", "mounted at first access", disable)
+                )
         return steps
 
     def _enable(self, node: Node, unit: str) -> None:
@@ -208,13 +214,13 @@ class Mounts:
         errors = {} if node.container else self._trigger_mounts(node)
         mounts = table.read(node.root)
         checks = []
-        for each in self.wanted:
-            checks.append(_at_boot(node, each))
-            checks += drop_ins(node, each.point, each.texts())
-            checks += _running(node, each, mounts, errors.get(each.point, ""))
+        for desired in self.wanted:
+            checks.append(_at_boot(node, desired))
+            checks += drop_ins(node, desired.point, desired.texts())
+            checks += _running(node, desired, mounts, errors.get(desired.point, ""))
         absent = self._absent()
         checks += [_gone(node, point, mounts) for point in absent]
-        known = {*(each.point for each in self.wanted), *absent, *self.devices}
+        known = {*(desired.point for desired in self.wanted), *absent, *self.devices}
         return Verdict([*checks, *_leftovers(node, known)])
 
     def _trigger_mounts(self, node: Node) -> dict[str, str]:
@@ -223,15 +229,15 @@ class Mounts:
         Mounts with outdated units are left out: check mode mounts nothing that a run would change.
         """
         due = [
-            each
-            for each in _not_mounted(self.wanted, node)
-            if not any(planned.changed for planned in self._files(node, each))
-            and not _needs_reload(node, each.mount_unit)
+            desired
+            for desired in _not_mounted(self.wanted, node)
+            if not any(planned.changed for planned in self._files(node, desired))
+            and not _needs_reload(node, desired.mount_unit)
         ]
         if not due:
             return {}
         try:
-            self.wait(["systemctl", "start", *(each.mount_unit for each in due)])
+            self.wait(["systemctl", "start", *(desired.mount_unit for desired in due)])
         except NoAnswerError:
             reason = f"its server did not respond within {self.wait_s} s"
         except CommandError as error:
@@ -239,30 +245,30 @@ class Mounts:
         else:
             return {}
         return {
-            each.point: f"{reason}{_journal(node, each.mount_unit)}"
-            for each in _not_mounted(due, node)
+            desired.point: f"{reason}{_journal(node, desired.mount_unit)}"
+            for desired in _not_mounted(due, node)
         }
 
 
-def _why_unmounted(node: Node, each: WantedMount, runs: Mount, mounts: Sequence[Mount]) -> str:
+def _why_unmounted(node: Node, desired: WantedMount, runs: Mount, mounts: Sequence[Mount]) -> str:
     """Why a mount must be replaced; empty if it may remain."""
-    if not each.is_source(runs, mounts):
-        return f"wanted is {each.source}"
-    listed = differences(node, each, runs)
+    if not desired.is_source(runs, mounts):
+        return f"wanted is {desired.source}"
+    listed = differences(node, desired, runs)
     if listed:
         return f"wanted is {', '.join(listed)}"
-    armed = each.is_bind or systemd.state(node, each.at_boot).endswith(", active")
+    armed = desired.is_bind or systemd.state(node, desired.at_boot).endswith(", active")
     return "" if armed else "mounted by hand, and its automount point cannot be armed"
 
 
-def differences(node: Node, each: WantedMount, runs: Mount) -> list[str]:
+def differences(node: Node, desired: WantedMount, runs: Mount) -> list[str]:
     """Options that differ in the mount or the unit on disk, such as `ro (runs: rw)`."""
-    asked = dict(word.partition("=")[::2] for word in each.options)
+    asked = dict(word.partition("=")[::2] for word in desired.options)
     running = dict(word.partition("=")[::2] for word in runs.options)
     pairs = [("ro" if "ro" in asked else "rw", "ro" if "ro" in runs.flags else "rw")]
-    if "ro" in running and each.kind == NFS:  # on a disk the kernel set it: no mount helps
+    if "ro" in running and desired.kind == NFS:  # on a disk the kernel set it: no mount helps
         pairs = [(pairs[0][0], "ro")]
-    if each.kind == NFS:
+    if desired.kind == NFS:
         # tcp6 and rdma6 are tcp and rdma over IPv6.
         pairs += [
             (f"{key}={asked[key]}", f"{key}={running.get(key, 'not set').rstrip('6')}")
@@ -271,8 +277,8 @@ def differences(node: Node, each: WantedMount, runs: Mount) -> list[str]:
         soft = next((word for word in ("soft", "softerr") if word in running), "hard")
         pairs.append(("hard", soft))
     listed = [f"{wanted} (runs: {actual})" for wanted, actual in pairs if wanted != actual]
-    before = _options_of(node.read(units.path_of(each.mount_unit)) or "", each.kind)
-    after = _options_of(units.mount_text(each), each.kind)
+    before = _options_of(node.read(units.path_of(desired.mount_unit)) or "", desired.kind)
+    after = _options_of(units.mount_text(desired), desired.kind)
     if before is not None and after is not None and set(before) != set(after):
         options = [option for option in after if option not in before]
         options += [f"no {option}" for option in before if option not in after]
@@ -284,38 +290,38 @@ def _options_of(text: str, kind: str) -> Optional[list[str]]:
     """Options in a unit of this kind, without `retry`, which is a limit of mount.nfs only."""
     if units.value_of(text, "Type") != kind:
         return None
-    words = units.value_of(text, "Options").split(",")
-    return [word for word in words if not word.startswith("retry=")]
+    options = units.value_of(text, "Options").split(",")
+    return [word for word in options if not word.startswith("retry=")]
 
 
-def _running(node: Node, each: WantedMount, mounts: Sequence[Mount], error: str) -> list[Check]:
+def _running(node: Node, desired: WantedMount, mounts: Sequence[Mount], error: str) -> list[Check]:
     """Check source and options of a mount. `error`: why it could not be mounted."""
-    options = ",".join(each.options)
+    options = ",".join(desired.options)
     if node.container:
         reason = node.not_here(NO_MOUNTS)
         return [
-            not_applicable(MOUNTED, each.source, reason, subject=each.point),
-            not_applicable(OPTIONS, options, reason, subject=each.point),
+            not_applicable(MOUNTED, desired.source, reason, subject=desired.point),
+            not_applicable(OPTIONS, options, reason, subject=desired.point),
         ]
     status = differs(node.check_mode)
-    runs = table.on(mounts, each.point)
+    runs = table.on(mounts, desired.point)
     if runs is None:
         # An error is a failure even in check mode.
         status = FAILED if error else status
-        return [Check(MOUNTED, each.source, NOTHING, status, each.point, error)]
-    same = each.is_source(runs, mounts)
-    actual = each.source if same else runs.text
-    checks = [Check(MOUNTED, each.source, actual, OK if same else status, each.point)]
-    wrong = differences(node, each, runs)
+        return [Check(MOUNTED, desired.source, NOTHING, status, desired.point, error)]
+    same = desired.is_source(runs, mounts)
+    actual = desired.source if same else runs.text
+    checks = [Check(MOUNTED, desired.source, actual, OK if same else status, desired.point)]
+    wrong = differences(node, desired, runs)
     if not wrong:
-        return [*checks, Check(OPTIONS, options, options, OK, each.point)]
+        return [*checks, Check(OPTIONS, options, options, OK, desired.point)]
     reason = ""
     if any(word.startswith("proto=") for word in wrong):
         reason = (
             "is the same server mounted by another address or transport? From version 4.1 on the "
             "kernel reuses existing connections: set another nfs.version for one of them"
         )
-    return [*checks, Check(OPTIONS, options, ", ".join(wrong), status, each.point, reason)]
+    return [*checks, Check(OPTIONS, options, ", ".join(wrong), status, desired.point, reason)]
 
 
 def _gone(node: Node, point: str, mounts: Sequence[Mount]) -> Check:
@@ -331,18 +337,18 @@ def _gone(node: Node, point: str, mounts: Sequence[Mount]) -> Check:
     return Check(ABSENT, "absent", "absent", OK, point)
 
 
-def _at_boot(node: Node, each: WantedMount) -> Check:
+def _at_boot(node: Node, desired: WantedMount) -> Check:
     """Check the automount point, or the bind mount."""
-    name = UNIT if each.is_bind else AUTO
-    wanted, actual = ENABLED, systemd.state(node, each.at_boot)
+    name = UNIT if desired.is_bind else AUTO
+    wanted, actual = ENABLED, systemd.state(node, desired.at_boot)
     if node.container:  # where it is enabled, but not started
         wanted, actual = wanted.split(", ")[0], actual.split(", ")[0]
-    return compare(name, wanted, actual, subject=each.point, check_mode=node.check_mode)
+    return compare(name, wanted, actual, subject=desired.point, check_mode=node.check_mode)
 
 
 def drop_ins(node: Node, point: str, names: Collection[str]) -> list[Check]:
     """Lines of drop-ins that change how systemd mounts these units."""
-    key, found = "DropInPaths", []
+    key, listed = "DropInPaths", []
     text = node.look(["systemctl", "show", "-p", key, "--", *names]).stdout
     # systemd quotes names with a backslash.
     for path in dict.fromkeys(shlex.split(text.replace(f"{key}=", " "))):
@@ -350,9 +356,9 @@ def drop_ins(node: Node, point: str, names: Collection[str]) -> list[Check]:
         for line in map(str.strip, (node.read(path) or "").split("\n")):
             section = line if line.startswith("[") else section
             if section in _MOUNTING and "=" in line and not line.startswith(("#", ";")):
-                found.append(f"{path}: {line}")
+                listed.append(f"{path}: {line}")
     reason = f"remove them, systemctl daemon-reload, and umount {point} when it is not in use"
-    return [Check(DROP_IN, [], found, FAILED, point, reason)] if found else []
+    return [Check(DROP_IN, [], listed, FAILED, point, reason)] if listed else []
 
 
 def _leftovers(node: Node, known: Collection[str]) -> list[Check]:
@@ -414,29 +420,30 @@ def is_ours(text: Optional[str], *marks: str) -> bool:
     return known and any(mark in str(text) for mark in marks or (OF_CLIENT, OF_DEVICE))
 
 
-def refuse(node: Node, each: WantedMount, mounts: Sequence[Mount]) -> None:
+def refuse(node: Node, desired: WantedMount, mounts: Sequence[Mount]) -> None:
     """Raises PlanError if something else uses the mount point."""
-    line = in_fstab(node, each.point)
+    point = desired.point
+    line = in_fstab(node, point)
     if line:
         raise PlanError(
-            f"{each.point}: {line}: both would mount this directory. Remove the line; its mount is "
+            f"{point}: {line}: both would mount this directory. Remove the line; its mount is "
             "taken over"
         )
-    for unit in (each.mount_unit, units.unit_name(each.point, AUTOMOUNT)):
+    for unit in (desired.mount_unit, units.unit_name(point, AUTOMOUNT)):
         path = units.path_of(unit)
         text = node.read(path)
         present = text is not None or node.path(path).is_symlink()
         if present and not is_ours(text, OF_CLIENT):
             raise PlanError(
-                f"{each.point}: /{path} is another unit for it. Remove it (systemctl disable --now "
-                f"'{unit}' first), or mount {each.fs.name} elsewhere"
+                f"{point}: /{path} is another unit for it. Remove it (systemctl disable --now "
+                f"'{unit}' first), or mount {desired.fs.name} elsewhere"
             )
-    runs = None if node.container else table.on(mounts, each.point)
-    known = is_ours(node.read(units.path_of(each.mount_unit)))
-    if runs is not None and not known and not each.of_this_kind(runs):
+    runs = None if node.container else table.on(mounts, point)
+    known = is_ours(node.read(units.path_of(desired.mount_unit)))
+    if runs is not None and not known and not desired.of_this_kind(runs):
         raise PlanError(
-            f"{each.point}: {runs.text} is mounted there, not by this collection. Unmount it, or "
-            f"mount {each.fs.name} elsewhere"
+            f"{point}: {runs.text} is mounted there, not by this collection. Unmount it, or "
+            f"mount {desired.fs.name} elsewhere"
         )
 
 

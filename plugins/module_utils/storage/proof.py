@@ -192,29 +192,29 @@ class Proof:
 def write(target: Target) -> Proof:
     """Check the mount, and write. Raises nothing; errors are checks."""
     answer = _ask(target, "look" if target.check_mode or target.read_only else "write")
-    proof, found = Proof(target, _figures(target, answer)), answer.found
-    refused = found.get("error", {}).get("number") in (errno.EACCES, errno.EPERM)
+    proof, reported = Proof(target, _figures(target, answer)), answer.found
+    refused = reported.get("error", {}).get("number") in (errno.EACCES, errno.EPERM)
     if refused and answer.step.startswith("opening ") and target.of_others:
-        if "line" in found:
-            seen = {key: value for key, value in found.items() if key != "error"}
+        if "line" in reported:
+            seen = {key: value for key, value in reported.items() if key != "error"}
             _evaluate(proof, replace(answer, found=seen), WRITE)
         return proof.rest(
             f"it belongs to {target.fs.owner or 'another user'} (owner), so {target.user} cannot "
             f"write there; for a test create {probe.DIRECTORY} there, owned by {target.user}"
         )
     _evaluate(proof, answer, WRITE)
-    if proof.failed or not found.get("right"):
+    if proof.failed or not reported.get("right"):
         here = f"{IN_CONTAINER} ({target.container}): {NO_MOUNTS}"
         return proof.rest(here if target.container else "not mounted yet")
     if target.check_mode or target.read_only:
         read_only = "intentionally read-only (option ro)" if target.read_only else ""
         return proof.rest(read_only or "check mode writes nothing")
-    if "owner" not in found:
+    if "owner" not in reported:
         proof.fail(WRITE, *_EXITED)
         return proof.rest("")
     proof.ok(WRITE)
-    _owner(proof, found["owner"])
-    _rate(proof, WRITE_RATE, found["wrote"], target.fs.expect.write_gb_s)
+    _owner(proof, reported["owner"])
+    _rate(proof, WRITE_RATE, reported["wrote"], target.fs.expect.write_gb_s)
     return proof.rest("") if proof.failed else proof
 
 
@@ -225,23 +225,23 @@ def read(target: Target) -> Proof:
     _evaluate(proof, answer, NEIGHBOUR)
     if not proof.failed:
         proof.checks.clear()
-        found = answer.found
-        if "owner" not in found:
+        reported = answer.found
+        if "owner" not in reported:
             proof.fail(NEIGHBOUR, *_EXITED)
         elif target.neighbour:
             proof.ok(NEIGHBOUR)
-            _owner(proof, found["owner"], f" on the file of {target.neighbour}")
-            _rate(proof, READ_RATE, found["read"], target.fs.expect.read_gb_s)
+            _owner(proof, reported["owner"], f" on the file of {target.neighbour}")
+            _rate(proof, READ_RATE, reported["read"], target.fs.expect.read_gb_s)
     return proof.rest("no other host of this run writes to it", OF_READING)
 
 
 def _ask(target: Target, do: str) -> WorkResult:
     def work(report: Report) -> None:
-        def go(found: dict[str, Any]) -> bool:
-            running = target.mounted(found["line"])
+        def go(reported: dict[str, Any]) -> bool:
+            running = target.mounted(reported["line"])
             right = running is not None and target.wanted.is_source(running, mounts.read())
             report({"right": right})
-            return right and (do == "look" or not found["read_only"])
+            return right and (do == "look" or not reported["read_only"])
 
         probe.perform(target.task(do), report, go)
 
@@ -250,8 +250,8 @@ def _ask(target: Target, do: str) -> WorkResult:
 
 def _figures(target: Target, answer: WorkResult) -> dict[str, Any]:
     names = ("wrote", "read", "own_address")
-    found = {key: answer.found[key] for key in names if answer.found.get(key)}
-    return {**found, "served_here": target.wanted.is_bind} if found else {}
+    reported = {key: answer.found[key] for key in names if answer.found.get(key)}
+    return {**reported, "served_here": target.wanted.is_bind} if reported else {}
 
 
 # Results as checks
@@ -264,21 +264,21 @@ def _evaluate(proof: Proof, answer: WorkResult, does: str) -> None:
 
     `does`: the check to which other errors belong.
     """
-    found = answer.found
-    if "line" in found and not _mounted(proof, found):
+    reported = answer.found
+    if "line" in reported and not _mounted(proof, reported):
         return
     if not answer.answered:
         _hung(proof, answer)
         return
-    if "line" in found:
+    if "line" in reported:
         proof.ok(ANSWERS)
-        _space(proof, found)
-    error, wrong = found.get("error"), found.get("wrong")
+        _space(proof, reported)
+    error, wrong = reported.get("error"), reported.get("wrong")
     if error is not None:
         number, step = int(error["number"]), answer.step
         code = errno.errorcode.get(number, f"error {number}")
         name, remedy = BY_ERROR.get(number, (does, "see the server's log, and dmesg here"))
-        if "line" not in found and number not in BY_ERROR:
+        if "line" not in reported and number not in BY_ERROR:
             name, remedy = MOUNTED, "see systemctl status {unit}: the server, and its export"
         elif does == NEIGHBOUR and number == errno.ENOENT:
             remedy = "do both mount the same export of the same server?"
@@ -287,16 +287,16 @@ def _evaluate(proof: Proof, answer: WorkResult, does: str) -> None:
     elif wrong is not None:
         name, remedy = BY_ANSWER[wrong["about"]]
         proof.fail(name, wrong["text"], remedy)
-    elif "line" not in found:
+    elif "line" not in reported:
         proof.fail(ANSWERS, *_EXITED)
     else:
-        _read_only(proof, bool(found["read_only"]))
+        _read_only(proof, bool(reported["read_only"]))
 
 
-def _mounted(proof: Proof, found: Mapping[str, Any]) -> bool:
+def _mounted(proof: Proof, reported: Mapping[str, Any]) -> bool:
     target = proof.target
-    running = target.mounted(found["line"])
-    if found.get("right"):
+    running = target.mounted(reported["line"])
+    if reported.get("right"):
         proof.ok(MOUNTED)
         return True
     if running is not None:
@@ -330,9 +330,9 @@ def _hung(proof: Proof, answer: WorkResult) -> None:
     )
 
 
-def _read_only(proof: Proof, found: bool) -> None:
+def _read_only(proof: Proof, reported: bool) -> None:
     modes = {True: "read-only", False: "writable"}
-    wanted, actual = modes[proof.target.read_only], modes[found]
+    wanted, actual = modes[proof.target.read_only], modes[reported]
     if actual == wanted:
         proof.ok(READ_ONLY, actual, wanted)
         return
@@ -341,11 +341,11 @@ def _read_only(proof: Proof, found: bool) -> None:
     proof.fail(READ_ONLY, actual, remedy, wanted)
 
 
-def _space(proof: Proof, found: Mapping[str, Any]) -> None:
+def _space(proof: Proof, reported: Mapping[str, Any]) -> None:
     """Check the free space. A failure does not prevent other checks."""
     fs = proof.target.fs
-    free = int(found["free_bytes"]) / GIB
-    files = int(found["free_files"]) if found["all_files"] else None
+    free = int(reported["free_bytes"]) / GIB
+    files = int(reported["free_files"]) if reported["all_files"] else None
     for name, actual, shown, wanted, promise in (
         (SPACE, free, f"{free:.1f} GiB free", fs.space_gib, f"{fs.space_gib} GiB free"),
         (FILES, files, files, fs.files, fs.files),
