@@ -130,9 +130,17 @@ class StorageNode(StorageHost):
         self.number += 1
         line = " ".join(
             [
-                *(str(self.number), str(parent), device or f"0:{self.number}"),
-                *(escape(root), escape(point), flags, "shared:7", "-"),
-                *(kind, escape(source), options),
+                str(self.number),
+                str(parent),
+                device or f"0:{self.number}",
+                escape(root),
+                escape(point),
+                flags,
+                "shared:7",
+                "-",
+                kind,
+                escape(source),
+                options,
             ]
         )
         self.write("proc/self/mountinfo", f"{self.read('proc/self/mountinfo')}{line}\n")
@@ -322,12 +330,21 @@ def shown_of(words: Sequence[str]) -> str:
     version = asked.get("vers", "4.2")
     port = asked.get("port", "2049")
     shown = [
-        *("ro" if "ro" in asked else "rw", f"vers={version}"),
-        *("rsize=1048576", "wsize=1048576", "namlen=255", "hard", f"proto={asked['proto']}"),
+        "ro" if "ro" in asked else "rw",
+        f"vers={version}",
+        "rsize=1048576",
+        "wsize=1048576",
+        "namlen=255",
+        "hard",
+        f"proto={asked['proto']}",
         *([f"nconnect={asked['nconnect']}"] if "nconnect" in asked else []),
         *([f"port={port}"] if port != "2049" or version == "3" else []),
-        *(f"timeo={asked['timeo']}", f"retrans={asked['retrans']}", "sec=sys"),
-        *("clientaddr=10.0.0.11", "local_lock=none", f"addr={ADDRESS}"),
+        f"timeo={asked['timeo']}",
+        f"retrans={asked['retrans']}",
+        "sec=sys",
+        "clientaddr=10.0.0.11",
+        "local_lock=none",
+        f"addr={ADDRESS}",
     ]
     return ",".join(shown)
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """A host that serves file systems, on which the programs of a server have their real effect.
 
-exportfs reads the files of exports and maintains its table, nfs-server reads nfs.conf when it starts
+exportfs reads files of exports and maintains its table, nfs-server reads nfs.conf when it starts
 and writes the kernel's files, mkfs writes on a device (a file), mounting one needs its unit.
 """
 

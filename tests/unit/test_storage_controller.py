@@ -43,8 +43,12 @@ DIRECTORY = [
 def test_clients_are_all_addresses_of_mounting_hosts():
     assert clients_of("storage01", [served()], DIRECTORY, GROUPS) == {
         "checkpoints": [
-            *("10.0.0.11", "10.0.0.12"),
-            *("10.1.0.11", "10.1.0.12", "10.1.1.11", "10.1.1.12"),
+            "10.0.0.11",
+            "10.0.0.12",
+            "10.1.0.11",
+            "10.1.0.12",
+            "10.1.1.11",
+            "10.1.1.12",
         ]
     }
 
@@ -168,5 +172,9 @@ def test_order_of_the_tasks():
     assert registered == [*(f"__shared_storage_{each}" for each in rounds[:-1]), None]
     # A verdict that runs once would end the play for all hosts.
     assert [task.get("run_once", False) for task in [*use, *after]] == [
-        *(True, False, False, True, False),
+        True,
+        False,
+        False,
+        True,
+        False,
     ]

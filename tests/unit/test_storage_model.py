@@ -170,17 +170,30 @@ BAD: tuple[tuple[Any, ...], ...] = (
     *(
         (one(source=source), f"storage.source [0].source {source!r}")
         for source in (
-            *("storage01", "storage01:srv", "/srv", "nfs://storage01/srv", ":/srv"),
-            *("ops@storage01:/srv", "fd00::21:/srv", "stor_age:/srv", "storage01:/my data"),
-            *("10.0.0.300:/srv", "10.0.0:/srv", "\uff110.0.0.1:/srv"),
+            "storage01",
+            "storage01:srv",
+            "/srv",
+            "nfs://storage01/srv",
+            ":/srv",
+            "ops@storage01:/srv",
+            "fd00::21:/srv",
+            "stor_age:/srv",
+            "storage01:/my data",
+            "10.0.0.300:/srv",
+            "10.0.0:/srv",
+            "\uff110.0.0.1:/srv",
         )
     ),
     *(
         (lustre(source=source), f"storage.source [0].source {source!r}")
         for source in (
-            *("10.0.0.31:/scratch", "10.0.0.31@ib0:/scratch", "10.0.0.31@o2ib:scratch"),
-            *("10.0.0.31@o2ib:/scratch-of-all", "mgs1@o2ib:/scratch"),
-            *("10.0.0.300@o2ib:/scratch", "\uff110.0.0.1@o2ib:/scratch"),
+            "10.0.0.31:/scratch",
+            "10.0.0.31@ib0:/scratch",
+            "10.0.0.31@o2ib:scratch",
+            "10.0.0.31@o2ib:/scratch-of-all",
+            "mgs1@o2ib:/scratch",
+            "10.0.0.300@o2ib:/scratch",
+            "\uff110.0.0.1@o2ib:/scratch",
         )
     ),
     # sections of types
@@ -227,8 +240,14 @@ BAD: tuple[tuple[Any, ...], ...] = (
     *(
         (served(serve__device=path), f"model.wrong_form [0].serve.device {path!r}")
         for path in (
-            *("sdb", "/srv/disk.img", "/dev/sdb", "/dev/nvme0n1p1", "/dev/../etc/passwd"),
-            *("/dev/md127", "/dev/dm-0", "/dev/disk/by-diskseq/9"),
+            "sdb",
+            "/srv/disk.img",
+            "/dev/sdb",
+            "/dev/nvme0n1p1",
+            "/dev/../etc/passwd",
+            "/dev/md127",
+            "/dev/dm-0",
+            "/dev/disk/by-diskseq/9",
         )
     ),
     (served(serve__format="xfs"), "storage.format_without_device [0].serve.format 'xfs'"),

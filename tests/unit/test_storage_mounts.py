@@ -71,7 +71,10 @@ def test_a_new_node_and_a_second_run(node):
     assert statuses(first) == {OK}
     assert node.running(POINT).source == "storage01:/srv/checkpoints"
     assert {check.name for check in first.checks} == {
-        *("file", "storage_automount", "storage_mount", "storage_options"),
+        "file",
+        "storage_automount",
+        "storage_mount",
+        "storage_options",
     }
     before, calls = node.snapshot(), len(node.changing())
     second = node.settle(filesystem())

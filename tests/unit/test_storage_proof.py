@@ -152,7 +152,9 @@ def test_check_mode_writes_nothing(answers: Any) -> None:
     assert set(done.checks) == set(proof.PROMISES)
     found = statuses(done)
     assert (found["answers"], found["write"], found["neighbour"]) == (
-        *(OK, NOT_APPLICABLE, NOT_APPLICABLE),
+        OK,
+        NOT_APPLICABLE,
+        NOT_APPLICABLE,
     )
 
 

@@ -87,10 +87,20 @@ def test_the_operator_s_options_replace_defaults():
     assert "retry=3" in words(180) and "retry=1" in words(5)
     lustre = {"type": "lustre", "source": "10.0.0.1@o2ib:/x"}
     assert words(**lustre) == (
-        *("noatime", "nosuid", "nodev", "user_xattr", "lazystatfs", "flock"),
+        "noatime",
+        "nosuid",
+        "nodev",
+        "user_xattr",
+        "lazystatfs",
+        "flock",
     )
     assert words(**lustre, options=("relatime", "nolazystatfs", "suid")) == (
-        *("nodev", "user_xattr", "flock", "relatime", "nolazystatfs", "suid"),
+        "nodev",
+        "user_xattr",
+        "flock",
+        "relatime",
+        "nolazystatfs",
+        "suid",
     )
     assert words(**lustre, lustre=Lustre(flock=False))[-1] == "noflock"
 
