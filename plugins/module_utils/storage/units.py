@@ -210,7 +210,7 @@ def mount_text(wanted: WantedMount) -> str:
         f"Options={','.join(wanted.options)}",
         "DirectoryMode=0755",
         f"TimeoutSec={wanted.timeout_s}",
-        ["", *_INSTALL] if wanted.is_bind else [],
+        *(["", *_INSTALL] if wanted.is_bind else []),
     ]
     return "".join(f"{line}\n" for line in lines)
 
