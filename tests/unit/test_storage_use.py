@@ -160,7 +160,9 @@ def test_the_report_covers_all_hosts(shown: list[str], tmp_path: Path) -> None:
         both = measured(own_address=f"10.100.0.{number + 1}")
         run.has(name, "write", {**both, "virtual": number == 0})
         run.has(name, "read", {"measured": {"checkpoints": {"read": WROTE}}})
+    run.has("launch01", "read", {"measured": {"checkpoints": {"read": WROTE}}})
     found = run.task("report", report_directory=str(tmp_path))
+    assert "launch01" not in found["figures"]["checkpoints"]["by_host"], "it did not write"
     assert "failed" not in found
     figures = found["figures"]["checkpoints"]
     assert (figures["hosts"], figures["write"]["bytes"]) == (4, 3 << 20)

@@ -280,7 +280,8 @@ class Draft:
             )
         heard = sorted({text for node in self.nodes for text in _described(node)})
         lines += [f"  # LLDP heard: {sentence(text)}" for text in heard[:4]]
-        lines.append(f"  # system: {' or '.join(SYSTEMS)} {CHECK} with asic; unset, the switch is skipped")
+        systems = " or ".join(SYSTEMS)
+        lines.append(f"  # system: {systems} {CHECK} with asic; unset, the switch is skipped")
         return [*lines, f"# spines: {CHECK} not visible to machines"]
 
     def _leaf_addresses(self, names: Sequence[str]) -> Optional[ipaddress.IPv4Address]:
