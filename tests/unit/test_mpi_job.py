@@ -230,6 +230,39 @@ def test_a_job_without_its_directory_is_stopped(
     assert stopped == ["stop", one.unit] and str(one.directory) in end.stopped
 
 
+@pytest.mark.parametrize(
+    ("age_s", "quiet_s", "lost", "stopped"),
+    [
+        (0, 60, "", ""),
+        (90, 60, "", "lost this host for 60 s"),
+        (0, -1, "node02", "node02 no longer responds: no route"),
+        (0, 60, "node02", ""),
+    ],
+)
+def test_a_job_is_stopped_when_its_lease_expires_or_a_node_is_lost(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    age_s: float,
+    quiet_s: float,
+    lost: str,
+    stopped: str,
+) -> None:
+    one = a_job(tmp_path, lease_s=60)
+    one.directory.mkdir(parents=True)
+    (one.directory / plan.OUTPUT).write_text("step 1\n")
+    (one.directory / plan.LEASE).touch()
+    os.utime(one.directory / plan.LEASE, (time.time() - age_s,) * 2)
+    states = iter([None, None, 0, 0])
+    process = Slept(0)
+    process.poll = lambda: next(states)  # type: ignore[method-assign]
+    monkeypatch.setattr(watch, "_POLL_S", 0)
+    monkeypatch.setattr(watch, "_QUIET_S", quiet_s)
+    monkeypatch.setattr(watch.hosts, "lost", lambda *_given: {lost: "no route"} if lost else {})
+    end = watch.watch(one, NODES, process, Nodes(), lambda: False)
+    assert stopped in end.stopped and bool(end.stopped) == bool(stopped)
+    assert end.first_output_s is not None
+
+
 def test_a_variable_without_a_value_is_no_text() -> None:
     assert plan.texts({"N": 8, "E": ""}, "x") == {"N": "8", "E": ""}
     with pytest.raises(PlanError, match="mpi_job_environment: A, B: no value"):
