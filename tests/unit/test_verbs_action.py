@@ -173,4 +173,4 @@ def test_a_pair_is_one_of_the_plan_and_counted_once() -> None:
     assert pairs_of({**PAIR, "host": "node09"}) == [PAIR]
     assert pairs_of([{**PAIR, "peer": "node03"}, {**PAIR, "rail": ["rail0"]}]) == []
     (odd,) = pairs_of({**PAIR, "line_rate_gbits_s": "fast"})
-    assert "another form" in odd["problem"] and "FAILED" in action.table.lines([odd], "")[2]
+    assert "invalid form" in odd["problem"] and "FAILED" in action.table.lines([odd], "")[2]
