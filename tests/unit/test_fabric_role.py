@@ -294,13 +294,13 @@ def test_links_are_judged_though_a_port_was_dark_before_and_after(fabric: Fabric
 
 
 def test_a_layer_beyond_the_limit_fails_last(fabric: Fabric) -> None:
-    beyond = "not done: hostfile: its hosts (launcher01) are left out by --limit leaf:spine"
+    beyond = "not done: hostfile: its hosts (launcher01) are excluded by --limit leaf:spine"
     ran = fabric.run("--tags=fabric,hostfile", "--limit=leaf:spine", playbook="site.yml")
     assert ran.rc == 2 and beyond in ran.output and "nothing was done" not in ran.output
     assert all(map(fabric.applied, SWITCHES)) and ran.report["failed"] == {}
     ran = fabric.run("--skip-tags=links", "--limit=leaf:spine", playbook="site.yml")
     assert ran.rc == 0 and "not done: " not in ran.output
-    (line,) = re.findall("^not done, as --limit leaf:spine asks: (.+)$", ran.output, re.MULTILINE)
+    (line,) = re.findall("^not done because of --limit leaf:spine: (.+)$", ran.output, re.MULTILINE)
     assert (
         "names" in line and "hostfile" in line and not {"fabric", "links"} & set(line.split(", "))
     )
