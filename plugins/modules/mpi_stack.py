@@ -178,10 +178,21 @@ LAYOUT_VARIABLES = {
     "library_directory": "MPI_ROCE_LIB",
     "python_directory": "MPI_ROCE_PYTHON",
 }
+OF_STACK = (
+    "mca_file",
+    "ucx_file",
+    "nccl_file",
+    "profile",
+    "programs",
+    "python",
+    "gpus",
+    "numa_cores",
+)
+"""Options with the name of a field of Stack."""
 LAYER = Layer("mpi", command_s=60.0, refusals=(SurveyError, ValueError), simulates=False)
 
 
-def wanted(params: dict) -> environment.MpiSettings:
+def wanted(params: dict[str, Any]) -> environment.MpiSettings:
     """Settings from the arguments, before the devices of this host are known."""
     management = params["management"]
     network = ipaddress.ip_interface(f"{management['address']}/{management['prefix']}").network
@@ -203,20 +214,20 @@ def wanted(params: dict) -> environment.MpiSettings:
     )
 
 
-def layout(params: dict) -> dict[str, str]:
+def layout(params: dict[str, Any]) -> dict[str, str]:
     """Directories of this MPI outside the default paths, and its other variables."""
     found = {name: params[key] for key, name in LAYOUT_VARIABLES.items() if params[key]}
     return {**found, **params["variables"]}
 
 
-def modulefiles(params: dict) -> Modulefiles:
+def modulefiles(params: dict[str, Any]) -> Modulefiles:
     settings = wanted(params)
     variables = {**layout(params), **environment.of_launcher(settings)}
     given = (params["modulefiles"], params["keep_former"])
     return Modulefiles(params["prefix"], variables, settings.launcher, *given)
 
 
-def storage_directories(params: dict) -> dict[str, str]:
+def storage_directories(params: dict[str, Any]) -> dict[str, str]:
     """Shared file systems of this host by variable: the first one of each purpose."""
     here = [
         fs
@@ -276,9 +287,7 @@ def main() -> None:
     params = module.params
 
     def converge(node: Node) -> Settled:
-        given = ("mca_file", "ucx_file", "nccl_file", "profile", "programs", "python", "gpus")
-        given += ("numa_cores",)
-        stack = Stack(wanted(params), **{name: params[name] for name in given})
+        stack = Stack(wanted(params), **{name: params[name] for name in OF_STACK})
         directory = params["bin_directory"].partition(":")[0] or "/usr/bin"
         former = Former(params["prefix"], params["keep_former"])
         outcome = settle([stack, Paths(directory), former, modulefiles(params)], node)

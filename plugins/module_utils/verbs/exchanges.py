@@ -54,7 +54,7 @@ class Options:
     message_bytes: int = 65536
     queue_pairs: int = 4
     iterations: int = 1000
-    """Messages in the latency exchange (2 bytes), and with `duration_s` 0 in bandwidth exchanges."""
+    """Messages in the latency exchange (2 bytes); with `duration_s` 0 also in bandwidth tests."""
     messages: int = 200
     """Messages of the UCX exchange."""
     time_limit_s: int = 30
