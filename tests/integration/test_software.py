@@ -35,7 +35,7 @@ OWN_MPI = {
 AS_ROOT = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"
 FAULTS = {
     "node02": ("ecc", "gpu_ecc", "gpu3", "failed", "dcgmi diag"),
-    "node04": ("remap-pending", "gpu_row_remap", "gpu4", "reboot", "which a reboot makes"),
+    "node04": ("remap-pending", "gpu_row_remap", "gpu4", "reboot", "takes effect at a reset"),
 }
 """A state of tests/hardware/gpu_states.py for a node: its one finding, and words of the remedy."""
 MISMATCH = ("gpu_driver_version", "", "reboot")
