@@ -157,6 +157,7 @@ rdma: {type: list, elements: dict, returned: for V(rc), description: RDMA port a
 """
 
 import ipaddress
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
