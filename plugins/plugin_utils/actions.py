@@ -97,7 +97,7 @@ class ModuleAction(NodeAction):
 
 
 def plain(result: dict[str, Any]) -> dict[str, Any]:
-    """The result in printable text, including the objects in which Ansible keeps messages."""
+    """The result in printable text, including message objects of Ansible."""
     made: dict[str, Any] = printable(result)
     return {**made, **{key: _plain_message(made[key]) for key in MESSAGE_KEYS if key in made}}
 
