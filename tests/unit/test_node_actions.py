@@ -126,6 +126,12 @@ def test_large_answers_are_refused_or_cut(node: Node, monkeypatch: pytest.Monkey
     node.answer = {"msg": "x" * (actions.MAX_MESSAGE_CHARACTERS + 7), "exception": "x"}
     cut = node.run()
     assert cut["msg"].endswith("xx ... and 7 characters more") and "exception" not in cut
+    node.answer = {
+        "msg": "no",
+        "warnings": ["x" * actions.MAX_MESSAGE_CHARACTERS],
+        "exception": "x",
+    }
+    assert set(node.run()) == {"msg", "exception", EXECUTIONS}
 
 
 def test_answers_of_too_many_levels_are_refused(node: Node) -> None:
