@@ -85,6 +85,9 @@ def test_results_and_errors_are_printable(node: Node) -> None:
         "checks": [{"name": "a\\u202e"}],
         EXECUTIONS: 1,
     }
+    assert node.run(lambda _action: {"diff": {"after": "\x1b[2J"}}) == {
+        "diff": {"after": "\\x1b[2J"}
+    }
     node.answer = AnsibleConnectionFailure("banner \x1b[2J")
     for act in (None, lambda action: action._low_level_execute_command("true")):
         with pytest.raises(AnsibleConnectionFailure) as error:
