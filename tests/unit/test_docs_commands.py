@@ -35,7 +35,13 @@ PROGRAMS = {
     "ansible": AdHocCLI,
 }
 STARTS = re.compile(r"^(?:ansible-playbook|ansible-inventory|ansible-doc|ansible|molecule|\./\w+) ")
-PLACEHOLDERS = {"inventories/NAME", "hosts.ini", "ADDRESSES,", "INVENTORY"}
+PLACEHOLDERS = {
+    "build/stand-ins/inventory",
+    "inventories/NAME",
+    "hosts.ini",
+    "ADDRESSES,",
+    "INVENTORY",
+}
 """What a reader puts another path in place of."""
 COLLECTIONS = {"baremetal.mpi_roce.": ROOT, "baremetal.bed.": ROOT / "tests/bed"}
 
