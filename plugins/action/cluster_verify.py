@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible import constants as C
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
 
 from ..plugin_utils.marked import answer, no_prompt, question
+from ..plugin_utils.report import summary
 from ..plugin_utils.steps import Step, SteppedAction
 
 NODES = ("compute", "launcher", "storage")
@@ -63,10 +63,11 @@ class ActionModule(SteppedAction):
         return f"no command runs as root: {_end(text)}; {SUDO}"
 
     def _verdict(self, _task_vars: Any) -> dict[str, Any]:
-        if SUMMARY not in C.CALLBACKS_ENABLED:
+        if not summary.evaluating:
             raise AnsibleActionFail(
-                f"verify needs the callback {SUMMARY}, which evaluates the run and is not enabled: "
-                "add it to callbacks_enabled in ansible.cfg"
+                f"verify needs the callback {SUMMARY}, which evaluates the run and is not loaded: "
+                "add it to callbacks_enabled in ansible.cfg, or correct the error with which it "
+                "was skipped"
             )
         return {"changed": False}
 

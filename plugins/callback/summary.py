@@ -80,6 +80,8 @@ MAX_REASON_CHARACTERS = 1000
 """Length of a host's failure reason in the summary."""
 EXIT_STATUS = 2
 """For a run that did not do what was requested; Ansible uses it for failed hosts."""
+UNREACHABLE_STATUS = 4
+"""The same if hosts were unreachable, as in Ansible."""
 MODULE_KEYS = ("invocation", "censored")
 """A result that a module returned has one of these; one made on the controller has neither."""
 
@@ -123,6 +125,7 @@ class CallbackModule(CallbackBase):
                 raise SystemExit(EXIT_STATUS)  # Ansible turns exceptions of callbacks into warnings
             only = context.CLIARGS.get("tags") or ()
             self._idle = "always" not in only and any(map(asked.layer_of, plays))
+        report.evaluating = True
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
         # Ansible forks for each task and host. Without this, garbage collection in each child
@@ -198,13 +201,16 @@ class CallbackModule(CallbackBase):
             summary.failed = {h: t for h, t in summary.failed.items() if stats.failures.get(h)}
         summary.unreachable = {h: t for h, t in summary.unreachable.items() if stats.dark.get(h)}
         summary.changed = Counter({h: n for h, n in stats.changed.items() if n})
-        failed = stats.failures or stats.dark  # Ansible exits with its own status for these
-        summary.idle = self._idle and not failed
+        summary.idle = self._idle and not (stats.failures or stats.dark)
         incomplete = summary.incomplete
-        if summary.any:
-            self._show(bool(summary.failed or summary.unreachable or incomplete))
-        if incomplete and not failed:
-            raise SystemExit(EXIT_STATUS)
+        try:
+            if summary.any:
+                self._show(bool(summary.failed or summary.unreachable or incomplete))
+        except Exception as error:  # Ansible would only warn, and the run might succeed
+            self._terminal.error(f"The summary cannot be shown: {error!r}")
+        # Not left to Ansible, whose status is 0 if a layer's rescue has cleared its failed hosts.
+        if incomplete:
+            raise SystemExit(UNREACHABLE_STATUS if stats.dark else EXIT_STATUS)
 
     def _show(self, failed: bool) -> None:
         summary = self._summary

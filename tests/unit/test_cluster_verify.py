@@ -151,6 +151,30 @@ def test_a_failed_run_once_task_does_not_stop_later_layers(
     assert "not verified: names on node03: no SSH" in text  # not counted as verified
 
 
+def test_verify_fails_when_ansible_forgets_a_host_that_is_lost_during_a_layer(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rescue of a layer clears unreachable hosts: Ansible then has no status for them."""
+    once = "ansible.builtin.fail: {msg: no authority}\nrun_once: true"
+    monkeypatch.setitem(LAYERS, "names", ("compute", once))
+    made = plays()
+    made[0]["hosts"] = "node01"
+    lose = {"ansible.builtin.command": "true", "changed_when": False, "check_mode": False}
+    made[1]["tasks"][0]["block"].insert(0, lose)
+    monkeypatch.setitem(globals(), "plays", lambda: made)
+    rc, text, report = run(folder, "--limit=compute,leaf01", "--tags=names,fabric")
+    assert rc == 4 and "not verified: names on node01: Task of names: no authority" in text
+    assert set(report["unreachable"]) == {"node03"}
+
+
+def test_verify_fails_if_the_callback_does_not_load(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BAREMETAL_MPI_ROCE_REMOTE_EXECUTION_LIMIT", "many")
+    rc, text, _report = run(folder, "--limit=node02", "--tags=os")
+    assert rc == 2 and "baremetal.mpi_roce.summary, which evaluates the run" in text
+
+
 @pytest.mark.parametrize("seed", ["0", "1"])
 def test_an_import_with_tags(seed: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "verify.yml").write_text(yaml.safe_dump(plays()), encoding="utf-8")

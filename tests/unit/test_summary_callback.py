@@ -120,6 +120,16 @@ def test_a_failure_without_a_message():
     assert plugin._summary.failed == {"node01": "Set the password"}
 
 
+@pytest.mark.parametrize(("dark", "status"), [({}, 2), ({"node03": 1}, 4)])
+def test_a_summary_that_cannot_be_shown_hides_no_difference(monkeypatch, dark, status):
+    plugin = summary.CallbackModule()
+    plugin._summary.expected = {"os": {"node01": "fan failed"}}
+    monkeypatch.setattr(plugin, "_show", lambda _failed: 1 / 0)
+    with pytest.raises(SystemExit) as ended:
+        plugin.v2_playbook_on_stats(argparse.Namespace(failures={}, dark=dark, changed={}))
+    assert ended.value.code == status
+
+
 def test_only_reboots_of_the_controller_and_items_of_a_loop_are_taken():
     """A module cannot return a reboot plan, nor results of a loop."""
     plan = {"batches": [], "left": [], "nothing": ["node02"], "check_mode": False}

@@ -426,6 +426,10 @@ class RunSummary:
         return columns(rows, left=(0, 1))
 
 
+evaluating = False
+"""Whether the callback is loaded and evaluates this run. Actions read it in forks of its process."""
+
+
 def measurement(result: Mapping[str, Any]) -> dict[str, Any]:
     """Measurements of a module: its result without bookkeeping."""
     return {
