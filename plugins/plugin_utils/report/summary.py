@@ -427,7 +427,7 @@ class RunSummary:
 
 
 evaluating = False
-"""Whether the callback is loaded and evaluates this run. Actions read it in forks of its process."""
+"""Whether the callback is loaded and evaluates this run. Actions read it in forked workers."""
 
 
 def measurement(result: Mapping[str, Any]) -> dict[str, Any]:
