@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Optional
+from typing import Union
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "software-set.md"
@@ -114,7 +114,7 @@ def _systems() -> Iterator[str]:
         yield f"| {system.title} | {_first(system.driver)} | {_first(system.doca)} |"
 
 
-def _first(version: Optional[str]) -> str:
+def _first(version: Union[int, str, None]) -> str:
     if version is None:
         return "-"
     return f"from {version} on" if version else "any"

@@ -167,13 +167,13 @@ def intent_of(present: Present) -> SwitchIntent:
 
 def refusal(present: Present, intent: SwitchIntent) -> Optional[str]:
     """Return the reason for a refusal, or None if the plan succeeds and a second one is empty."""
-    wanted = SYSTEM.wanted(intent)
+    wanted = SYSTEM.driver.wanted(intent)
     try:
-        steps = SYSTEM.difference(intent, wanted, present).steps
+        steps = SYSTEM.driver.difference(intent, wanted, present).steps
     except (asics.WantedError, SwitchError) as error:
         return str(error)
     done = replace(present, config=after(present.config, steps))
-    assert not SYSTEM.difference(intent, wanted, done), "the second plan is not empty"
+    assert not SYSTEM.driver.difference(intent, wanted, done), "the second plan is not empty"
     return None
 
 

@@ -13,7 +13,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import (
     Gpus,
-    Wanted,
+    GpuTarget,
     evaluate,
     read,
     reading,
@@ -92,7 +92,7 @@ def test_no_element_was_renamed() -> None:
 
 def test_every_check_is_evaluated(seen: Gpus) -> None:
     model = [{"index": gpu.index, "pci": gpu.pci, "numa": None} for gpu in seen.smi.gpus]
-    wanted = Wanted(seen.driver.module, model, fabric=False, nvlinks=0, pcie_gts=0)
-    checks = evaluate(seen, wanted, HERE).checks
+    target = GpuTarget(seen.driver.module, model, fabric=False, nvlinks=0, pcie_gts=0)
+    checks = evaluate(seen, target, HERE).checks
     assert {check.name for check in checks} == set(NAMES)
     assert {check.status for check in checks} <= set(STATUSES)

@@ -22,7 +22,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges
     Options,
     Perftest,
     Programs,
-    Request,
+    VerifyRequest,
     figures,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
@@ -55,12 +55,12 @@ def rail() -> Endpoint:
 
 def test_a_nic_writes_from_gpu_to_gpu_memory() -> None:
     """Write from the first GPU to itself through the loopback of one NIC."""
-    request = Request(
+    request = VerifyRequest(
         "run1",
         "here",
         host_settings(read_contract({})),
         exchanges=(GPU,),
-        options=Options(seconds=1, cuda_perftest=PERFTEST),
+        options=Options(duration_s=1, cuda_perftest=PERFTEST),
     )
     perftest = Perftest.of(request, True, commands.run)
     if perftest.problem:
